@@ -1,16 +1,20 @@
 """pitfall_lab: see where PyTorch bites.
 
 Run ordinary torch code and see what it does to storages, version counters and the autograd graph, and why a backward
-fails or silently gives a wrong gradient. Names are loaded when they are first used: importing pitfall_lab imports neither
-torch nor ipywidgets.
+fails or silently gives a wrong gradient. Names are loaded when they are first used: importing pitfall_lab imports
+neither torch nor ipywidgets.
 """
 
 import sys
 
-# ``python -m pitfall_lab`` has put the current folder first on the path. What is in it must not be imported in place of what follows, so
-# this comes before any other import, also of __future__. (A ``pitfall_lab.py`` there would run instead of this line: that is Python's
-# choice, which ``python -P -m pitfall_lab`` and the command ``pitfall-lab`` avoid.)
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0] == __name__:
+# ``python -m pitfall_lab`` has put the current folder first on the path. What is in it must not be imported in place of
+# what follows, so this comes before any other import, also of __future__. (A ``pitfall_lab.py`` there would run instead
+# of this line: that is Python's choice, which ``python -P -m pitfall_lab`` and the command ``pitfall-lab`` avoid.)
+if (
+    sys.argv[:1] == ["-m"]
+    and not sys.flags.safe_path
+    and sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0] == __name__
+):
     del sys.path[0]
 
 from importlib import import_module
@@ -43,7 +47,20 @@ _NAMES = {
     "load_ipython_extension": "pitfall_lab.notebook.magic",
     "unload_ipython_extension": "pitfall_lab.notebook.magic",
 }
-__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "claims", "explore", "handout", "play", "progress", "question", "record"]
+__all__ = [
+    "Explorer",
+    "Trace",
+    "TraceError",
+    "check",
+    "claim",
+    "claims",
+    "explore",
+    "handout",
+    "play",
+    "progress",
+    "question",
+    "record",
+]
 __all__ += [
     "claim_list",
     "show_allocator",
@@ -64,7 +81,14 @@ if TYPE_CHECKING:
     from pitfall_lab.lessons.claims import claim_list
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.notebook.figure import play, show_figure
-    from pitfall_lab.notebook.live_pictures import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
+    from pitfall_lab.notebook.live_pictures import (
+        show_allocator,
+        show_broadcast,
+        show_graph,
+        show_memory,
+        show_storage,
+        show_versions,
+    )
     from pitfall_lab.notebook.what_if import what_if
     from pitfall_lab.trace import Trace, TraceError
     from pitfall_lab.widgets.claim_widget import claim, claims

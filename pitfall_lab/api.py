@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from pitfall_lab.widgets.explorer import Explorer
 
 
-def record(source: str | Callable[[], Any], name: str = "program.py", *, values: bool = True, every_round: bool = True) -> Trace:
+def record(
+    source: str | Callable[[], Any], name: str = "program.py", *, values: bool = True, every_round: bool = True
+) -> Trace:
     """Run a program (its text, or a function without arguments) on torch and the shadow, and return the Trace.
 
-    The program's own errors are part of the result; they are not raised. With ``values=False`` no numbers are followed (metadata
-    mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors are, at a fraction of the cost. Without
-    ``every_round``, rounds that repeat earlier ones are left out of a long recording, as under ``%%pitfall``, with a note.
+    The program's own errors are part of the result; they are not raised. With ``values=False`` no numbers are
+    followed (metadata mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors are,
+    at a fraction of the cost. Without ``every_round``, rounds that repeat earlier ones are left out of a long
+    recording, as under ``%%pitfall``, with a note.
 
     Raises:
         TypeError: ``source`` is neither text nor a Python function.
@@ -34,7 +37,8 @@ def record(source: str | Callable[[], Any], name: str = "program.py", *, values:
 def explore(source: Trace | str | Callable[[], Any], language: Language = "en") -> Explorer:
     """Show a program, or a trace of one, in the Explorer: its lines, graph, memory and versions, step by step.
 
-    Of a program of many steps, rounds of loops that repeat earlier ones are left out; ``explore(record(source))`` shows every one.
+    Of a program of many steps, rounds of loops that repeat earlier ones are left out;
+    ``explore(record(source))`` shows every one.
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.

@@ -1,7 +1,7 @@
 """The console script ``pitfall-lab``: one command a module.
 
-Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the module
-of the given command is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
+Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the
+module of the given command is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,28 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("pitfall_lab.commands.lab", "open JupyterLab on the start notebook"),
-    "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
-    "explain": ("pitfall_lab.check.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
-    "saves": ("pitfall_lab.commands.saves", "print what an operation saves for backward, and which later write breaks it"),
-    "claims": ("pitfall_lab.commands.claims", "run the programs that decide the chapters' claims on the installed torch"),
+    "check": (
+        "pitfall_lab.check.command",
+        "run programs and notebooks and say where they bite, with fixes that were tried",
+    ),
+    "explain": (
+        "pitfall_lab.check.explain",
+        "print the page of a rule: what it finds, why torch works like this, and what to do",
+    ),
+    "saves": (
+        "pitfall_lab.commands.saves",
+        "print what an operation saves for backward, and which later write breaks it",
+    ),
+    "claims": (
+        "pitfall_lab.commands.claims",
+        "run the programs that decide the chapters' claims on the installed torch",
+    ),
     "book": ("pitfall_lab.commands.book", "write the chapters as HTML pages that need no kernel and no network"),
     "classroom": ("pitfall_lab.classroom.init", "make an assignment for a class from the exercises of chapters"),
-    "grade": ("pitfall_lab.classroom.grade", "grade a class's notebooks, each cell in a process of its own behind a fence"),
+    "grade": (
+        "pitfall_lab.classroom.grade",
+        "grade a class's notebooks, each cell in a process of its own behind a fence",
+    ),
     "show": ("pitfall_lab.commands.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.commands.doctor", "print what is installed and what to do about what is missing"),
 }
@@ -49,7 +64,10 @@ _MISTAKES: tuple[tuple[str, str], ...] = (
     (r"the following arguments are required: (?P<what>.+)", "{what} is missing"),
     (r"one of the arguments (?P<what>.+) is required", "one of {what} is needed"),
     (r"argument (?P<what>\S+): expected (?:one|at least one) argument", "what belongs to {what} is missing"),
-    (r"argument (?P<what>.+): invalid choice: (?P<word>.+) \(choose from (?P<those>.+)\)", "{word} is no {what}; there are {those}"),
+    (
+        r"argument (?P<what>.+): invalid choice: (?P<word>.+) \(choose from (?P<those>.+)\)",
+        "{word} is no {what}; there are {those}",
+    ),
     (r"argument (?P<what>\S+): not allowed with argument (?P<other>\S+)", "{what} and {other} cannot be used together"),
     (r"argument (?P<what>.+?): (?P<rest>.+)", "{what}: {rest}"),
 )
@@ -70,7 +88,9 @@ class _OneSentence(argparse.ArgumentParser):
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The argument parser; the arguments of ``command`` are filled in, those of the others are filled in when they are needed."""
+    """The argument parser; the arguments of ``command`` are filled in, those of the others are
+    filled in when they are needed.
+    """
     parser = argparse.ArgumentParser(prog="pitfall-lab", description="See where PyTorch bites.")
     parser.add_argument("--version", action="version", version=f"pitfall-lab {installed_version()}")
     kind = _OneSentence if command in _FOR_TEACHERS else argparse.ArgumentParser
@@ -92,7 +112,8 @@ _NUMBERS = {
 
 
 def _together(words: Sequence[str]) -> list[str]:
-    """The words of a command line, with the numbers of chapters and exercises as one word: argparse would take all others with them.
+    """The words of a command line, with the numbers of chapters and exercises as one word: argparse
+    would take all others with them.
 
     >>> _together(["init", "--chapters", "8", "15,", "17-19", "week-3", "--exercises", "4.1", "4.3,12.2"])
     ['init', '--chapters', '8,15,17-19', 'week-3', '--exercises', '4.1,4.3,12.2']
@@ -121,8 +142,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
     processes.forget_current_folder()
     if argv is None:
-        # What reads a notebook imports jsonschema, which takes seconds to compile a grammar for one format of strings (addresses
-        # in any alphabet) that no notebook has. It does without where the package is missing; this process is ours alone.
+        # What reads a notebook imports jsonschema, which takes seconds to compile a grammar for one format of strings
+        # (addresses in any alphabet) that no notebook has. It does without where the package is
+        # missing; this process is ours alone.
         sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words and words[0] in COMMANDS else None
@@ -143,7 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pitfall-lab {arguments.command}: {refusal}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # `pitfall-lab check x.py | head`: the reader has seen enough. Closing stderr keeps Python from complaining at exit.
+        # `pitfall-lab check x.py | head`: the reader has seen enough. Closing stderr keeps
+        # Python from complaining at exit.
         sys.stderr.close()
         return 0
     except OSError as problem:  # a path that no file can have, a full disk

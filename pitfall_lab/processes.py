@@ -1,9 +1,10 @@
-"""How this package starts other programs: here and nowhere else, so that no file beside the user runs in a module's place.
+"""How this package starts other programs: here and nowhere else, so that no file beside the
+user runs in a module's place.
 
-``python -c`` and ``python -m`` look for modules in the current folder first. A process of ours that was started so would run a ``torch.py``
-from wherever the user is, with the user's rights. So each Python is started with ``-P``, which leaves that folder out, and without
-the entries of ``PYTHONPATH`` that mean it (empty and relative ones). It runs this very file, which loads this very package from where it
-is: nothing is put on the path for that.
+``python -c`` and ``python -m`` look for modules in the current folder first. A process of ours that was started so
+would run a ``torch.py`` from wherever the user is, with the user's rights. So each Python is started with ``-P``, which
+leaves that folder out, and without the entries of ``PYTHONPATH`` that mean it (empty and relative ones). It runs this
+very file, which loads this very package from where it is: nothing is put on the path for that.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def installed(name: str) -> str | None:
 
 
 def start(command: Sequence[str], *, variables: Mapping[str, str] | None = None, **options: Any) -> Popen[str]:
-    """Start a program whose standard files are text; ``variables`` are its whole environment (default: this process's)."""
+    """Start a program whose standard files are text; ``variables`` are its whole
+    environment (default: this process's).
+    """
     return subprocess.Popen(command, text=True, encoding="utf-8", env=environment(variables), **options)
 
 
@@ -58,12 +61,17 @@ def run(command: Sequence[str], *, variables: Mapping[str, str] | None = None, *
 
 @contextlib.contextmanager
 def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that run functions of ours. They take over this one's path, and its environment as it is while they start."""
+    """Processes that run functions of ours.
+
+    They take over this one's path, and its environment as it is while they start.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
     kept = dict(os.environ)
-    _set_environment({**environment(), "PYTHONSAFEPATH": "1"})  # multiprocessing has no other way to start Python with -P
+    _set_environment(
+        {**environment(), "PYTHONSAFEPATH": "1"}
+    )  # multiprocessing has no other way to start Python with -P
     made = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
         yield made
@@ -95,8 +103,8 @@ def entries(pythonpath: str) -> list[str]:
 def forget_current_folder() -> None:
     """Take the entries that ``PYTHONPATH`` has for the current folder off this process's path.
 
-    Modules that Python itself imported from there before our first line ran are not affected. This package stays importable, from where
-    it was loaded: processes that take over the path look for it there.
+    Modules that Python itself imported from there before our first line ran are not affected. This package stays
+    importable, from where it was loaded: processes that take over the path look for it there.
     """
     meant = set(entries(os.environ.get("PYTHONPATH", ""))) - set(entries(environment().get("PYTHONPATH", "")))
     sys.path[:] = [entry for entry in sys.path if Path(entry).is_absolute() and entry not in meant]

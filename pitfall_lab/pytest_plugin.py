@@ -1,9 +1,10 @@
 """``pytest --pitfalls``: a test that triggers an error or a warning of the rules fails, with the report.
 
-A test that could not be observed to its end fails as well: its rest was not checked. Anything else that was not observed is a warning.
-Without the option nothing is imported and nothing is done. With it each test function runs recorded (:mod:`pitfall_lab.verify`), which is
-slower; its fixtures do not. Settings come from ``[tool.pitfall-lab]`` and from ``# pitfall: ignore[PL101]`` comments, as for
-``pitfall-lab check``; ``--pitfalls-select PL1,PL301`` chooses rules. Fixes are not offered: trying them would run the test many times.
+A test that could not be observed to its end fails as well: its rest was not checked. Anything else that was not
+observed is a warning. Without the option nothing is imported and nothing is done. With it each test function runs
+recorded (:mod:`pitfall_lab.verify`), which is slower; its fixtures do not. Settings come from ``[tool.pitfall-lab]``
+and from ``# pitfall: ignore[PL101]`` comments, as for ``pitfall-lab check``; ``--pitfalls-select PL1,PL301`` chooses
+rules. Fixes are not offered: trying them would run the test many times.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the plugin."""
     group = parser.getgroup("pitfall-lab", "pitfalls of PyTorch")
-    group.addoption("--pitfalls", action="store_true", help="fail tests that trigger an error or a warning of pitfall_lab's rules")
-    group.addoption("--pitfalls-select", metavar="CODES", default="", help="only these rules: PL101,PL2 (a whole family)")
+    group.addoption(
+        "--pitfalls", action="store_true", help="fail tests that trigger an error or a warning of pitfall_lab's rules"
+    )
+    group.addoption(
+        "--pitfalls-select", metavar="CODES", default="", help="only these rules: PL101,PL2 (a whole family)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,14 +75,19 @@ class _Watch:
         return result
 
     def _report(self, item: pytest.Item, text: str, trace: Trace) -> str:
-        """What fails a test, as text: that observation stopped before the test did, and findings; empty when there is nothing."""
+        """What fails a test, as text: that observation stopped before the test did, and findings;
+        empty when there is nothing.
+        """
         from pitfall_lab.check.observed import unobserved
         from pitfall_lab.check.terminal import Style, finding_text
 
         stopped = unobserved(item.path.name, None, trace)
         for note in trace.unseen:
             item.warn(pytest.PytestWarning(f"--pitfalls did not see everything: {note.en}"))
-        found = [finding_text(item.path.name, text, finding.with_fixes(()), Style()) for finding in self._findings(item, text, trace)]
+        found = [
+            finding_text(item.path.name, text, finding.with_fixes(()), Style())
+            for finding in self._findings(item, text, trace)
+        ]
         return "\n".join(found if stopped is None else [f"{stopped}\n", *found])
 
     def _findings(self, item: pytest.Item, text: str, trace: Trace) -> list[Finding]:

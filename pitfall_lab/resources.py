@@ -18,5 +18,7 @@ START = "00-start-here.ipynb"
 
 
 def shipped_notebooks() -> Path | None:
-    """The folder of notebooks that came with this package: inside an installed one, or beside it in a clone; None if there is none."""
+    """The folder of notebooks that came with this package: inside an installed one, or beside it in a
+    clone; None if there is none.
+    """
     return next((folder for folder in NOTEBOOKS if (folder / START).is_file()), None)

@@ -1,4 +1,5 @@
-"""The order in which the tests are handed out: what takes long begins first, so that no worker is left alone with it at the end.
+"""The order in which the tests are handed out: what takes long begins first, so that no worker is
+left alone with it at the end.
 
 And what the garbage collector need not look at.
 """
@@ -26,21 +27,25 @@ if TYPE_CHECKING:
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
-# To import jsonschema, as each reading of a notebook does, is to compile a grammar of internationalised addresses: longer than torch takes.
+# To import jsonschema, as each reading of a notebook does, is to compile a grammar of internationalised
+# addresses: longer than torch takes.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 ROOT = Path(__file__).resolve().parent
 LONGEST = (
-    "notebooks", "docs/test_readme.py", "rules", "docs/test_pages.py", "classroom/test_class.py", "classroom/test_room.py", "check", "fuzz",
-    "frontend", "docs", "classroom", "bench", "test_packaging.py", "test_safe_path.py", "test_warm.py", "observer", "panel",
-    "lessons", "views", "shadow/test_variants.py", "verify", "shadow/test_entries.py", "shadow/test_alone.py", "shadow/test_types.py",
+    "notebooks", "docs/test_readme.py", "rules", "docs/test_pages.py", "classroom/test_class.py",
+    "classroom/test_room.py", "check", "fuzz", "frontend", "docs", "classroom", "bench", "test_packaging.py",
+    "test_safe_path.py", "test_warm.py", "observer", "panel", "lessons", "views", "shadow/test_variants.py", "verify",
+    "shadow/test_entries.py", "shadow/test_alone.py", "shadow/test_types.py",
 )  # fmt: skip
 RULES = ("tests/rules/", "tests/docs/test_pages.py")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Twelve thousand tests and torch stay to the end: to go through them takes half a second each time that a test collects garbage."""
+    """Twelve thousand tests and torch stay to the end: to go through them takes half a second each time
+    that a test collects garbage.
+    """
     gc.disable()
     try:
         return (yield)
@@ -96,7 +101,9 @@ def _place(path: Path) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Hand out whole files in the order above, but the notebooks one by one, and together what runs the rules' programs: each runs once."""
+    """Hand out whole files in the order above, but the notebooks one by one, and together what runs the
+    rules' programs: each runs once.
+    """
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling

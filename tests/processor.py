@@ -1,7 +1,9 @@
-"""What each test file costs: ``python -m tests.processor [words for pytest]`` prints processor time, that of every process included.
+"""What each test file costs: ``python -m tests.processor [words for pytest]`` prints processor time,
+that of every process included.
 
-A test's own clock misses what it leaves to others: processes that are kept for the next test, forks that nobody waits for, kernels, a
-browser. So each worker of pytest is put into a control group of Linux (version 1, ``cpuacct``), which counts all of them. Needs root.
+A test's own clock misses what it leaves to others: processes that are kept for the next test, forks that nobody waits
+for, kernels, a browser. So each worker of pytest is put into a control group of Linux (version 1, ``cpuacct``), which
+counts all of them. Needs root.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Whatever torch refuses is explained: ``python -m tests.refusals``.
 
-Torch's own operator database has, for its operators, calls that they have to refuse (``error_inputs``). Each becomes a program of one line,
-``out = torch.roll(input, arg1, dims=dims)``, which is recorded and diagnosed in this process. The table says how many are explained, and in
-how many the explanation names an argument of the call. ``--list N`` prints N of them, drawn by ``--seed``, as a reader gets them.
+Torch's own operator database has, for its operators, calls that they have to refuse (``error_inputs``). Each becomes a
+program of one line, ``out = torch.roll(input, arg1, dims=dims)``, which is recorded and diagnosed in this process. The
+table says how many are explained, and in how many the explanation names an argument of the call. ``--list N`` prints N
+of them, drawn by ``--seed``, as a reader gets them.
 
 Needed besides torch: ``pip install expecttest``.
 """
@@ -60,11 +61,18 @@ def calls() -> Iterator[tuple[str, str, dict[str, Any]]]:
             continue
         for each in operator.error_inputs("cpu"):
             sample = each.sample_input
-            names: dict[str, Any] = {"input": sample.input, **{f"arg{n}": value for n, value in enumerate(sample.args, 1)}}
+            names: dict[str, Any] = {
+                "input": sample.input,
+                **{f"arg{n}": value for n, value in enumerate(sample.args, 1)},
+            }
             given = [*names, *(f"{key}={key}_" for key in sample.kwargs)]
             names |= {f"{key}_": value for key, value in sample.kwargs.items()}
             name = _written(operator)
-            yield operator.name, f"import torch\n\nout = {name}({', '.join(given)})\n", {**names, "operator": operator.op}
+            yield (
+                operator.name,
+                f"import torch\n\nout = {name}({', '.join(given)})\n",
+                {**names, "operator": operator.op},
+            )
 
 
 def _written(operator: Any) -> str:
@@ -80,7 +88,9 @@ def refusals(only: range | None = None) -> Iterator[Refusal]:
     for place, (operator, program, names) in enumerate(calls()):
         if only is not None and place not in only:
             continue
-        trace = trace_program(program, namespace={"__name__": "__main__", "__builtins__": __builtins__, **names}, values=False)
+        trace = trace_program(
+            program, namespace={"__name__": "__main__", "__builtins__": __builtins__, **names}, values=False
+        )
         failure = trace.outcome.failure
         if failure is not None:
             found = [finding for finding in find(trace) if finding.severity == "error"]
@@ -96,7 +106,11 @@ def table(every: list[Refusal]) -> str:
         ("… by a rule or a family of errors", sum(one.by_family for one in every)),
         ("the argument named", sum(one.names_an_argument for one in every)),
     ]
-    lines = ["| what | calls | share |", "|---|---|---|", *(f"| {what} | {n} | {n / max(total, 1):.1%} |" for what, n in rows)]
+    lines = [
+        "| what | calls | share |",
+        "|---|---|---|",
+        *(f"| {what} | {n} | {n / max(total, 1):.1%} |" for what, n in rows),
+    ]
     codes = Counter(one.finding.rule if one.finding is not None else "none" for one in every)
     return "\n".join([*lines, "", "By rule: " + ", ".join(f"{code} {n}" for code, n in sorted(codes.items()))])
 
@@ -117,13 +131,19 @@ def main() -> int:
     for one in shown:
         print(text(one, options.lang))
     print(table(every))
-    good = all(one.finding is not None for one in every) and sum(one.names_an_argument for one in every) >= 0.95 * len(every)
+    good = all(one.finding is not None for one in every) and sum(one.names_an_argument for one in every) >= 0.95 * len(
+        every
+    )
     return int(not good)
 
 
 def text(one: Refusal, language: Language = "en") -> str:
     """One refusal as a reader gets it."""
-    said = finding_text(f"<{one.operator}>", one.program, one.finding, Style(language)) if one.finding is not None else "nothing\n"
+    said = (
+        finding_text(f"<{one.operator}>", one.program, one.finding, Style(language))
+        if one.finding is not None
+        else "nothing\n"
+    )
     return f"{said}\n{'-' * 100}\n"
 
 

@@ -1,8 +1,8 @@
 """Provision what the tests need and run them all: ``python3 tests/run.py``. Standard library only.
 
-Makes a virtual environment in ``build/`` (used again as long as the pins stay the same), installs the package from this tree the way a
-learner does, finds or installs Chromium, then runs the linter, the type check and the tests. Words after the command go to pytest:
-``python3 tests/run.py tests/shadow -k sigmoid`` runs a part and leaves the linters out.
+Makes a virtual environment in ``build/`` (used again as long as the pins stay the same), installs the package from this
+tree the way a learner does, finds or installs Chromium, then runs the linter, the type check and the tests. Words after
+the command go to pytest: ``python3 tests/run.py tests/shadow -k sigmoid`` runs a part and leaves the linters out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def main(words: list[str]) -> int:
     # Hundreds of processes import this package and torch: they are compiled once, by the first that does.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # pip uses one core: this first command installs beside our own environment, which the tests need.
-    first = None if words else Beside("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"])
+    first = (
+        None if words else Beside("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"])
+    )
     python, is_new = provision()
     # The type checker runs none of what is installed: it uses the core that installing and compiling leave idle.
     types = None if words else Beside("types", [python, "-m", "mypy"])
@@ -52,24 +54,30 @@ def main(words: list[str]) -> int:
         step("style", [python, "-m", "ruff", "check", "."]),
         step("format", [python, "-m", "ruff", "format", "--check", "--quiet", "."]),
     ]
-    # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests for a process
-    # that they started: one worker more than cores uses that time, and lets the browser go first.
+    # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests
+    # for a process that they started: one worker more than cores uses that time, and lets the browser go first.
     beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types]
     workers = str((os.cpu_count() or 2) + 1)
-    codes.append(step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5))
+    codes.append(
+        step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5)
+    )
     codes += [each.code() for each in beside]
     print("\nall passed" if not any(codes) else "\nFAILED", flush=True)
     return int(any(codes))
 
 
 def step(title: str, command: list[str | Path], *, nice: int = 0) -> int:
-    """Run one command from the root with a heading and its time; ``nice`` lets others go first, where the system knows that."""
+    """Run one command from the root with a heading and its time; ``nice`` lets others go first,
+    where the system knows that.
+    """
     print(f"\n== {title}: {' '.join(map(str, command[1:]))}", flush=True)
     started = time.monotonic()
     if nice and shutil.which("nice"):
         command = ["nice", "-n", str(nice), *command]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    print(f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True
+    )
     return code
 
 
@@ -82,7 +90,9 @@ class Beside:
         self._ended = self._pool.submit(self._run, command)
 
     def _run(self, command: list[str | Path]) -> tuple[int, str, float]:
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", check=False
+        )
         return done.returncode, done.stdout, time.monotonic() - self._started
 
     def code(self) -> int:
@@ -90,15 +100,22 @@ class Beside:
         code, printed, seconds = self._ended.result()
         self._pool.shutdown()
         print(f"\n== {self._title} (beside the others)\n{printed}", end="")
-        print(f"== {self._title.partition(':')[0]}: {'passed' if code == 0 else f'FAILED ({code})'} in {seconds:.0f} s", flush=True)
+        print(
+            f"== {self._title.partition(':')[0]}: {'passed' if code == 0 else f'FAILED ({code})'} in {seconds:.0f} s",
+            flush=True,
+        )
         return code
 
 
 def provision() -> tuple[Path, bool]:
-    """The Python of an environment that holds the pinned versions and this tree's package, and whether it was made just now."""
+    """The Python of an environment that holds the pinned versions and this tree's package, and
+    whether it was made just now.
+    """
     scripts = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / ("python.exe" if os.name == "nt" else "python")
-    pins = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
+    pins = hashlib.sha256(
+        CONSTRAINTS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + sys.version.encode()
+    ).hexdigest()
     # pip would compile 180 MB of sources, of which the tests import a tenth: that took longer than to install them.
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", "-c", CONSTRAINTS]
     started = time.monotonic()
@@ -119,7 +136,9 @@ def provision() -> tuple[Path, bool]:
 def compile_what_all_import(python: Path) -> None:
     """Compile what nearly every process needs, before many of them would do it side by side."""
     started = time.monotonic()
-    subprocess.run([python, "-c", "import torch._dynamo, IPython, ipykernel.kernelapp, jupyterlab.labapp"], cwd=ROOT, check=True)
+    subprocess.run(
+        [python, "-c", "import torch._dynamo, IPython, ipykernel.kernelapp, jupyterlab.labapp"], cwd=ROOT, check=True
+    )
     print(f"== environment: compiled in {time.monotonic() - started:.0f} s", flush=True)
 
 

@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pitfall_lab"
 
-# A layer may import itself, the layers named here, and nothing else of pitfall_lab. shadow and observe never meet but in verify.
+# A layer may import itself, the layers named here, and nothing else of pitfall_lab. shadow and
+# observe never meet but in verify.
 LAYERS: dict[str, set[str]] = {
     "trace": set(),
     "shadow": {"trace"},
@@ -33,7 +34,9 @@ LAYERS: dict[str, set[str]] = {
     "commands": {"reference", "classroom", "check", "views", "lessons", "rules", "verify", "trace"},
 }
 LIBRARY = {"trace", "shadow", "observe", "rules", "views", "verify", "lessons", "widgets"}
-"""Rooms that know nothing of commands: they import no module on top but those :data:`BELOW`, and torch only where it is named."""
+"""Rooms that know nothing of commands: they import no module on top but those :data:`BELOW`, and
+torch only where it is named.
+"""
 # What a layer may import besides the standard library and pitfall_lab; None: anything but torch.
 OUTSIDE: dict[str, set[str] | None] = {
     "trace": set(),
@@ -58,7 +61,11 @@ TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "pitfall_
 def tracked() -> list[Path]:
     """Files that git knows or would add: what a commit of everything would hold."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
@@ -85,7 +92,8 @@ def imports(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(filter(None, [base, node.module]))
-            # `from pitfall_lab import views` imports a layer; `from pitfall_lab.views import page` does so by its module.
+            # `from pitfall_lab import views` imports a layer; `from pitfall_lab.views import
+            # page` does so by its module.
             found |= {f"{module}.{alias.name}" for alias in node.names} if module == "pitfall_lab" else {module}
     return frozenset(found)
 
@@ -118,7 +126,9 @@ def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_f
     if path == PACKAGE / f"{STARTER}.py":
         assert not [name for name in imports(path) if name.startswith("pitfall_lab")]
     else:
-        watches = {"multiprocessing"} if path == PACKAGE / "observe" / "forks.py" else set()  # it notices processes, and starts none
+        watches = (
+            {"multiprocessing"} if path == PACKAGE / "observe" / "forks.py" else set()
+        )  # it notices processes, and starts none
         assert not imports(path) & STARTS - watches
         starts = r"ProcessPoolExecutor|os\.(?:system|popen|exec|spawn|posix_spawn)|\.pipe\(format"
         assert not re.search(starts, path.read_text(encoding="utf-8"))
@@ -126,7 +136,11 @@ def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_f
 
 def test_every_package_folder_is_a_known_layer() -> None:
     known = {*LAYERS, "frontend", "labextension", "jupyter", "static", "notebooks"}
-    folders = {p.relative_to(PACKAGE).parts[0] for p in tracked() if p.is_relative_to(PACKAGE) and len(p.relative_to(PACKAGE).parts) > 1}
+    folders = {
+        p.relative_to(PACKAGE).parts[0]
+        for p in tracked()
+        if p.is_relative_to(PACKAGE) and len(p.relative_to(PACKAGE).parts) > 1
+    }
     # Pictures for the README live in the package, beside what they show.
     assert folders - {"docs"} <= known
 
@@ -172,11 +186,17 @@ def test_importing_does_not_bring_torch(code: str) -> None:
 
 def test_no_committed_file_names_a_path_of_one_machine() -> None:
     everywhere = r"(?!opt/tljh/)"  # where The Littlest JupyterHub is
-    absolute = re.compile(rf"(?<![\w.~*)\]}}$-])/{everywhere}(?:home|root|opt|mnt|srv|Users|work|workspace|private)/[A-Za-z_.]")
+    absolute = re.compile(
+        rf"(?<![\w.~*)\]}}$-])/{everywhere}(?:home|root|opt|mnt|srv|Users|work|workspace|private)/[A-Za-z_.]"
+    )
     here = {f"{ROOT.parent}/"} - {"//", "/"}
     faults = []
     for name, text in texts():
-        faults += [f"{name}: {line.strip()[:120]}" for line in text.splitlines() if absolute.search(line) or any(h in line for h in here)]
+        faults += [
+            f"{name}: {line.strip()[:120]}"
+            for line in text.splitlines()
+            if absolute.search(line) or any(h in line for h in here)
+        ]
     assert faults == []
 
 
@@ -188,18 +208,24 @@ def test_packages_come_from_public_registries_only() -> None:
             faults += [f"{name}: {url}" for url in urls if not url.startswith("https://registry.npmjs.org/")]
         if name.startswith("binder/") or name in {"pyproject.toml", ".ci/run"}:
             faults += [
-                f"{name}: {url}" for url in re.findall(r"index-url[ =]+(\S+)", text) if url != "https://download.pytorch.org/whl/cpu"
+                f"{name}: {url}"
+                for url in re.findall(r"index-url[ =]+(\S+)", text)
+                if url != "https://download.pytorch.org/whl/cpu"
             ]
     assert faults == []
 
 
 def test_nothing_is_left_to_do_or_skipped() -> None:
     # Put together here, so that this file does not find itself.
-    words = re.compile("TO" + "DO|FIX" + "ME|raise NotImplemented" + r"Error|mark\.(?:skip|x" + r"fail)|pytest\.(?:skip|x" + r"fail)\(")
+    words = re.compile(
+        "TO" + "DO|FIX" + "ME|raise NotImplemented" + r"Error|mark\.(?:skip|x" + r"fail)|pytest\.(?:skip|x" + r"fail)\("
+    )
     faults = []
     for name, text in texts():
         if name.endswith((".py", ".ts", ".toml", ".md")) and "/static/" not in name and "/labextension/" not in name:
-            faults += [f"{name}:{n}: {line.strip()[:100]}" for n, line in enumerate(text.splitlines(), 1) if words.search(line)]
+            faults += [
+                f"{name}:{n}: {line.strip()[:100]}" for n, line in enumerate(text.splitlines(), 1) if words.search(line)
+            ]
     assert faults == []
 
 

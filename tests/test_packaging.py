@@ -1,4 +1,6 @@
-"""What is installed, what is pinned, what a wheel holds, and that one works without Node, without `dot` and with an empty HOME."""
+"""What is installed, what is pinned, what a wheel holds, and that one works without Node, without
+`dot` and with an empty HOME.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_every_pin_installs_on_the_first_python_that_is_supported() -> None:
     installed = filter(_is_installed, requirements("constraints.txt"))
     wants = {name: importlib.metadata.metadata(name).get("Requires-Python") for name in installed}
     assert len(wants) > 80
-    assert {name: python for name, python in wants.items() if python and not SpecifierSet(python).contains(f"{oldest}.0")} == {}
+    assert {
+        name: python for name, python in wants.items() if python and not SpecifierSet(python).contains(f"{oldest}.0")
+    } == {}
 
 
 def _is_installed(name: str) -> bool:
@@ -107,18 +111,31 @@ def test_one_version_number_everywhere() -> None:
 
 def test_binder_has_no_file_that_would_switch_the_others_off() -> None:
     # With an environment.yml, repo2docker ignores requirements.txt; a Dockerfile switches everything off.
-    assert {p.name for p in (ROOT / "binder").iterdir()} == {"apt.txt", "constraints.txt", "postBuild", "requirements.txt", "runtime.txt"}
+    assert {p.name for p in (ROOT / "binder").iterdir()} == {
+        "apt.txt",
+        "constraints.txt",
+        "postBuild",
+        "requirements.txt",
+        "runtime.txt",
+    }
     assert os.access(ROOT / "binder" / "postBuild", os.X_OK)
 
 
 def test_repo2docker_makes_the_dockerfile_that_is_meant() -> None:
-    """Without a container engine it prints the Dockerfile; it would not notice a wrong name in apt.txt, the next test does."""
+    """Without a container engine it prints the Dockerfile; it would not notice a wrong name in
+    apt.txt, the next test does.
+    """
     program = Path(sys.executable).with_name("jupyter-repo2docker")
-    done = subprocess.run([program, "--no-build", "--debug", ROOT], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [program, "--no-build", "--debug", ROOT], capture_output=True, text=True, timeout=120, check=False
+    )
     text = done.stdout + done.stderr
     assert done.returncode == 0, text[-2000:]
     assert "apt-get install --yes --no-install-recommends graphviz" in text
-    copied, installed = text.index("COPY --chown=0:0 src/ ${REPO_DIR}/"), text.index('install --no-cache-dir -r "binder/requirements.txt"')
+    copied, installed = (
+        text.index("COPY --chown=0:0 src/ ${REPO_DIR}/"),
+        text.index('install --no-cache-dir -r "binder/requirements.txt"'),
+    )
     # Before the copy there would be no constraints.txt to read.
     assert copied < installed < text.index("RUN ./binder/postBuild")
     assert "environment-2epy-2d3-2e11" in text
@@ -127,7 +144,9 @@ def test_repo2docker_makes_the_dockerfile_that_is_meant() -> None:
 def test_apt_packages_are_those_that_bring_what_the_doctor_looks_for() -> None:
     assert (ROOT / "binder" / "apt.txt").read_text(encoding="utf-8").split() == ["graphviz"]
     if shutil.which("apt-cache"):
-        known = subprocess.run(["apt-cache", "search", "--names-only", "^graphviz$"], capture_output=True, text=True, check=False).stdout
+        known = subprocess.run(
+            ["apt-cache", "search", "--names-only", "^graphviz$"], capture_output=True, text=True, check=False
+        ).stdout
         # Debian's lists are deleted in slim images; where there are lists, the name must be in them.
         assert known.startswith("graphviz - ") or not any(Path("/var/lib/apt/lists").glob("*Packages*"))
 
@@ -161,7 +180,11 @@ def test_the_wheel_holds_what_is_needed_once(wheel: Path) -> None:
     assert [n for n in names if n.startswith(unwanted) or "node_modules" in n] == []
     assert [n for n in names if ".ipynb_checkpoints" in n or "__pycache__" in n or n.startswith("tests")] == []
     shipped = {n.removeprefix("pitfall_lab/") for n in names if n.startswith("pitfall_lab/notebooks/")}
-    assert shipped == {p.relative_to(ROOT).as_posix() for p in (ROOT / "notebooks").rglob("*") if p.is_file() and "/." not in p.as_posix()}
+    assert shipped == {
+        p.relative_to(ROOT).as_posix()
+        for p in (ROOT / "notebooks").rglob("*")
+        if p.is_file() and "/." not in p.as_posix()
+    }
 
 
 class Installed:
@@ -174,7 +197,8 @@ class Installed:
         venv.create(self.environment)
         self.scripts = self.environment / ("Scripts" if os.name == "nt" else "bin")
         (site,) = self.environment.glob("**/site-packages")
-        # Torch and JupyterLab are the ones that the tests run with, by a .pth file: copying two gigabytes would test pip.
+        # Torch and JupyterLab are the ones that the tests run with, by a .pth file: copying
+        # two gigabytes would test pip.
         (site / "outer.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")))
         pip = [sys.executable, "-m", "pip", "--python", str(self.scripts / "python"), "install", "--quiet"]
         subprocess.run([*pip, "--no-deps", "--no-index", "--ignore-installed", wheel], check=True, capture_output=True)
@@ -182,12 +206,16 @@ class Installed:
         # The widgets extension is the outer environment's; ours must be found in the new one.
         extensions = place / "share" / "labextensions"
         extensions.mkdir(parents=True)
-        (extensions / "@jupyter-widgets").symlink_to(Path(sys.prefix) / "share" / "jupyter" / "labextensions" / "@jupyter-widgets")
+        (extensions / "@jupyter-widgets").symlink_to(
+            Path(sys.prefix) / "share" / "jupyter" / "labextensions" / "@jupyter-widgets"
+        )
         self.variables["JUPYTER_PATH"] = str(extensions.parent)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.scripts / "pitfall-lab"), *words]
-        return subprocess.run(command, cwd=self.folder, env=self.variables, capture_output=True, text=True, timeout=180, check=False)
+        return subprocess.run(
+            command, cwd=self.folder, env=self.variables, capture_output=True, text=True, timeout=180, check=False
+        )
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +276,9 @@ def _start_and_stop_the_lab(installed: Installed) -> None:
         port = probe.getsockname()[1]
     command = [str(installed.scripts / "pitfall-lab"), "lab", "--no-browser", "--port", str(port)]
     variables = {**installed.variables, "JUPYTER_TOKEN": "t"}
-    process = subprocess.Popen(command, cwd=installed.folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, cwd=installed.folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         page = _first_answer(f"http://127.0.0.1:{port}/lab/tree/notebooks/00-start-here.ipynb?token=t", process)
     finally:
@@ -286,7 +316,9 @@ def _first_answer(url: str, process: subprocess.Popen[str]) -> str:
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(words: list[str], sentence: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "pitfall_lab", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pitfall_lab", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -296,7 +328,9 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(words: list[str], sentence:
 def test_a_file_that_is_no_trace_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.json"
     path.write_text(text)
-    done = subprocess.run([sys.executable, "-m", "pitfall_lab", "show", path], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pitfall_lab", "show", path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "not a saved trace" in done.stderr
@@ -307,7 +341,9 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         words = ["lab", "--no-browser", "--folder", tmp_path, "--port", str(taken.getsockname()[1])]
-        done = subprocess.run([sys.executable, "-m", "pitfall_lab", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "pitfall_lab", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 2
     assert "is in use" in done.stderr
     assert list(tmp_path.iterdir()) == []

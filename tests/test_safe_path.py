@@ -16,8 +16,11 @@ from pitfall_lab import processes
 from pitfall_lab.check import Subject, Workshop, module_path
 from pitfall_lab.cli import main
 
-# What Python imports by itself as it starts, every module of the standard library, every installed package, and this one.
-NAMES = sorted({*sys.stdlib_module_names, "sitecustomize", "usercustomize", *filter(str.isidentifier, packages_distributions())})
+# What Python imports by itself as it starts, every module of the standard library, every
+# installed package, and this one.
+NAMES = sorted(
+    {*sys.stdlib_module_names, "sitecustomize", "usercustomize", *filter(str.isidentifier, packages_distributions())}
+)
 PROGRAM = """\
 import json, random, sys
 import numpy
@@ -81,11 +84,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def done(here: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(words, cwd=here, env=environment | variables, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(
+        words, cwd=here, env=environment | variables, capture_output=True, text=True, timeout=400, check=False
+    )
 
 
 @pytest.mark.parametrize("command", [(SCRIPT,), MODULE], ids=["script", "module"])
-def test_check_runs_the_program_and_nothing_that_was_planted(command: tuple[str, ...], here: Path, here_for_m: Path, program: Path) -> None:
+def test_check_runs_the_program_and_nothing_that_was_planted(
+    command: tuple[str, ...], here: Path, here_for_m: Path, program: Path
+) -> None:
     here = here_for_m if command is MODULE else here
     found = done(here, *command, "check", "--json", str(program))
     assert ran(here, program.parent) == []
@@ -105,7 +112,9 @@ def test_check_runs_the_program_and_nothing_that_was_planted(command: tuple[str,
     ],
     ids=lambda words: "-m" if words == MODULE else "script" if words == (SCRIPT,) else " ".join(words),
 )
-def test_a_command_runs_nothing_that_was_planted(command: tuple[str, ...], words: tuple[str, ...], here: Path, here_for_m: Path) -> None:
+def test_a_command_runs_nothing_that_was_planted(
+    command: tuple[str, ...], words: tuple[str, ...], here: Path, here_for_m: Path
+) -> None:
     here = here_for_m if command is MODULE else here
     found = done(here, *command, *words)
     assert ran(here) == []
@@ -166,7 +175,9 @@ def test_a_path_of_pythonpath_that_means_the_current_folder_is_the_programs_alon
         assert "PLE32" in found.stdout or "does not require grad" in found.stdout + found.stderr
 
 
-def test_a_module_beside_the_program_is_the_programs_and_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_beside_the_program_is_the_programs_and_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     late = "xdrlib_of_ours"  # a name that lies on our path and beside the program
     (tmp_path / "ours").mkdir()
     (tmp_path / "theirs").mkdir()
@@ -186,7 +197,9 @@ def test_a_module_beside_the_program_is_the_programs_and_not_ours(tmp_path: Path
     assert (sys.path, sys.meta_path) == before
 
 
-def test_a_program_in_the_current_folder_is_not_an_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_in_the_current_folder_is_not_an_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "dot").write_text("#!/bin/sh\n")
     (tmp_path / "dot").chmod(0o755)
     monkeypatch.chdir(tmp_path)

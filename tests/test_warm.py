@@ -16,22 +16,32 @@ def done(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
 
 def test_words_folder_environment_and_files_are_those_of_the_caller(warm_python: str, tmp_path: Path) -> None:
     (tmp_path / "near.py").write_text("FOUND = 'near'")
-    code = "import os, sys, near; print(sys.argv, os.getcwd(), sorted(os.environ), near.FOUND, input()); print(__name__, file=sys.stderr)"
+    code = (
+        "import os, sys, near; print(sys.argv, os.getcwd(), sorted(os.environ), near.FOUND, input()); "
+        "print(__name__, file=sys.stderr)"
+    )
     # The shell sets the second one where there is none, Python the third.
     environment = {"PYTHONPATH": "/nowhere", "PWD": str(tmp_path), "LC_CTYPE": "C.UTF-8"}
-    warm, cold = (done(each, "-c", code, "a b", cwd=tmp_path, env=environment, input="given\n") for each in (warm_python, sys.executable))
+    warm, cold = (
+        done(each, "-c", code, "a b", cwd=tmp_path, env=environment, input="given\n")
+        for each in (warm_python, sys.executable)
+    )
     assert (warm.stdout, warm.stderr, warm.returncode) == (cold.stdout, cold.stderr, cold.returncode)
     assert "near given" in warm.stdout
 
 
 def test_a_module_is_run_by_a_fork_in_which_torch_is_there(warm_python: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text("import sys; print(sys.argv, __name__, 'torch' in sys.modules, sys.executable)")
+    (tmp_path / "program.py").write_text(
+        "import sys; print(sys.argv, __name__, 'torch' in sys.modules, sys.executable)"
+    )
     told = done(warm_python, "-m", "program", "x", cwd=tmp_path).stdout
     assert told == f"{[str(tmp_path / 'program.py'), 'x']} __main__ {sys.platform == 'linux'} {warm_python}\n"
 
 
 def test_a_file_is_run_without_its_folder_on_the_path(warm_python: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(f"import sys; print(sys.argv, __name__, 'torch' in sys.modules, {str(tmp_path)!r} in sys.path)")
+    (tmp_path / "program.py").write_text(
+        f"import sys; print(sys.argv, __name__, 'torch' in sys.modules, {str(tmp_path)!r} in sys.path)"
+    )
     told = done(warm_python, "-P", str(tmp_path / "program.py"), "x", cwd=tmp_path).stdout
     assert told == f"{[str(tmp_path / 'program.py'), 'x']} __main__ {sys.platform == 'linux'} False\n"
 

@@ -1,8 +1,10 @@
-"""Run a file of torch's own tests, each test plain and recorded: ``python -m tests.torchtests pytorch/test/test_autograd.py``.
+"""Run a file of torch's own tests, each test plain and recorded: ``python -m tests.torchtests
+pytorch/test/test_autograd.py``.
 
-The file comes from torch's repository, of a release near the installed one; tests that fail by themselves do not count. One that passes
-must pass recorded, with the same warnings and random numbers, and what the two engines said is counted. Every run of a test is a fork of
-a process that has imported the file. Needed besides torch: ``pip install expecttest``, and what the file itself imports.
+The file comes from torch's repository, of a release near the installed one; tests that fail by themselves do not count.
+One that passes must pass recorded, with the same warnings and random numbers, and what the two engines said is counted.
+Every run of a test is a fork of a process that has imported the file. Needed besides torch: ``pip install expecttest``,
+and what the file itself imports.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class File:
         self.path = path
         self.lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         tree = ast.parse("".join(self.lines))
-        self.tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+        self.tests = [
+            node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
 
     def holding(self, method: Callable[[], object]) -> File:
         """The file in whose class the method stands, which the test file may have imported from beside it."""
@@ -63,12 +67,18 @@ class File:
         return File(path) if path != self.path and path.is_relative_to(self.path.parent) else self
 
     def only(self, method: Callable[[], object]) -> str:
-        """The text without the bodies of the other tests, each line in its place: the recorder looks at what words a program uses."""
+        """The text without the bodies of the other tests, each line in its place: the recorder
+        looks at what words a program uses.
+        """
         code = getattr(inspect.unwrap(method), "__code__", None)
         mine = code.co_firstlineno if code is not None and code.co_filename == str(self.path) else 0
         lines = list(self.lines)
         for node in self.tests:
-            begins, first, last = min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.body[0].lineno, node.end_lineno or 0
+            begins, first, last = (
+                min([node.lineno, *(d.lineno for d in node.decorator_list)]),
+                node.body[0].lineno,
+                node.end_lineno or 0,
+            )
             if mine and not begins <= mine <= last and first > node.lineno:
                 lines[first - 1 : last] = [" " * node.body[0].col_offset + "pass\n", *["\n"] * (last - first)]
         return "".join(lines)
@@ -112,10 +122,18 @@ class Runs:
 
 
 def main() -> int:
-    """Run the tests; 0 when every test that passes plain passes recorded, in the same way and without a disagreement."""
+    """Run the tests; 0 when every test that passes plain passes recorded, in the same
+    way and without a disagreement.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.torchtests", description=__doc__)
     parser.add_argument("file", type=Path, help="a test file of torch's repository")
-    parser.add_argument("-k", dest="patterns", action="append", default=[], help="only tests whose name holds this (or matches it, with *)")
+    parser.add_argument(
+        "-k",
+        dest="patterns",
+        action="append",
+        default=[],
+        help="only tests whose name holds this (or matches it, with *)",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="tests at a time")
     parser.add_argument("--timeout", type=int, default=120, help="seconds of processor time for one run of a test")
     parser.add_argument("--state", type=Path, help="a file that remembers finished runs, to go on with later")
@@ -155,7 +173,9 @@ def collect(module: Any) -> list[unittest.TestCase]:
 
 def selected(name: str, patterns: list[str]) -> bool:
     """Whether ``-k`` wants this test: as with unittest."""
-    return not patterns or any(fnmatch.fnmatchcase(name, pattern if "*" in pattern else f"*{pattern}*") for pattern in patterns)
+    return not patterns or any(
+        fnmatch.fnmatchcase(name, pattern if "*" in pattern else f"*{pattern}*") for pattern in patterns
+    )
 
 
 # ------------------------------------------------------------------ one process for each run
@@ -216,7 +236,11 @@ def result(left: Path, status: int) -> Run:
     """What a fork left."""
     if not left.exists():
         ended = os.waitstatus_to_exitcode(status)
-        return Run("not finished") if ended in {-signal.SIGKILL, -signal.SIGXCPU} else Run("crashed", f"the process ended with {ended}")
+        return (
+            Run("not finished")
+            if ended in {-signal.SIGKILL, -signal.SIGXCPU}
+            else Run("crashed", f"the process ended with {ended}")
+        )
     run = Run(**json.loads(left.read_text(encoding="utf-8")))
     left.unlink()
     return run
@@ -331,7 +355,7 @@ def report(path: Path, runs: dict[str, dict[str, Run]]) -> int:
         "changed outcome": len(changed),
         "not finished recorded": len(late),
         "stopped observing": sum(map(bool, stopped.values())),
-        "calls compared / mirrored / disagreed": f"{calls['checked']:,} / {calls['mirrored']:,} / {calls['disagreed']:,}",
+        "calls compared / mirrored / disagreed": f"{calls['checked']:,} / {calls['mirrored']:,} / {calls['disagreed']:,}",  # noqa: E501
         "disagreements (kinds)": f"{sum(map(len, kinds.values()))} ({len(kinds)})",
     }
     print(f"\n{path.name}, torch {torch.__version__}\n\n| | |\n|---|---|")
@@ -349,7 +373,10 @@ def difference(plain: Run, recorded: Run) -> str:
     if recorded.how != plain.how:
         return f"{plain.how}, recorded {recorded.how}\n{recorded.error}"
     if recorded.warnings != plain.warnings:
-        more, less = Counter(recorded.warnings) - Counter(plain.warnings), Counter(plain.warnings) - Counter(recorded.warnings)
+        more, less = (
+            Counter(recorded.warnings) - Counter(plain.warnings),
+            Counter(plain.warnings) - Counter(recorded.warnings),
+        )
         return f"other warnings: more {list(more)}, fewer {list(less)}"[:1500]
     return "other random numbers" if recorded.random != plain.random else ""
 

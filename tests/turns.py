@@ -1,6 +1,8 @@
-"""What takes long runs in turns: a part of it each day, all of it within a few days, and everything with ``PITFALL_ALL_VARIANTS=1``.
+"""What takes long runs in turns: a part of it each day, all of it within a few days, and everything
+with ``PITFALL_ALL_VARIANTS=1``.
 
-The head of a run names its turn; ``PITFALL_TURN=N`` repeats it on another day. A run with ``-k`` takes all of what it names.
+The head of a run names its turn; ``PITFALL_TURN=N`` repeats it on another day. A run with
+``-k`` takes all of what it names.
 """
 
 from __future__ import annotations

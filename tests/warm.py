@@ -1,9 +1,10 @@
-"""A stand-in for Python that has imported torch, and more, already: what it runs begins in a fork, with seconds of work behind it.
+"""A stand-in for Python that has imported torch, and more, already: what it runs begins in a fork,
+with seconds of work behind it.
 
-:func:`warmed` gives the path of a command that takes Python's words, environment, folder and standard files, and ends as the program ends.
-Behind it are two processes of this file: ``serve`` imports torch and what it is given, and forks; ``ask`` (the command) asks for a fork and
-waits for its end. In a fork ``sys.executable`` is the command: what a program starts is warm as well. Words that begin otherwise than with
-``-c``, ``-m`` and ``-P FILE`` go to Python itself.
+:func:`warmed` gives the path of a command that takes Python's words, environment, folder and standard files, and ends
+as the program ends. Behind it are two processes of this file: ``serve`` imports torch and what it is given, and forks;
+``ask`` (the command) asks for a fork and waits for its end. In a fork ``sys.executable`` is the command: what a program
+starts is warm as well. Words that begin otherwise than with ``-c``, ``-m`` and ``-P FILE`` go to Python itself.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LARGEST = 1 << 20
-# What a kernel, a notebook and the process that runs programs import. Not matplotlib and ipykernel.kernelapp: they read the environment
-# as they are imported.
+# What a kernel, a notebook and the process that runs programs import. Not matplotlib and ipykernel.kernelapp: they read
+# the environment as they are imported.
 USUAL = (
     "ipykernel.ipkernel", "ipywidgets", "anywidget", "pitfall_lab.check.worker", "pitfall_lab.commands.show",
-    "pitfall_lab.verify.experiments.witness", "pitfall_lab.rules", "pitfall_lab.views.document", "pitfall_lab.widgets.explorer",
-    "pitfall_lab.lessons.exercises", "pitfall_lab.notebook.magic", "pitfall_lab.panel.connection",
+    "pitfall_lab.verify.experiments.witness", "pitfall_lab.rules", "pitfall_lab.views.document",
+    "pitfall_lab.widgets.explorer", "pitfall_lab.lessons.exercises", "pitfall_lab.notebook.magic",
+    "pitfall_lab.panel.connection",
 )  # fmt: skip
 
 
 @contextmanager
 def warmed(folder: Path, there: Sequence[str] = ()) -> Iterator[str]:
-    """The path of the command, which lies in ``folder``; it has the modules ``there``. Elsewhere than on Linux it is Python itself."""
+    """The path of the command, which lies in ``folder``; it has the modules ``there``.
+
+    Elsewhere than on Linux it is Python itself.
+    """
     import shlex
     import subprocess
 
@@ -36,7 +41,9 @@ def warmed(folder: Path, there: Sequence[str] = ()) -> Iterator[str]:
         yield sys.executable
         return
     name, command = f"pitfall-lab-{os.getpid()}-{folder.name}", folder / "python"  # a process may have several
-    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", __file__, "ask", name])} "$@"\n', encoding="utf-8")
+    command.write_text(
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", __file__, "ask", name])} "$@"\n', encoding="utf-8"
+    )
     command.chmod(0o755)
     words = [sys.executable, __file__, "serve", name, str(command), "torch._dynamo", *there]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -1,7 +1,9 @@
-"""The processes in which programs are checked are kept from one test to the next: each takes as long to start as torch to import.
+"""The processes in which programs are checked are kept from one test to the next: each takes as
+long to start as torch to import.
 
-A worker process serves one program after the other, and nothing of one reaches the next: that is what it is for. Here it serves the next
-workshop as well, if that has the same environment and current folder. Commands that are started as processes of their own start theirs.
+A worker process serves one program after the other, and nothing of one reaches the next: that is what it is for. Here
+it serves the next workshop as well, if that has the same environment and current folder. Commands that are started as
+processes of their own start theirs.
 """
 
 from __future__ import annotations
@@ -58,8 +60,12 @@ def kept() -> Iterator[None]:
         if shop._worker is not None:
             made[shop._worker] = mine
 
-    def leave(shop: Workshop, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and shop._worker in made and shop._worker.poll() is None:  # after an exception it may still be at work
+    def leave(
+        shop: Workshop, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (
+            kind is None and shop._worker in made and shop._worker.poll() is None
+        ):  # after an exception it may still be at work
             free.append(shop._worker)
             shop._worker = free.pop(0) if len(free) > MOST else None
         end(shop, kind, value, trace)

@@ -1,9 +1,11 @@
-"""``pitfall-lab check``: run programs, report the pitfalls in them, and offer only fixes that were applied and re-run successfully.
+"""``pitfall-lab check``: run programs, report the pitfalls in them, and offer only fixes that were
+applied and re-run successfully.
 
-A program never runs in this process. It runs, as often as there are repairs to try, in forks of one worker process (:mod:`.worker`, started
-by :mod:`.workshop`), which returns a trace or a witness of values as JSON. :mod:`.scripts` reads files and notebooks, :mod:`.settings` and
-:mod:`.ignores` say what is to be reported, :mod:`.examine` checks one file, :mod:`.trials` tries the fixes, :mod:`.terminal`, :mod:`.sarif`
-and :mod:`.github` print, and :mod:`.command` is the command line.
+A program never runs in this process. It runs, as often as there are repairs to try, in forks of one worker process
+(:mod:`.worker`, started by :mod:`.workshop`), which returns a trace or a witness of values as JSON. :mod:`.scripts`
+reads files and notebooks, :mod:`.settings` and :mod:`.ignores` say what is to be reported, :mod:`.examine` checks
+one file, :mod:`.trials` tries the fixes, :mod:`.terminal`, :mod:`.sarif` and :mod:`.github` print, and
+:mod:`.command` is the command line.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ sys.modules[__name__].__class__ = _CallableModule
 def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) -> list[Finding]:
     """Return the findings in a program's text, each with the fixes that removed it when they were applied and re-run.
 
-    The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation stopped before the
-    program did: an empty list means that the whole program was observed. The exception's ``findings`` are those found until then.
+    The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation
+    stopped before the program did: an empty list means that the whole program was observed. The exception's
+    ``findings`` are those found until then.
 
     >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']
@@ -63,11 +66,14 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
     return judged(source, name, timeout=timeout)[0]
 
 
-def judged(source: str, name: str, *, timeout: float = TIMEOUT, every_round: bool = True) -> tuple[list[Finding], tuple[Note, ...]]:
-    """The findings of :func:`check`, and a note for each thing that was not observed while observation went on; empty if all was.
+def judged(
+    source: str, name: str, *, timeout: float = TIMEOUT, every_round: bool = True
+) -> tuple[list[Finding], tuple[Note, ...]]:
+    """The findings of :func:`check`, and a note for each thing that was not observed while
+    observation went on; empty if all was.
 
-    Raises :class:`Unchecked` as :func:`check` does. Without ``every_round``, rounds of a loop that repeat what was recorded are not
-    recorded, as on the command line.
+    Raises :class:`Unchecked` as :func:`check` does. Without ``every_round``, rounds of a loop that repeat what was
+    recorded are not recorded, as on the command line.
     """
     parsed(source, name)
     with Workshop(timeout, every_round=every_round) as shop:
@@ -81,10 +87,11 @@ def judged(source: str, name: str, *, timeout: float = TIMEOUT, every_round: boo
 
 
 def prelude(source: str, names: Mapping[str, Any]) -> str:
-    """Return imports for what ``source`` uses of ``names`` (a notebook's namespace) and another process can import as well.
+    """Return imports for what ``source`` uses of ``names`` (a notebook's namespace) and
+    another process can import as well.
 
-    These are modules, and functions and classes that are found under their own name in a module other than ``__main__``. Empty if
-    ``source`` is not valid Python.
+    These are modules, and functions and classes that are found under their own name in a module other than
+    ``__main__``. Empty if ``source`` is not valid Python.
 
     >>> prelude("y = dumps(x)", {"dumps": __import__("json").dumps, "x": 3})
     'from json import dumps as dumps'
@@ -99,6 +106,10 @@ def prelude(source: str, names: Mapping[str, Any]) -> str:
         module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
         if isinstance(value, ModuleType):
             lines.append(f"import {value.__name__} as {name}")
-        elif own.isidentifier() and module not in (None, "__main__") and getattr(sys.modules.get(module), own, None) is value:
+        elif (
+            own.isidentifier()
+            and module not in (None, "__main__")
+            and getattr(sys.modules.get(module), own, None) is value
+        ):
             lines.append(f"from {module} import {own} as {name}")
     return "\n".join(lines)

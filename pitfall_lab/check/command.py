@@ -32,21 +32,30 @@ FORMATS = ("text", "json", "sarif", "github")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab check``."""
     parser.epilog = (
-        "Every file that is named, or found in a folder that is named, is RUN, with your rights: this is no sandbox, and a program can "
-        "do whatever it can do under `python FILE`. What follows `--` is passed on to it. Settings are read from [tool.pitfall-lab] in the "
-        "nearest pyproject.toml. Exit codes: 0 nothing found in what was seen, 1 an error or a warning was found, 2 a file could not be "
-        "checked, or observation stopped before the program ended, 3 a file did not end in time."
+        "Every file that is named, or found in a folder that is named, is RUN, with your rights: this is no sandbox, "
+        "and a program can do whatever it can do under `python FILE`. What follows `--` is passed on to it. Settings "
+        "are read from [tool.pitfall-lab] in the nearest pyproject.toml. Exit codes: 0 nothing found in what was "
+        "seen, 1 an error or a warning was found, 2 a file could not be checked, or observation stopped before the "
+        "program ended, 3 a file did not end in time."
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="Python programs, notebooks, and folders of them")
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=FORMATS, default=None, help="how findings are printed (default: text)")
-    output.add_argument("--json", action="store_true", help="the same as --format json: an object for one file, else a list of them")
-    output.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the report")
+    output.add_argument(
+        "--json", action="store_true", help="the same as --format json: an object for one file, else a list of them"
+    )
+    output.add_argument(
+        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the report"
+    )
     output.add_argument("--show-output", action="store_true", help="print what the programs print, to standard error")
     rules = parser.add_argument_group("rules")
-    rules.add_argument("--select", action="append", metavar="CODES", help="only these rules: PL101,PL2 (a whole family)")
+    rules.add_argument(
+        "--select", action="append", metavar="CODES", help="only these rules: PL101,PL2 (a whole family)"
+    )
     rules.add_argument("--ignore", action="append", metavar="CODES", help="not these rules")
-    rules.add_argument("--exclude", action="append", metavar="PATTERNS", help="files and folders that are not looked for in folders")
+    rules.add_argument(
+        "--exclude", action="append", metavar="PATTERNS", help="files and folders that are not looked for in folders"
+    )
     fixes = parser.add_argument_group("fixes")
     fixes.add_argument("--fix", action="store_true", help="make the first verified fix of each finding, in the files")
     fixes.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
@@ -58,14 +67,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"stop a run after S seconds, not counting waits for a busy processor (default: {TIMEOUT:g})",
     )
-    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
-    limits.add_argument("--steps", type=steps, metavar="N", help=f"record at most N steps of a program (default: {EVENT_LIMIT})")
-    limits.add_argument("--every-round", action="store_true", help="record also rounds of loops that repeat what was recorded before")
-    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="check N files at the same time (default: one for each processor)")
+    limits.add_argument(
+        "--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)"
+    )
+    limits.add_argument(
+        "--steps", type=steps, metavar="N", help=f"record at most N steps of a program (default: {EVENT_LIMIT})"
+    )
+    limits.add_argument(
+        "--every-round", action="store_true", help="record also rounds of loops that repeat what was recorded before"
+    )
+    limits.add_argument(
+        "--jobs", "-j", type=count, metavar="N", help="check N files at the same time (default: one for each processor)"
+    )
 
 
 def seconds(text: str) -> float:
-    """Parse a command line argument that is a number of seconds, more than 0 and less than a million; else raise ``ArgumentTypeError``."""
+    """Parse a command line argument that is a number of seconds, more than 0 and less than a million; else
+    raise ``ArgumentTypeError``.
+    """
     try:
         value = float(text)
     except ValueError:
@@ -97,10 +116,11 @@ def _whole(text: str, what: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked to the end, 3 out of time.
+    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not
+    checked to the end, 3 out of time.
 
-    With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined with ``--fix`` or
-    ``--diff``.
+    With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined
+    with ``--fix`` or ``--diff``.
     """
     chosen = "json" if args.json and args.format is None else args.format or "text"
     if args.no_fixes and (args.fix or args.diff):
@@ -124,12 +144,18 @@ def run(args: argparse.Namespace) -> int:
     elif len(every) > 1 and not args.diff:  # a patch ends with its last line
         findings = [finding for checked in every for finding in checked.findings]
         calls = sum(checked.trace.calls for checked in every if checked.trace is not None)
-        print(total(len(every), calls, findings, sum(checked.problem is not None for checked in every), args.language), end="")
+        print(
+            total(len(every), calls, findings, sum(checked.problem is not None for checked in every), args.language),
+            end="",
+        )
     return _exit_code(every, would_change=args.diff)
 
 
 def _written(checked: Checked) -> Checked:
-    """Write the repaired text back to the file, if fixes were made. If it cannot be written, the result has the problem and no fixes."""
+    """Write the repaired text back to the file, if fixes were made.
+
+    If it cannot be written, the result has the problem and no fixes.
+    """
     if checked.fixed and checked.script is not None:
         try:
             checked.script.path.write_bytes(checked.script.raw)
@@ -140,11 +166,14 @@ def _written(checked: Checked) -> Checked:
 
 
 def _exit_code(every: Sequence[Checked], *, would_change: bool) -> int:
-    """The exit code for several files: 2 if one was not checked to its end, else 3 if one was out of time, else 1 for findings, else 0.
+    """The exit code for several files: 2 if one was not checked to its end, else 3 if one was out of time,
+    else 1 for findings, else 0.
 
     With ``would_change`` (for ``--diff``), a fix that would be made counts as a finding.
     """
-    codes = {checked.exit_code for checked in every} | ({1} if would_change and any(checked.fixed for checked in every) else set())
+    codes = {checked.exit_code for checked in every} | (
+        {1} if would_change and any(checked.fixed for checked in every) else set()
+    )
     return next((code for code in (2, 3, 1) if code in codes), 0)
 
 
@@ -211,7 +240,9 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _print(checked: Checked, args: argparse.Namespace) -> None:
-    """Print the report of one file (with ``--diff`` only its diff) as soon as it is ready; a file that did not run has no report."""
+    """Print the report of one file (with ``--diff`` only its diff) as soon as it is ready; a file
+    that did not run has no report.
+    """
     if args.diff:
         print(_diff(checked), end="")
     elif checked.trace is not None:
@@ -225,7 +256,8 @@ def _print(checked: Checked, args: argparse.Namespace) -> None:
 def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> None:
     """Write to standard error: the program's output if requested, why it could not be checked, what was changed.
 
-    ``text``: a report was printed, which begins with the reason if observation stopped early; then this reason is not written again.
+    ``text``: a report was printed, which begins with the reason if observation stopped early; then this
+    reason is not written again.
     """
     if args.show_output and checked.printed:
         paint = Paint(colours=wants_colours(sys.stderr))
@@ -236,13 +268,17 @@ def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> N
         rules = ", ".join(dict.fromkeys(finding.rule for finding in checked.fixed))
         count = f"{len(checked.fixed)} fix{'es' if len(checked.fixed) > 1 else ''}"
         print(f"{would} {count} in {shown(checked.name)} ({rules}).", file=sys.stderr)
-    said_first = checked.problem is not None and checked.problem.kind == UNOBSERVED and text  # the report on standard output begins with it
+    said_first = (
+        checked.problem is not None and checked.problem.kind == UNOBSERVED and text
+    )  # the report on standard output begins with it
     if checked.problem is not None and not said_first:
         print(f"pitfall-lab check: {shown(checked.problem.said.say(args.language))}", file=sys.stderr)
 
 
 def _diff(checked: Checked) -> str:
-    """The changes of ``--fix`` as a unified diff, empty if there are none; for a notebook, a diff of its code cells one after the other."""
+    """The changes of ``--fix`` as a unified diff, empty if there are none; for a notebook, a diff of its
+    code cells one after the other.
+    """
     if not checked.fixed or checked.before is None or checked.script is None:
         return ""
     before, after = (script.shown.splitlines(keepends=True) for script in (checked.before, checked.script))

@@ -25,10 +25,12 @@ MOST_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of checking one file. ``problem``: why it could not be checked, or not to its end; without ``trace`` it did not run.
+    """The result of checking one file.
 
-    ``printed`` is what the program printed, ``fixed`` are the findings that were repaired, and ``before`` is the script before these
-    repairs, which are made in ``script``.
+    ``problem``: why it could not be checked, or not to its end; without ``trace`` it did not run.
+
+    ``printed`` is what the program printed, ``fixed`` are the findings that were repaired, and ``before`` is the script
+    before these repairs, which are made in ``script``.
     """
 
     name: str
@@ -42,19 +44,23 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing to act on · 1 an error or a warning · 2 not checked, or not observed to its end · 3 stopped at the time limit."""
+        """0 nothing to act on · 1 an error or a warning · 2 not checked, or not observed to its end
+        · 3 stopped at the time limit.
+        """
         if self.problem is not None:
             return 3 if self.problem.kind == "Timeout" else 2
         return int(any(finding.severity in ("error", "warning") for finding in self.findings))
 
 
-def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True) -> Checked:
+def examine(
+    path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True
+) -> Checked:
     """Check one file, called ``name`` in the report (by default its path).
 
     Errors in reading or running it are part of the result; none is raised.
 
-    Findings that the settings or comments in the file leave out are not in the result. Without ``fixes``, no fix is tried, and findings
-    have none.
+    Findings that the settings or comments in the file leave out are not in the result. Without ``fixes``, no fix is
+    tried, and findings have none.
     """
     name = name or str(path)
     try:
@@ -65,10 +71,11 @@ def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] 
 
 
 def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "") -> Checked:
-    """Check one file and apply the first verified fix of the first finding, again until none is left; the file itself is not written.
+    """Check one file and apply the first verified fix of the first finding, again until none is left;
+    the file itself is not written.
 
-    A fix is verified alone, so the program is checked anew after each one, ``MOST_ROUNDS`` times at most. Findings that are only an info,
-    and fixes of lines that the author did not write (a notebook's magics), are left out.
+    A fix is verified alone, so the program is checked anew after each one, ``MOST_ROUNDS`` times at most. Findings that
+    are only an info, and fixes of lines that the author did not write (a notebook's magics), are left out.
     """
     checked = examine(path, shop, settings, argv, name=name)
     before, fixed = checked.script, []
@@ -127,7 +134,10 @@ def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], pri
     where += f" on line {line}" if line else ""
     first = failure.message.strip().splitlines()[0] if failure.message.strip() else ""
     said = f" ({textwrap.shorten(first, 200, placeholder=' …')})" if first else ""
-    sentence = f"{script.name} stopped with {failure.type}{where}{said}, so it could not be checked to its end{_hint(failure, printed)}."
+    sentence = (
+        f"{script.name} stopped with {failure.type}{where}{said}, so it could not be checked to its "
+        f"end{_hint(failure, printed)}."
+    )
     return Unchecked(failure.type, sentence, line)
 
 
@@ -143,9 +153,15 @@ def _hint(failure: Failure, printed: str) -> str:
 
 
 def check_file(
-    path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, language: Language = "en", fixes: bool = True
+    path: str | os.PathLike[str],
+    argv: Sequence[str] = (),
+    *,
+    timeout: float = TIMEOUT,
+    language: Language = "en",
+    fixes: bool = True,
 ) -> dict[str, Any]:
-    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason under ``error``.
+    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked
+    has its reason under ``error``.
 
     ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply.
     """
@@ -155,7 +171,10 @@ def check_file(
 
 
 def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
-    """The JSON object of a checked file. Lines of a notebook count within their cell, and ``cell`` (of code cells, from 1) is added."""
+    """The JSON object of a checked file.
+
+    Lines of a notebook count within their cell, and ``cell`` (of code cells, from 1) is added.
+    """
     trace = checked.trace
     if trace is None:
         problem = checked.problem or Unchecked("Unknown", "")
@@ -177,8 +196,8 @@ def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
         }
     found = [finding.to_dict(language) for finding in checked.findings]
     document = {
-        "file": checked.name, "torch": torch, "outcome": outcome, "error": error, "observation": seen, "agreement": numbers,
-        "findings": found,
+        "file": checked.name, "torch": torch, "outcome": outcome, "error": error, "observation": seen,
+        "agreement": numbers, "findings": found,
     }  # fmt: skip
     if checked.script is not None and checked.script.cells:
         if trace is not None and error is not None:

@@ -24,17 +24,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab explain``."""
     parser.add_argument("rule", metavar="RULE", nargs="?", help="a code or a name: PL101, saved-tensor-overwritten")
     parser.add_argument("--list", action="store_true", help="list all rules")
-    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the page")
+    parser.add_argument(
+        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the page"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one page, or the list of all rules; raise :class:`~pitfall_lab.cli.Refusal` if no rule is named, or an unknown one."""
+    """Print one page, or the list of all rules; raise :class:`~pitfall_lab.cli.Refusal` if no rule
+    is named, or an unknown one.
+    """
     if arguments.list:
         print(listing(arguments.language), end="")
         return 0
     if not arguments.rule:
         raise Refusal("Name a rule, as in `pitfall-lab explain PL101`; `pitfall-lab explain --list` shows them all.")
-    print(_about_comments(arguments.rule, arguments.language) or page(known(arguments.rule), arguments.language), end="")
+    print(
+        _about_comments(arguments.rule, arguments.language) or page(known(arguments.rule), arguments.language), end=""
+    )
     return 0
 
 
@@ -44,7 +50,9 @@ def _about_comments(word: str, language: Language) -> str:
     from pitfall_lab.check.settings import UNUSED
 
     is_unused = word.upper() == UNUSED or word.lower() == UNUSED_NAME
-    return f"# {UNUSED} {UNUSED_NAME}\n\n{UNUSED_TITLE.say(language)}\n\n{UNUSED_WHY.say(language)}\n" if is_unused else ""
+    return (
+        f"# {UNUSED} {UNUSED_NAME}\n\n{UNUSED_TITLE.say(language)}\n\n{UNUSED_WHY.say(language)}\n" if is_unused else ""
+    )
 
 
 def listing(language: Language) -> str:
@@ -56,9 +64,13 @@ def listing(language: Language) -> str:
 
     words = {severity: text.say(language) for severity, text in SEVERITIES.items()}
     widest, longest = max(map(columns, words.values())), max(len(rule.name) for rule in CATALOGUE)
-    every = [(UNUSED, words["info"], UNUSED_NAME, UNUSED_TITLE), *((r.code, words[r.severity], r.name, r.title) for r in CATALOGUE)]
+    every = [
+        (UNUSED, words["info"], UNUSED_NAME, UNUSED_TITLE),
+        *((r.code, words[r.severity], r.name, r.title) for r in CATALOGUE),
+    ]
     return "".join(
-        f"{code}  {word}{' ' * (widest - columns(word))}  {name:<{longest}}  {title.say(language)}\n" for code, word, name, title in every
+        f"{code}  {word}{' ' * (widest - columns(word))}  {name:<{longest}}  {title.say(language)}\n"
+        for code, word, name, title in every
     )
 
 
@@ -69,7 +81,9 @@ LOOKALIKES = str.maketrans("OIL", "011")
 
 
 def known(word: str) -> Rule | Family:
-    """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` when there is none, with the nearest one if one is near."""
+    """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` when there is none, with
+    the nearest one if one is near.
+    """
     from pitfall_lab.rules import CATALOGUE, rule
 
     try:
@@ -89,5 +103,7 @@ def page(rule: Rule | Family, language: Language) -> str:
     """
     path = FOLDER / (f"{rule.code}.md" if language == "en" else f"{rule.code}.{language}.md")
     if not path.is_file():
-        raise Refusal(f"The page of {rule.code} was not made yet: run `python -m pitfall_lab.reference.pages {rule.code}`.")
+        raise Refusal(
+            f"The page of {rule.code} was not made yet: run `python -m pitfall_lab.reference.pages {rule.code}`."
+        )
     return path.read_text(encoding="utf-8").split("-->\n\n", 1)[-1]

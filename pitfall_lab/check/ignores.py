@@ -1,4 +1,6 @@
-"""``# pitfall: ignore[PL101]`` on a line: findings there are not reported; a comment that ignores nothing is reported."""
+"""``# pitfall: ignore[PL101]`` on a line: findings there are not reported; a comment that
+ignores nothing is reported.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Ignore:
 
     def covers(self, finding: Finding) -> bool:
         """Whether the comment names the finding's rule, by code, by prefix or by name; True if it names none."""
-        return not self.codes or any(finding.rule.startswith(code.upper()) or finding.name == code.lower() for code in self.codes)
+        return not self.codes or any(
+            finding.rule.startswith(code.upper()) or finding.name == code.lower() for code in self.codes
+        )
 
 
 def ignores(text: str) -> list[Ignore]:
@@ -59,8 +63,9 @@ def without_ignored(
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings that are not ignored, and notes about comments that ignore nothing.
 
-    Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code whether it is reported, is true
-    of the note's own code and of a rule that the comment names (or the comment names none that exists).
+    Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code
+    whether it is reported, is true of the note's own code and of a rule that the comment names (or the
+    comment names none that exists).
     """
     comments = ignores(text)
     if not comments:
@@ -74,12 +79,17 @@ def without_ignored(
         used.update(covering)
         if not covering:
             kept.append(finding)
-    notes = [_unused(each) for each in comments if each not in used and complete and wanted(UNUSED) and _is_selected(each, wanted)]
+    notes = [
+        _unused(each)
+        for each in comments
+        if each not in used and complete and wanted(UNUSED) and _is_selected(each, wanted)
+    ]
     return kept, [*notes]
 
 
 def _lines(program: Program, span: Span | None) -> range:
-    """The lines on which a comment applies to ``span``: those of its statement, or only the span's own if that statement is a block.
+    """The lines on which a comment applies to ``span``: those of its statement, or only the span's own
+    if that statement is a block.
 
     Empty without a span, or for one in another module.
     """
@@ -93,7 +103,9 @@ def _lines(program: Program, span: Span | None) -> range:
 
 
 def _is_selected(comment: Ignore, wanted: Callable[[str], bool]) -> bool:
-    """Whether the settings report a rule that the comment names (any rule, if it names none); True also if no rule has the codes in it."""
+    """Whether the settings report a rule that the comment names (any rule, if it names none); True also if
+    no rule has the codes in it.
+    """
     known = [rule for rule in CATALOGUE if not comment.codes or any(_names(code, rule) for code in comment.codes)]
     return not known or any(wanted(rule.code) for rule in known)
 
@@ -116,5 +128,8 @@ def _unused(comment: Ignore) -> Finding:
             zh=f"这里没有发现 {named}：这条注释什么也没有忽略。",
         )
     else:
-        message = T(en="Nothing was found here: this comment ignores nothing.", zh="这里什么也没有发现：这条注释什么也没有忽略。")
+        message = T(
+            en="Nothing was found here: this comment ignores nothing.",
+            zh="这里什么也没有发现：这条注释什么也没有忽略。",
+        )
     return Finding(UNUSED, UNUSED_NAME, "info", comment.span, None, False, message, UNUSED_WHY)

@@ -1,6 +1,7 @@
 """Whether a repaired program is better than the program, from a few facts of both recordings.
 
-The facts are found where the repaired program has run: a recording of many calls takes longer to write and to read than it took to make.
+The facts are found where the repaired program has run: a recording of many calls takes longer to write and
+to read than it took to make.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ class Found(NamedTuple):
 
 
 class Error(NamedTuple):
-    """The error that ended a program; ``text`` is the source that raised it, ``step`` the event. ``None`` and line 0: not known."""
+    """The error that ended a program; ``text`` is the source that raised it, ``step`` the event.
+
+    ``None`` and line 0: not known.
+    """
 
     type: str
     text: str | None
@@ -37,8 +41,8 @@ class Error(NamedTuple):
 class Facts:
     """The facts of a recording that are compared with those of another one.
 
-    ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``stopped`` the step at which observation ended early (``None``: it
-    did not), and ``disagreements`` the number of those that :func:`_disagreements` counts.
+    ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``stopped`` the step at which observation ended
+    early (``None``: it did not), and ``disagreements`` the number of those that :func:`_disagreements` counts.
     """
 
     ended: str
@@ -49,13 +53,22 @@ class Facts:
 
     @classmethod
     def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
-        """The facts of a recording. ``findings``: what :func:`found_in` returns for it; without them, this is called here."""
+        """The facts of a recording.
+
+        ``findings``: what :func:`found_in` returns for it; without them, this is called here.
+        """
         trace = story.trace
         failure, stopped = trace.outcome.failure, trace.stopped
         raised = _error(story, failure) if failure is not None else None
         found = found_in(story) if findings is None else findings
         ended_early = (stopped.step or 0) if stopped is not None else None
-        return cls(trace.outcome.kind, raised, ended_early, _disagreements(trace), tuple(found_of(story, each) for each in found))
+        return cls(
+            trace.outcome.kind,
+            raised,
+            ended_early,
+            _disagreements(trace),
+            tuple(found_of(story, each) for each in found),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain data."""
@@ -70,24 +83,34 @@ class Facts:
 
 def _error(story: Story, failure: Failure) -> Error:
     span = failure.span
-    return Error(failure.type, snippet(story, span) if span is not None else None, failure.step, span.line if span is not None else 0)
+    return Error(
+        failure.type,
+        snippet(story, span) if span is not None else None,
+        failure.step,
+        span.line if span is not None else 0,
+    )
 
 
 def found_of(story: Story, finding: Finding) -> Found:
-    """The name of a finding that is the same in the program and in a repaired version: its rule, and the texts of its lines.
+    """The name of a finding that is the same in the program and in a repaired version: its
+    rule, and the texts of its lines.
 
-    The lines are its own and the related ones with the role saved, operand or backward. Severity and step are added, which
-    :func:`is_better` does not compare.
+    The lines are its own and the related ones with the role saved, operand or backward. Severity and step are added,
+    which :func:`is_better` does not compare.
     """
-    places = [f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")]
+    places = [
+        f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")
+    ]
     return Found(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
 
 
 def is_better(finding: Found, was: Facts, now: Facts) -> bool:
-    """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an end before the finding's step.
+    """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an
+    end before the finding's step.
 
-    A repaired program that finished (or, unless the finding is an error, fails as the original did) must have fewer findings of its rule,
-    and not more of another one, infos apart. One that raised must get further, to an error that a rule explains.
+    A repaired program that finished (or, unless the finding is an error, fails as the original did) must have
+    fewer findings of its rule, and not more of another one, infos apart. One that raised must get further, to
+    an error that a rule explains.
     """
     if now.disagreements > was.disagreements:
         return False
@@ -98,7 +121,9 @@ def is_better(finding: Found, was: Facts, now: Facts) -> bool:
         return False
     old_ones, new_ones = (sum(each.rule == finding.rule for each in facts.found) for facts in (was, now))
     strangers = [
-        each for each in now.found if each.severity != "info" and (each.rule, each.texts) not in known and _is_more(each, was, now)
+        each
+        for each in now.found
+        if each.severity != "info" and (each.rule, each.texts) not in known and _is_more(each, was, now)
     ]
     if now.ended == "finished" or (finding.severity != "error" and _fails_alike(was.error, now.error)):
         return new_ones < old_ones and not strangers
@@ -110,12 +135,15 @@ def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
 
     Findings are counted and not compared, because an edited line gives the same finding another text.
     """
-    before, after = (sum(each.rule == finding.rule and each.severity != "info" for each in facts.found) for facts in (was, now))
+    before, after = (
+        sum(each.rule == finding.rule and each.severity != "info" for each in facts.found) for facts in (was, now)
+    )
     return after > before
 
 
 def _fails_alike(one: Error | None, other: Error | None) -> bool:
-    """Whether both programs end with an error of the same type on a line of the same text; False if a text is not known.
+    """Whether both programs end with an error of the same type on a line of the same text;
+    False if a text is not known.
 
     Then the error is another mistake than the one that a warning's fix repairs.
     """
@@ -125,7 +153,8 @@ def _fails_alike(one: Error | None, other: Error | None) -> bool:
 
 
 def _got_further(error: Error | None, now: Facts) -> bool:
-    """Whether the repaired program raises at a later step than the original, on another line, and a rule finds an error in it.
+    """Whether the repaired program raises at a later step than the original, on another line,
+    and a rule finds an error in it.
 
     ``error`` is the original's. False if one of them did not raise, or its step is not known.
     """
@@ -137,10 +166,11 @@ def _got_further(error: Error | None, now: Facts) -> bool:
 
 
 def _disagreements(trace: Trace) -> int:
-    """The number of values, gradients, saved tensors and errors on which the engines differ; strides and versions are not counted.
+    """The number of values, gradients, saved tensors and errors on which the engines differ; strides
+    and versions are not counted.
 
-    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a stride or version
-    there; such a disagreement is reported with the trace but does not count against the repair.
+    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a
+    stride or version there; such a disagreement is reported with the trace but does not count against the repair.
     """
     return sum(
         d.path.startswith(("outcome", "result"))

@@ -1,7 +1,9 @@
-"""``sys.path`` while a program runs: its own folder first, as for ``python FILE``, but only for the program's own imports.
+"""``sys.path`` while a program runs: its own folder first, as for ``python FILE``, but only
+for the program's own imports.
 
-What this package, torch and NumPy import while the program runs is searched for on the path as it was without the program's
-folder: a ``json.py`` beside the program is imported by the program only. (Modules imported before are shared with the program.)
+What this package, torch and NumPy import while the program runs is searched for on the path as it was without
+the program's folder: a ``json.py`` beside the program is imported by the program only. (Modules imported before
+are shared with the program.)
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from pitfall_lab.processes import entries, environment
 
 @contextlib.contextmanager
 def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
-    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, until the ``with`` block ends; then it is as before.
+    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, until the ``with``
+    block ends; then it is as before.
 
     If ``PYTHONSAFEPATH`` is set, the folder is not on the path.
     """
@@ -40,8 +43,9 @@ def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
 class Ours(MetaPathFinder):
     """Import finder for imports that our own modules and libraries make while the program runs.
 
-    ``theirs`` are the program's folders on ``sys.path``. A module that was imported before the program began does not find its imports
-    there, so that the program's ``random.py`` is not taken for Python's. Modules found this way are treated like those imported before.
+    ``theirs`` are the program's folders on ``sys.path``. A module that was imported before the program began does not
+    find its imports there, so that the program's ``random.py`` is not taken for Python's. Modules found this way are
+    treated like those imported before.
     """
 
     def __init__(self, theirs: set[str]) -> None:
@@ -49,7 +53,8 @@ class Ours(MetaPathFinder):
         self._known = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of a top-level module outside the program's folders, if one of our modules imports it; else ``None`` (the usual search).
+        """The spec of a top-level module outside the program's folders, if one of our modules imports it; else
+        ``None`` (the usual search).
 
         ``None`` also for a submodule, and if no such module is found there.
         """
@@ -63,7 +68,9 @@ class Ours(MetaPathFinder):
 
 
 def _importer() -> str:
-    """The top-level name of the module whose import :meth:`Ours.find_spec` is asked about, found by walking up the stack."""
+    """The top-level name of the module whose import :meth:`Ours.find_spec` is asked about,
+    found by walking up the stack.
+    """
     frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to see who imports
     while frame.f_back is not None and _name(frame.f_globals) in ("importlib", "_frozen_importlib"):
         frame = frame.f_back

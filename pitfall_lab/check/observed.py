@@ -1,4 +1,6 @@
-"""How much of a checked program was observed: a sentence when observation stopped early, and counts of calls for the JSON output."""
+"""How much of a checked program was observed: a sentence when observation stopped early, and counts
+of calls for the JSON output.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,26 @@ def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | No
     line = _line(note)
     where = name if line is None else f"{name}:{place(line)}"
     own = script.place(line)[1] if script is not None else line
-    more = T(en=" Look further with --steps.", zh="可用 --steps 看得更远。") if note.cause == "limit" else T(en="", zh="")
+    more = (
+        T(en=" Look further with --steps.", zh="可用 --steps 看得更远。") if note.cause == "limit" else T(en="", zh="")
+    )
     return Unchecked(UNOBSERVED, T(en=f"{where}: {said.en}{more.en}", zh=f"{where}：{said.zh}{more.zh}"), own)
 
 
 def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str, Any]:
-    """The value of ``observation`` in the JSON of a file; lines of a notebook are numbered within their cell, which is added."""
+    """The value of ``observation`` in the JSON of a file; lines of a notebook are numbered
+    within their cell, which is added.
+    """
     stopped, reach = trace.stopped, trace.reach
     stop = None
     if stopped is not None:
         later = [_place(line, script) for line in reach.later]
-        stop = {"cause": stopped.cause or "failure", **_said(stopped, script, language), "calls_after": reach.missed, "lines_after": later}
+        stop = {
+            "cause": stopped.cause or "failure",
+            **_said(stopped, script, language),
+            "calls_after": reach.missed,
+            "lines_after": later,
+        }
     unseen = [_said(note, script, language) for note in trace.unseen]
     counts = {"calls": trace.calls, "mirrored": trace.agreement.mirrored, "lines": reach.lines}
     return {"complete": stop is None and not unseen, "stopped": stop, **counts, "unseen": unseen}

@@ -1,4 +1,6 @@
-"""Findings as SARIF 2.1.0, the format that code hosts and editors read: rules with help, results with code flows and fixes."""
+"""Findings as SARIF 2.1.0, the format that code hosts and editors read: rules with help,
+results with code flows and fixes.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,20 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def sarif(checked: Sequence[Checked], language: Language = "en") -> dict[str, Any]:
-    """Return the log of one run of the checker: a result for each finding, and a notification for each file with a problem."""
+    """Return the log of one run of the checker: a result for each finding, and a notification
+    for each file with a problem.
+    """
     numbers = {rule.code: index for index, rule in enumerate(CATALOGUE)}
     results = [_result(each, finding, numbers, language) for each in checked for finding in each.findings]
     refused = [_notification(each, language) for each in checked if each.problem is not None]
     run = {
-        "tool": {"driver": {"name": "pitfall-lab", "version": installed_version(), "rules": [_rule(rule, language) for rule in CATALOGUE]}},
+        "tool": {
+            "driver": {
+                "name": "pitfall-lab",
+                "version": installed_version(),
+                "rules": [_rule(rule, language) for rule in CATALOGUE],
+            }
+        },
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri() + "/"}},
         "invocations": [{"executionSuccessful": not refused, "toolExecutionNotifications": refused}],
@@ -41,7 +51,9 @@ def _rule(rule: Rule | Family, language: Language) -> dict[str, Any]:
         "fullDescription": {"text": what},
         "help": {
             "text": f"{what}\n\n{why}".strip(),
-            "markdown": f"{what}\n\n```python\n{rule.bad}```\n\n{why}\n\n```python\n{rule.good}```".replace("\n\n\n\n", "\n\n"),
+            "markdown": f"{what}\n\n```python\n{rule.bad}```\n\n{why}\n\n```python\n{rule.good}```".replace(
+                "\n\n\n\n", "\n\n"
+            ),
         },
         **({"helpUri": rule.docs[0]} if isinstance(rule, Rule) and rule.docs else {}),
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
@@ -65,7 +77,11 @@ def _result(checked: Checked, finding: Finding, numbers: dict[str, int], languag
     if related:
         result["relatedLocations"] = related
     # a notebook is JSON on disk: an edit of lines in its cells cannot be expressed as an edit of lines in the file
-    fixes = [_fix(name, fix, language) for fix in finding.fixes if fix.verified and fix.edits and not (script and script.cells)]
+    fixes = [
+        _fix(name, fix, language)
+        for fix in finding.fixes
+        if fix.verified and fix.edits and not (script and script.cells)
+    ]
     if fixes:
         result["fixes"] = fixes
     return result
@@ -75,7 +91,9 @@ def _location(name: str, script: Script | None, span: Span | None) -> dict[str, 
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": _artifact(name)}}
     cell, line = script.place(span.line) if script and span else (None, span.line if span else None)
     if cell is not None:
-        location["logicalLocations"] = [{"name": f"cell {cell}", "fullyQualifiedName": f"cell {cell}:{line}", "kind": "member"}]
+        location["logicalLocations"] = [
+            {"name": f"cell {cell}", "fullyQualifiedName": f"cell {cell}:{line}", "kind": "member"}
+        ]
     elif span is not None:
         location["physicalLocation"]["region"] = {
             "startLine": span.line,
@@ -87,7 +105,9 @@ def _location(name: str, script: Script | None, span: Span | None) -> dict[str, 
 
 
 def _fix(name: str, fix: Fix, language: Language) -> dict[str, Any]:
-    """A fix as replaced regions of whole lines: from column 1 of the first line to column 1 of the line after the last."""
+    """A fix as replaced regions of whole lines: from column 1 of the first line to
+    column 1 of the line after the last.
+    """
     replacements = [
         {
             "deletedRegion": {"startLine": edit.line, "startColumn": 1, "endLine": edit.end_line + 1, "endColumn": 1},
@@ -115,4 +135,8 @@ def _notification(checked: Checked, language: Language) -> dict[str, Any]:
     place: dict[str, Any] = {"artifactLocation": _artifact(checked.problem.file or checked.name)}
     if checked.problem.line and not (checked.script and checked.script.cells):
         place["region"] = {"startLine": checked.problem.line}
-    return {"level": "error", "message": {"text": checked.problem.said.say(language)}, "locations": [{"physicalLocation": place}]}
+    return {
+        "level": "error",
+        "message": {"text": checked.problem.said.say(language)},
+        "locations": [{"physicalLocation": place}],
+    }

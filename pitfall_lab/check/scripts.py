@@ -1,4 +1,6 @@
-"""The files to check: finds Python files and notebooks in folders, reads them as Python does, and applies edits to them."""
+"""The files to check: finds Python files and notebooks in folders, reads them as Python
+does, and applies edits to them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def _await(thing, loops=[]):
         loops.append(asyncio.new_event_loop())
     return loops[0].run_until_complete(wait())
 """
-"""Replaces IPython in a notebook's namespace: magics and shell lines do nothing and return an empty list, ``display`` prints.
+"""Replaces IPython in a notebook's namespace: magics and shell lines do nothing and return an
+empty list, ``display`` prints.
 
 ``_await`` replaces ``await`` outside a function (:func:`forgiving`).
 """
@@ -63,8 +66,9 @@ class Cell:
 class Script:
     r"""A file as it is run: a notebook's code cells become one text, one after the other.
 
-    ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``); ``raw`` is the file.
-    Line ends are ``\n`` in both, whatever they are in the file. ``forgiven`` are the lines (first, last) of cells that may raise.
+    ``shown`` has the same lines as ``text`` as the author wrote them (magics are other lines in ``text``); ``raw``
+    is the file. Line ends are ``\n`` in both, whatever they are in the file. ``forgiven`` are the lines (first,
+    last) of cells that may raise.
     """
 
     name: str
@@ -98,7 +102,8 @@ class Script:
         return f"cell {cell}:{own}" if cell else str(own)
 
     def edited(self, edits: Iterable[Edit]) -> Script | None:
-        """The script with a fix applied; ``None`` where the fix touches a line that the author did not write, or two cells.
+        """The script with a fix applied; ``None`` where the fix touches a line that the author
+        did not write, or two cells.
 
         The file is not written; its new bytes are in ``raw``. Raises :class:`Unchecked` if the result is not a program.
         """
@@ -110,7 +115,9 @@ class Script:
         return None if raw is None else read(self.path, self.name, raw)
 
     def _file(self, edits: Iterable[Edit]) -> bytes:
-        """Return the edited file as bytes: unchanged lines keep their line ends, new ones get those of the lines that they replace."""
+        """Return the edited file as bytes: unchanged lines keep their line ends, new ones get those of
+        the lines that they replace.
+        """
         bom = codecs.BOM_UTF8 if self.raw.startswith(codecs.BOM_UTF8) else b""
         lines = split_lines(self.raw[len(bom) :].decode(self.encoding.removesuffix("-sig")))
         for edit in edits:
@@ -128,7 +135,9 @@ class Script:
                 return None
             lines = split_lines(notebook.cells[cell.index].source)
             first, last = edit.line - cell.first, edit.end_line - cell.first + 1
-            text = edit.text if last < len(lines) or (lines and lines[-1].endswith("\n")) else edit.text.removesuffix("\n")
+            text = (
+                edit.text if last < len(lines) or (lines and lines[-1].endswith("\n")) else edit.text.removesuffix("\n")
+            )
             lines[first:last] = [text] if text else []
             notebook.cells[cell.index].source = "".join(lines)
         written: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)
@@ -139,10 +148,12 @@ class Script:
 
 
 def found(paths: Iterable[str], exclude: Callable[[Path], bool] = lambda _: False) -> Iterator[Path | Unchecked]:
-    """The files to check, each once, in order; a folder is searched, and for what cannot be read in it the reason is returned.
+    """The files to check, each once, in order; a folder is searched, and for what cannot be
+    read in it the reason is returned.
 
-    In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True are left out; a file that is
-    named is always returned, and not looked at here. A folder without any file to check gives a reason, too.
+    In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True
+    are left out; a file that is named is always returned, and not looked at here. A folder without any file
+    to check gives a reason, too.
     """
     seen: set[str] = set()
     for name in paths:
@@ -158,12 +169,18 @@ def _below(folder: Path, exclude: Callable[[Path], bool]) -> Iterator[Path | Unc
     refused: list[Unchecked] = []
 
     def refuse(problem: OSError) -> None:
-        refused.append(Unchecked(type(problem).__name__, f"{problem.filename} cannot be read: {problem.strerror}.", file=problem.filename))
+        refused.append(
+            Unchecked(
+                type(problem).__name__, f"{problem.filename} cannot be read: {problem.strerror}.", file=problem.filename
+            )
+        )
 
     any_file = False
     # links to folders are not followed: they may lead in circles
     for here, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not _is_excluded(Path(here, name)) and not exclude(Path(here, name)))
+        folders[:] = sorted(
+            name for name in folders if not _is_excluded(Path(here, name)) and not exclude(Path(here, name))
+        )
         for name in sorted(names):
             path = Path(here, name)
             if path.suffix in SUFFIXES and not name.startswith(".") and not exclude(path):
@@ -182,7 +199,9 @@ def _is_excluded(folder: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None, raw: bytes | None = None) -> Script:
-    """Read a file as Python would. Raises :class:`Unchecked` with a one-sentence reason for one that is not a program, or is empty.
+    """Read a file as Python would.
+
+    Raises :class:`Unchecked` with a one-sentence reason for one that is not a program, or is empty.
 
     ``raw``: the bytes to take instead of the file's; then ``path`` is only its name.
     """
@@ -228,7 +247,9 @@ def parsed(text: str, name: str, script: Script | None = None) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(text if script is None or not script.cells else forgiving(text, ()), name, "exec", dont_inherit=True)
+            compile(
+                text if script is None or not script.cells else forgiving(text, ()), name, "exec", dont_inherit=True
+            )
     except SyntaxError as problem:
         cell, line = script.place(problem.lineno) if script else (None, problem.lineno)
         place = f"cell {cell}, line {line}" if cell else f"line {line}"
@@ -243,11 +264,15 @@ def parsed(text: str, name: str, script: Script | None = None) -> None:
 
 def _notebook(path: Path, name: str, raw: bytes) -> Script:
     notebook = _parsed_notebook(name, raw)
-    language = (notebook.metadata.get("kernelspec") or {}).get("language") or (notebook.metadata.get("language_info") or {}).get("name")
+    language = (notebook.metadata.get("kernelspec") or {}).get("language") or (
+        notebook.metadata.get("language_info") or {}
+    ).get("name")
     if language and language.lower() not in ("python", "ipython"):
         raise Unchecked("NotPython", f"{name} is a notebook for {language}, not for Python.")
     text, shown, cells, forgiven, notes, widgets = "", "", [], [], [], []
-    for number, (index, cell) in enumerate(((i, c) for i, c in enumerate(notebook.cells) if c.cell_type == "code"), start=1):
+    for number, (index, cell) in enumerate(
+        ((i, c) for i, c in enumerate(notebook.cells) if c.cell_type == "code"), start=1
+    ):
         first = text.count("\n") + 1
         source = cell.source if cell.source.endswith("\n") else cell.source + "\n"
         source = source.replace("\r\n", "\n").replace("\r", "\n")
@@ -283,10 +308,11 @@ def _parsed_notebook(name: str, raw: bytes) -> Any:
 
 
 def _as_python(source: str, number: int) -> tuple[str, T | None]:
-    """A cell as Python code with the same number of lines, and None; blank lines, and a note, when the cell is left out.
+    """A cell as Python code with the same number of lines, and None; blank lines, and a
+    note, when the cell is left out.
 
-    Left out are cells with a ``%%`` magic (except :data:`_TRANSPARENT`), with magics that take another number of lines as Python, and with
-    ``async`` outside a function.
+    Left out are cells with a ``%%`` magic (except :data:`_TRANSPARENT`), with magics that take another number of lines
+    as Python, and with ``async`` outside a function.
     """
     from IPython.core.inputtransformer2 import TransformerManager
 
@@ -297,7 +323,8 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
         magic = lines[first].split()[0]
         if magic not in _TRANSPARENT:
             return blank, T(
-                en=f"cell {number} was left out: it begins with `{magic}`, which does not run as a part of the notebook's Python",
+                en=f"cell {number} was left out: it begins with `{magic}`, which does not run as a part of "
+                "the notebook's Python",
                 zh=f"第 {number} 个代码单元格没有运行：它以 `{magic}` 开头，不作为笔记本的 Python 代码运行",
             )
         lines[first] = ""
@@ -305,7 +332,9 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
     lines = [line.replace("%time ", "if 1: ", 1) if line.lstrip().startswith("%time ") else line for line in lines]
     lines = ["" if line.startswith("from __future__ ") else line for line in lines]
     leading = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
-    run = "\n" * leading + TransformerManager().transform_cell("\n".join(lines[leading:])) if leading < len(lines) else ""
+    run = (
+        "\n" * leading + TransformerManager().transform_cell("\n".join(lines[leading:])) if leading < len(lines) else ""
+    )
     run = run.rstrip("\n") + "\n" * max(len(lines) - run.rstrip("\n").count("\n"), 1)
     if run.count("\n") > len(lines):
         return blank, T(
@@ -321,7 +350,8 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
 
 
 def _shows_widgets(text: str) -> bool:
-    """Whether all statements of a cell are calls of this package (questions or claims), on which nothing in the program depends.
+    """Whether all statements of a cell are calls of this package (questions or claims), on which
+    nothing in the program depends.
 
     False for a cell without statements, or one that is not valid Python.
     """
@@ -333,7 +363,9 @@ def _shows_widgets(text: str) -> bool:
 
 
 def _is_ours(call: ast.expr) -> bool:
-    """Whether the expression is a call of this package such as ``pitfall_lab.question(...)`` or ``pitfall_lab.claims(...).run()``."""
+    """Whether the expression is a call of this package such as ``pitfall_lab.question(...)`` or
+    ``pitfall_lab.claims(...).run()``.
+    """
     if not isinstance(call, ast.Call):
         return False
     inner: ast.expr = call
@@ -347,14 +379,16 @@ def _left_out(cells: list[int]) -> T:
     numbers = ", ".join(map(str, cells))
     one = len(cells) == 1
     return T(
-        en=f"cell{'' if one else 's'} {numbers} {'was' if one else 'were'} left out: {'it shows' if one else 'they show'} only"
-        " questions, claims or pictures of pitfall_lab",
+        en=f"cell{'' if one else 's'} {numbers} {'was' if one else 'were'} left out: "
+        f"{'it shows' if one else 'they show'} only questions, claims or pictures of pitfall_lab",
         zh=f"第 {numbers} 个代码单元格没有运行：其中只有 pitfall_lab 的提问、说法或图",
     )
 
 
 def _only_async(text: str) -> bool:
-    """Whether the text is valid only in a notebook, which allows ``async for`` and ``async with`` outside a function."""
+    """Whether the text is valid only in a notebook, which allows ``async for`` and
+    ``async with`` outside a function.
+    """
     try:
         tree = forgiving(text, ())
         compile(tree, "cell", "exec", dont_inherit=True)
@@ -385,7 +419,8 @@ class _Waiting(ast.NodeTransformer):
 def forgiving(text: str, forgiven: Iterable[tuple[int, int]]) -> ast.Module:
     """Return the syntax tree of a notebook's ``text`` as it is executed: the errors of ``forgiven`` cells are caught.
 
-    An exception on the ``forgiven`` lines ends only those lines, as in a cell tagged raises-exception; ``await`` is allowed anywhere.
+    An exception on the ``forgiven`` lines ends only those lines, as in a cell tagged raises-exception;
+    ``await`` is allowed anywhere.
     """
     tree = ast.parse(text)
     if "await" in text:

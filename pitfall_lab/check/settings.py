@@ -17,16 +17,22 @@ from pitfall_lab.cli import Refusal
 from pitfall_lab.rules import CATALOGUE
 
 UNUSED = "PL001"
-"""The code of the note about an ignore comment that ignores nothing. It has no page: it is about the comment, not about torch."""
+"""The code of the note about an ignore comment that ignores nothing.
+
+It has no page: it is about the comment, not about torch.
+"""
 
 WHOLE = {"memory": "a number of MiB", "steps": "a number of steps"}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings for checking files. Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is where path patterns start.
+    """The settings for checking files.
 
-    ``timeout`` is in seconds, ``memory`` in MiB (``None``: no limit); for ``steps`` and ``every_round`` see :class:`Workshop`.
+    Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is where path patterns start.
+
+    ``timeout`` is in seconds, ``memory`` in MiB (``None``: no limit); for ``steps`` and
+    ``every_round`` see :class:`Workshop`.
     """
 
     root: Path | None = None
@@ -40,7 +46,8 @@ class Settings:
     every_round: bool = False
 
     def wants(self, code: str, path: Path) -> bool:
-        """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides, ``ignore`` before ``select``.
+        """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides,
+        ``ignore`` before ``select``.
 
         False, whatever these say, if ``per_file_ignores`` has the code for a pattern that matches the path.
         """
@@ -55,7 +62,9 @@ class Settings:
         return any(self._matches(path, pattern) for pattern in self.exclude)
 
     def _matches(self, path: Path, pattern: str) -> bool:
-        """Whether a pattern matches ``path``, as in linters: ``tests/*`` from the root, ``old.py`` or ``scratch`` anywhere below it."""
+        """Whether a pattern matches ``path``, as in linters: ``tests/*`` from the root, ``old.py`` or
+        ``scratch`` anywhere below it.
+        """
         path = Path(os.path.realpath(path))
         inside = path.relative_to(self.root) if self.root is not None and path.is_relative_to(self.root) else path
         pattern = pattern.removeprefix("./").rstrip("/")
@@ -66,9 +75,11 @@ class Settings:
 
 
 def near(path: Path) -> Settings:
-    """The settings for a file or folder: of the nearest pyproject.toml above it with a table ``[tool.pitfall-lab]``, else the defaults.
+    """The settings for a file or folder: of the nearest pyproject.toml above it with a table
+    ``[tool.pitfall-lab]``, else the defaults.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` if such a file cannot be read, or a setting in it is unknown or has a wrong value.
+    Raises :class:`~pitfall_lab.cli.Refusal` if such a file cannot be read, or a setting in it is
+    unknown or has a wrong value.
     """
     start = Path(os.path.realpath(path))  # unlike resolve(), it does not mind links in circles
     return _above(start if start.is_dir() else start.parent)
@@ -134,7 +145,9 @@ def _words(value: Any, where: str) -> tuple[str, ...]:
 
 
 def codes(words: Iterable[str], where: str) -> tuple[str, ...]:
-    """Convert codes and names of rules to prefixes of codes. Raises :class:`~pitfall_lab.cli.Refusal` for one that no rule has.
+    """Convert codes and names of rules to prefixes of codes.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` for one that no rule has.
 
     >>> codes(["PL1", "loss-broadcast", "ALL"], "--select")
     ('PL1', 'PL401', 'PL')
@@ -145,7 +158,9 @@ def codes(words: Iterable[str], where: str) -> tuple[str, ...]:
     for word in words:
         code = "PL" if word.upper() == "ALL" else by_name.get(word.lower(), word.upper())
         if not word or not any(each.startswith(code) for each in every):
-            near_ones = difflib.get_close_matches(word.upper(), every, 1) or difflib.get_close_matches(word.lower(), by_name, 1)
+            near_ones = difflib.get_close_matches(word.upper(), every, 1) or difflib.get_close_matches(
+                word.lower(), by_name, 1
+            )
             hint = f" Did you mean {near_ones[0]}?" if near_ones else ""
             raise Refusal(f"{where}: no rule has the code {word!r}.{hint} `pitfall-lab explain --list` shows them all.")
         found.append(code)

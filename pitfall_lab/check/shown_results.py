@@ -1,7 +1,8 @@
-"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last number that it leaves otherwise.
+"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last
+number that it leaves otherwise.
 
-Both programs run with the same random numbers. A line counts only if a second run of the repaired program prints it as well, so that
-times and addresses are never taken for the work of a repair.
+Both programs run with the same random numbers. A line counts only if a second run of the repaired program prints it as
+well, so that times and addresses are never taken for the work of a repair.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def line(before: str, after: str, again: str) -> Printed | None:
     r"""The last printed line that differs; ``again``: what another run of the repaired program printed.
 
-    None if none differs, or if the two print another number of lines. Spaces do not count; a line is left out if its new text has no digit
-    or is not in ``again``, or if one of the two has more than ``MOST`` characters.
+    None if none differs, or if the two print another number of lines. Spaces do not count; a line is left out if its
+    new text has no digit or is not in ``again``, or if one of the two has more than ``MOST`` characters.
 
     >>> line("epoch 1\nloss 0.9", "epoch 1\nloss 0.2", "epoch 1\nloss 0.2")
     Printed(name='', before='loss 0.9', after='loss 0.2')
@@ -31,14 +32,18 @@ def line(before: str, after: str, again: str) -> Printed | None:
         return None
     lines = zip(was, now, _whole_lines(was), _whole_lines(now), strict=True)
     for old, new, *whole in reversed(list(lines)):
-        differs = old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST
+        differs = (
+            old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST
+        )
         if differs and all(whole):
             return Printed("", " ".join(old.split()), " ".join(new.split()))
     return None
 
 
 def _whole_lines(lines: list[str]) -> list[bool]:
-    """For each line whether no bracket is open at its beginning or at its end; True for all if one is never closed, as in ``:(``."""
+    """For each line whether no bracket is open at its beginning or at its end; True for all if one
+    is never closed, as in ``:(``.
+    """
     found, depth = [], 0
     for text in lines:
         plain, before = _COLOUR.sub("", text), depth
@@ -48,9 +53,11 @@ def _whole_lines(lines: list[str]) -> list[bool]:
 
 
 def number(before: Mapping[str, float], after: Mapping[str, float], again: Mapping[str, float]) -> Printed | None:
-    """The last global variable with one number that differs in its first four digits; ``again``: those of another run before the repair.
+    """The last global variable with one number that differs in its first four digits; ``again``: those of
+    another run before the repair.
 
-    None if none differs. Variables are in the order of their first assignment; one that is not the same in ``again`` is left out.
+    None if none differs. Variables are in the order of their first assignment; one that is not the
+    same in ``again`` is left out.
 
     >>> number({"lr": 0.1, "loss": 0.9}, {"lr": 0.1, "loss": 0.25}, {"lr": 0.1, "loss": 0.9})
     Printed(name='loss', before='0.9', after='0.25')

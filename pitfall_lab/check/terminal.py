@@ -24,7 +24,16 @@ from pitfall_lab.rules.kit.source import apply, split_lines
 from pitfall_lab.trace import Language, Note, Span, T, Trace, extent
 
 WIDTH = 100
-COLOURS = {"error": "31;1", "warning": "33;1", "info": "36;1", "dim": "2", "bold": "1", "plus": "32", "minus": "31", "mark": "36"}
+COLOURS = {
+    "error": "31;1",
+    "warning": "33;1",
+    "info": "36;1",
+    "dim": "2",
+    "bold": "1",
+    "plus": "32",
+    "minus": "31",
+    "mark": "36",
+}
 MOST_NOTES = 5
 SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh="警告"), "info": T(en="note", zh="提示")}
 
@@ -41,7 +50,9 @@ class Paint:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal that may be coloured: not if ``NO_COLOR`` is set (https://no-color.org), nor if it is ``dumb``."""
+    """Whether ``stream`` is a terminal that may be coloured: not if ``NO_COLOR`` is set
+    (https://no-color.org), nor if it is ``dumb``.
+    """
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
@@ -63,7 +74,10 @@ class Style:
 
 
 def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | None = None) -> str:
-    """Return the whole report of one file, ending in a one-line summary. Where observation stopped, that comes first."""
+    """Return the whole report of one file, ending in a one-line summary.
+
+    Where observation stopped, that comes first.
+    """
     style = style or Style(paint=Paint(colours=wants_colours(sys.stdout)))
     source = style.script.shown if style.script else trace.sources[0].text if trace.sources else ""
     parts = [finding_text(name, source, finding, style) for finding in findings]
@@ -98,7 +112,9 @@ def excerpt(source: str, finding: Finding, style: Style) -> list[str]:
     marks: dict[int, list[tuple[Span, str, str]]] = defaultdict(list)
     for related in _with_primary(finding):
         if related.span is not None and related.span.source == 0:
-            marks[related.span.line].append((related.span, "^" if related.span == finding.span else "-", style.say(related.message)))
+            marks[related.span.line].append(
+                (related.span, "^" if related.span == finding.span else "-", style.say(related.message))
+            )
     rows, previous = [], None
     width = max((len(style.place(number)) for number in marks), default=1)
     lines = split_lines(source)
@@ -124,14 +140,21 @@ def _with_primary(finding: Finding) -> list[Related]:
 
 
 def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
-    """One fix, counted as ``number``: its title, whether it was verified, its diff, and what it changes in what the program prints."""
+    """One fix, counted as ``number``: its title, whether it was verified, its diff, and what it
+    changes in what the program prints.
+    """
     tried = (
-        T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过")
+        T(
+            en="verified: applied and re-run on torch and on the shadow engine",
+            zh="已验证：应用后在 torch 和影子引擎上重新运行过",
+        )
         if fix.verified
         else T(en="not tried", zh="未试过")
     )
     title = style.paint("bold", style.say(T(en=f"Fix {number}", zh=f"修复 {number}")))
-    rows = ["  " + style.say(T(en=f"{title}: {fix.title.en} ({tried.en})", zh=f"{title}：{fix.title.zh}（{tried.zh}）"))]
+    rows = [
+        "  " + style.say(T(en=f"{title}: {fix.title.en} ({tried.en})", zh=f"{title}：{fix.title.zh}（{tried.zh}）"))
+    ]
     before, after = split_lines(source), split_lines(apply(source, fix.edits))
     for line in list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]:
         kind = {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
@@ -145,19 +168,24 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
 
 
 def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
-    """The end of a report: what was not observed, then one line with the number of findings and whether the engines agreed.
+    """The end of a report: what was not observed, then one line with the number of findings
+    and whether the engines agreed.
 
-    After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Where there is no finding, the
-    line says how the program ended.
+    After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Where
+    there is no finding, the line says how the program ended.
     """
     agreement, language = trace.agreement, style.language
     watched = agreement.mirrored
-    more_en = f"; {watched:,} {'has' if watched == 1 else 'have'} no model and {'was' if watched == 1 else 'were'} only observed"
+    more_en = (
+        f"; {watched:,} {'has' if watched == 1 else 'have'} no model and "
+        f"{'was' if watched == 1 else 'were'} only observed"
+    )
     more_zh = f"；另有 {watched} 次没有模型，只是观察"
     engines = T(
         en=f"torch and the shadow engine agreed on {agreement.agreed:,} of {agreement.checked:,} calls compared"
         f"{more_en if watched else ''}",
-        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致{more_zh if watched else ''}",
+        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一"
+        f"致{more_zh if watched else ''}",
     ).say(language)
     listed = counted(findings, language)
     failure, nothing = trace.outcome.failure, extent.nothing_found(trace)
@@ -175,10 +203,18 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     # What was not observed is named before the verdict, which is about the rest.
     lines = [style.paint("bold", shown(_note_text(note, name, style))) for note in trace.unseen[:MOST_NOTES]]
     lines.append(f"{shown(name)}: {style.paint('bold', verdict)}{compared}")
-    notes = [_note_text(note, name, style) for note in [note for note in trace.notes if note.kind == "limit"][:MOST_NOTES]]
+    notes = [
+        _note_text(note, name, style) for note in [note for note in trace.notes if note.kind == "limit"][:MOST_NOTES]
+    ]
     if trace.disagreements:
-        how = "from pitfall_lab.verify import disagreement_report, trace_program; print(disagreement_report(trace_program(source)))"
-        en = f"The engines disagreed, which is our mistake, not the program's. For a report to paste into a bug tracker: {how}"
+        how = (
+            "from pitfall_lab.verify import disagreement_report, trace_program; "
+            "print(disagreement_report(trace_program(source)))"
+        )
+        en = (
+            "The engines disagreed, which is our mistake, not the program's. For a report to paste into "
+            f"a bug tracker: {how}"
+        )
         zh = f"两个引擎不一致，这是我们的错误，不是程序的错误。要得到可以贴到缺陷跟踪器的报告：{how}"
         notes.append(T(en=en, zh=zh).say(language))
     notes += [note.say(language) for note in (style.script.notes if style.script else ())]
@@ -198,7 +234,9 @@ def counted(findings: Sequence[Finding], language: Language) -> str:
         T(en=", ", zh="，")
         .say(language)
         .join(
-            f"{count} {'' if language == 'en' else '个'}{SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
+            f"{count} "
+            f"{'' if language == 'en' else '个'}{SEVERITIES[kind].say(language)}"
+            f"{'s' if language == 'en' and count > 1 else ''}"
             for kind, count in counts.items()
             if count
         )
@@ -215,7 +253,12 @@ def total(files: int, calls: int, findings: Sequence[Finding], unfinished: int, 
     en, zh = f"; {unfinished} could not be checked, or not to the end", f"；{unfinished} 个无法检查或未能检查到结尾"
     more = T(en=en, zh=zh).say(language) if unfinished else ""
     plural = "s" if files > 1 else ""
-    return T(en=f"Checked {files} file{plural}: {listed}{more}.", zh=f"检查了 {files} 个文件：{listed}{more}。").say(language) + "\n"
+    return (
+        T(en=f"Checked {files} file{plural}: {listed}{more}.", zh=f"检查了 {files} 个文件：{listed}{more}。").say(
+            language
+        )
+        + "\n"
+    )
 
 
 def wrapped(text: str, indent: str) -> list[str]:
@@ -224,7 +267,9 @@ def wrapped(text: str, indent: str) -> list[str]:
     ``indent`` stands before each line, and counts.
     """
     if columns(text) == len(text):
-        return textwrap.wrap(shown(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        return textwrap.wrap(
+            shown(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
     rows, row = [], ""
     for word in _UNBROKEN.findall(shown(text)):
         if columns(row + word) > WIDTH - len(indent) and word not in CLOSING:
@@ -240,10 +285,18 @@ _UNBROKEN = re.compile(r"[!-~]{1,40}|.", re.DOTALL)
 
 
 def shown(text: str) -> str:
-    """The text with tabs as four spaces and control characters made visible, so that a file cannot send commands to the terminal."""
-    return "".join("    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\u200d" else c for c in text)
+    """The text with tabs as four spaces and control characters made visible, so that a file cannot
+    send commands to the terminal.
+    """
+    return "".join(
+        "    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\u200d" else c
+        for c in text
+    )
 
 
 def columns(text: str) -> int:
     """How many terminal columns the shown text takes: wide characters two, combining marks none."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) or c == "\u200d" else 1 for c in shown(text))
+    return sum(
+        2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) or c == "\u200d" else 1
+        for c in shown(text)
+    )

@@ -1,4 +1,6 @@
-"""Tries the fixes of findings: each is applied and the result run on plain torch and on both engines; only working ones are kept."""
+"""Tries the fixes of findings: each is applied and the result run on plain torch and on both
+engines; only working ones are kept.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,22 @@ MOST_FIXES = 2
 """The maximal number of verified fixes of a finding: the smallest ones."""
 MOST_TRIALS = 12
 MOST_WORK = 200_000
-"""The maximal number of torch calls for all trials of one program: counted, not timed, so that a busy machine finds the same fixes."""
+"""The maximal number of torch calls for all trials of one program: counted, not timed, so that a busy
+machine finds the same fixes.
+"""
 WORK_OF_ONE = 1_000
 """The fixed cost of a trial, in torch calls."""
 
 
 def recorded(shop: Workshop, subject: Subject) -> Trace:
-    """Record a program: first without values, which is fastest, then with values if they are needed. Raises :class:`Unchecked`.
+    """Record a program: first without values, which is fastest, then with values if they are needed.
 
-    A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded.
-    Values are needed to describe the effect of a finding; where a rule needs them to decide; where a gradient
-    became NaN or infinite; and where memory may have been written without a change of version. Most programs are correct and need none.
+    Raises :class:`Unchecked`.
+
+    A program with a loop may be long, and is recorded once, with values; most of its rounds are not
+    recorded. Values are needed to describe the effect of a finding; where a rule needs them to decide;
+    where a gradient became NaN or infinite; and where memory may have been written without a change of
+    version. Most programs are correct and need none.
     """
     if not shop.every_round and has_loop(subject.source):
         return large_harm(shop, subject, _with_what_led_to_it(shop, subject, shop.trace(subject, whole=False)))
@@ -47,10 +54,11 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
 
 
 def _with_what_led_to_it(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """If a program raised where rounds were not recorded, or made numbers that are not finite: a trace that shows what led to it.
+    """If a program raised where rounds were not recorded, or made numbers that are not finite: a
+    trace that shows what led to it.
 
-    Else ``trace`` itself; so, too, if the new run ended in another way. If the new run cannot be checked, ``trace`` with a note where
-    numbers were not finite; otherwise :class:`Unchecked` is raised.
+    Else ``trace`` itself; so, too, if the new run ended in another way. If the new run cannot be checked, ``trace``
+    with a note where numbers were not finite; otherwise :class:`Unchecked` is raised.
     """
     if shop.again is None and not shop.spoiled:
         return trace
@@ -73,7 +81,10 @@ def _not_looked_at(problem: Unchecked) -> Note:
 
 
 def has_loop(source: str) -> bool:
-    """Whether a program has a ``for`` or ``while`` statement; comprehensions do not count. False if it cannot be parsed."""
+    """Whether a program has a ``for`` or ``while`` statement; comprehensions do not count.
+
+    False if it cannot be parsed.
+    """
     try:
         return any(isinstance(node, (ast.For, ast.AsyncFor, ast.While)) for node in ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):
@@ -81,7 +92,9 @@ def has_loop(source: str) -> bool:
 
 
 def _longer(trace: Trace, numbers: Trace) -> Trace:
-    """``numbers``, the recording with more values; but ``trace`` with a note, if observation stopped early in ``numbers`` only."""
+    """``numbers``, the recording with more values; but ``trace`` with a note, if observation
+    stopped early in ``numbers`` only.
+    """
     stopped = numbers.stopped
     if stopped is None or trace.stopped is not None:
         return numbers
@@ -90,11 +103,12 @@ def _longer(trace: Trace, numbers: Trace) -> Trace:
 
 
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """Return ``trace``, or a trace with the values of large tensors too if a run on torch shows that a gradient is wrong.
+    """Return ``trace``, or a trace with the values of large tensors too if a run on torch
+    shows that a gradient is wrong.
 
-    Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch with cloned saved tensors
-    shows whether there was one; only then the slower trace is made. Nothing is run where there was no large tensor or no way to write
-    uncounted, where a rule finds something, and where the program raised.
+    Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch with
+    cloned saved tensors shows whether there was one; only then the slower trace is made. Nothing is run where there was
+    no large tensor or no way to write uncounted, where a rule finds something, and where the program raised.
     """
     if not (shop.was_large and shop.was_opened) or find(trace) or trace.outcome.kind != "finished":
         return trace
@@ -125,21 +139,28 @@ class Runs(Protocol):
     said: str
 
     def facts(self, subject: Subject) -> Facts:
-        """Run a program on torch and the shadow; return its findings, error and disagreements, to compare it with another program."""
+        """Run a program on torch and the shadow; return its findings, error and disagreements, to
+        compare it with another program.
+        """
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run a program on torch alone, and return what it computed."""
 
 
 def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
-    """Return the findings of ``trace`` (or those ``wanted``), each with only the fixes that work when applied and run."""
+    """Return the findings of ``trace`` (or those ``wanted``), each with only the fixes
+    that work when applied and run.
+    """
     return list(deque(trying(shop, subject, trace, wanted), maxlen=1)[0].findings)
 
 
 def trying(
     shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None, found: list[Finding] | None = None
 ) -> Iterator[Progress]:
-    """Do what :func:`tried` does, and yield the progress after each trial. ``found``: what :func:`find` returns for ``trace``."""
+    """Do what :func:`tried` does, and yield the progress after each trial.
+
+    ``found``: what :func:`find` returns for ``trace``.
+    """
     findings = find(trace) if found is None else found
     chosen = findings if wanted is None else wanted
     trial = Trial(shop, subject, trace, findings)
@@ -178,8 +199,8 @@ class Trial:
     def attempts(self, finding: Finding) -> Iterator[tuple[int, tuple[Fix, ...]]]:
         """Try one fix after the other, within the limit of work, and yield how many were tried and which work.
 
-        Of one finding at most ``MOST_TRIALS`` are tried, until ``MOST_FIXES`` work. One after which the program raises its next error is
-        kept only as the first. A second fix that recomputes is not tried.
+        Of one finding at most ``MOST_TRIALS`` are tried, until ``MOST_FIXES`` work. One after which the program raises
+        its next error is kept only as the first. A second fix that recomputes is not tried.
         """
         kept: list[Fix] = []
         for number, fix in enumerate(finding.fixes[:MOST_TRIALS], 1):
@@ -207,8 +228,8 @@ class Trial:
     def with_rest(self, finding: Finding, kept: Finding) -> Finding:
         """Return ``kept``, the finding with the fixes that work.
 
-        If none works and the work for all trials is used up, so that some fixes may not have been tried, its explanation gets a sentence on
-        that.
+        If none works and the work for all trials is used up, so that some fixes may not have been tried, its
+        explanation gets a sentence on that.
         """
         if kept.fixes or not finding.fixes or self._affordable:
             return kept
@@ -221,8 +242,9 @@ class Trial:
     def with_meant(self, finding: Finding) -> Finding:
         """Return the finding with torch's gradient and the correct one as facts, if a wrong gradient raised no error.
 
-        The correct one was computed by the program repaired with the first fix of meaning ``"same"``. The finding is unchanged if it is no
-        warning about a backward, has the fact already or has no such fix, or if the two gradients cannot be compared.
+        The correct one was computed by the program repaired with the first fix of meaning ``"same"``. The finding
+        is unchanged if it is no warning about a backward, has the fact already or has no such fix, or if the two
+        gradients cannot be compared.
         """
         tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
@@ -238,11 +260,13 @@ class Trial:
         return _both_gradients(self.trace, finding, was[0], now[0]) if was and now else finding
 
     def ending(self, finding: Finding, fix: Fix) -> str:
-        """Apply ``fix``, run the result, and return how it ends if the finding is gone and every correct value is unchanged.
+        """Apply ``fix``, run the result, and return how it ends if the finding is gone and
+        every correct value is unchanged.
 
-        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not work, or a run could
-        not be checked). Values are compared with those of the unrepaired program, for the meaning ``"same"`` with cloned saved tensors; if
-        the fix has a ``reference``, with those of the program after the reference's edits.
+        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does
+        not work, or a run could not be checked). Values are compared with those of the unrepaired program, for the
+        meaning ``"same"`` with cloned saved tensors; if the fix has a ``reference``, with those of the program
+        after the reference's edits.
         """
         repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
         before = None if fix.reference else self._witness(meant=fix.meaning == "same")
@@ -263,15 +287,18 @@ class Trial:
         except Unchecked:
             return ""
         if now is None or (self.trace.beside.unfinite and self.shop.spoiled):
-            return ""  # where a number comes from that is not finite was seen in a closer recording, which this one is not
+            return (
+                ""  # where a number comes from that is not finite was seen in a closer recording, which this one is not
+            )
         return now.ended if is_better(found_of(self._story, finding), self._facts, now) else ""
 
     def _number(self, finding: Finding, meaning: str, before: dict[str, Any]) -> int | None:
         """How many backwards ran before the one that the finding is about; None if it is about none.
 
-        ``meaning`` is the fix's: for ``"later"`` those before the finding's own step are counted, for ``"root"`` those before the backward
-        that freed the graph. A long loop is not recorded whole: so for ``"connect"``, ``"term"`` and ``"root"`` a backward that ended the
-        program is counted in ``before`` (what the program computed when it ran unrecorded), where it is the last one.
+        ``meaning`` is the fix's: for ``"later"`` those before the finding's own step are counted, for ``"root"`` those
+        before the backward that freed the graph. A long loop is not recorded whole: so for ``"connect"``, ``"term"``
+        and ``"root"`` a backward that ended the program is counted in ``before`` (what the program computed when it ran
+        unrecorded), where it is the last one.
         """
         number, ended = backwards_before(self.trace, finding, meaning), self.trace.outcome.failure
         own = {each.step for each in finding.related if each.role == "backward"}
@@ -280,9 +307,11 @@ class Trial:
         return len(before["backwards"]) - 1 if is_last and meaning in ("connect", "term", "root") else number
 
     def _shown(self) -> Printed | None:
-        """What the repair that has just worked changes in what the program shows: a printed line, else a number that a variable ends with.
+        """What the repair that has just worked changes in what the program shows: a printed line, else a
+        number that a variable ends with.
 
-        None if that is nothing, if the program raised before the repair, or if the number is not the same in a second run of the program.
+        None if that is nothing, if the program raised before the repair, or if the number is not the same
+        in a second run of the program.
         """
         before = self._witness(meant=False)
         if before is None or self._after is None or before["error"] is not None:
@@ -308,10 +337,11 @@ class Trial:
 
 
 def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: dict[str, Any]) -> Finding:
-    """The finding with the first gradient that differs between the program and the repaired program, in words and as facts.
+    """The finding with the first gradient that differs between the program and the repaired
+    program, in words and as facts.
 
-    ``was`` and ``now`` are what one backward computed in each. The finding is unchanged if the leaves differ, if no gradient does, or if
-    the trace has no tensor whose ``.grad`` held the wrong one.
+    ``was`` and ``now`` are what one backward computed in each. The finding is unchanged if the leaves differ, if no
+    gradient does, or if the trace has no tensor whose ``.grad`` held the wrong one.
     """
     story, line = Story(trace), finding.line("backward")
     alike = _same_list(was["leaves"], now["leaves"]) and len(was["gradients"]) == len(now["gradients"])
@@ -322,7 +352,11 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
             continue
         heads = [digest["numbers"][3:] for digest in (got, meant)]
         for label in story.leaves:
-            gradient = [value for step, value in story.history("tensors", label, "grad") if step >= line.step and value is not None]
+            gradient = [
+                value
+                for step, value in story.history("tensors", label, "grad")
+                if step >= line.step and value is not None
+            ]
             storage = (story.tensor(gradient[0]) or {}).get("storage") if gradient else None
             held = [value for _, value in flat(cells(story, storage, line.step))] if storage else []
             if held and all(_close(a, b, 0.0) for a, b in zip(held, heads[0], strict=False)):
@@ -331,17 +365,23 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
                     en=f"{finding.explanation.en} {capital(name.en)} is {wrong}; meant was {right}.",
                     zh=f"{finding.explanation.zh}{name.zh} 是 {wrong}，本应是 {right}。",
                 )
-                return replace(finding, explanation=text, facts=(*finding.facts, Fact("gradient", heads[0]), Fact("meant", heads[1])))
+                return replace(
+                    finding,
+                    explanation=text,
+                    facts=(*finding.facts, Fact("gradient", heads[0]), Fact("meant", heads[1])),
+                )
     return finding
 
 
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
     """How many recorded backwards ran before the one that the finding names; None if it names none.
 
-    With the meaning ``"later"``, those before the finding's own step are counted; with ``"root"``, those before the backward that freed the
-    graph, if the finding names it. A backward inside another one is not counted.
+    With the meaning ``"later"``, those before the finding's own step are counted; with ``"root"``, those before the
+    backward that freed the graph, if the finding names it. A backward inside another one is not counted.
     """
-    roles = ("freed", "backward", "gradient") if meaning == "root" else ("backward", "gradient")  # an earlier backward freed the graph
+    roles = (
+        ("freed", "backward", "gradient") if meaning == "root" else ("backward", "gradient")
+    )  # an earlier backward freed the graph
     step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role in roles), None)
     if step is None:
         return None
@@ -350,13 +390,16 @@ def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> i
     return sum(trace.events[at].parent not in steps for at in steps)
 
 
-def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None) -> bool:
-    """Whether roots, gradients and leaves of the repaired program agree with those that were right, or intended, before.
+def keeps_what_was_right(
+    before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None
+) -> bool:
+    """Whether roots, gradients and leaves of the repaired program agree with those that
+    were right, or intended, before.
 
-    ``meaning`` is the fix's, and says what it may change: ``"shape"`` all but the roots' shapes; ``"later"`` everything from backward
-    ``number`` (from 0) on; ``"connect"``, ``"term"`` and ``"root"`` gradients of that backward; ``"finite"`` what was NaN or infinite;
-    ``"recompute"`` what follows backward ``number``, as a repeated forward pass does; any other one nothing. False if there is a warning
-    that was not there before.
+    ``meaning`` is the fix's, and says what it may change: ``"shape"`` all but the roots' shapes; ``"later"`` everything
+    from backward ``number`` (from 0) on; ``"connect"``, ``"term"`` and ``"root"`` gradients of that backward;
+    ``"finite"`` what was NaN or infinite; ``"recompute"`` what follows backward ``number``, as a repeated forward pass
+    does; any other one nothing. False if there is a warning that was not there before.
     """
     if set(after["warnings"]) - set(before["warnings"]):
         return False
@@ -365,7 +408,9 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
         return ends and _shapes(before) == _shapes(after)[: len(_shapes(before))]
     if meaning == "later":
         pairs = list(zip(before["backwards"], after["backwards"], strict=False))[: number or 0]
-        return (after["error"] is None or before["error"] is not None) and all(_same_backward(was, now) for was, now in pairs)
+        return (after["error"] is None or before["error"] is not None) and all(
+            _same_backward(was, now) for was, now in pairs
+        )
     if meaning == "connect":
         return _connected(before["backwards"], after["backwards"], number or 0)
     if meaning == "term":
@@ -373,14 +418,17 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
     if meaning == "root":
         return _same_root(before["backwards"], after["backwards"], number or 0)
     if meaning == "finite":
-        return after["error"] is None and _same_where_finite(before["backwards"][: (number or 0) + 1], after["backwards"])
+        return after["error"] is None and _same_where_finite(
+            before["backwards"][: (number or 0) + 1], after["backwards"]
+        )
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
         return False
     return _same_history(before, after, number if meaning == "recompute" else None)
 
 
 def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether all backwards before ``number`` are the same, and that one has the same root values and gradients of more leaves.
+    """Whether all backwards before ``number`` are the same, and that one has the same root values
+    and gradients of more leaves.
 
     It must not raise in the repaired program; if it did not raise before, each of its gradients must still be there.
     """
@@ -393,7 +441,8 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether the first backward from ``number`` on that gives other gradients has the same root values; all before it are the same.
+    """Whether the first backward from ``number`` on that gives other gradients has the same root
+    values; all before it are the same.
 
     False if there is none. A term can have the gradient 0 at first: a penalty on weights that begin as zeros.
     """
@@ -405,29 +454,34 @@ def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _same_root(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether backwards before ``number`` are the same, and that one starts from the same values and does not raise after the repair."""
+    """Whether backwards before ``number`` are the same, and that one starts from the same values and
+    does not raise after the repair.
+    """
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
     return not after[number]["raised"] and _same_list(before[number]["roots"], after[number]["roots"])
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two programs end without an error and with equal leaves, and the last backward of ``other`` gave the gradients of ``one``.
+    """Whether two programs end without an error and with equal leaves, and the last backward of ``other``
+    gave the gradients of ``one``.
 
     ``other`` may give more. False if one of them ran no backward, or the last backward of ``one`` gave no gradient.
     """
     if one["error"] is not None or other["error"] is not None or not (one["backwards"] and other["backwards"]):
         return False
     wanted, given = (each["backwards"][-1].get("gradients") or [] for each in (one, other))
-    found = all(any(_same(gradient, each) for each in given) for gradient in wanted)  # one backward may do the work of two
+    found = all(
+        any(_same(gradient, each) for each in given) for gradient in wanted
+    )  # one backward may do the work of two
     return found and bool(wanted) and _same_set(one["leaves"], other["leaves"])
 
 
 def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:
     """Whether both programs ran the same backwards with the same gradients and end with equal leaves.
 
-    At a backward that raised in one of them, or at backward ``until``, only the leaves are compared, and no more after it. If one of the
-    programs ended with an error elsewhere, the repaired one must only have run as many backwards.
+    At a backward that raised in one of them, or at backward ``until``, only the leaves are compared, and no more after
+    it. If one of the programs ended with an error elsewhere, the repaired one must only have run as many backwards.
     """
     for index, (was, now) in enumerate(zip(before["backwards"], after["backwards"], strict=False)):
         if was["raised"] or now["raised"] or index == until:
@@ -443,9 +497,9 @@ def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | No
 def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
     """Whether the global tensors and arrays called ``names`` end with the same values in both runs.
 
-    A write that other lines rely on must reach them. True if one of the runs raised, as then there is nothing to compare. Used only where
-    torch raised; ``before`` is then the program with its saved tensors cloned, which runs to its end. Where torch did not raise, some of
-    these values are the mistake itself.
+    A write that other lines rely on must reach them. True if one of the runs raised, as then there is nothing to
+    compare. Used only where torch raised; ``before`` is then the program with its saved tensors cloned, which runs to
+    its end. Where torch did not raise, some of these values are the mistake itself.
     """
     if before["error"] is not None or after["error"] is not None:
         return True
@@ -458,10 +512,14 @@ def read_later(source: str, fix: Fix) -> set[str]:
     lines = {line for edit in fix.edits for line in range(edit.line, edit.end_line + 1)}
     last = max(lines, default=0)
     loops = [
-        n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While)) and any(n.lineno <= line <= (n.end_lineno or 0) for line in lines)
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, (ast.For, ast.While)) and any(n.lineno <= line <= (n.end_lineno or 0) for line in lines)
     ]
     first = min([loop.lineno for loop in loops], default=last + 1)
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.lineno >= first}
+    return {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.lineno >= first
+    }
 
 
 def _shapes(record: dict[str, Any]) -> list[Any]:
@@ -479,7 +537,9 @@ def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _same_where_finite(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
-    """Whether each backward of ``before`` has the same roots, gradients and results in ``after``, except where they were not finite."""
+    """Whether each backward of ``before`` has the same roots, gradients and results in ``after``,
+    except where they were not finite.
+    """
     if len(after) < len(before):
         return False
     for was, now in zip(before, after, strict=False):

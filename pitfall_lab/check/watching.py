@@ -27,9 +27,10 @@ NESTED = T(
 class watching:  # noqa: N801 - read as a word: with watching():
     """Record the calls to torch in the ``with`` block, and report at its end what was found.
 
-    The report goes to standard error, or to ``file``. Rounds of a training loop that repeat what was recorded before are not recorded,
-    which the report says. Nothing is run a second time, so no fix is tried. ``steps`` is the number of recorded steps at most. Afterwards
-    ``findings`` are what was found, ``trace`` the recording, and ``text`` is the report. An error in the block is explained, and raised.
+    The report goes to standard error, or to ``file``. Rounds of a training loop that repeat what was recorded before
+    are not recorded, which the report says. Nothing is run a second time, so no fix is tried. ``steps`` is the number
+    of recorded steps at most. Afterwards ``findings`` are what was found, ``trace`` the recording, and ``text`` is the
+    report. An error in the block is explained, and raised.
 
     >>> import io, torch
     >>> with watching(file=io.StringIO()) as watched:
@@ -64,7 +65,9 @@ class watching:  # noqa: N801 - read as a word: with watching():
         self._session.begin(frame.f_back)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         session, self._session = self._session, None
         if session is None:
             return
@@ -75,7 +78,9 @@ class watching:  # noqa: N801 - read as a word: with watching():
             self.trace = session.finish(error)
             self.findings = tuple(self._found(self.trace))
             stream = self._file or sys.stderr
-            self.text = report(self._name, self.trace, self.findings, Style(self._language, Paint(colours=wants_colours(stream))))
+            self.text = report(
+                self._name, self.trace, self.findings, Style(self._language, Paint(colours=wants_colours(stream)))
+            )
             self._say(self.text)
 
     def _found(self, trace: Trace) -> Sequence[Finding]:

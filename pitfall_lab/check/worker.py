@@ -1,8 +1,8 @@
 """The process in which checked programs run: it imports torch once and forks for every run.
 
 Nothing a program does (exit, crash, patch torch, change directory, never end) affects the next run or the checker. The
-checker writes one JSON job per line to standard input and reads one JSON line back: how the run's process ended. What the run
-found is in the file the job names. Where there is no ``fork``, each job gets a process of its own (``--once``).
+checker writes one JSON job per line to standard input and reads one JSON line back: how the run's process ended. What
+the run found is in the file the job names. Where there is no ``fork``, each job gets a process of its own (``--once``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ POLL = 0.002
 LOOK = 5.0
 """So often, in seconds, an idle worker looks whether its checker is still there."""
 LOW = 2
-"""The priority (``nice``) with which a worker of a notebook imports torch: two thirds of what the notebook's own cell gets."""
+"""The priority (``nice``) with which a worker of a notebook imports torch: two thirds of what
+the notebook's own cell gets.
+"""
 _THERE: set[str] = set()
 """The modules that are imported before any program runs."""
 BIND = "__pitfall_lab_bind__"
@@ -49,7 +51,9 @@ BIND = "__pitfall_lab_bind__"
 
 
 def main() -> None:
-    """Serve jobs until standard input ends or Ctrl-C is pressed; with ``--once`` perform the one job there in this process, and end."""
+    """Serve jobs until standard input ends or Ctrl-C is pressed; with ``--once`` perform the one job
+    there in this process, and end.
+    """
     if "--once" in sys.argv:
         perform(json.loads(sys.stdin.readline()))
         return
@@ -82,7 +86,9 @@ def _serve() -> None:
 
 
 def _next(jobs: TextIO, checker: int) -> str:
-    """The next line of ``jobs``; empty when the checker has ended, also where a process that it forked keeps the pipe open."""
+    """The next line of ``jobs``; empty when the checker has ended, also where a process
+    that it forked keeps the pipe open.
+    """
     while os.getppid() == checker:
         if select.select([jobs], [], [], LOOK)[0]:
             return jobs.readline()
@@ -90,7 +96,9 @@ def _next(jobs: TextIO, checker: int) -> str:
 
 
 def _in_low_priority(work: Callable[[], str]) -> str:
-    """Do the work in a thread with low priority. Where priority belongs to a process (not on Linux), do it without changing that.
+    """Do the work in a thread with low priority.
+
+    Where priority belongs to a process (not on Linux), do it without changing that.
 
     The low priority ends with the thread; a process could not raise its own priority again.
     """
@@ -110,7 +118,9 @@ def _in_low_priority(work: Callable[[], str]) -> str:
 
 
 def _import_all() -> str:
-    """Import what every fork needs; returns the reason when that fails (no torch, or an unsupported release), else an empty text."""
+    """Import what every fork needs; returns the reason when that fails (no torch, or an unsupported
+    release), else an empty text.
+    """
     try:
         with _quietly():
             import numpy.random  # noqa: F401 - perform() seeds it
@@ -124,7 +134,9 @@ def _import_all() -> str:
 
             # Import and compile once, before forking. Run no backward here: with a GPU it starts
             # threads, and torch refuses a backward in a process that is forked after that.
-            trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\ny = (x * 2).sum()\ntext = str(y)")
+            trace = trace_program(
+                "import torch\nx = torch.ones(2, requires_grad=True)\ny = (x * 2).sum()\ntext = str(y)"
+            )
             found_in(Story(trace))
             trace.to_json()
             forget_plans()
@@ -135,7 +147,9 @@ def _import_all() -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Import modules with warnings suppressed, but keep the warning filters that they install, which the program relies on."""
+    """Import modules with warnings suppressed, but keep the warning filters that they install,
+    which the program relies on.
+    """
     warnings.filterwarnings("ignore", ".*")
     ours = warnings.filters[0]
     try:
@@ -153,7 +167,8 @@ def unobservable(error: Exception) -> str:
 
 
 def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
-    """Run one job in a process of its own and say how that ended: ``{"status": "exit" | "signal" | "timeout", "code": n, "output": text}``.
+    """Run one job in a process of its own and say how that ended: ``{"status": "exit" | "signal" | "timeout",
+    "code": n, "output": text}``.
 
     ``output`` is the beginning of what it printed. The process has none of the files in ``private``.
     """
@@ -189,10 +204,11 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
 
 
 class Allowance:
-    """The time that a run may take: ``seconds``, without those in which it waited for a processor that others were using.
+    """The time that a run may take: ``seconds``, without those in which it waited for a
+    processor that others were using.
 
-    So a busy machine gives the same report. Linux counts that wait (the second number of ``schedstat``, in nanoseconds); elsewhere, and
-    after ``PATIENCE`` times the seconds, all time counts.
+    So a busy machine gives the same report. Linux counts that wait (the second number of ``schedstat``, in
+    nanoseconds); elsewhere, and after ``PATIENCE`` times the seconds, all time counts.
     """
 
     def __init__(self, process: int, seconds: float) -> None:
@@ -213,7 +229,9 @@ class Allowance:
 
 
 class Prints:
-    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output fills no memory and no disk."""
+    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output
+    fills no memory and no disk.
+    """
 
     LIMIT = 1 << 20
 
@@ -277,7 +295,9 @@ def prctl(option: int, value: int) -> None:
 
 
 def end_orphans() -> None:
-    """On Linux: kill every adopted process: the program's own has ended, so all remaining children were started by it."""
+    """On Linux: kill every adopted process: the program's own has ended, so all remaining
+    children were started by it.
+    """
     me = os.getpid()
     listed = Path(f"/proc/{me}/task/{me}/children")
     for _ in range(20):  # killing one may orphan others
@@ -383,7 +403,9 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
 
 
 def _result_text(trace: Trace, job: Job, sampling: Sampling | None, finite: Finite) -> str:
-    """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace; for a repaired program, what is compared."""
+    """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace; for a
+    repaired program, what is compared.
+    """
     gc.disable()  # the program has ended, and so will this process
     again = None
     if sampling is not None:
@@ -406,7 +428,9 @@ def _facts(trace: Trace) -> str:
 WAYS_AROUND = {
     "data": ".data", "numpy": "numpy", "__array__": "numpy", "as_tensor": "numpy", "asarray": "numpy",
 }  # fmt: skip
-"""Calls after which a tensor's memory can be written without torch, each with a word that a program which does so contains."""
+"""Calls after which a tensor's memory can be written without torch, each with a word that a
+program which does so contains.
+"""
 UNOBSERVED = ("from_numpy", "frombuffer", "dlpack", "storage", "data_ptr", "version_counter")
 """Words in programs that reach a tensor's memory without a torch function, so that a trace may not show it."""
 PACKING = ("saved_tensors", "save_on_cpu")
@@ -414,12 +438,13 @@ PACKING = ("saved_tensors", "save_on_cpu")
 
 
 def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str, bool], Trace]:
-    """The facts that the checker needs of a trace, and the trace itself: without its events if the program finished and has no finding.
+    """The facts that the checker needs of a trace, and the trace itself: without its events if the program
+    finished and has no finding.
 
-    With ``job["whole"]`` it is never shortened. Most programs that are run here, and most repaired ones, have no finding; writing and
-    reading a long trace takes as long as a short training run. ``needs_values``: the trace was made without values, and they are needed:
-    for a finding, for a rule that requested some, or because a mistake that only values show is possible. ``spoiled``: the run computed
-    numbers that are not finite.
+    With ``job["whole"]`` it is never shortened. Most programs that are run here, and most repaired ones, have no
+    finding; writing and reading a long trace takes as long as a short training run. ``needs_values``: the trace was
+    made without values, and they are needed: for a finding, for a rule that requested some, or because a mistake that
+    only values show is possible. ``spoiled``: the run computed numbers that are not finite.
     """
     text = own_text(job)
     opened = is_opened(trace, text)
@@ -438,7 +463,9 @@ def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str,
 
 
 def own_text(job: Job) -> str:
-    """The program's source, with that of the modules in its folder (or below) that it has imported; installed libraries are left out."""
+    """The program's source, with that of the modules in its folder (or below) that it has imported;
+    installed libraries are left out.
+    """
     texts, installed = [job["source"]], (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent.parent))
     for name, module in list(sys.modules.items()):
         if name in _THERE:
@@ -454,7 +481,11 @@ def is_large(trace: Trace) -> bool:
     """Whether the program had a storage of more elements than ``VALUE_LIMIT``, so that values were not modelled."""
     for event in trace.events:
         for effect in event.effects:
-            if effect.path.startswith("storages.") and isinstance(effect.value, dict) and int(effect.value.get("size") or 0) > VALUE_LIMIT:
+            if (
+                effect.path.startswith("storages.")
+                and isinstance(effect.value, dict)
+                and int(effect.value.get("size") or 0) > VALUE_LIMIT
+            ):
                 return True
     return False
 
@@ -462,24 +493,30 @@ def is_large(trace: Trace) -> bool:
 def is_opened(trace: Trace, source: str) -> bool:
     """Whether the program could write tensor memory without a change of version.
 
-    Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval mode saved. Library code does
-    the first two, too, correctly: they count only if a word for them is in ``source``, the program's own text.
+    Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval
+    mode saved. Library code does the first two, too, correctly: they count only if a word for them is in
+    ``source``, the program's own text.
     """
     if any(word in source for word in UNOBSERVED):
         return True
     for event in trace.events:
         if WAYS_AROUND.get(event.name, "\0") in source or (event.name.startswith("_fused_") and "fused" in source):
             return True
-        if event.name in ("batch_norm", "instance_norm") and not event.writes and any(e.path.startswith("nodes.") for e in event.effects):
+        if (
+            event.name in ("batch_norm", "instance_norm")
+            and not event.writes
+            and any(e.path.startswith("nodes.") for e in event.effects)
+        ):
             return True
     return False
 
 
 def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> ast.Module | None:
-    """Return the program with a call that defines the values taken from earlier cells, before the first line of the checked cell.
+    """Return the program with a call that defines the values taken from earlier cells, before the
+    first line of the checked cell.
 
-    At that place the classes that the values need are defined already. If no such line is found, the values are defined at once and
-    ``tree`` is returned as it is.
+    At that place the classes that the values need are defined already. If no such line is found, the values are defined
+    at once and ``tree`` is returned as it is.
     """
     from pitfall_lab.observe import carry, looking
 
@@ -505,7 +542,9 @@ def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> a
 
 
 def _needs_tree(job: Job) -> bool:
-    """Whether the program is a notebook that cannot be compiled as it is: it has cells that may raise, or the word ``await``."""
+    """Whether the program is a notebook that cannot be compiled as it is: it has cells that may
+    raise, or the word ``await``.
+    """
     return bool(job["forgiven"] or (job["prelude"] and "await" in job["source"]))
 
 
@@ -539,7 +578,8 @@ def redirect() -> None:
 
 
 def _limit_memory(mebibytes: int | None) -> None:
-    """Limit the memory (in MiB) that the program may allocate beyond what this process has; a larger request raises inside the program.
+    """Limit the memory (in MiB) that the program may allocate beyond what this process has; a larger
+    request raises inside the program.
 
     No limit with None, and where the system has no such limit.
     """

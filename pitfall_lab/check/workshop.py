@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 TIMEOUT = 60.0
 VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
-"""The values of tensors with at most this many elements are modelled; the second limit is for finding wrong gradients."""
+"""The values of tensors with at most this many elements are modelled; the second limit is
+for finding wrong gradients.
+"""
 NO_NUMBERS = -1
 """The value limit with which no values are modelled."""
 EVENT_LIMIT = 20_000
@@ -32,8 +34,9 @@ PATIENCE = 10
 """On a machine that is busy with other work a run is ended only after this multiple of its time limit."""
 THIS = "# ── this cell ──"
 AGAIN = "# ── again: "
-"""The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has moved it.
-``AGAIN`` begins the line above an earlier cell that is run again before it."""
+"""The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has
+moved it. ``AGAIN`` begins the line above an earlier cell that is run again before it.
+"""
 NEVER = "\0never\n"
 """The beginning of a result that says why nothing can be observed."""
 _WORKER = processes.ours("pitfall_lab.check.worker")
@@ -42,8 +45,8 @@ _WORKER = processes.ours("pitfall_lab.check.worker")
 class Unchecked(Exception):
     """The program could not be checked, or not to its end.
 
-    The message gives the reason in a sentence or two, and ``kind`` the same reason as a keyword for programs. ``findings`` are those found
-    until then.
+    The message gives the reason in a sentence or two, and ``kind`` the same reason as a keyword for programs.
+    ``findings`` are those found until then.
     """
 
     def __init__(self, kind: str, sentence: str | T, line: int | None = None, *, file: str = "") -> None:
@@ -80,15 +83,16 @@ class Subject:
 class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
-    ``behind``: the worker imports torch with low priority, and Ctrl-C is not meant for it: it belongs to a notebook's kernel.
-    ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
-    ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that repeat what was recorded are recorded
-    as well; if not, they are while the trace has fewer than ``after`` steps. ``printed``: the first 1 MiB that the last run printed,
-    with its warnings (those of a witness run are only in ``said``); ``was_large``: whether the last traced run had tensors whose values
-    were not modelled; ``was_opened``: whether it could write memory without a change of version; ``needs_values``: whether a run with
-    values is needed to find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because the
-    program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded; ``spoiled``: whether the
-    last traced run saw numbers that are not finite.
+    ``behind``: the worker imports torch with low priority, and Ctrl-C is not meant for it: it belongs to a notebook's
+    kernel. ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs
+    (``None``: no limit), ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that
+    repeat what was recorded are recorded as well; if not, they are while the trace has fewer than ``after`` steps.
+    ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are only in
+    ``said``); ``was_large``: whether the last traced run had tensors whose values were not modelled; ``was_opened``:
+    whether it could write memory without a change of version; ``needs_values``: whether a run with values is needed to
+    find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because the
+    program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded;
+    ``spoiled``: whether the last traced run saw numbers that are not finite.
     """
 
     timeout: float = TIMEOUT
@@ -112,7 +116,9 @@ class Workshop:
         self.folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._worker is not None:
             assert self._worker.stdin is not None
             assert self._worker.stdout is not None
@@ -138,10 +144,12 @@ class Workshop:
         """Run ``subject`` on both engines. Raises :class:`Unchecked`.
 
         From the call ``inside[0]`` on up to ``inside[1]``, every round of a loop is recorded. With ``closely``, it is
-        noted where each number that is not finite comes from.
-        A trace in which no rule finds anything is returned without its events, unless ``whole``: that saves much of the time.
+        noted where each number that is not finite comes from. A trace in which no rule finds anything is returned
+        without its events, unless ``whole``: that saves much of the time.
         """
-        head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole, inside=inside, closely=closely).partition("\n")
+        head, _, trace = self._run(
+            "trace", subject, value_limit=value_limit, whole=whole, inside=inside, closely=closely
+        ).partition("\n")
         seen = json.loads(head)
         self.was_large, self.was_opened, self.needs_values = seen["large"], seen["opened"], seen["needs_values"]
         self.again, self.spoiled = seen["again"], seen["spoiled"]
@@ -164,20 +172,25 @@ class Workshop:
             self._start()
 
     def interrupt(self) -> None:
-        """Called from another thread: kill the worker; the current run raises :class:`Unchecked`, the next one starts a new worker."""
+        """Called from another thread: kill the worker; the current run raises :class:`Unchecked`, the
+        next one starts a new worker.
+        """
         if (worker := self._worker) is not None:
             worker.kill()
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run ``subject`` on plain torch and return what it computed (:mod:`~pitfall_lab.verify.experiments.witness`).
 
-        With ``meant``, saved tensors are cloned, so that later writes do not change them. Raises :class:`Unchecked` if the run did not end
-        by itself, or wrote no result.
+        With ``meant``, saved tensors are cloned, so that later writes do not change them. Raises :class:`Unchecked` if
+        the run did not end by itself, or wrote no result.
         """
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
 
     def output(self, subject: Subject) -> str:
-        """Run ``subject`` on plain torch and return what it printed, with the last line of its error. Raises :class:`Unchecked`."""
+        """Run ``subject`` on plain torch and return what it printed, with the last line of its error.
+
+        Raises :class:`Unchecked`.
+        """
         self._run("run", subject)
         return self.printed
 
@@ -238,7 +251,10 @@ class Workshop:
                 stream.close()
         self._worker = None
         if code == 1:  # it raised while starting: the error is on standard error
-            return Unchecked("WorkerError", "The process that runs checked programs could not start; is torch installed and importable?")
+            return Unchecked(
+                "WorkerError",
+                "The process that runs checked programs could not start; is torch installed and importable?",
+            )
         return Unchecked("Crash", f"{name} ended the process that was running it, so it could not be checked.")
 
     def _start(self) -> None:
@@ -265,16 +281,20 @@ class Workshop:
 
 
 def _environment() -> dict[str, str]:
-    """Environment variables of checked programs: no plot windows, UTF-8 text, and torch threads that do not spin while waiting.
+    """Environment variables of checked programs: no plot windows, UTF-8 text, and torch threads
+    that do not spin while waiting.
 
-    A recorded program calls torch so rarely that spinning threads would waste the processor, and several programs run at once.
+    A recorded program calls torch so rarely that spinning threads would waste the processor, and
+    several programs run at once.
     """
     closed = {"MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "BROWSER": "true"}
     return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **closed, "PYTHONIOENCODING": "utf-8"}
 
 
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:
-    """Run a job in a process that is started for it alone, where there is no ``fork``; return how it ended, as :mod:`.worker` answers."""
+    """Run a job in a process that is started for it alone, where there is no ``fork``; return how it
+    ended, as :mod:`.worker` answers.
+    """
     try:
         done = processes.run(
             [*_WORKER, "--once"],
@@ -287,18 +307,30 @@ def _run_once(job: dict[str, Any]) -> dict[str, Any]:
         )
     except processes.TimeoutExpired:
         return {"status": "timeout", "code": 0}
-    return {"status": "exit" if done.returncode >= 0 else "signal", "code": abs(done.returncode), "output": done.stdout[: 1 << 20]}
+    return {
+        "status": "exit" if done.returncode >= 0 else "signal",
+        "code": abs(done.returncode),
+        "output": done.stdout[: 1 << 20],
+    }
 
 
 def _unobservable(name: str, version: str, reason: str) -> Unchecked:
-    en = f"{name} was not observed, so it could not be checked: pitfall_lab cannot watch programs with {version} ({reason})."
-    return Unchecked("Unobservable", T(en=en, zh=f"{name} 没有被观察，无法检查：pitfall_lab 无法在 {version} 上观察程序（{reason}）。"))
+    en = (
+        f"{name} was not observed, so it could not be checked: pitfall_lab cannot watch programs with "
+        f"{version} ({reason})."
+    )
+    return Unchecked(
+        "Unobservable",
+        T(en=en, zh=f"{name} 没有被观察，无法检查：pitfall_lab 无法在 {version} 上观察程序（{reason}）。"),
+    )
 
 
 def _ended_badly(subject: Subject, ending: dict[str, Any], limit: float) -> Unchecked:
     name, code = subject.name, ending["code"]
     if ending["status"] == "timeout":
-        return Unchecked("Timeout", f"{name} did not end within {limit:g} s and was stopped; allow more with --timeout.")
+        return Unchecked(
+            "Timeout", f"{name} did not end within {limit:g} s and was stopped; allow more with --timeout."
+        )
     if ending["status"] == "signal":
         try:
             what = signal.Signals(code).name

@@ -1,4 +1,5 @@
-"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there, and what the teacher has to do.
+"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there,
+and what the teacher has to do.
 
 Nothing is left out silently.
 """
@@ -19,7 +20,8 @@ from pitfall_lab.classroom.submissions import Submission
 from pitfall_lab.classroom.whose import Directory, attempted, form
 
 _CURE_OF_TIMES = (
-    f"a file that you repaired or copied keeps its time with `cp -p` or `touch -r`; the column received of {ROSTER} replaces it."
+    "a file that you repaired or copied keeps its time with `cp -p` or `touch -r`; the column received of "
+    f"{ROSTER} replaces it."
 )
 
 
@@ -39,19 +41,27 @@ def tell(
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
     print(f"{len(handed)} submission{'s' * (len(handed) != 1)}: {said}. The table is in {grades}.{kept}")
     names = called(entries)
-    if stopped := [names[entry.row.student] for entry in handed if entry.row.was_stopped and entry.row.verdict != "stopped"]:
-        print(f"Cells were stopped, too, of: {listed(stopped)}. Their verdict is what matters more; the notes say which cells.")
+    if stopped := [
+        names[entry.row.student] for entry in handed if entry.row.was_stopped and entry.row.verdict != "stopped"
+    ]:
+        print(
+            f"Cells were stopped, too, of: {listed(stopped)}. Their verdict is what matters more; the "
+            "notes say which cells."
+        )
     if skipped:
         print(f"Not read, since these are no submissions: {listed(skipped)}.")
     for line in (*_unread(entries), *_late(entries, found), *_people(entries, found, directory)):
         print(line)
 
 
-def tell_again(entries: Sequence[Entry], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]) -> None:
-    """Print a line for each submission that ``--only`` named: its files, its points, those that the table had ``before``, and notes.
+def tell_again(
+    entries: Sequence[Entry], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]
+) -> None:
+    """Print a line for each submission that ``--only`` named: its files, its points, those that the
+    table had ``before``, and notes.
 
-    A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces. A second line if its files
-    have made it later than it was before: the teacher may have repaired or copied one.
+    A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces. A second
+    line if its files have made it later than it was before: the teacher may have repaired or copied one.
     """
     names = called(entries)
     for entry in entries:
@@ -78,11 +88,13 @@ def _unread(entries: Sequence[Entry]) -> Iterable[str]:
         yield f"Could not be read: {listed(theirs)}: {reason}."
     if open_ := [names[entry.row.student] for entry in entries if not entry.row.absent and not entry.is_decided]:
         yield (
-            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read in its place (ask "
-            "for the notebook as JupyterLab saves it), or take a file away where nothing in it counts, and grade with --resume; or give a "
-            f"mark in {OVERRIDES}."
+            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read "
+            "in its place (ask for the notebook as JupyterLab saves it), or take a file away where nothing in it "
+            f"counts, and grade with --resume; or give a mark in {OVERRIDES}."
         )
-    if beside := [f"{names[entry.row.student]}: {', '.join(entry.row.beside)}" for entry in entries if entry.row.beside]:
+    if beside := [
+        f"{names[entry.row.student]}: {', '.join(entry.row.beside)}" for entry in entries if entry.row.beside
+    ]:
         yield f"Beside notebooks, and not read, since these are none: {listed(beside)}."
 
 
@@ -98,7 +110,11 @@ def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str
         whom = len(charged) if len(charged) == len(late) else listed(charged)
         cost = f"points deducted from {whom}" if charged else "nothing deducted"
         sources = Counter(_source(entry, files.get(entry.row.student, ())) for entry in late)
-        times = sources.popitem()[0] if len(sources) == 1 else ", ".join(f"{count} {source}" for source, count in sources.items())
+        times = (
+            sources.popitem()[0]
+            if len(sources) == 1
+            else ", ".join(f"{count} {source}" for source, count in sources.items())
+        )
         who = listed([names[entry.row.student] for entry in late])
         yield f"Late: {who}; {cost}; {times}. The column received of {ROSTER} replaces these times."
     if said := [names[entry.row.student] for entry in entries if entry.timed and entry.person.received is not None]:
@@ -118,7 +134,9 @@ def _source(entry: Entry, names: Sequence[str]) -> str:
 
 
 def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
-    """Whether Canvas' names and the time of the newest file disagree, where the roster gives neither more days nor a time."""
+    """Whether Canvas' names and the time of the newest file disagree, where the roster gives
+    neither more days nor a time.
+    """
     forms = [said for name in names if (said := form(name)) and said.system == "canvas"]
     own = entry.person.extra_days or entry.person.received is not None
     return bool(forms) and not own and entry.timed and any(said.late for said in forms) != bool(entry.late)
@@ -127,16 +145,23 @@ def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
 def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Directory) -> Iterable[str]:
     names = called(entries)
     if several := [names[submission.student] for submission in found if submission.parts]:
-        yield f"Several files of one person, read as one submission: {listed(several)}. The notes in the table say which."
+        yield (
+            f"Several files of one person, read as one submission: {listed(several)}. The notes in the table say which."
+        )
     unclear: dict[tuple[Person, ...], list[str]] = {}
     for entry in entries:
         if not entry.listed:
             unclear.setdefault(tuple(directory.candidates(entry.row.student)), []).append(entry.row.student)
     cure = f"write what the submission is called into the column student of {ROSTER}, and grade with --resume."
     if strangers := unclear.pop((), []):
-        yield f"Not in the roster, and so in no table for another system: {listed(strangers)}. Who has another name there: {cure}"
+        yield (
+            f"Not in the roster, and so in no table for another system: {listed(strangers)}. Who has "
+            f"another name there: {cure}"
+        )
     for people, theirs in unclear.items():
-        fits = " or ".join(f"{person.name or person.student} ({person.ident or person.student})" for person in people[:SHOWN])
+        fits = " or ".join(
+            f"{person.name or person.student} ({person.ident or person.student})" for person in people[:SHOWN]
+        )
         yield f"Not clear whose, and so in no table for another system: {listed(theirs)}. It may be of {fits}: {cure}"
     absent = [entry for entry in entries if entry.row.absent]
     if strangers and (wrong := [entry.row.student for entry in absent if _has_own_word(entry.person)]):
@@ -150,12 +175,16 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
 
 
 def _has_own_word(person: Person) -> bool:
-    """Whether the roster has something of its own in the column ``student``, which is the id, login or address otherwise."""
+    """Whether the roster has something of its own in the column ``student``, which is the
+    id, login or address otherwise.
+    """
     return person.student not in {person.ident, person.login, person.email}
 
 
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
-    """Print warnings about entries of the teacher's files that are allowed but may be mistakes, and how the deadline was read."""
+    """Print warnings about entries of the teacher's files that are allowed but may be mistakes,
+    and how the deadline was read.
+    """
     if assignment.due is not None:
         print(f"The deadline is {assignment.clock(assignment.due)}.")
     elif assignment.late_penalty or assignment.late_days:
@@ -166,4 +195,7 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     for each in overrides:
         worth = assignment.worth(each.key) if each.key else most
         if each.points > worth:
-            print(f"{OVERRIDES} gives {shown(each.student)} {counted(each.points)} for {each.key or 'all'}, which is worth {worth:g}.")
+            print(
+                f"{OVERRIDES} gives {shown(each.student)} {counted(each.points)} for {each.key or 'all'}, "
+                f"which is worth {worth:g}."
+            )

@@ -1,8 +1,9 @@
-"""Item analysis: how often each property holds, what separates strong answers from weak ones, and the same across terms.
+"""Item analysis: how often each property holds, what separates strong answers from weak
+ones, and the same across terms.
 
-What separates is the point-biserial correlation between having the property and the points for the *other* exercises: near 1 it is the
-strong students who have it, near 0 strong and weak students have it alike, below 0 the question misleads those who know most. With few
-students it is a guess, so it is given only for ten or more.
+What separates is the point-biserial correlation between having the property and the points for the *other* exercises:
+near 1 it is the strong students who have it, near 0 strong and weak students have it alike, below 0 the question
+misleads those who know most. With few students it is a guess, so it is given only for ten or more.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _KIND = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A property of an exercise, or a misconception at a question: it ``holds`` for this number of the students who ``handed_in``.
+    """A property of an exercise, or a misconception at a question: it ``holds`` for this number of
+    the students who ``handed_in``.
 
     ``answered`` is the number of those with an answer: a cell that is missing or unchanged is none.
     """
@@ -65,11 +67,14 @@ def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
     sums = [row.points(assignment) for row in with_beliefs]
     pairs: list[_KIND] = sorted({pair for row in with_beliefs for pair in row.beliefs})
     marked = [(pair, [pair in row.beliefs for row in with_beliefs]) for pair in pairs]
-    return [Item(item, belief, len(has), len(has), sum(has), point_biserial(has, sums)) for (belief, item), has in marked]
+    return [
+        Item(item, belief, len(has), len(has), sum(has), point_biserial(has, sums)) for (belief, item), has in marked
+    ]
 
 
 def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None:
-    """The correlation between having a property (``has``) and the ``points``; None for fewer than ten students, or if all are equal.
+    """The correlation between having a property (``has``) and the ``points``; None for fewer than ten
+    students, or if all are equal.
 
     >>> point_biserial([True] * 6 + [False] * 6, [3.0] * 6 + [1.0] * 6), point_biserial([True] * 12, range(12))
     (1.0, None)
@@ -83,18 +88,45 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
     """Write ``analysis.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
     text = io.StringIO()
     table = csv.writer(text)
-    table.writerow(["kind", "item", "what", "handed_in", "answered", "holds", "share", "separates", "assignment", "pitfall_lab", "torch"])
+    table.writerow(
+        [
+            "kind",
+            "item",
+            "what",
+            "handed_in",
+            "answered",
+            "holds",
+            "share",
+            "separates",
+            "assignment",
+            "pitfall_lab",
+            "torch",
+        ]
+    )
     by = sorted({row.versions for row in rows if row.versions[0]}, reverse=True)[:1] or [("", "")]
-    for kind, items in (("property", properties(assignment, rows)), ("misconception", misconceptions(assignment, rows))):
+    for kind, items in (
+        ("property", properties(assignment, rows)),
+        ("misconception", misconceptions(assignment, rows)),
+    ):
         for item in items:
             separates = "" if item.separates is None else f"{item.separates:g}"
-            cells = [kind, item.key, plain(item.name), item.handed_in, item.answered, item.holds, f"{item.share:.3f}", separates]
+            cells = [
+                kind,
+                item.key,
+                plain(item.name),
+                item.handed_in,
+                item.answered,
+                item.holds,
+                f"{item.share:.3f}",
+                separates,
+            ]
             table.writerow([*cells, assignment.ident, *by[0]])
     write_whole(path, text.getvalue(), for_spreadsheets=True)
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """A table, as rows of cells, of the properties' shares in several terms, from state files: of ``n`` who handed in something readable.
+    """A table, as rows of cells, of the properties' shares in several terms, from state files: of ``n`` who
+    handed in something readable.
 
     Raises :class:`~pitfall_lab.cli.Refusal`.
     """
@@ -116,7 +148,9 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
         items = properties(Assignment("", "", tuple(keys)), list(last.values()))
         shares.append({(item.key, item.name): item for item in items})
         counts.append(sum(row.problem is None for row in last.values()))
-    every = sorted(dict.fromkeys(pair for each in shares for pair in each), key=lambda pair: [int(n) for n in pair[0].split(".")])
+    every = sorted(
+        dict.fromkeys(pair for each in shares for pair in each), key=lambda pair: [int(n) for n in pair[0].split(".")]
+    )
     lines = [["exercise", "property", *(f"{name} (n={count})" for name, count in zip(names, counts, strict=True))]]
     lines += [[*pair, *(f"{each[pair].share:.3f}" if pair in each else "" for each in shares)] for pair in every]
     return [[plain(cell) for cell in line] for line in lines]
@@ -131,16 +165,25 @@ def _listed(state: Path) -> set[tuple[str, str]] | None:
 
 
 def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
-    """Whether a row of a state file is still in the table. The state file keeps what was graded once, also after the file was removed."""
+    """Whether a row of a state file is still in the table.
+
+    The state file keeps what was graded once, also after the file was removed.
+    """
     return listed is None or (plain(row.student), row.digest[:SHOWN_OF_DIGEST]) in listed
 
 
 def graded(path: Path, name: str) -> Path:
-    """The file of this name in a graded folder, or ``path`` itself if it is a file. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The file of this name in a graded folder, or ``path`` itself if it is a file.
+
+    Raises :class:`~pitfall_lab.cli.Refusal`.
+    """
     if not path.exists():
         raise Refusal(f"There is no {path}; name the folder of a graded assignment.")
     if path.is_dir() and not (path / name).exists():
-        raise Refusal(f"{path} has not been graded: there is no {path / name}. Run `pitfall-lab grade {shlex.quote(str(path))}` first.")
+        raise Refusal(
+            f"{path} has not been graded: there is no {path / name}. Run `pitfall-lab grade "
+            f"{shlex.quote(str(path))}` first."
+        )
     return path / name if path.is_dir() else path
 
 

@@ -1,4 +1,7 @@
-"""Archives that are handed in. A zip is read in memory and within limits: nothing is unpacked onto the disk, no name in it is a path."""
+"""Archives that are handed in.
+
+A zip is read in memory and within limits: nothing is unpacked onto the disk, no name in it is a path.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _OTHERS = {b"Rar!": "RAR", b"7z\xbc\xaf'": "7z", b"\x1f\x8b": "gzip", b"BZh": "b
 
 
 class Unreadable(Exception):
-    """The file cannot be read as notebooks; ``sentence`` says why. ``is_other``: it is known to be something else, and has no answers."""
+    """The file cannot be read as notebooks; ``sentence`` says why.
+
+    ``is_other``: it is known to be something else, and has no answers.
+    """
 
     def __init__(self, en: str, zh: str, *, is_other: bool = False) -> None:
         super().__init__(en)
@@ -43,21 +49,30 @@ def refuse_others(raw: bytes) -> None:
     """Raise :class:`Unreadable` for an archive of another kind."""
     for begin, kind in _OTHERS.items():
         if raw.startswith(begin):
-            raise Unreadable(f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压")
+            raise Unreadable(
+                f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压"
+            )
 
 
 def refuse_documents(name: str, raw: bytes) -> None:
-    """Raise :class:`Unreadable` for what is handed in instead of a notebook: a page, a picture, a program. ``name``: the file's."""
+    """Raise :class:`Unreadable` for what is handed in instead of a notebook: a page, a picture, a program.
+
+    ``name``: the file's.
+    """
     known = [words for begin, words in _DOCUMENTS.items() if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(begin)]
     if name.lower().endswith(".py"):
         known.append(("a Python program", "Python 程序"))
     if known:
         en, zh = known[0]
-        raise Unreadable(f"it is {en}, not a notebook (a file .ipynb)", f"它是{zh}，不是笔记本（.ipynb 文件）", is_other=True)
+        raise Unreadable(
+            f"it is {en}, not a notebook (a file .ipynb)", f"它是{zh}，不是笔记本（.ipynb 文件）", is_other=True
+        )
 
 
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
-    """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970). Raises :class:`Unreadable`.
+    """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970).
+
+    Raises :class:`Unreadable`.
 
     It raises, too, if there are more than ``most`` notebooks, or more than ``largest`` bytes in all of them.
     """
@@ -76,9 +91,11 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
             for each in books:
                 found.append((each.filename, text := _member(box, each, largest), _written(each)))
                 largest -= len(text)
-    # All of these come from zipfile for bytes that a student may have made up: BadZipFile and zlib.error for damaged parts, EOFError where
-    # data end early, RuntimeError (with NotImplementedError) for versions and passwords, ValueError for names that do not decode and
-    # offsets below 0, OverflowError and OSError for offsets that no file has. A slip of ours (TypeError, KeyError …) is not hidden.
+    # All of these come from zipfile for bytes that a student may have made up: BadZipFile and zlib.error for
+    # damaged parts, EOFError where data end early, RuntimeError (with NotImplementedError) for versions and
+    # passwords, ValueError for names that do not decode and offsets below 0, OverflowError and OSError for offsets
+    # that no file has. A slip of ours
+    # (TypeError, KeyError …) is not hidden.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, OverflowError):
         raise Unreadable("it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压") from None
     return found
@@ -107,7 +124,10 @@ def _is_left_behind(name: str) -> bool:
 def _others(names: list[str]) -> str:
     """The names of the first files of a zip, for a message that it has these and no notebook."""
     shown = [name for name in names if not _is_left_behind(name)] or names
-    printable = ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name[-40:]) for name in shown[:3]]
+    printable = [
+        "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name[-40:])
+        for name in shown[:3]
+    ]
     return ", ".join(f"“{name}”" for name in printable) + " …" * (len(shown) > 3)
 
 

@@ -1,4 +1,7 @@
-"""An assignment: which exercises of which chapters, what a cell may cost, and what each is worth. Kept as ``assignment.toml``."""
+"""An assignment: which exercises of which chapters, what a cell may cost, and what each is worth.
+
+Kept as ``assignment.toml``.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,12 @@ SETTINGS = ("format", "id", "name", "exercises", "due", "late_penalty", "late_da
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is worth (1 where nothing is said).
+    """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is
+    worth (1 where nothing is said).
 
-    ``due`` is the deadline (seconds since 1970): each day that was begun after it costs ``late_penalty`` percent of the points, beyond the
-    ``late_days`` that everyone has free. Times are shown in its ``zone`` (None: that of this machine).
+    ``due`` is the deadline (seconds since 1970): each day that was begun after it costs ``late_penalty``
+    percent of the points, beyond the ``late_days`` that everyone has free. Times are shown in its ``zone``
+    (None: that of this machine).
     """
 
     ident: str
@@ -59,15 +64,25 @@ class Assignment:
         worth = "\n".join(f'"{key}" = {self.worth(key):g}' for key in self.keys)
         return (
             "# An assignment of pitfall-lab. Change what you like but the first two lines.\n"
-            f'format = {FORMAT}\nid = "{self.ident}"\n\n'
+            f"format = {FORMAT}\n"
+            f'id = "{self.ident}"\n'
+            "\n"
             f"name = {_quoted(self.name)}\n"
-            f"exercises = [{keys}]\n\n"
-            "# The deadline, with your offset from UTC; percent of the points that each day begun after it costs; days free for everyone.\n"
-            "# due = 2026-11-20T23:59:00+01:00\n# late_penalty = 10\n# late_days = 0\n\n"
+            f"exercises = [{keys}]\n"
+            "\n"
+            "# The deadline, with your offset from UTC; percent of the points that each day begun after it costs; "
+            "days free for everyone.\n"
+            "# due = 2026-11-20T23:59:00+01:00\n"
+            "# late_penalty = 10\n"
+            "# late_days = 0\n"
+            "\n"
             "# What one cell may cost: seconds for all its runs together, MiB beyond what torch itself needs.\n"
-            f"timeout = {self.limits.timeout:g}\nmemory = {self.limits.memory}\n\n"
+            f"timeout = {self.limits.timeout:g}\n"
+            f"memory = {self.limits.memory}\n"
+            "\n"
             "# What a right solution is worth.\n"
-            f"[points]\n{worth}\n"
+            "[points]\n"
+            f"{worth}\n"
         )
 
 
@@ -114,7 +129,10 @@ def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
         if key not in known:
             there = available().get(int(key.partition(".")[0]) if re.fullmatch(r"\d{1,2}(\.\d*)?", key) else 0, ())
             if there and "." not in key:
-                raise Refusal(f"{key!r} is a chapter, not an exercise; write {' '.join(there)}, or --chapters {key} for all of them.")
+                raise Refusal(
+                    f"{key!r} is a chapter, not an exercise; write {' '.join(there)}, or --chapters "
+                    f"{key} for all of them."
+                )
             raise Refusal(
                 f"{key!r} is not an exercise; "
                 + (
@@ -134,7 +152,10 @@ def of_chapters(chapters: Iterable[int], *, ident: str, name: str) -> Assignment
 
 
 def load(path: Path) -> Assignment:
-    """Read ``assignment.toml``. Raises :class:`~pitfall_lab.cli.Refusal` with one sentence for what is wrong with it."""
+    """Read ``assignment.toml``.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` with one sentence for what is wrong with it.
+    """
     text = ""
     try:
         values = tomllib.loads(text := path.read_text(encoding="utf-8"))
@@ -179,9 +200,14 @@ def _points(path: Path, values: dict[str, Any], keys: list[str], known: list[str
     if not isinstance(worth, dict):
         raise Refusal(f"{path}: points must be a table.")
     if unmeant := [key for key in worth if key not in known]:
-        raise Refusal(f'{path}: points names “{unmeant[0]}”, which is no exercise; write "12.1" = 2, with the quotation marks.')
+        raise Refusal(
+            f'{path}: points names “{unmeant[0]}”, which is no exercise; write "12.1" = 2, with the quotation marks.'
+        )
     if others := [key for key in worth if key not in keys]:
-        raise Refusal(f"{path}: points has a line for {others[0]}, which is not among its exercises: take it away, or add the exercise.")
+        raise Refusal(
+            f"{path}: points has a line for {others[0]}, which is not among its exercises: take it away, "
+            "or add the exercise."
+        )
     return {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
 
 
@@ -189,7 +215,9 @@ _AS_DUE = "due must be a date with a time, such as 2026-11-20T23:59:00+01:00, wi
 
 
 def _refuse_due(path: Path, text: str) -> None:
-    """Raise if the line of the deadline is what is wrong with a text: TOML wants seconds, and says that it expected something else."""
+    """Raise if the line of the deadline is what is wrong with a text: TOML wants seconds, and says
+    that it expected something else.
+    """
     for line in re.findall(r"^[ \t]*due[ \t]*=[^\n]*", text, flags=re.MULTILINE):
         try:
             tomllib.loads(line)
@@ -216,10 +244,12 @@ def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least
 
 
 def place(folder: Path) -> tuple[Path | None, Path, Path]:
-    """The file that describes the assignment (None if there is none), the folder of its submissions, and the one for the table.
+    """The file that describes the assignment (None if there is none), the folder of its
+    submissions, and the one for the table.
 
-    ``folder`` is the assignment's folder, or the ``submissions`` in it, which is the same; or any folder of submissions. Raises
-    :class:`~pitfall_lab.cli.Refusal` for another folder of an assignment: it may be handed out, and a table has names and marks.
+    ``folder`` is the assignment's folder, or the ``submissions`` in it, which is the same; or any folder of
+    submissions. Raises :class:`~pitfall_lab.cli.Refusal` for another folder of an assignment: it may be handed out, and
+    a table has names and marks.
     """
     above = folder.resolve().parent
     if (above / NAME).is_file() and folder.resolve().name == SUBMISSIONS:
@@ -227,7 +257,9 @@ def place(folder: Path) -> tuple[Path | None, Path, Path]:
     elif (folder / NAME).is_file():
         home = folder
     elif (above / NAME).is_file():
-        raise Refusal(f"{folder} is a folder of the assignment in {above}, and not where its submissions are; grade {above}.")
+        raise Refusal(
+            f"{folder} is a folder of the assignment in {above}, and not where its submissions are; grade {above}."
+        )
     else:
         return None, folder, folder
     return home / NAME, home / SUBMISSIONS, home

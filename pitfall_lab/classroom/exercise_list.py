@@ -1,4 +1,5 @@
-"""The exercises that a teacher can choose from: ``pitfall-lab classroom exercises``, and the page ``docs/exercises.md``.
+"""The exercises that a teacher can choose from: ``pitfall-lab classroom exercises``, and
+the page ``docs/exercises.md``.
 
 ``python -m pitfall_lab.classroom.exercise_list`` writes the page; a test compares.
 """
@@ -27,7 +28,7 @@ for teachers.
 *predict*: say what code does before it runs. *repair*: a given function is wrong. *write*: complete a function. *make it fail*: write
 what breaks a belief. *find and fix*: a longer program has a pitfall. Minutes are an estimate for who works alone: {solving} for solving,
 and the time to read task and cell.
-"""
+"""  # noqa: E501
 
 
 def minutes(exercise: Exercise) -> int:
@@ -36,7 +37,9 @@ def minutes(exercise: Exercise) -> int:
 
 
 def by_chapter(numbers: Iterable[int] | None = None) -> list[tuple[Chapter, list[Exercise]]]:
-    """Pairs of a chapter and its exercises, in the order of the chapters' numbers. Chapters without exercises are left out.
+    """Pairs of a chapter and its exercises, in the order of the chapters' numbers.
+
+    Chapters without exercises are left out.
 
     ``numbers``: only these chapters (default: all).
     """

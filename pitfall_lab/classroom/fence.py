@@ -1,9 +1,9 @@
 """What the kernel forbids a submission: every file but its own folder and the libraries, the network, other processes.
 
-Linux only, and without any privilege: Landlock for files, seccomp for system calls (:mod:`pitfall_lab.classroom.system_calls`), limits of
-resources. The process itself requests all of it, in :meth:`Fence.close`, before the learner's code runs, and nothing that this
-code does can take it back. Where the kernel has no Landlock or no seccomp, :func:`missing` says so, and nothing is graded unless the
-teacher trusts the submissions.
+Linux only, and without any privilege: Landlock for files, seccomp for system calls
+(:mod:`pitfall_lab.classroom.system_calls`), limits of resources. The process itself requests all of it, in
+:meth:`Fence.close`, before the learner's code runs, and nothing that this code does can take it back. Where the kernel
+has no Landlock or no seccomp, :func:`missing` says so, and nothing is graded unless the teacher trusts the submissions.
 
 Source: ``linux/landlock.h``.
 """
@@ -38,7 +38,8 @@ LARGEST = 8 << 20
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
-"""All rights on files that each version of the interface knows; 2 adds moving between folders, 3 truncation, 5 device commands.
+"""All rights on files that each version of the interface knows; 2 adds moving between folders, 3
+truncation, 5 device commands.
 
 On a newer kernel, the rights of the newest version known here are requested, as its documentation recommends.
 """
@@ -64,7 +65,8 @@ def missing() -> list[str]:
 
 
 class Fence:
-    """A fence that is closed round one process after the other: they may write in ``folder`` and read the libraries, and nothing else.
+    """A fence that is closed round one process after the other: they may write in ``folder`` and read the
+    libraries, and nothing else.
 
     ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError`.
     """
@@ -74,7 +76,10 @@ class Fence:
         if version < 1:
             raise FenceError("This kernel has no Landlock.")
         if not all(Path(entry).is_absolute() for entry in sys.path):
-            raise FenceError("The current folder is on the path on which modules are found, where a submission's files could be imported.")
+            raise FenceError(
+                "The current folder is on the path on which modules are found, where a submission's "
+                "files could be imported."
+            )
         every = _RIGHTS.get(version, (1 << 16) - 1)
         handled = struct.pack("=Q", every)
         handled += struct.pack("=Q", 3) if version >= 4 else b""  # TCP: binding and connecting
@@ -108,7 +113,9 @@ class Fence:
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process: ``memory`` MiB beyond what it has, ``seconds`` + 2 seconds of processor time, 8 MiB a file, 64 open files."""
+    """Limit this process: ``memory`` MiB beyond what it has, ``seconds`` + 2 seconds of processor time,
+    8 MiB a file, 64 open files.
+    """
     import resource
 
     page = resource.getpagesize()
@@ -132,8 +139,8 @@ def limit(*, memory: int, seconds: float) -> None:
 def list_path() -> None:
     """Let Python list the folders on ``sys.path`` now, and keep the lists for later imports.
 
-    Behind the fence it may list folders of libraries only: a right to list a folder would hold for everything below it, such as the answers
-    and the files beside a clone.
+    Behind the fence it may list folders of libraries only: a right to list a folder would hold for everything below it,
+    such as the answers and the files beside a clone.
     """
     for entry in sys.path:
         finder = pkgutil.get_importer(entry)
@@ -150,20 +157,32 @@ def answers() -> list[Path]:
 def libraries() -> set[Path]:
     """The folders of the standard library and of installed packages."""
     found = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found |= {Path(entry) for entry in sys.path if Path(entry).name in {"site-packages", "dist-packages", "lib-dynload"}}
-    # an environment may borrow installed packages from a folder of any name; torch imports parts of itself when it prints a tensor
+    found |= {
+        Path(entry) for entry in sys.path if Path(entry).name in {"site-packages", "dist-packages", "lib-dynload"}
+    }
+    # an environment may borrow installed packages from a folder of any name; torch imports parts of
+    # itself when it prints a tensor
     return found | {Path(str(metadata.distribution(name).locate_file(""))) for name in ("torch", "numpy")}
 
 
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     """Yield each path that a submission may read, with the rights.
 
-    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains something hidden,
-    each other entry by itself: rights that were given to a folder are never taken back below it.
+    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains
+    something hidden, each other entry by itself: rights that were given to a folder are never taken back below it.
     """
     shut = {Path(os.path.realpath(path)) for path in hidden}
     shared = [
-        Path(root) for root in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
+        Path(root)
+        for root in (
+            "/lib",
+            "/lib64",
+            "/usr/lib",
+            "/usr/lib64",
+            "/usr/share/zoneinfo",
+            "/etc/ld.so.cache",
+            "/etc/localtime",
+        )
     ]
     for path in (*libraries(), *shared, PACKAGE):
         yield from _around(Path(os.path.realpath(path)), shut)

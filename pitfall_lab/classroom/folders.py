@@ -1,7 +1,8 @@
 """Folders that a submission has filled: what is in them is counted, and removed, however deep it made them.
 
-Python's own ``shutil.rmtree`` and ``os.walk`` call themselves for each level, and a path of more than 4,096 bytes has no name for the
-kernel. So nothing here recurses, and what is nested deeply is first moved up: no path is longer than a folder and one name.
+Python's own ``shutil.rmtree`` and ``os.walk`` call themselves for each level, and a path of more than 4,096
+bytes has no name for the kernel. So nothing here recurses, and what is nested deeply is first moved up: no path
+is longer than a folder and one name.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _raise_up(place: int, name: str) -> None:
 
 
 def is_overfull(folder: Path, *, size: int, files: int) -> bool:
-    """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or something that cannot be counted.
+    """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or
+    something that cannot be counted.
 
     A folder that is gone when it is opened may have another name by now, so everything is counted anew, a few times.
     """

@@ -1,10 +1,11 @@
 """Which code may read stack frames: the libraries and the code that observes the cell, but not the cell.
 
-Through a frame the cell could reach the code that observes it, and change its answers. So Python reports (``sys.addaudithook``) all
-code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed before the cell, or is in a library's file and
-names the function that it calls. The cell may not, whatever file name it was compiled under, nor may it through a function of a library
-that returns frames, or what they hold, or that calls its argument. Nor may it have a second interpreter, where nothing is reported, or let
-the garbage collector keep what it finds. The cell's own attempts are recorded.
+Through a frame the cell could reach the code that observes it, and change its answers. So Python reports
+(``sys.addaudithook``) all code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed
+before the cell, or is in a library's file and names the function that it calls. The cell may not, whatever file name it
+was compiled under, nor may it through a function of a library that returns frames, or what they hold, or that calls its
+argument. Nor may it have a second interpreter, where nothing is reported, or let the garbage collector keep what it
+finds. The cell's own attempts are recorded.
 """
 
 from __future__ import annotations
@@ -24,19 +25,38 @@ from pitfall_lab.classroom.fence import libraries
 
 
 def _beside(package: str, *path: str) -> str:
-    """The path of a file of a package, as text, whether the package has been imported or not; empty if it is not installed."""
+    """The path of a file of a package, as text, whether the package has been imported or not;
+    empty if it is not installed.
+    """
     spec = importlib.util.find_spec(package)
     return str(Path(spec.origin or "").with_name(path[0]).joinpath(*path[1:])) if spec else ""
 
 
 _EVENTS = frozenset(
-    {"sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace", "sys.setprofile", "sys.addaudithook"}
+    {
+        "sys._getframe",
+        "sys._current_frames",
+        "sys._current_exceptions",
+        "sys.settrace",
+        "sys.setprofile",
+        "sys.addaudithook",
+    }
     | {"import", "cpython.PyInterpreterState_New"}
-    | {"sys.monitoring.register_callback", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__", "ctypes.dlsym"}
+    | {
+        "sys.monitoring.register_callback",
+        "gc.get_objects",
+        "gc.get_referrers",
+        "gc.get_referents",
+        "object.__getattr__",
+        "ctypes.dlsym",
+    }
 )
 _ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 _SHUT = frozenset({"_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi"})
-"""Modules that a cell may not import. The collector is there already: only a cell that has taken it out of the list imports it again."""
+"""Modules that a cell may not import.
+
+The collector is there already: only a cell that has taken it out of the list imports it again.
+"""
 _HAND_ON = {
     inspect.__file__: {"currentframe", "stack", "trace", "getinnerframes", "getouterframes"}
     | {"getgeneratorlocals", "getcoroutinelocals", "getasyncgenlocals"},
@@ -47,10 +67,15 @@ _HAND_ON = {
     _beside("torch", "_jit_internal.py"): {"createResolutionCallbackFromFrame"},
     _beside("IPython", "utils", "frame.py"): {"extract_module_locals", "extract_vars"},
 }
-"""Library functions, by file, that return another function's frame, or its variables, to their caller: the caller is the one checked."""
+"""Library functions, by file, that return another function's frame, or its variables, to their caller:
+the caller is the one checked.
+"""
 _DEBUGGERS = ("bdb.py", "pdb.py", "trace.py", "profile.py", "cProfile.py")
 _WORDS = (
-    frozenset(event.rpartition(".")[2] for event in _EVENTS) | _ATTRIBUTES | {"pythonapi"} | {name for s in _HAND_ON.values() for name in s}
+    frozenset(event.rpartition(".")[2] for event in _EVENTS)
+    | _ATTRIBUTES
+    | {"pythonapi"}
+    | {name for s in _HAND_ON.values() for name in s}
 )
 _LIBRARIES = tuple(f"{folder}{os.sep}" for path in libraries() for folder in (path, os.path.realpath(path)))
 
@@ -96,7 +121,11 @@ def keep_frames(trusted: Known, reached: list[str]) -> None:
         code = caller.f_code
         names = set(code.co_names)
         meant = not names.isdisjoint(_WORDS) or code.co_filename in _HAND_ON if handed else word in names
-        if meant and not code.co_filename.endswith(_DEBUGGERS) and (id(code) in trusted or _is_in_its_file(code, compiles, reads)):
+        if (
+            meant
+            and not code.co_filename.endswith(_DEBUGGERS)
+            and (id(code) in trusted or _is_in_its_file(code, compiles, reads))
+        ):
             return
         if not code.co_filename.startswith(_LIBRARIES):
             reached.append(f"{event} ({word})" if event == "object.__getattr__" else event)
@@ -123,7 +152,9 @@ def _word(event: str, details: tuple[Any, ...]) -> str | None:
 
 
 def _is_in_its_file(code: CodeType, compiles: Any, reads: Any) -> bool:
-    """Whether this code really is in a library that was imported later: any code can be compiled under a library's file name."""
+    """Whether this code really is in a library that was imported later: any code can be compiled
+    under a library's file name.
+    """
     if not code.co_filename.startswith(_LIBRARIES):
         return False
     try:

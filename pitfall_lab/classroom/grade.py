@@ -33,22 +33,41 @@ DASK_SECONDS = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab grade``."""
     parser.epilog = (
-        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or with --chapters a folder of "
-        "submissions: each file or folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when "
-        "every submission has a row."
+        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or with --chapters a "
+        "folder of submissions: each file or folder in it is one student's. Only the sources of %%exercise cells "
+        "count. The exit code is 0 when every submission has a row."
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder, or a folder of submissions")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)")
-    parser.add_argument("--chapters", metavar="N,M", help="of a folder without an assignment.toml: grade all exercises of these chapters")
-    parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
-    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), help="the language of the pages (default: en)")
     parser.add_argument(
-        "--roster", metavar="FILE", type=Path, help=f"the list of the class (default: DIR/{roster.NAME}, where there is one)"
+        "-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)"
     )
     parser.add_argument(
-        "--lms", action="append", choices=sorted(lms.SYSTEMS), default=[], help="also write the marks as this system imports them"
+        "--chapters",
+        metavar="N,M",
+        help="of a folder without an assignment.toml: grade all exercises of these chapters",
     )
-    parser.add_argument("--column", metavar="NAME", help="what the marks' column is called there (default: the assignment's name)")
+    parser.add_argument(
+        "--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER"
+    )
+    parser.add_argument(
+        "--lang", "--language", dest="language", choices=("en", "zh"), help="the language of the pages (default: en)"
+    )
+    parser.add_argument(
+        "--roster",
+        metavar="FILE",
+        type=Path,
+        help=f"the list of the class (default: DIR/{roster.NAME}, where there is one)",
+    )
+    parser.add_argument(
+        "--lms",
+        action="append",
+        choices=sorted(lms.SYSTEMS),
+        default=[],
+        help="also write the marks as this system imports them",
+    )
+    parser.add_argument(
+        "--column", metavar="NAME", help="what the marks' column is called there (default: the assignment's name)"
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -57,15 +76,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="grade this student again and keep all others",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="continue where an earlier run stopped; what has changed since is graded again"
+        "--resume",
+        action="store_true",
+        help="continue where an earlier run stopped; what has changed since is graded again",
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs " + _USUAL)
-    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="memory that a cell may take beyond torch's own " + _USUAL)
-    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="grade N submissions at once (default: one for each processor)")
-    limits.add_argument("--dask", metavar="ADDRESS", help="let the workers of this running Dask cluster grade (tcp://host:8786)")
     limits.add_argument(
-        "--trust", action="store_true", help="grade even if this machine has no fence: submissions can then read and change your files"
+        "--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs " + _USUAL
+    )
+    limits.add_argument(
+        "--memory", type=mebibytes, metavar="MIB", help="memory that a cell may take beyond torch's own " + _USUAL
+    )
+    limits.add_argument(
+        "--jobs", "-j", type=count, metavar="N", help="grade N submissions at once (default: one for each processor)"
+    )
+    limits.add_argument(
+        "--dask", metavar="ADDRESS", help="let the workers of this running Dask cluster grade (tcp://host:8786)"
+    )
+    limits.add_argument(
+        "--trust",
+        action="store_true",
+        help="grade even if this machine has no fence: submissions can then read and change your files",
     )
 
 
@@ -101,7 +132,15 @@ def run(args: argparse.Namespace) -> int:
     try:
         if options and options != before:
             state.remember(options)
-        rows = _graded(args, assignment, found, state, only=only, fenced=fenced, hidden=(str(folder.resolve()), str(where.resolve())))
+        rows = _graded(
+            args,
+            assignment,
+            found,
+            state,
+            only=only,
+            fenced=fenced,
+            hidden=(str(folder.resolve()), str(where.resolve())),
+        )
     except KeyboardInterrupt:
         print(f"\nStopped. What was graded is in {state.path}; --resume continues from there.", file=sys.stderr)
         raise
@@ -119,8 +158,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _found(where: Path, grades: Path, people: list[roster.Person] | None) -> tuple[list[submissions.Submission], Directory, list[str]]:
-    """The submissions, merged to one for each person; the directory that says whose each is; and the names of all other files."""
+def _found(
+    where: Path, grades: Path, people: list[roster.Person] | None
+) -> tuple[list[submissions.Submission], Directory, list[str]]:
+    """The submissions, merged to one for each person; the directory that says whose each is; and
+    the names of all other files.
+    """
     found, skipped = submissions.found(where, grades.stem)
     if not found:
         raise Refusal(f"There is nothing to grade in {where}.")
@@ -142,7 +185,10 @@ def _meant(
     *,
     faults: roster.Faults,
 ) -> set[str]:
-    """The submissions that ``--only`` names. ``faults`` gets names, there or in the teacher's own marks, that fit no student or several."""
+    """The submissions that ``--only`` names.
+
+    ``faults`` gets names, there or in the teacher's own marks, that fit no student or several.
+    """
     persons = ledger.everybody((submission.student for submission in found), people, directory)
     only: set[str] = set()
     with faults.noted():
@@ -153,7 +199,10 @@ def _meant(
 
 
 def _only(
-    words: Sequence[str], found: Sequence[submissions.Submission], persons: dict[str, roster.Person | None], directory: Directory
+    words: Sequence[str],
+    found: Sequence[submissions.Submission],
+    persons: dict[str, roster.Person | None],
+    directory: Directory,
 ) -> set[str]:
     """The submissions that ``--only`` names. Raises :class:`~pitfall_lab.cli.Refusal`."""
     there = {submission.student for submission in found}
@@ -163,7 +212,9 @@ def _only(
         with faults.noted():
             meant = ledger.named(parts.get(word, word), persons, directory)
             if not meant:
-                raise Refusal(f"There is no submission of {roster.shown(word)}, and the roster has no such id, login or name.")
+                raise Refusal(
+                    f"There is no submission of {roster.shown(word)}, and the roster has no such id, login or name."
+                )
             if len(meant) > 1:
                 raise Refusal(f"{roster.shown(word)} fits {len(meant)} students: write the id.")
             if meant[0] not in there:
@@ -174,7 +225,8 @@ def _only(
 
 
 def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """Take over the options of an earlier run that this one continues (roster, formats, pages); return the options to be stored.
+    """Take over the options of an earlier run that this one continues (roster, formats, pages);
+    return the options to be stored.
 
     A state file among the submissions may come from a student, and is not used.
     """
@@ -193,7 +245,9 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
 
 
 def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The tables for other systems that the options of an earlier run have under a name, by system, with their column's name."""
+    """The tables for other systems that the options of an earlier run have under a name, by
+    system, with their column's name.
+    """
     found = options.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -208,7 +262,9 @@ def _left_tables(args: argparse.Namespace, grades: Path, where: Path, earlier: d
 
 
 def _left(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> str | None:
-    """The folder of pages that an earlier run wrote and this one does not renew, relative to the table's folder; None if there is none."""
+    """The folder of pages that an earlier run wrote and this one does not renew, relative to the table's
+    folder; None if there is none.
+    """
     home, path = grades.parent, earlier.get("report") or earlier.get("left")
     if args.report or not isinstance(path, str) or home.resolve() == where.resolve():
         return None
@@ -249,10 +305,11 @@ def _teachers(
 ) -> tuple[list[roster.Person] | None, list[ledger.Override], bool]:
     """The roster (None without one), the teacher's own marks, and whether the roster's list of people could be read.
 
-    ``args`` gets the ``titles`` of the roster's columns, and the points of those that are an item of a gradebook (``possible``).
+    ``args`` gets the ``titles`` of the roster's columns, and the points of those that are an item
+    of a gradebook (``possible``).
 
-    They are beside the assignment; a file that is called so among the submissions is a student's. They are read before anything is
-    graded, and ``faults`` gets what is wrong in them.
+    They are beside the assignment; a file that is called so among the submissions is a student's. They are read before
+    anything is graded, and ``faults`` gets what is wrong in them.
     """
     there = (home / assignments.NAME).is_file()
     args.titles, args.possible = (), {}
@@ -261,7 +318,11 @@ def _teachers(
     if args.roster or (there and listed.exists()):
         whole = False
         with faults.noted():
-            people, args.titles, args.possible = roster.read(listed, faults), roster.titles(listed), roster.possible(listed)
+            people, args.titles, args.possible = (
+                roster.read(listed, faults),
+                roster.titles(listed),
+                roster.possible(listed),
+            )
             whole = True
     if there and own.exists():
         with faults.noted():
@@ -270,14 +331,16 @@ def _teachers(
 
 
 def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path, Path]:
-    """The assignment, with the limits of the command line, the folder of the submissions, and the one that the table goes into."""
+    """The assignment, with the limits of the command line, the folder of the submissions, and the
+    one that the table goes into.
+    """
     path, where, home = assignments.place(folder)
     if args.chapters is not None and not where.is_dir():  # a file of that name among submissions is a student's
         path, where, home = None, folder, folder
     if args.chapters is not None and path is not None:
         raise Refusal(
-            f"{path} says what is graded here, for how many points and until when: leave --chapters away. Without it, these chapters can "
-            "be graded in a folder of their own with a copy of the submissions."
+            f"{path} says what is graded here, for how many points and until when: leave --chapters away. Without it, "
+            "these chapters can be graded in a folder of their own with a copy of the submissions."
         )
     if args.chapters is not None:
         chapters = assignments.chosen(args.chapters)
@@ -316,13 +379,18 @@ def _graded(
     fenced: bool,
     hidden: tuple[str, ...],
 ) -> list[Row]:
-    """Grade the submissions that no earlier run has graded, several at once; store each row as soon as it is made. Return all rows."""
+    """Grade the submissions that no earlier run has graded, several at once; store each row as soon as it is made.
+
+    Return all rows.
+    """
     rows, sheets, changed, moved = [], [], [], []
     latest = {row.student: row for row in state.known.values()} if only else {}
     for submission in found:
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
-        if known is not None and sheet.student not in only and (sheet.digest or only):  # without a digest it may be another one
+        if (
+            known is not None and sheet.student not in only and (sheet.digest or only)
+        ):  # without a digest it may be another one
             rows.append(known if only else _renewed(known, sheet, state))
             moved += [sheet.student] if rows[-1].received != sheet.received else []
         elif sheet.student in latest and sheet.student not in only:
@@ -337,7 +405,10 @@ def _graded(
     if changed:
         print(f"Changed since they were graded, and left as they were: {roster.listed(changed)}; --resume grades them.")
     if moved:
-        print(f"Written at another time than before, and left as they were: {roster.listed(moved)}; --resume takes the new times.")
+        print(
+            f"Written at another time than before, and left as they were: {roster.listed(moved)}; --resume "
+            "takes the new times."
+        )
     with _bar(len(sheets)) as step:
         work = (
             _on_dask(args.dask, assignment, sheets, fenced=fenced)
@@ -354,7 +425,8 @@ def _graded(
 
 
 def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
-    """A row of an earlier run with what is read of its files each time: when they were written may have been put right since.
+    """A row of an earlier run with what is read of its files each time: when they were written
+    may have been put right since.
 
     So may be what the notes say of that. A row that is another one is stored.
     """
@@ -367,20 +439,32 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
 def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
     """The row of the state file for a submission; without outcomes if it could not be read."""
     read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
-    return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides, beside=sheet.beside)
+    return Row(
+        sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides, beside=sheet.beside
+    )
 
 
 Work = Iterator[tuple[submissions.Sheet, list[dict[str, Any]]]]
 
 
-def _here(jobs: int | None, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool, hidden: tuple[str, ...]) -> Work:
+def _here(
+    jobs: int | None,
+    assignment: Assignment,
+    sheets: Sequence[submissions.Sheet],
+    *,
+    fenced: bool,
+    hidden: tuple[str, ...],
+) -> Work:
     """Grade submissions in worker processes of this machine."""
     if not sheets:
         return
     jobs = min(jobs or os.cpu_count() or 1, len(sheets))
     try:
         with processes.pool(jobs) as pool:
-            waiting = {pool.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, hidden=hidden): s for s in sheets}
+            waiting = {
+                pool.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, hidden=hidden): s
+                for s in sheets
+            }
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
     except BrokenExecutor:
@@ -388,7 +472,9 @@ def _here(jobs: int | None, assignment: Assignment, sheets: Sequence[submissions
 
 
 def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool) -> Work:
-    """Judge on the workers of a running Dask cluster: each needs this version of the package, and a fence of its own."""
+    """Judge on the workers of a running Dask cluster: each needs this version of the
+    package, and a fence of its own.
+    """
     try:
         from distributed import Client
         from distributed import as_completed as finished
@@ -399,7 +485,10 @@ def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.
     except (OSError, ValueError) as problem:
         raise Refusal(f"There is no Dask scheduler at {address}: {problem}.") from None
     with client:
-        tasks = {client.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, pure=False): s for s in sheets}
+        tasks = {
+            client.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, pure=False): s
+            for s in sheets
+        }
         for done in finished(list(tasks)):
             yield tasks[done], done.result()
 

@@ -1,8 +1,11 @@
 """Students' pages in the forms in which learning management systems take feedback files for a whole class.
 
-- Moodle, “Upload multiple feedback files in a zip”: names begin as those of its download do, and the number in them says whose a file is.
-- Canvas, “Re-Upload Submissions”: the numbers of the user and of the file that was handed in, as in the download. It attaches each file as
-  a comment, *under the name of the file that was handed in*: so a notebook gets a notebook that shows the page, and a zip a zip with it.
+- Moodle, “Upload multiple feedback files in a zip”: names begin as those of its download do, and the number
+  in them says whose a file is.
+- Canvas, “Re-Upload Submissions”: the numbers of the user and of the file that was handed in, as in the
+  download. It attaches each file as
+  a comment, *under the name of the file that was handed in*: so a notebook gets a notebook that shows the
+  page, and a zip a zip with it.
 
 Blackboard documents no such upload.
 """
@@ -29,7 +32,8 @@ Files = Mapping[str, Iterable[str]]
 
 
 def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, Entry], files: Files) -> list[Path]:
-    """Write the zips, and return them: ``pages`` are texts by their names, ``files`` what each submission's files are called.
+    """Write the zips, and return them: ``pages`` are texts by their names, ``files`` what each
+    submission's files are called.
 
     A zip of an earlier run is removed where nothing came with that system's names. Raises ``OSError``.
     """
@@ -61,8 +65,12 @@ def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
 
 
 def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str, tuple[str, Form]]:
-    """For each student's page the newest file of the submission whose name has the form that ``system`` gives to files."""
-    newest = {page: _newest(files.get(entry.row.student, (entry.row.student,)), system) for page, entry in entries.items()}
+    """For each student's page the newest file of the submission whose name has the form
+    that ``system`` gives to files.
+    """
+    newest = {
+        page: _newest(files.get(entry.row.student, (entry.row.student,)), system) for page, entry in entries.items()
+    }
     found = {page: of for page, of in newest.items() if of}
     if system == "canvas":
         # week_3_12_ada has Canvas' form, too: all of a class would be one person
@@ -72,9 +80,11 @@ def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str,
 
 
 def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
-    """The newest of the files whose names have the form that ``system`` gives to files: the one with the highest number of the attempt.
+    """The newest of the files whose names have the form that ``system`` gives to files: the one with the
+    highest number of the attempt.
 
-    None if no name has that form. A file that can show the page goes before a newer one that cannot (a script beside the notebook).
+    None if no name has that form. A file that can show the page goes before a newer one that cannot (a
+    script beside the notebook).
     """
     found = [(name, said) for name in names if (said := form(name)) and said.system == system]
     return max(found, key=lambda pair: (Path(pair[0]).suffix.lower() in _KINDS, pair[1].attempt), default=None)
@@ -96,7 +106,9 @@ def _in_a_zip(name: str) -> str:
 
 
 def notebook(page: str) -> str:
-    """A notebook that shows a page in one Markdown cell, as HTML on one line: signs that Markdown would read are written as numbers."""
+    """A notebook that shows a page in one Markdown cell, as HTML on one line: signs that Markdown would
+    read are written as numbers.
+    """
     import nbformat
     from nbformat.v4 import new_markdown_cell, new_notebook
 

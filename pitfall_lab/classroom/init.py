@@ -31,41 +31,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab classroom``."""
     words = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     init = words.add_parser(
-        "init", help="make an assignment", description="Make an assignment from chapters. Nothing that is there is overwritten."
+        "init",
+        help="make an assignment",
+        description="Make an assignment from chapters. Nothing that is there is overwritten.",
     )
-    init.add_argument("folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder")
+    init.add_argument(
+        "folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder"
+    )
     what = init.add_mutually_exclusive_group(required=True)
     what.add_argument("--chapters", metavar="N,M", help="the chapters, such as 5,12 or 5-7 or 5 12")
     what.add_argument("--exercises", metavar="N.K", help="these alone, such as 4.1 4.3 12.2: see `classroom exercises`")
-    init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
+    init.add_argument(
+        "--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)"
+    )
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
     init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
     init.add_argument(
         "--package",
         metavar="SPEC",
         default="pitfall-lab",
-        help="with --otter: what pip installs this package from in Otter's environment, such as git+https://… (default: pitfall-lab)",
+        help="with --otter: what pip installs this package from in Otter's environment, such as git+https://… "
+        "(default: pitfall-lab)",
     )
-    init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
+    init.add_argument(
+        "--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader"
+    )
     init.set_defaults(act=make)
     listed = words.add_parser("exercises", help="list the exercises: number, kind, minutes, title")
-    listed.add_argument("--chapters", metavar="N,M", help="of these chapters, such as 5,12 or 5-7 or 5 12 (default: all)")
     listed.add_argument(
-        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the titles' language (default: en)"
+        "--chapters", metavar="N,M", help="of these chapters, such as 5,12 or 5-7 or 5 12 (default: all)"
+    )
+    listed.add_argument(
+        "--lang",
+        "--language",
+        dest="language",
+        choices=("en", "zh"),
+        default="en",
+        help="the titles' language (default: en)",
     )
     listed.set_defaults(act=_list)
     preview = words.add_parser("preview", help="write the answer key, and what students see, as pages")
     preview.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder")
-    preview.add_argument("-o", "--output", metavar="FOLDER", type=Path, default=None, help="where the pages go (default: DIR/preview)")
     preview.add_argument(
-        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages (default: en)"
+        "-o", "--output", metavar="FOLDER", type=Path, default=None, help="where the pages go (default: DIR/preview)"
+    )
+    preview.add_argument(
+        "--lang",
+        "--language",
+        dest="language",
+        choices=("en", "zh"),
+        default="en",
+        help="the language of the pages (default: en)",
     )
     preview.set_defaults(act=_preview)
     terms = words.add_parser("terms", help="print how often each property holds in several terms, as CSV")
-    terms.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.state.jsonl")
+    terms.add_argument(
+        "folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.state.jsonl"
+    )
     terms.set_defaults(act=_terms)
-    totals = words.add_parser("totals", help="print the points of each student in several assignments, and their sum, as CSV")
-    totals.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.csv")
+    totals = words.add_parser(
+        "totals", help="print the points of each student in several assignments, and their sum, as CSV"
+    )
+    totals.add_argument(
+        "folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.csv"
+    )
     totals.set_defaults(act=_totals)
 
 
@@ -117,7 +146,10 @@ def make(args: argparse.Namespace) -> int:
         made = Assignment(ident, name, assignments.chosen_exercises([args.exercises]))
     else:
         made = assignments.of_chapters(assignments.chosen(args.chapters), ident=ident, name=name)
-    books = {file: student_book(book, made, exercises_only=args.exercises_only) for file, book in chapter_books(made.chapters).items()}
+    books = {
+        file: student_book(book, made, exercises_only=args.exercises_only)
+        for file, book in chapter_books(made.chapters).items()
+    }
     if args.nbgrader:
         from pitfall_lab.classroom.nbgrader import write_course
 
@@ -136,9 +168,11 @@ def make(args: argparse.Namespace) -> int:
     _write(args.folder, made, books)
     alone = sum(minutes(exercises()[key]) for key in made.keys)
     print(
-        f"{len(books)} notebook{'s' * (len(books) != 1)} for students, with {len(made.keys)} exercise{'s' * (len(made.keys) != 1)}, "
-        f"in {args.folder / STUDENT}: about {alone} minutes for the exercises.\n"
-        f"Put what comes back into {args.folder / assignments.SUBMISSIONS}, one file or folder for each student, and run\n"
+        f"{len(books)} notebook{'s' * (len(books) != 1)} for students, with {len(made.keys)} "
+        f"exercise{'s' * (len(made.keys) != 1)}, in {args.folder / STUDENT}: about {alone} minutes for the "
+        "exercises.\n"
+        f"Put what comes back into {args.folder / assignments.SUBMISSIONS}, one file or folder for each student, and "
+        "run\n"
         f"  pitfall-lab grade {shlex.quote(str(args.folder))} --report {shlex.quote(str(args.folder / 'report'))}"
     )
     return 0
@@ -179,7 +213,8 @@ def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
 
 
 def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -> Any:
-    """The notebook as students get it: no outputs, the assignment's exercises as they are given, once; these alone where that is wanted.
+    """The notebook as students get it: no outputs, the assignment's exercises as they are given, once;
+    these alone where that is wanted.
 
     Names of chapters that are not handed out are no links.
     """
@@ -199,7 +234,9 @@ def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -
                 cell.source = f"%%exercise {begin[1]}\n{exercises()[begin[1]].given.rstrip()}"
     there = {begin[1] for cell in book.cells if cell.cell_type == "code" and (begin := CELL.match(cell.source))}
     chapter = next((cell.source.split("\n")[0] for cell in book.cells if cell.source.startswith("# ")), "# Exercises")
-    wanted = [key for key in made.keys if exercises()[key].chapter == re.sub(r"\D.*", "", chapter.removeprefix("# ")).zfill(2)]
+    wanted = [
+        key for key in made.keys if exercises()[key].chapter == re.sub(r"\D.*", "", chapter.removeprefix("# ")).zfill(2)
+    ]
     if exercises_only:
         book.cells = _short(chapter, [exercises()[key] for key in wanted])
     elif missing := [key for key in wanted if key not in there]:
@@ -208,7 +245,9 @@ def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -
 
 
 def _without_others(cells: list[Any], keys: tuple[str, ...]) -> list[Any]:
-    """Leave out the cells of exercises that are not in the assignment, with their tasks; other text in a task's cell stays."""
+    """Leave out the cells of exercises that are not in the assignment, with their tasks; other
+    text in a task's cell stays.
+    """
     from pitfall_lab.lessons import tasks
 
     kept = []
@@ -227,11 +266,14 @@ def _short(title: str, wanted: list[Exercise]) -> list[Any]:
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     text = (
-        f"{title}\n\nEach cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the cell: "
-        f"it says what holds and what does not. A cell is run by itself, on inputs that change, with {_imported(wanted).en} "
-        "imported.\n\n"
-        "以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。"
-        f"每个单元格单独运行，输入会变化，{_imported(wanted).zh} 已导入。"
+        f"{title}\n"
+        "\n"
+        "Each cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the "
+        "cell: it says what holds and what does not. A cell is run by itself, on inputs that change, with "
+        f"{_imported(wanted).en} imported.\n"
+        "\n"
+        "以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。每"
+        f"个单元格单独运行，输入会变化，{_imported(wanted).zh} 已导入。"
     )
     return [
         new_markdown_cell(text, id="exercises-title"),
@@ -246,7 +288,13 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
     cells = []
     for exercise in wanted:
         ident = exercise.key.replace(".", "-")
-        text = f"## Exercise {exercise.key} · {exercise.title.en} · {exercise.title.zh}\n\n{exercise.task.en}\n\n{exercise.task.zh}"
+        text = (
+            f"## Exercise {exercise.key} · {exercise.title.en} · {exercise.title.zh}\n"
+            "\n"
+            f"{exercise.task.en}\n"
+            "\n"
+            f"{exercise.task.zh}"
+        )
         cells.append(new_markdown_cell(text, id=f"task-{ident}"))
         source = f"%%exercise {exercise.key}\n{exercise.given.rstrip()}"
         cells.append(new_code_cell(source, id=f"exercise-{ident}", metadata={"tags": ["exercise"]}))
@@ -254,7 +302,9 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
 
 
 def _imported(wanted: Iterable[Exercise]) -> T:
-    """A part of a sentence: the names that the cells of these exercises find imported, and which exercises have more of them."""
+    """A part of a sentence: the names that the cells of these exercises find imported, and which
+    exercises have more of them.
+    """
     en, zh = "`torch`, `nn`, `F` and `np`", "`torch`、`nn`、`F`、`np`"
     more: dict[tuple[str, ...], list[str]] = {}
     for exercise in wanted:
@@ -276,10 +326,13 @@ def imports(exercise: Exercise) -> tuple[str, ...]:
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -c binder/constraints.txt ."
 """As in the repository's README; a test compares."""
 _PROGRESS = T(
-    en="5. If your teacher wants it, hand in `pitfall-lab-progress.jsonl` from the same folder as well, in one zip or folder with the\n"
-    "   notebooks. It says how you answered the lesson's questions, so that the class can talk about what was often believed. It is not\n"
+    en="5. If your teacher wants it, hand in `pitfall-lab-progress.jsonl` from the same folder as well, in one zip or "
+    "folder with the\n"
+    "   notebooks. It says how you answered the lesson's questions, so that the class can talk about what was often "
+    "believed. It is not\n"
     "   graded.\n",
-    zh="5. 如果老师要求，请把同一文件夹中的 `pitfall-lab-progress.jsonl` 与笔记本一起（放在一个 zip 或文件夹里）提交。它记录你对课程问题\n"
+    zh="5. 如果老师要求，请把同一文件夹中的 `pitfall-lab-progress.jsonl` 与笔记本一起（放在一个 zip 或文件夹里）提交。"
+    "它记录你对课程问题\n"
     "   的回答，便于全班讨论常见的误解；不计分。\n",
 )
 
@@ -335,4 +388,4 @@ On Windows it is `python` in the place of `python3`, and `.venv\\Scripts` in the
 每个单元格单独运行，输入会变化，{modules.zh} 已导入；其他单元格中定义的名字不可用。限时 {made.limits.timeout:g} 秒，
 内存 {made.limits.memory} MiB，不能使用文件、网络和其他进程。
 评分时会跳过 `%time`、`!ls`、`x?` 之类；函数之外的 `await` 与在笔记本中一样是错误。
-"""
+"""  # noqa: E501

@@ -30,7 +30,19 @@ from pitfall_lab.lessons.exercise import Exercise, Result, Runner, grade
 from pitfall_lab.trace import T
 
 Status = Literal[
-    "solved", "partly", "failed", "unsolved", "missing", "error", "timeout", "memory", "output", "exit", "crash", "tampered", "ungraded"
+    "solved",
+    "partly",
+    "failed",
+    "unsolved",
+    "missing",
+    "error",
+    "timeout",
+    "memory",
+    "output",
+    "exit",
+    "crash",
+    "tampered",
+    "ungraded",
 ]
 START_SECONDS = 180.0
 LONGEST = 600
@@ -38,7 +50,9 @@ LONGEST = 600
 MOST_PARTS = 1_000_000
 """Lists and objects of a report: what is observed of an exercise has a few thousand."""
 PATIENCE = 20
-"""The judge waits for the room for more than this multiple of a run's time limit: longer than the room itself waits for a run."""
+"""The judge waits for the room for more than this multiple of a run's time limit: longer than the
+room itself waits for a run.
+"""
 
 SAYS: dict[str, T] = {
     "solved": T(en="every property holds", zh="所有性质都成立"),
@@ -49,19 +63,27 @@ SAYS: dict[str, T] = {
     "error": T(en="it raises an error", zh="它抛出错误"),
     "timeout": T(en="it did not end in time and was stopped", zh="没有在限定时间内结束，已被终止"),
     "memory": T(en="it needed more memory than it may have", zh="请求的内存超过上限"),
-    "output": T(en="it printed more than it may, or wrote more into files, and was stopped", zh="输出或写入文件的内容超过上限，已被终止"),
+    "output": T(
+        en="it printed more than it may, or wrote more into files, and was stopped",
+        zh="输出或写入文件的内容超过上限，已被终止",
+    ),
     "exit": T(en="it ended its own process", zh="它结束了自己的进程"),
     "crash": T(en="it crashed its process", zh="它使进程崩溃"),
-    "tampered": T(en="it reached for what observes it, or replaced a function of torch or of the grader: no marks",
-                  zh="它试图接触观察它的代码，或替换了 torch 或评分程序的函数：不计分"),
-    "ungraded": T(en="the grader itself failed here; look at the cell yourself", zh="评分程序本身在此出错；请人工查看此单元格"),
-}  # fmt: skip
+    "tampered": T(
+        en="it reached for what observes it, or replaced a function of torch or of the grader: no marks",
+        zh="它试图接触观察它的代码，或替换了 torch 或评分程序的函数：不计分",
+    ),
+    "ungraded": T(
+        en="the grader itself failed here; look at the cell yourself", zh="评分程序本身在此出错；请人工查看此单元格"
+    ),
+}
 """What each verdict about a cell means."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in MiB beyond what torch needs.
+    """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in
+    MiB beyond what torch needs.
 
     Seconds in which a run waits for a processor that does something else are not counted.
     """
@@ -72,7 +94,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One property of an exercise: its sentence, whether it holds, whether the given cell ``had`` it already, and why it does not hold.
+    """One property of an exercise: its sentence, whether it holds, whether the given cell ``had`` it
+    already, and why it does not hold.
 
     ``idle``: an answer that does nothing at all has it too. Texts are in English and Chinese.
     """
@@ -86,10 +109,12 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one cell was worth. ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell.
+    """What one cell was worth.
 
-    ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``. ``unneeded`` are words of a cell with
-    points that no exercise needs: :mod:`pitfall_lab.classroom.unneeded`.
+    ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell.
+
+    ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``. ``unneeded`` are words
+    of a cell with points that no exercise needs: :mod:`pitfall_lab.classroom.unneeded`.
     """
 
     key: str
@@ -115,7 +140,9 @@ class Outcome:
 
     @property
     def why_nothing(self) -> T | None:
-        """Why it earns nothing though properties hold that the given cell lacks; None if there is nothing to explain."""
+        """Why it earns nothing though properties hold that the given cell lacks; None if
+        there is nothing to explain.
+        """
         return why_nothing(((mark.holds, mark.had) for mark in self.marks), self.credit)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,9 +151,12 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Outcome:
-        """The outcome from the dictionary of :meth:`to_dict`; raises ``KeyError`` or ``TypeError`` for any other data."""
+        """The outcome from the dictionary of :meth:`to_dict`; raises ``KeyError`` or
+        ``TypeError`` for any other data.
+        """
         marks = tuple(
-            Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"])) for m in values["marks"]
+            Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"]))
+            for m in values["marks"]
         )
         lists = {name: tuple(map(str, values.get(name, ()))) for name in ("skipped", "unneeded")}
         return cls(**{**values, "marks": marks, **lists})
@@ -170,7 +200,10 @@ class Room:
         return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
 
     def forget(self) -> None:
-        """End the process of the present submission. The one for the next submission is forked anew and so has read nothing of it."""
+        """End the process of the present submission.
+
+        The one for the next submission is forked anew and so has read nothing of it.
+        """
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -182,10 +215,24 @@ class Room:
         self.end()
 
     def _start(self) -> None:
-        keep = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
+        keep = (
+            "PATH",
+            "LD_LIBRARY_PATH",
+            "PYTHONPATH",
+            "PYTHONHOME",
+            "VIRTUAL_ENV",
+            "TMPDIR",
+            "PYTHONDONTWRITEBYTECODE",
+        )
         environment = {name: os.environ[name] for name in keep if name in os.environ}
-        environment |= {"HOME": tempfile.gettempdir(), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "LANG": "C.UTF-8"}
-        # Torch refuses a backward in a process that was forked after one that started threads for a GPU: the room has none.
+        environment |= {
+            "HOME": tempfile.gettempdir(),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONIOENCODING": "utf-8",
+            "LANG": "C.UTF-8",
+        }
+        # Torch refuses a backward in a process that was forked after one that started threads
+        # for a GPU: the room has none.
         environment["CUDA_VISIBLE_DEVICES"] = ""
         command = processes.ours("pitfall_lab.classroom.room")
         self._process = processes.start(command, stdin=processes.PIPE, stdout=processes.PIPE, variables=environment)
@@ -221,7 +268,9 @@ class Room:
 
 @dataclass(eq=False)
 class _Sitting:
-    """Runs one cell for :func:`~pitfall_lab.lessons.exercise.grade`; after a run that ended badly no other run is started."""
+    """Runs one cell for :func:`~pitfall_lab.lessons.exercise.grade`; after a run that ended
+    badly no other run is started.
+    """
 
     room: Room
     limits: Limits
@@ -240,12 +289,17 @@ class _Sitting:
         return self.ended == "tampered"
 
     def __call__(self, requests: Sequence[Request]) -> list[Observation]:
-        """Return what was observed in the runs; after a run that ended badly, observations that contain nothing but that error."""
+        """Return what was observed in the runs; after a run that ended badly, observations that
+        contain nothing but that error.
+        """
         seen = self._seen(requests) if requests and self.ended is None else None
         if seen is not None:
             return seen
         gone = Problem("Stopped", SAYS[self.ended or "crash"].en)
-        return [Observation(error=gone, in_cell=True, values=dict.fromkeys(request.expressions, gone)) for request in requests]
+        return [
+            Observation(error=gone, in_cell=True, values=dict.fromkeys(request.expressions, gone))
+            for request in requests
+        ]
 
     def _seen(self, requests: Sequence[Request]) -> list[Observation] | None:
         """What was observed, or None: then ``ended`` says why."""
@@ -261,7 +315,9 @@ class _Sitting:
             report = json.loads(answer["report"])
             tampered = [str(name) for name in report["tampered"]]
             observed = [Observation.from_json(text) for text in report.get("observations", ())]
-            self.skipped.update(dict.fromkeys(str(name)[:41] for name in report.get("skipped", ())[: kernel.MOST_SKIPPED]))
+            self.skipped.update(
+                dict.fromkeys(str(name)[:41] for name in report.get("skipped", ())[: kernel.MOST_SKIPPED])
+            )
             for (request, known), seen in zip(asked, observed, strict="failed" not in report):
                 tampered += [f"the answer to {e}" for e, value in known.items() if not _knows(seen, e, value)]
                 assert set(seen.values) == set(request.expressions)
@@ -283,11 +339,13 @@ class _Sitting:
         if self.ended is not None:
             return None
         return [
-            replace(seen, values={e: seen.values[e] for e in request.expressions}) for request, seen in zip(requests, observed, strict=True)
+            replace(seen, values={e: seen.values[e] for e in request.expressions})
+            for request, seen in zip(requests, observed, strict=True)
         ]
 
     def _with_questions(self, request: Request) -> tuple[Request, dict[str, Any]]:
-        """The request with a few more expressions at random places, and the values of these expressions, which the judge knows.
+        """The request with a few more expressions at random places, and the values of these
+        expressions, which the judge knows.
 
         Wrong values show a forged report.
         """
@@ -296,7 +354,7 @@ class _Sitting:
             f"{a} * {b}": a * b,
             f"shares(__import__('torch').ones({a % 7 + 1}), __import__('torch').ones({b % 7 + 1}))": False,
             f"float(__import__('torch').full(({a % 5 + 1},), {b}.0).sum())": float((a % 5 + 1) * b),
-            f"bool(__import__('torch').equal(__import__('torch').ones(2), __import__('torch').full((2,), {a}.0)))": False,
+            f"bool(__import__('torch').equal(__import__('torch').ones(2), __import__('torch').full((2,), {a}.0)))": False,  # noqa: E501
         }
         expressions = [*request.expressions]
         for question in known:
@@ -305,14 +363,22 @@ class _Sitting:
 
 
 def _knows(seen: Observation, question: str, answer: Any) -> bool:
-    """Whether the expression ``question`` was reported with the known value ``answer``; True also if the cell itself raised."""
+    """Whether the expression ``question`` was reported with the known value ``answer``; True
+    also if the cell itself raised.
+    """
     return seen.values[question] == answer or (seen.error is not None and seen.in_cell)
 
 
 def _bounded(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer, or one without a report where that has too many parts: each takes memory of this process once it is read."""
+    """The answer, or one without a report where that has too many parts: each takes memory of
+    this process once it is read.
+    """
     report = answer["report"] or ""
-    return answer if report.count("[") + report.count("{") <= MOST_PARTS else {**answer, "status": "report", "report": None}
+    return (
+        answer
+        if report.count("[") + report.count("{") <= MOST_PARTS
+        else {**answer, "status": "report", "report": None}
+    )
 
 
 _TOO_MUCH = {"output": "print", "report": "report", "disk": "write into files"}
@@ -334,7 +400,11 @@ def _ending(answer: dict[str, Any]) -> tuple[Status, str]:
 
 
 def _out_of_memory(problem: Problem) -> bool:
-    return problem.type == "MemoryError" or "can't allocate memory" in problem.message or "std::bad_alloc" in problem.message
+    return (
+        problem.type == "MemoryError"
+        or "can't allocate memory" in problem.message
+        or "std::bad_alloc" in problem.message
+    )
 
 
 def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
@@ -343,7 +413,9 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended.
     """
     started = time.monotonic()
-    blank = tuple(Said(_pair(prop.sentence), False, had) for prop, had in zip(exercise.properties, _had(exercise), strict=True))
+    blank = tuple(
+        Said(_pair(prop.sentence), False, had) for prop, had in zip(exercise.properties, _had(exercise), strict=True)
+    )
     if source is None:
         return Outcome(exercise.key, "missing", blank)
     kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
@@ -360,7 +432,9 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     if result.error and result.error.type == "SystemExit":
         return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
     found = _found(exercise, result, source, sitting)
-    if sitting.is_tampered:  # in the run that shows whether it depends on its input; any other end of that run does not count
+    if (
+        sitting.is_tampered
+    ):  # in the run that shows whether it depends on its input; any other end of that run does not count
         return Outcome(exercise.key, "tampered", blank, sitting.detail, seconds, kept)
     words = unneeded(source, (exercise.given, *exercise.right)) if found.credit else ()
     return replace(found, seconds=seconds, source=kept, skipped=skipped, unneeded=words)
@@ -384,7 +458,9 @@ def _found(exercise: Exercise, result: Result, source: str, *runner: Runner) -> 
 
 @cache
 def _raised(exercise: Exercise) -> str:
-    """The type of the error that the exercise's first right answer raises (some tasks ask for an error); "" if it raises none."""
+    """The type of the error that the exercise's first right answer raises (some tasks ask for an
+    error); "" if it raises none.
+    """
     error = grade(exercise, exercise.right[0]).error
     return error.type if error else ""
 
@@ -398,7 +474,10 @@ def lacking(exercise: Exercise) -> int:
 
 
 def _pair(text: T | None) -> tuple[str, str]:
-    """A text as a pair of its English and Chinese versions, ("", "") for None. A reason may quote the cell, so it is shortened."""
+    """A text as a pair of its English and Chinese versions, ("", "") for None.
+
+    A reason may quote the cell, so it is shortened.
+    """
     return (_cut(text.en), _cut(text.zh)) if text else ("", "")
 
 
@@ -415,7 +494,9 @@ def _two(values: Sequence[str]) -> tuple[str, str]:
 _here = threading.local()
 
 
-def sit(cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: bool, hidden: Sequence[str] = ()) -> list[dict[str, Any]]:
+def sit(
+    cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: bool, hidden: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Grade the cells of a submission, in a process of its own, and return the outcomes as JSON data.
 
     The room is kept for the next submission. Raises :class:`RoomError`.
@@ -434,7 +515,8 @@ def sit(cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: b
 
 
 def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
-    """Grade the answer as :func:`judged` does; if grading itself raises (a bug of ours), the outcome is ``ungraded`` with the error.
+    """Grade the answer as :func:`judged` does; if grading itself raises (a bug of ours), the outcome is
+    ``ungraded`` with the error.
 
     So one bug does not prevent the table of the whole class.
     """

@@ -1,8 +1,10 @@
-"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax, ``get_ipython``, ``display``, ``input``.
+"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax,
+``get_ipython``, ``display``, ``input``.
 
-A cell that is right in the notebook is right in a class, with ``%time``, ``!ls`` or ``torch.cat?`` in it. IPython's own transformer turns
-these into calls of ``get_ipython()``; here such a call does nothing, and the student reads that it was skipped. In the notebook as well
-a magic sees the notebook's names and none of the exercise's, so what it leaves out is nothing that the answer could have used.
+A cell that is right in the notebook is right in a class, with ``%time``, ``!ls`` or ``torch.cat?`` in it. IPython's own
+transformer turns these into calls of ``get_ipython()``; here such a call does nothing, and the student reads that it
+was skipped. In the notebook as well a magic sees the notebook's names and none of the exercise's, so what it leaves out
+is nothing that the answer could have used.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ def _display(*things: Any, **_: Any) -> None:
 
 
 def give() -> None:
-    """Define in this process what a notebook's kernel defines for every cell: ``get_ipython``, ``display`` and ``input``."""
+    """Define in this process what a notebook's kernel defines for every cell:
+    ``get_ipython``, ``display`` and ``input``.
+    """
     shell = Shell()
     added: dict[str, Any] = {"get_ipython": lambda: shell, "display": _display, "input": lambda *_: ""}
     vars(builtins).update(added)

@@ -1,7 +1,8 @@
-"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's, absent students get a line too.
+"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's,
+absent students get a line too.
 
-``overrides.csv`` (``student,exercise,points,note``) is the teacher's and is never written here, so what is in it survives every
-grading. An empty ``exercise`` is the sum.
+``overrides.csv`` (``student,exercise,points,note``) is the teacher's and is never written here, so what is in it
+survives every grading. An empty ``exercise`` is the sum.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
+    """One student's line: the graded exercises, the student, and the resulting points; ``own``:
+    the teacher gave one of them.
 
-    ``in_part``: the teacher gave marks for some exercises of what has none otherwise, so the others count 0.
-    ``asides`` are for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this
-    person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum before rounding, from which ``total``
-    and percentages are rounded. ``points`` leaves out exercises that could not be graded.
+    ``in_part``: the teacher gave marks for some exercises of what has none otherwise, so the others count 0. ``asides``
+    are for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this
+    person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum before rounding,
+    from which ``total`` and percentages are rounded. ``points`` leaves out exercises that could not be graded.
     """
 
     row: Row
@@ -67,7 +69,9 @@ class Entry:
 
     @property
     def received(self) -> float | None:
-        """The time at which it came (seconds since 1970): that in the roster, else that of its files; None if it did not."""
+        """The time at which it came (seconds since 1970): that in the roster, else that of
+        its files; None if it did not.
+        """
         return _received(self.row, self.person)
 
     @property
@@ -77,16 +81,22 @@ class Entry:
 
     @property
     def is_decided(self) -> bool:
-        """Whether its points are a mark: what could not be read or not all be graded has none before the teacher gives one."""
+        """Whether its points are a mark: what could not be read or not all be graded has none
+        before the teacher gives one.
+        """
         return self.own or self.row.verdict not in _UNDECIDED
 
     def shown(self, key: str = "") -> str:
         """The points for an exercise ("": the sum) as tables have them; "" where there is no mark."""
-        points = self.points.get(key, 0.0 if self.is_decided else None) if key else self.total if self.is_decided else None
+        points = (
+            self.points.get(key, 0.0 if self.is_decided else None) if key else self.total if self.is_decided else None
+        )
         return "" if points is None else f"{points:g}"
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
-        """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
+        """Everything there is to say about it besides numbers; ``to_student``: without
+        what is for the teacher alone.
+        """
         notes = self.notes if to_student else (*self.asides, *self.notes)
         return [*self.row.remarks(language, to_student=to_student), *(note.say(language) for note in notes)]
 
@@ -98,13 +108,17 @@ def read_overrides(path: Path, assignment: Assignment, into: Faults | None = Non
     """
     found: dict[tuple[str, str], Override] = {}
     faults = into or Faults()
-    for line, cells in table(path, ("student", "exercise", "points", "note"), ("student",), faults, all_of=("points", "note")):
+    for line, cells in table(
+        path, ("student", "exercise", "points", "note"), ("student",), faults, all_of=("points", "note")
+    ):
         student, key, note = cells["student"], cells["exercise"], cells["note"]
         with faults.noted():
             if key and key not in assignment.keys:
                 raise Refusal(f"{path}, line {line}: {shown(key)} is no exercise of this assignment.")
             if missing := [name for name in ("student", "points", "note") if not cells[name]]:
-                raise Refusal(f"{path}, line {line}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.")
+                raise Refusal(
+                    f"{path}, line {line}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing."
+                )
             if (student, key) in found:
                 raise Refusal(f"{path}, line {line}: {shown(student)} has two marks for {key or 'the sum'}.")
             found[student, key] = Override(student, key, number_in(path, line, "points", cells["points"]), note)
@@ -136,8 +150,8 @@ def settled(
 ) -> list[Entry]:
     """The final entries: one for each submission, and one for each person of the roster without a submission.
 
-    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks name someone unknown. ``directory`` says whose each submission is
-    (default: decided by names alone); there must not be two rows for one person.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks name someone unknown. ``directory`` says whose
+    each submission is (default: decided by names alone); there must not be two rows for one person.
     """
     rows = list(rows)
     directory = directory or Directory(people or (), (row.student for row in rows))
@@ -145,7 +159,12 @@ def settled(
     there = {row.student for row in rows}
     rows += [Row(student, "", absent=True) for student in persons if student not in there]
     own = meant(overrides, persons, directory)
-    unclear = {each.student for name in there if people is not None and not persons[name] for each in directory.candidates(name)}
+    unclear = {
+        each.student
+        for name in there
+        if people is not None and not persons[name]
+        for each in directory.candidates(name)
+    }
     entries = []
     for row in rows:
         person = persons[row.student]
@@ -153,26 +172,42 @@ def settled(
         stranger = people is not None and person is None
         asides = (directory.doubt(row.student) or _STRANGER,) if stranger else ()
         entries.append(replace(entry, asides=asides, listed=not stranger, maybe=row.absent and row.student in unclear))
-    return sorted(entries, key=lambda entry: (entry.person.section, *by_name(entry.person.name or entry.row.student), entry.row.student))
+    return sorted(
+        entries,
+        key=lambda entry: (entry.person.section, *by_name(entry.person.name or entry.row.student), entry.row.student),
+    )
 
 
 def called(entries: Iterable[Entry]) -> dict[str, str]:
     """For each submission the name of its student; with the id, if several students have that name."""
     entries = list(entries)
     names = Counter(entry.person.name for entry in entries)
-    ids = {entry.row.student: f" ({entry.person.ident or entry.row.student})" * (names[entry.person.name] > 1) for entry in entries}
-    return {entry.row.student: entry.person.name + ids[entry.row.student] if entry.person.name else entry.row.student for entry in entries}
+    ids = {
+        entry.row.student: f" ({entry.person.ident or entry.row.student})" * (names[entry.person.name] > 1)
+        for entry in entries
+    }
+    return {
+        entry.row.student: entry.person.name + ids[entry.row.student] if entry.person.name else entry.row.student
+        for entry in entries
+    }
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
-    """The person of each submission, by its name (None if not in the roster), and then the roster's people without a submission."""
+    """The person of each submission, by its name (None if not in the roster), and then the roster's
+    people without a submission.
+    """
     persons = {name: directory.person(name) for name in names}
     there = {person.student for person in persons.values() if person}
     return persons | {person.student: person for person in people or () if person.student not in there}
 
 
-def meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
-    """The teacher's own marks by the submission's name. Raises :class:`~pitfall_lab.cli.Refusal` if one fits no student or several."""
+def meant(
+    overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory
+) -> dict[str, list[Override]]:
+    """The teacher's own marks by the submission's name.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if one fits no student or several.
+    """
     found: dict[str, list[Override]] = {}
     faults = Faults()
     for each in overrides:
@@ -180,10 +215,13 @@ def meant(overrides: Sequence[Override], persons: dict[str, Person | None], dire
             rows = named(each.student, persons, directory)
             if not rows:
                 raise Refusal(
-                    f"{NAME} has a mark for {shown(each.student)}, which is no submission and no id, login or name in the roster."
+                    f"{NAME} has a mark for {shown(each.student)}, which is no submission and no id, "
+                    "login or name in the roster."
                 )
             if len(rows) > 1:
-                raise Refusal(f"{NAME} has a mark for {shown(each.student)}, which fits {len(rows)} students: write the id.")
+                raise Refusal(
+                    f"{NAME} has a mark for {shown(each.student)}, which fits {len(rows)} students: write the id."
+                )
             of = found.setdefault(rows[0], [])
             if each.key in {other.key for other in of}:
                 raise Refusal(f"{NAME}: {shown(each.student)} has two marks for {each.key or 'the sum'}.")
@@ -193,7 +231,8 @@ def meant(overrides: Sequence[Override], persons: dict[str, Person | None], dire
 
 
 def named(word: str, persons: dict[str, Person | None], directory: Directory) -> list[str]:
-    """The rows that a teacher means with a word: what the submission is called, or an id, login, address or name in the roster.
+    """The rows that a teacher means with a word: what the submission is called, or an id, login,
+    address or name in the roster.
 
     ``persons`` has the person of each row, None where that person is not in the roster.
     """
@@ -223,7 +262,14 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
         received = _received(row, person)
         when = "" if received is None else _moment(received)
         unrounded = str(round(entry.unrounded, DIGITS)) if entry.is_decided else ""
-        end = ["; ".join(entry.remarks()), when, row.digest[:SHOWN_OF_DIGEST], assignment.ident, *row.versions, unrounded]
+        end = [
+            "; ".join(entry.remarks()),
+            when,
+            row.digest[:SHOWN_OF_DIGEST],
+            assignment.ident,
+            *row.versions,
+            unrounded,
+        ]
         table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
     write_whole(grades, text.getvalue(), for_spreadsheets=True)
 
@@ -259,12 +305,21 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
             decided = row.verdict not in _UNDECIDED or len(own) > 1
             notes.append(_given("in all: ", "总分：", each, total if decided else None))
             total = unrounded = each.points
-    in_part = row.verdict in _UNDECIDED and bool(own) and all(each.key for each in own) and not set(assignment.keys) <= set(points)
-    return Entry(row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed, in_part=in_part)
+    in_part = (
+        row.verdict in _UNDECIDED
+        and bool(own)
+        and all(each.key for each in own)
+        and not set(assignment.keys) <= set(points)
+    )
+    return Entry(
+        row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed, in_part=in_part
+    )
 
 
 def _given(en: str, zh: str, mark: Override, was: float | None) -> T:
-    """A note on a mark of the teacher's for what ``en`` and ``zh`` name, with the points that there were; None: there was no mark."""
+    """A note on a mark of the teacher's for what ``en`` and ``zh`` name, with the points that there
+    were; None: there was no mark.
+    """
     before = T(en=f" instead of {was:g}", zh=f"，原为 {was:g} 分") if was is not None else T(en="", zh="")
     return T(
         en=f"{en}{counted(mark.points)} by the teacher{before.en} ({mark.note})",
@@ -279,7 +334,9 @@ def _rounded_sum(points: dict[str, float], exact: dict[str, float]) -> float:
 
 
 def shown_points(credit: float, worth: float) -> float:
-    """The points of an exercise as the tables have them: a solved one has all of its points, however many digits these have."""
+    """The points of an exercise as the tables have them: a solved one has all of its points,
+    however many digits these have.
+    """
     return worth if credit >= 1 else round(credit * worth, 2)
 
 

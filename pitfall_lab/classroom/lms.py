@@ -1,15 +1,20 @@
 """The marks as learning management systems import them: Moodle, Canvas, Blackboard, each by its documented columns.
 
-- Moodle, “Grade import”: any columns, of which the teacher maps one to the student (ID number or e-mail address), one to the grade item,
-  and one to its feedback; a feedback without its grade would lose the grade. UTF-8. Its importer gives a line in which the column of the
-  student is empty to the student of the line above, so such a line is left out.
-- Canvas, its gradebook importer: ``Student``, ``ID``, ``SIS User ID``, ``SIS Login ID``, ``Section``, then assignments (``Name (number)``
-  is an existing one); a second line ``Points Possible``. Whose numbers and logins it does not know is the first of that name.
-- Blackboard Learn, “Upload grades”: ``Username`` identifies the student; a column ``Name [Total Pts: 4 Score] |number`` is an existing one,
+- Moodle, “Grade import”: any columns, of which the teacher maps one to the student (ID number or e-mail
+  address), one to the grade item,
+  and one to its feedback; a feedback without its grade would lose the grade. UTF-8. Its importer gives a line in which
+  the column of the student is empty to the student of the line above, so such a line is left out.
+- Canvas, its gradebook importer: ``Student``, ``ID``, ``SIS User ID``, ``SIS Login ID``, ``Section``, then
+  assignments (``Name (number)``
+  is an existing one); a second line ``Points Possible``. Whose numbers and logins it does not
+  know is the first of that name.
+- Blackboard Learn, “Upload grades”: ``Username`` identifies the student; a column ``Name [Total Pts: 4 Score]
+  |number`` is an existing one,
   without the number it is new; every cell of a comma-delimited file is quoted.
 
-None of them has a place for versions of packages: these are in ``grades.csv``. An empty cell takes away the mark that is there (Moodle and
-Canvas write it as no mark), so who has none here has no line. Each person has one line at most: whose a submission is, is settled before.
+None of them has a place for versions of packages: these are in ``grades.csv``. An empty cell takes away the mark that
+is there (Moodle and Canvas write it as no mark), so who has none here has no line. Each person has one line at most:
+whose a submission is, is settled before.
 """
 
 from __future__ import annotations
@@ -33,11 +38,16 @@ from pitfall_lab.classroom.roster import listed, shown
 from pitfall_lab.classroom.whose import folded, last_and_first
 from pitfall_lab.cli import Refusal
 
-_NUMBERED = {"canvas": re.compile(r"(?P<name>.+) \(\d+\)"), "blackboard": re.compile(r"(?P<name>[^|]+?)(?: \[Total Pts:[^|]*\])? ?\|\d+")}
+_NUMBERED = {
+    "canvas": re.compile(r"(?P<name>.+) \(\d+\)"),
+    "blackboard": re.compile(r"(?P<name>[^|]+?)(?: \[Total Pts:[^|]*\])? ?\|\d+"),
+}
 """The names of columns that these systems have already, as their exports write them: with a number of their own."""
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
 _NO_STUDENT = ("Points Possible", "Points_Possible")
-"""Canvas reads a line with this name as the maximal points of the assignment: a student of that name would change them for all."""
+"""Canvas reads a line with this name as the maximal points of the assignment: a student of that
+name would change them for all.
+"""
 _STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
 """The column by which a system knows a student."""
 _MOODLE = ("ID number", "Username", "Email address")
@@ -47,7 +57,8 @@ Table = list[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """The students whose marks go into the table (``entries``), and the columns of the roster by which a system can find them.
+    """The students whose marks go into the table (``entries``), and the columns of the roster by
+    which a system can find them.
 
     ``everybody`` are the entries of all students.
     """
@@ -58,7 +69,8 @@ class _Class:
     def known(self, entry: Entry, what: str) -> str:
         """The student's ``what`` (a field of the roster, such as ``"ident"``); "" if the roster does not have it.
 
-        In place of a missing name it is the name of the submission; also for an id or login, if no row of the roster has one.
+        In place of a missing name it is the name of the submission; also for an id or login, if
+        no row of the roster has one.
         """
         known = str(getattr(entry.person, what))
         unnamed = what == "name" or (what in {"ident", "login"} and not self._has_ids)
@@ -83,7 +95,11 @@ class _Class:
     def ids_in_canvas(self, entry: Entry) -> list[str]:
         """The cells by which Canvas finds a student: its own number first, and the name where all of them are empty."""
         who = entry.person
-        return [who.number, who.ident, who.login] if who.number else ["", self.known(entry, "ident"), self.known(entry, "login")]
+        return (
+            [who.number, who.ident, who.login]
+            if who.number
+            else ["", self.known(entry, "ident"), self.known(entry, "login")]
+        )
 
 
 def _moodle(column: str, _most: float, people: _Class) -> Table:
@@ -97,7 +113,10 @@ def _canvas(column: str, most: float, people: _Class) -> Table:
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", column]
     possible = ["    Points Possible", "", "", "", "", f"{most:g}"]
     names = [" ".join(people.known(each, "name").split()).replace(*_NO_STUDENT) for each in people.entries]
-    rows = [[name, *people.ids_in_canvas(each), each.person.section, _mark(each)] for name, each in zip(names, people.entries, strict=True)]
+    rows = [
+        [name, *people.ids_in_canvas(each), each.person.section, _mark(each)]
+        for name, each in zip(names, people.entries, strict=True)
+    ]
     return [head, possible, *rows]
 
 
@@ -112,11 +131,17 @@ def _blackboard(column: str, most: float, people: _Class) -> Table:
     return [head, *rows]
 
 
-SYSTEMS: dict[str, Callable[[str, float, _Class], Table]] = {"moodle": _moodle, "canvas": _canvas, "blackboard": _blackboard}
+SYSTEMS: dict[str, Callable[[str, float, _Class], Table]] = {
+    "moodle": _moodle,
+    "canvas": _canvas,
+    "blackboard": _blackboard,
+}
 
 
 def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entry]]:
-    """Whose marks are in the table, and who has a mark and is left out, since the system would give it to another student."""
+    """Whose marks are in the table, and who has a mark and is left out, since the system
+    would give it to another student.
+    """
     everybody = [entry for entry in entries if entry.listed]
     people = _Class([entry for entry in everybody if entry.is_decided], everybody)
     left: list[Entry] = []
@@ -124,14 +149,19 @@ def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entr
         left = [entry for entry in people.entries if not people.who(entry)[people.mapped]]
     elif system == "canvas":
         names = Counter(folded(entry.person.name) for entry in everybody)
-        left = [each for each in people.entries if not any(people.ids_in_canvas(each)) and names[folded(each.person.name)] > 1]
+        left = [
+            each
+            for each in people.entries
+            if not any(people.ids_in_canvas(each)) and names[folded(each.person.name)] > 1
+        ]
     return _Class([entry for entry in people.entries if entry not in left], everybody), left
 
 
 def about(system: str, entries: Sequence[Entry], column: str = "", titles: Sequence[str] = ()) -> str:
     """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found.
 
-    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may be the system's own gradebook.
+    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may
+    be the system's own gradebook.
     """
     people, left = _passed_on(system, entries)
     names = called(entries)
@@ -147,18 +177,24 @@ def about(system: str, entries: Sequence[Entry], column: str = "", titles: Seque
         said.append(f"Map “{column}” to the same in Moodle.")
         said += [f"Not in it, since the roster has no {column} of theirs: {those(left)}."] if left else []
     elif left:
-        said.append(f"Not in it, since Canvas would find them by the name alone, which others have, too: {those(left)}.")
+        said.append(
+            f"Not in it, since Canvas would find them by the name alone, which others have, too: {those(left)}."
+        )
     if system == "canvas" and (by_name := [each for each in people.entries if not any(people.ids_in_canvas(each))]):
         said.append(f"Found by the name, having neither number, id nor login: {those(by_name)}.")
     if system == "blackboard" and (other := [each for each in people.entries if not each.person.login]):
         said.append(f"Without a login, so that the id or what stands for it is the Username: {those(other)}.")
     if open_ := [entry for entry in entries if entry.listed and entry.has_mark and not entry.is_decided]:
-        said.append(f"Not in it, since what they handed in could not be graded and {OVERRIDES} has no mark: {those(open_)}.")
+        said.append(
+            f"Not in it, since what they handed in could not be graded and {OVERRIDES} has no mark: {those(open_)}."
+        )
     return "".join(f" {sentence}" for sentence in said)
 
 
 def other_points(system: str, column: str, possible: Mapping[str, float], most: float) -> str:
-    """A sentence if the column that is written into is out of other points in the gradebook that is the roster; "" if it is not."""
+    """A sentence if the column that is written into is out of other points in the gradebook that is
+    the roster; "" if it is not.
+    """
     pattern = _NUMBERED.get(system)
     theirs = next((points for title, points in possible.items() if _same_column(pattern, title, column)), most)
     return f" In {ROSTER}, {shown(column)} is out of {theirs:g}: set the same points there." if theirs != most else ""
@@ -167,16 +203,25 @@ def other_points(system: str, column: str, possible: Mapping[str, float], most: 
 def _same_column(pattern: re.Pattern[str] | None, title: str, column: str) -> bool:
     """Whether both name the same item: as they are, or by its number."""
     numbers = [re.search(r"\|\s*(\d+)|\((\d+)\)$", text) for text in (title, column)]
-    return title == column or bool(pattern and all(numbers) and numbers[0] and numbers[1] and numbers[0].groups() == numbers[1].groups())
+    return title == column or bool(
+        pattern and all(numbers) and numbers[0] and numbers[1] and numbers[0].groups() == numbers[1].groups()
+    )
 
 
 def _there(system: str, column: str, titles: Sequence[str]) -> str:
-    """The end of a sentence that names the column of the roster's file with this name, which a teacher may want to write into.
+    """The end of a sentence that names the column of the roster's file with this name, which a
+    teacher may want to write into.
 
     "" if the roster's file has none.
     """
-    named = [title for title in titles if (found := _NUMBERED[system].fullmatch(title)) and found["name"].strip() == column]
-    return f"; {ROSTER} has {shown(named[0])} already: {shlex.join(['--column', named[0]])} writes into that one" if named else ""
+    named = [
+        title for title in titles if (found := _NUMBERED[system].fullmatch(title)) and found["name"].strip() == column
+    ]
+    return (
+        f"; {ROSTER} has {shown(named[0])} already: {shlex.join(['--column', named[0]])} writes into that one"
+        if named
+        else ""
+    )
 
 
 def _mark(entry: Entry) -> str:
@@ -197,7 +242,9 @@ def title(assignment: Assignment, column: str | None) -> str:
     return " ".join((column or assignment.name).split())
 
 
-def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[Entry], column: str | None = None) -> Path:
+def write(
+    grades: Path, system: str, assignment: Assignment, entries: Sequence[Entry], column: str | None = None
+) -> Path:
     """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
     path = place(grades, system)
     most = sum(assignment.worth(key) for key in assignment.keys)
@@ -205,11 +252,16 @@ def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[E
     text = io.StringIO()
     quoting: Literal[0, 1] = csv.QUOTE_ALL if system == "blackboard" else csv.QUOTE_MINIMAL
     name = title(assignment, column)
-    lines, all_lines = (SYSTEMS[system](name, most, each) for each in (people, _Class(people.everybody, people.everybody)))
+    lines, all_lines = (
+        SYSTEMS[system](name, most, each) for each in (people, _Class(people.everybody, people.everybody))
+    )
     at = _passed_on("", entries)[0].mapped if system == "moodle" else _STUDENT[system]
     known = Counter(line[at] for line in all_lines if line[at])  # who has no mark could get another's
     if twice := next((word for word, count in known.items() if count > 1), None):
-        raise Refusal(f"{path} would have two lines for {shown(twice)}; give each person of {ROSTER} an id and a login of their own.")
+        raise Refusal(
+            f"{path} would have two lines for {shown(twice)}; give each person of {ROSTER} an id and "
+            "a login of their own."
+        )
     csv.writer(text, quoting=quoting).writerows([[plain(cell) for cell in line] for line in lines])
     write_whole(path, text.getvalue())
     return path

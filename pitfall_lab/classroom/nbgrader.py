@@ -1,8 +1,10 @@
-"""Support for nbgrader: writes source notebooks whose test cells call :func:`points`, which grades the answer above them.
+"""Support for nbgrader: writes source notebooks whose test cells call :func:`points`, which
+grades the answer above them.
 
-The cell with the answer has no nbgrader metadata and stays as the student left it; the locked test below it gives the points. nbgrader runs
-the student's cells and the tests in one kernel, so :func:`points` reads the answer from the notebook's file and grades it in another
-process. A cell could still change what that kernel reports to nbgrader; with ``pitfall-lab grade`` it cannot.
+The cell with the answer has no nbgrader metadata and stays as the student left it; the locked test below it gives the
+points. nbgrader runs the student's cells and the tests in one kernel, so :func:`points` reads the answer from the
+notebook's file and grades it in another process. A cell could still change what that kernel reports to nbgrader; with
+``pitfall-lab grade`` it cannot.
 """
 
 from __future__ import annotations
@@ -110,16 +112,23 @@ def _credit(key: str, folder: Path, _saved: tuple[int, ...]) -> tuple[float, tup
 def _judge() -> processes.Popen[str]:
     """The process that grades the exercises, one for all the tests of a notebook.
 
-    It is in a session of its own, because the interrupt that ends a kernel must not end it. It ends when its standard input is closed.
+    It is in a session of its own, because the interrupt that ends a kernel must not end it. It ends when
+    its standard input is closed.
     """
     command = processes.ours("pitfall_lab.classroom.nbgrader")
     return processes.start(
-        command, stdin=processes.PIPE, stdout=processes.PIPE, start_new_session=True, variables={**os.environ, "PYTHONWARNINGS": "ignore"}
+        command,
+        stdin=processes.PIPE,
+        stdout=processes.PIPE,
+        start_new_session=True,
+        variables={**os.environ, "PYTHONWARNINGS": "ignore"},
     )
 
 
 def main() -> None:
-    """In a process of its own: for each line ``[key, folder]``, judge that exercise there and print ``[credit, reasons]``."""
+    """In a process of its own: for each line ``[key, folder]``, judge that exercise there and
+    print ``[credit, reasons]``.
+    """
     from pitfall_lab.classroom import fence
     from pitfall_lab.classroom.judge import SAYS, Limits, Outcome, sit
     from pitfall_lab.classroom.submissions import Submission, read
@@ -130,5 +139,8 @@ def main() -> None:
         (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(folder,))
         outcome = Outcome.from_dict(values)
         reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
-        reasons += [f"{'✓' if m.holds else '○'} {m.sentence[0]}" + (f" ({m.reason[0]})" if m.reason[0] else "") for m in outcome.marks]
+        reasons += [
+            f"{'✓' if m.holds else '○'} {m.sentence[0]}" + (f" ({m.reason[0]})" if m.reason[0] else "")
+            for m in outcome.marks
+        ]
         print(json.dumps([outcome.credit, reasons]), flush=True)

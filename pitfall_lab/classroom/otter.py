@@ -1,8 +1,9 @@
-"""Support for Otter: writes a master notebook for ``otter assign`` whose tests call :func:`earned`, which grades the answer.
+"""Support for Otter: writes a master notebook for ``otter assign`` whose tests call
+:func:`earned`, which grades the answer.
 
-An exercise has as many tests as the given cell lacks properties, and each tests whether the answer has earned one more of them: so Otter
-gives the points that ``pitfall-lab grade`` gives. Otter too runs the whole notebook in one kernel; the answer is graded in another process,
-as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
+An exercise has as many tests as the given cell lacks properties, and each tests whether the answer has earned one more
+of them: so Otter gives the points that ``pitfall-lab grade`` gives. Otter too runs the whole notebook in one kernel;
+the answer is graded in another process, as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
 """
 
 from __future__ import annotations
@@ -85,9 +86,11 @@ def _raw(text: str) -> Any:
 
 
 def earned(key: str, part: int, parts: int, folder: str = ".") -> None:
-    """Raise ``AssertionError`` with the reasons unless the answer in the *saved* notebooks of ``folder`` earns ``part`` of ``parts``.
+    """Raise ``AssertionError`` with the reasons unless the answer in the *saved* notebooks of ``folder``
+    earns ``part`` of ``parts``.
 
-    ``parts`` is the number of tests of the exercise; test ``part`` (from 1) passes if the answer earns that many parts of the points.
+    ``parts`` is the number of tests of the exercise; test ``part`` (from 1) passes if the answer earns
+    that many parts of the points.
     """
     share, reasons = credit(key, folder)
     assert share * parts > part - 0.5, "\n".join(reasons)

@@ -33,10 +33,11 @@ _WORDS = {
     "hints": T(en="Hints", zh="提示"),
     "had": T(en="as given", zh="原题已有"),
     "rule": T(
-        en="Points: a solved exercise has all of its points. Otherwise each property that the given cell lacks is worth an equal share of "
-        "the points: an answer gets a share for each of them that it has, and loses one for each property of the given cell that it no "
-        "longer has. What the given cell has is marked [as given]; it earns nothing by itself. If everything that holds would also hold "
-        "for a function that does nothing (it returns a constant, or its argument as it is), the exercise earns 0.",
+        en="Points: a solved exercise has all of its points. Otherwise each property that the given cell lacks is "
+        "worth an equal share of the points: an answer gets a share for each of them that it has, and loses one for "
+        "each property of the given cell that it no longer has. What the given cell has is marked [as given]; it "
+        "earns nothing by itself. If everything that holds would also hold for a function that does nothing (it "
+        "returns a constant, or its argument as it is), the exercise earns 0.",
         zh="评分：全部性质成立得满分。否则，原题单元格所缺的每项性质占相等的分值：答案每具备一项得一份，"
         "每失去一项原题具备的性质扣一份。原题单元格已具备的标有 [原题已有]，本身不得分。"
         "若成立的性质，什么都不做的函数（返回常数或原样返回参数）也都具备，则该题得 0 分。",
@@ -49,10 +50,14 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
     """Write the three pages and return where each is. Raises :class:`~pitfall_lab.cli.Refusal`."""
     chosen = [exercises()[key] for key in assignment.keys]
     texts = {
-        "key": f"<p>{_say('rule', language)}</p>" + "".join(_answers(exercise, assignment, language) for exercise in chosen),
+        "key": f"<p>{_say('rule', language)}</p>"
+        + "".join(_answers(exercise, assignment, language) for exercise in chosen),
         "student": "".join(task_page(exercise, language) for exercise in chosen),
     }
-    pages = {name: report.page(f"{_WORDS[name].say(language)} · {assignment.name}", text, language) for name, text in texts.items()}
+    pages = {
+        name: report.page(f"{_WORDS[name].say(language)} · {assignment.name}", text, language)
+        for name, text in texts.items()
+    }
     outcomes = [known(exercise, exercise.wrong[0] if n else exercise.right[0]) for n, exercise in enumerate(chosen)]
     (entry,) = settled(assignment, [Row(_WORDS["example"].say(language), "", tuple(outcomes), versions=versions())])
     pages["returned"] = report.student_page(assignment, entry, language)
@@ -68,13 +73,16 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
 
 
 def task_page(exercise: Exercise, language: Language) -> str:
-    """The preview of what a student gets of an exercise: the task, the given cell, the graded properties, and the hints."""
+    """The preview of what a student gets of an exercise: the task, the given cell, the
+    graded properties, and the hints.
+    """
     hints = "".join(f"<li>{inline(hint.say(language))}</li>" for hint in exercise.hints)
     return (
-        f"<h2>{escape(exercise.key)} · {inline(exercise.title.say(language))}</h2>{paragraphs(exercise.task.say(language))}"
-        f"<h3>{_say('given', language)}</h3>{_code(f'%%exercise {exercise.key}' + chr(10) + exercise.given)}"
-        f"<h3>{_say('holds', language)}</h3>{_list(prop.sentence.say(language) for prop in exercise.properties)}"
-        f"<h3>{_say('hints', language)}</h3><ol>{hints}</ol>"
+        f"<h2>{escape(exercise.key)} · "
+        f"{inline(exercise.title.say(language))}</h2>{paragraphs(exercise.task.say(language))}<h3>"
+        f"{_say('given', language)}</h3>{_code(f'%%exercise {exercise.key}' + chr(10) + exercise.given)}<h3>"
+        f"{_say('holds', language)}</h3>{_list(prop.sentence.say(language) for prop in exercise.properties)}<h3>"
+        f"{_say('hints', language)}</h3><ol>{hints}</ol>"
     )
 
 
@@ -85,15 +93,21 @@ def _answers(exercise: Exercise, assignment: Assignment, language: Language) -> 
         f"<h2>{escape(exercise.key)} · {inline(exercise.title.say(language))} · {escape(points)}</h2>",
         f"{paragraphs(exercise.task.say(language))}<h3>{_say('holds', language)}</h3>",
         _list(
-            mark.sentence[at] + (f" [{_WORDS['had'].say(language)}]" if mark.had else "") for mark in known(exercise, exercise.given).marks
+            mark.sentence[at] + (f" [{_WORDS['had'].say(language)}]" if mark.had else "")
+            for mark in known(exercise, exercise.given).marks
         ),
-        f"<h3>{_say('right', language)}</h3>{''.join(_code(source) for source in exercise.right)}<h3>{_say('wrong', language)}</h3>",
+        (
+            f"<h3>{_say('right', language)}</h3>{''.join(_code(source) for source in exercise.right)}<h3>"
+            f"{_say('wrong', language)}</h3>"
+        ),
     ]
     for source in exercise.wrong:
         outcome = known(exercise, source)
         why = [f"{mark.sentence[at]}: {mark.reason[at]}".removesuffix(": ") for mark in outcome.marks if not mark.holds]
         got = escape(_WORDS["got"].say(language).format(got=outcome.credit * worth, worth=worth))
-        parts.append(f"{_code(source)}<p>{got}</p><ul>{''.join(f'<li class=no>{coded(each)}</li>' for each in why)}</ul>")
+        parts.append(
+            f"{_code(source)}<p>{got}</p><ul>{''.join(f'<li class=no>{coded(each)}</li>' for each in why)}</ul>"
+        )
     return "".join(parts)
 
 

@@ -27,25 +27,33 @@ VERDICTS: dict[str, T] = {
     "graded": T(en="graded", zh="已评分"),
     "stopped": T(en="graded; something in it had to be stopped", zh="已评分；其中有内容被终止"),
     "tampered": T(en="graded; it reached for the grader", zh="已评分；其中有内容试图接触评分程序"),
-    "look": T(en="graded; it uses what no exercise needs: read the cell", zh="已评分；使用了练习不需要的内容：请阅读该单元格"),
+    "look": T(
+        en="graded; it uses what no exercise needs: read the cell", zh="已评分；使用了练习不需要的内容：请阅读该单元格"
+    ),
     "unfinished": T(en="not all could be graded; look at it yourself", zh="未能全部评分；请人工查看"),
     "empty": T(en="nothing was done", zh="没有作答"),
     "unreadable": T(en="could not be read", zh="无法读取"),
     "absent": T(en="did not hand in", zh="未提交"),
 }
 _SKIPPED = T(en="{what} {has} a meaning in a notebook only and {was} skipped", zh="{what} 只在笔记本中有意义，已跳过")
-_UNNEEDED = T(en="it uses {what}, which no exercise needs: read the cell", zh="使用了 {what}，这是练习不需要的：请阅读该单元格")
-_UNGRADED = T(en="the grader itself failed here; your teacher looks at the cell", zh="评分程序本身在此出错；老师会查看此单元格")
+_UNNEEDED = T(
+    en="it uses {what}, which no exercise needs: read the cell", zh="使用了 {what}，这是练习不需要的：请阅读该单元格"
+)
+_UNGRADED = T(
+    en="the grader itself failed here; your teacher looks at the cell", zh="评分程序本身在此出错；老师会查看此单元格"
+)
 _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One submission: who, a digest of what was handed in, the outcomes, notes, and why it could not be read (``problem``).
+    """One submission: who, a digest of what was handed in, the outcomes, notes, and why it
+    could not be read (``problem``).
 
-    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is when the newest
-    of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that graded it. ``absent``: there is none.
-    ``asides`` are notes for the teacher alone. ``beside`` are files beside the notebooks that are none and were not read.
+    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is
+    when the newest of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that
+    graded it. ``absent``: there is none. ``asides`` are notes for the teacher alone. ``beside`` are files beside the
+    notebooks that are none and were not read.
     """
 
     student: str
@@ -88,7 +96,9 @@ class Row:
         return round(sum(outcome.credit * assignment.worth(outcome.key) for outcome in self.outcomes), 2)
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
-        """Everything but numbers that is reported about the submission; ``to_student``: without the notes for the teacher alone."""
+        """Everything but numbers that is reported about the submission; ``to_student``: without the
+        notes for the teacher alone.
+        """
         said = [self.problem.say(language)] if self.problem else []
         said += [note.say(language) for note in (*(() if to_student else self.asides), *self.notes)]
         for outcome in self.outcomes:
@@ -121,7 +131,9 @@ class Row:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Row:
-        """Read it from JSON data; raises ``KeyError``, ``TypeError`` or ``IndexError`` if the data are something else."""
+        """Read it from JSON data; raises ``KeyError``, ``TypeError`` or ``IndexError`` if
+        the data are something else.
+        """
         return cls(
             str(values["student"]),
             str(values["digest"]),
@@ -137,11 +149,12 @@ class Row:
 
 
 class State:
-    """The state file beside ``grades.csv``: a line for the assignment, then a line for each submission as soon as it is graded.
+    """The state file beside ``grades.csv``: a line for the assignment, then a line for each
+    submission as soon as it is graded.
 
-    A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name (``aside``;
-    ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its submission graded again.
-    ``known`` is what an earlier run left, when it is to be resumed.
+    A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
+    (``aside``; ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its
+    submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
@@ -167,7 +180,9 @@ class State:
             raise Refusal(f"{self.path} cannot be written: {problem.strerror}.") from None
 
     def _read(self, head: dict[str, Any]) -> tuple[str, str]:
-        """Read the file: a word for its name if it is set aside, and why it cannot be continued; if it can, ``known`` holds its rows."""
+        """Read the file: a word for its name if it is set aside, and why it cannot be continued; if it
+        can, ``known`` holds its rows.
+        """
         found, rows = kept(self.path)
         if found.get(_KEY) != VERSION:
             return "damaged", "It is damaged."
@@ -228,7 +243,10 @@ def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
     """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         first, *lines = _place(grades).read_bytes().split(b"\n")
-        if {**json.loads(first), "exercises": None} == {**_head(assignment), "exercises": None}:  # the exercises may be others since
+        if {**json.loads(first), "exercises": None} == {
+            **_head(assignment),
+            "exercises": None,
+        }:  # the exercises may be others since
             options = json.loads([line for line in lines if line.startswith(b'{"options"')][-1])["options"]
             return options if isinstance(options, dict) else {}
     return {}
@@ -252,7 +270,8 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
         rows = []
     if not rows or any(row.get("assignment") != assignment.ident for row in rows):
         raise Refusal(
-            f"{grades} is there already and does not hold grades of this assignment; choose another name with -o, or move it away."
+            f"{grades} is there already and does not hold grades of this assignment; choose another name with "
+            "-o, or move it away."
         )
 
 
@@ -270,12 +289,18 @@ def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> Non
 
 
 _FORMULA = re.compile(r"((?:^|;) *)(?=[=+@＝＋－＠-])")
-"""The beginning of a cell that a spreadsheet reads as a formula; a semicolon separates cells too, where a comma is part of numbers."""
+"""The beginning of a cell that a spreadsheet reads as a formula; a semicolon separates cells too,
+where a comma is part of numbers.
+"""
 
 
 def plain(text: str) -> str:
-    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the direction of the text around it."""
-    text = "".join(" " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the
+    direction of the text around it.
+    """
+    text = "".join(
+        " " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text
+    )
     text = " ".join(text.split()) if text.strip() else text
     return _FORMULA.sub(r"\1'", text)
 

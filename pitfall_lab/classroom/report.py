@@ -1,4 +1,7 @@
-"""Pages for people: one for each student, to be handed out, and one for the class. No script, no network; every text is escaped here."""
+"""Pages for people: one for each student, to be handed out, and one for the class.
+
+No script, no network; every text is escaped here.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ pre { background: var(--box); padding: .6em 1em; overflow-x: auto; white-space: 
 .wide { overflow-x: auto; }
 tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre-wrap; font-size: 13px; }
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
-"""
+"""  # noqa: E501
 _POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Signs that say in which direction text goes: a cell with them can look like another program."""
@@ -54,44 +57,59 @@ _TO_STUDENT = {
 _WORDS: dict[str, T] = {
     "no_mark": T(en="No mark yet", zh="尚无分数"),
     "hand_in": T(
-        en="Hand in the notebook itself, as JupyterLab saves it (a file that ends in .ipynb), or write to your teacher.",
+        en="Hand in the notebook itself, as JupyterLab saves it (a file that ends in .ipynb), or "
+        "write to your teacher.",
         zh="请提交笔记本本身（JupyterLab 保存的文件，以 .ipynb 结尾），或联系老师。",
     ),
-    "class": T(en="The class", zh="全班"), "student": T(en="Student", zh="学生"), "points": T(en="Points", zh="得分"),
-    "verdict": T(en="Verdict", zh="结论"), "remarks": T(en="Remarks", zh="备注"), "exercise": T(en="Exercise", zh="练习"),
-    "property": T(en="Property", zh="性质"), "holds": T(en="Holds for", zh="成立的比例"),
+    "class": T(en="The class", zh="全班"),
+    "student": T(en="Student", zh="学生"),
+    "points": T(en="Points", zh="得分"),
+    "verdict": T(en="Verdict", zh="结论"),
+    "remarks": T(en="Remarks", zh="备注"),
+    "exercise": T(en="Exercise", zh="练习"),
+    "property": T(en="Property", zh="性质"),
+    "holds": T(en="Holds for", zh="成立的比例"),
     "why": T(en="Most frequent reason why not", zh="最常见的不成立原因"),
-    "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"), "cells": T(en="How the cells ended", zh="各单元格的结果"),
-    "each": T(en="Each student", zh="每个学生"), "had": T(en="as given", zh="原题已有"), "answer": T(en="The cell", zh="单元格"),
+    "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"),
+    "cells": T(en="How the cells ended", zh="各单元格的结果"),
+    "each": T(en="Each student", zh="每个学生"),
+    "had": T(en="as given", zh="原题已有"),
+    "answer": T(en="The cell", zh="单元格"),
     "spread": T(
         en="Points of {count}: mean {mean:g} of {most}, median {median:g}, lowest {low}, highest {high}.",
         zh="{count} 人的得分：平均 {mean:g}（满分 {most}），中位数 {median:g}，最低 {low}，最高 {high}。",
     ),
     "spread_section": T(en="Section {section}: ", zh="{section} 班："),
     "came": T(en="Handed in: {received}. Deadline: {due}.", zh="提交时间：{received}。截止时间：{due}。"),
-    "of": T(en="of", zh="/"), "task": T(en="The task", zh="题目"),
+    "of": T(en="of", zh="/"),
+    "task": T(en="The task", zh="题目"),
     "had_note": T(
-        en="✓ holds, ○ does not. What is marked [as given] held already in the cell as it was handed out, so it earns nothing by itself; "
-        "it costs points where it does not hold any more.",
+        en="✓ holds, ○ does not. What is marked [as given] held already in the cell as it was handed out, so it earns "
+        "nothing by itself; it costs points where it does not hold any more.",
         zh="✓ 成立，○ 不成立。标有 [原题已有] 的性质在发下的单元格中已经成立，因此本身不得分；若不再成立则会扣分。",
     ),
     "maybe": T(en="Who may have handed in what is not clear whose it is", zh="可能已提交（无法确定提交者）"),
-    "hints": T(en="Hints", zh="提示"), "absent": T(en="Who did not hand in", zh="未提交者"), "section": T(en="Section", zh="班级"),
-    "separates": T(en="Separates", zh="区分度"), "alike": T(en="Answers that are alike", zh="相似的答案"),
+    "hints": T(en="Hints", zh="提示"),
+    "absent": T(en="Who did not hand in", zh="未提交者"),
+    "section": T(en="Section", zh="班级"),
+    "separates": T(en="Separates", zh="区分度"),
+    "alike": T(en="Answers that are alike", zh="相似的答案"),
     "separates_note": T(
-        en="“Separates” is the point-biserial correlation with the points for the other exercises, from ten students on: near 1 the "
-        "strong students have the property and the weak do not; near 0 both have it alike; below 0, look at the question.",
+        en="“Separates” is the point-biserial correlation with the points for the other exercises, from ten students "
+        "on: near 1 the strong students have the property and the weak do not; near 0 both have it alike; below 0, "
+        "look at the question.",
         zh="“区分度”是与其他练习得分的点二列相关系数（至少十名学生）：接近 1 表示强者具备而弱者不具备；"
         "接近 0 不说明什么；低于 0 则应检查题目。",
     ),
     "alike_note": T(
-        en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Left out: answers that the "
-        "course knows, that four or more have (they are listed below), or that add fewer than twelve tokens to what was given; beyond 400 "
-        "different answers to an exercise the others are not compared. Where answers are predicted, only the same mistakes are listed. "
-        "Alike is not copied: short exercises have few solutions. Read both before you judge.",
-        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案（列于下方）、"
-        "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。预测题只列出相同的错误。"
-        "相似不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
+        en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Left "
+        "out: answers that the course knows, that four or more have (they are listed below), or that add fewer than "
+        "twelve tokens to what was given; beyond 400 different answers to an exercise the others are not compared. "
+        "Where answers are predicted, only the same mistakes are listed. Alike is not copied: short exercises have "
+        "few solutions. Read both before you judge.",
+        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案（列于下"
+        "方）、比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。预测题只列出相同的错误。相似"
+        "不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
     ),
     "together": T(en="Pairs, by the number of exercises in which they are alike", zh="按相似练习数排列的学生对"),
     "alike_in": T(en="Exercises alike", zh="相似的练习数"),
@@ -99,25 +117,32 @@ _WORDS: dict[str, T] = {
     "alike_short": T(en="Answers left out here as too short: {count}.", zh="此处因过短而未列出的答案：{count} 份。"),
     "common": T(en="Answers that four or more have", zh="四人以上相同的答案"),
     "common_note": T(
-        en="Equal but for names, space and comments. Most often it is the obvious answer; with an unusual one, it may be a group.",
+        en="Equal but for names, space and comments. Most often it is the obvious answer; with an unusual "
+        "one, it may be a group.",
         zh="除命名、空白和注释外完全相同。多数情况下这是显而易见的答案；若答案不寻常，也可能是一组人。",
     ),
     "none_alike": T(en="No two answers are alike in this sense.", zh="没有这种意义上的相似答案。"),
-    "beliefs": T(en="Misconceptions, by item", zh="各题目中的误解"), "belief": T(en="Misconception", zh="误解"),
+    "beliefs": T(en="Misconceptions, by item", zh="各题目中的误解"),
+    "belief": T(en="Misconception", zh="误解"),
     "beliefs_note": T(
-        en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, unchecked. "
-        "Of more than forty items, those with the most.",
+        en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, "
+        "unchecked. Of more than forty items, those with the most.",
         zh="统计自随笔记本提交的进度文件：由学习者自己的课程写下，未经任何核实。超过四十项时，只列出最多的。",
     ),
     "what_note": T(
-        en="Of those who handed in a notebook that could be read. A cell that is missing, unchanged or was stopped has no property.",
+        en="Of those who handed in a notebook that could be read. A cell that is missing, unchanged or was "
+        "stopped has no property.",
         zh="以提交了可读笔记本的学生计。缺失、未改动或被终止的单元格不具有任何性质。",
     ),
-}  # fmt: skip
+}
 
 
 def write_reports(
-    folder: Path, assignment: Assignment, entries: Sequence[Entry], language: Language = "en", files: handback.Files | None = None
+    folder: Path,
+    assignment: Assignment,
+    entries: Sequence[Entry],
+    language: Language = "en",
+    files: handback.Files | None = None,
 ) -> Path:
     """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`.
 
@@ -181,13 +206,18 @@ def _write(path: Path, text: str) -> None:
 
 
 def student_page(assignment: Assignment, entry: Entry, language: Language) -> str:
-    """The page of one student: each exercise with its properties, reasons, hints and the cell. It leads to no page of others."""
+    """The page of one student: each exercise with its properties, reasons, hints and the cell.
+
+    It leads to no page of others.
+    """
     parts = [_verdict(assignment, entry, language)]
     if any(mark.had for outcome in entry.row.outcomes for mark in outcome.marks):
         parts.append(f"<p class=quiet>{_say('had_note', language)}</p>")
     parts += [_outcome(assignment, outcome, entry.points.get(outcome.key), language) for outcome in entry.row.outcomes]
     graded_with = " · ".join(
-        f"{name} {version}" for name, version in zip(("pitfall_lab", "torch"), entry.row.versions, strict=True) if version
+        f"{name} {version}"
+        for name, version in zip(("pitfall_lab", "torch"), entry.row.versions, strict=True)
+        if version
     )
     parts.append(f"<p class=quiet>{escape(graded_with)}</p>")
     return page(f"{entry.person.name or entry.row.student} · {assignment.name}", "".join(parts), language)
@@ -218,7 +248,11 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
     exercise = exercises().get(outcome.key)
     called = f" · {inline(exercise.title.say(language))}" if exercise else ""
     title = f"{_say('exercise', language)} {escape(outcome.key)}{called} · {shown} {_say('of', language)} {worth:g}"
-    task = f"<details><summary>{_say('task', language)}</summary>{paragraphs(exercise.task.say(language))}</details>" if exercise else ""
+    task = (
+        f"<details><summary>{_say('task', language)}</summary>{paragraphs(exercise.task.say(language))}</details>"
+        if exercise
+        else ""
+    )
     detail = f": {escape(outcome.detail)}" if outcome.detail else ""
     lines = []
     for mark in outcome.marks:
@@ -226,7 +260,8 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
         had = f' <span class="quiet">[{_say("had", language)}]</span>' if mark.had else ""
         lines.append(f'<li class="{"yes" if mark.holds else "no"}">{coded(mark.sentence[at])}{had}{reason}</li>')
     cell = (
-        f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(outcome.source)}</pre></details>"
+        f"<details><summary>{_say('answer', language)}</summary><pre "
+        f"tabindex=0>{escape(outcome.source)}</pre></details>"
         if outcome.source
         else ""
     )
@@ -251,7 +286,9 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
         parts[0] = parts[0].replace("</p>", f" {escape(said)}</p>")
     names_of = called(entries)
     if same := similar.same_files(rows):
-        groups = "".join(f"<li>{escape('; '.join(names_of[student] for student in students))}</li>" for students in same)
+        groups = "".join(
+            f"<li>{escape('; '.join(names_of[student] for student in students))}</li>" for students in same
+        )
         parts.append(f"<h2>{_say('same_files', language)}</h2><ul>{groups}</ul>")
     alone = len(parts)
     found = similar.all_pairs(rows, assignment.keys)
@@ -288,11 +325,16 @@ def _side(text: str, same: bool) -> str:
 
 
 def class_page(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
-    """The page of the class: the heat map of properties, how the cells ended, misconceptions, and a line for each student."""
+    """The page of the class: the heat map of properties, how the cells ended, misconceptions,
+    and a line for each student.
+    """
     rows = [entry.row for entry in entries if not entry.row.absent]
     readable = [row for row in rows if row.problem is None]
     parts = [_spread(assignment, entries, language)]
-    parts += [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
+    parts += [
+        f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>",
+        _heat(assignment, readable, language),
+    ]
     parts += [f"<h2>{_say('cells', language)}</h2>", _endings(assignment, readable, language)]
     if any(row.beliefs for row in rows):
         parts += [
@@ -309,7 +351,9 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
 
 
 def _spread(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
-    """A line on the points of those who have a mark (how many, mean, median, lowest, highest), and one for each of several sections."""
+    """A line on the points of those who have a mark (how many, mean, median, lowest, highest), and one
+    for each of several sections.
+    """
     marked = [entry for entry in entries if entry.is_decided]
     sections = sorted({entry.person.section for entry in marked} - {""})
     groups = [("", marked)]
@@ -319,8 +363,16 @@ def _spread(assignment: Assignment, entries: Sequence[Entry], language: Language
     lines = []
     for section, group in groups:
         if totals := [entry.total for entry in group]:
-            numbers = {"count": len(totals), "mean": round(statistics.fmean(totals), 2), "median": round(statistics.median(totals), 2)}
-            said = _WORDS["spread"].say(language).format(**numbers, most=f"{most:g}", low=f"{min(totals):g}", high=f"{max(totals):g}")
+            numbers = {
+                "count": len(totals),
+                "mean": round(statistics.fmean(totals), 2),
+                "median": round(statistics.median(totals), 2),
+            }
+            said = (
+                _WORDS["spread"]
+                .say(language)
+                .format(**numbers, most=f"{most:g}", low=f"{min(totals):g}", high=f"{max(totals):g}")
+            )
             head = _WORDS["spread_section"].say(language).format(section=section) if section else ""
             lines.append(f"<p>{escape(head + said)}</p>")
     return "".join(lines)
@@ -340,9 +392,15 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
             share = _shaded(sum(mark.holds for mark in marks), len(marks))
             power = separates.get((key, marks[0].sentence[at]))
             apart = f"<td class=n>{'' if power is None else f'{power:g}'}</td>"
-            lines.append(f"<tr>{first}<td>{coded(marks[0].sentence[at])}</td>{share}{apart}<td class=quiet>{coded(why)}</td></tr>")
+            lines.append(
+                f"<tr>{first}<td>{coded(marks[0].sentence[at])}</td>{share}{apart}<td "
+                f"class=quiet>{coded(why)}</td></tr>"
+            )
     heads = _heads(("exercise", "property", "holds", "separates", "why"), language)
-    return f"<div class=wide><table>{heads}{''.join(lines)}</table></div><p class=quiet>{_say('separates_note', language)}</p>"
+    return (
+        f"<div class=wide><table>{heads}{''.join(lines)}</table></div><p "
+        f"class=quiet>{_say('separates_note', language)}</p>"
+    )
 
 
 def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
@@ -363,12 +421,17 @@ def _beliefs(rows: Sequence[Row], language: Language) -> str:
         by_item[item] += count
     items = sorted(item for item, _ in by_item.most_common(MOST_ITEMS))  # what a progress file names, anybody can write
     head = "".join(f"<th scope=col>{escape(item)}</th>" for item in items)
-    totals = {key: sum(counts[key, item] for item in items) for key in sorted({key for key, item in counts if item in items})}
+    totals = {
+        key: sum(counts[key, item] for item in items) for key in sorted({key for key, item in counts if item in items})
+    }
     lines = []
     for key in sorted(totals, key=lambda key: -totals[key]):
         cells = "".join(_shaded(counts[key, item], len(rows)) for item in items)
         lines.append(f"<tr><th scope=row>{escape(MISCONCEPTIONS[key].belief.say(language))}</th>{cells}</tr>")
-    return f"<div class=wide><table><tr><th scope=col>{_say('belief', language)}</th>{head}</tr>{''.join(lines)}</table></div>"
+    return (
+        "<div class=wide><table><tr><th "
+        f"scope=col>{_say('belief', language)}</th>{head}</tr>{''.join(lines)}</table></div>"
+    )
 
 
 def _students(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
@@ -377,12 +440,16 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
     for entry in entries:
         row = entry.row
         credit = {outcome.key: outcome for outcome in row.outcomes}
-        cells = "".join(_credit(credit.get(key), entry.points.get(key), assignment.worth(key), language) for key in assignment.keys)
+        cells = "".join(
+            _credit(credit.get(key), entry.points.get(key), assignment.worth(key), language) for key in assignment.keys
+        )
         shown = escape(names_of[row.student])
         name = f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>' if entry.has_mark else shown
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
         points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.shown()}</td>"
-        lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>")
+        lines.append(
+            f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>"
+        )
     first = _heads(("student", "section", "points"), language, row=False)
     last = _heads(("verdict", "remarks"), language, row=False)
     return f"<div class=wide><table><tr>{first}{heads}{last}</tr>{''.join(lines)}</table></div>"
@@ -391,7 +458,8 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
 def _credit(outcome: Outcome | None, points: float | None, worth: float, language: Language) -> str:
     """A table cell, as HTML, with the points, shown as in ``grades.csv`` ("" for None).
 
-    The larger their share of what the exercise is ``worth``, the stronger the cell's colour; its tooltip says how the cell ended.
+    The larger their share of what the exercise is ``worth``, the stronger the cell's colour; its
+    tooltip says how the cell ended.
     """
     shown = "" if points is None else f"{points:g}"
     title = f' title="{escape(SAYS[outcome.status].say(language))}"' if outcome else ""
@@ -402,7 +470,10 @@ def _credit(outcome: Outcome | None, points: float | None, worth: float, languag
 def _shaded(count: int, total: int) -> str:
     """Return a cell of a heat map as HTML; it contains the number, since colour alone cannot be read by all."""
     share = count / total if total else 0.0
-    return f'<td class=n style="background:rgba(var(--good),{share * 0.5:.2f})">{count} <span class=quiet>({100 * share:.0f} %)</span></td>'
+    return (
+        f'<td class=n style="background:rgba(var(--good),{share * 0.5:.2f})">{count} <span '
+        f"class=quiet>({100 * share:.0f} %)</span></td>"
+    )
 
 
 def _heads(names: Iterable[str], language: Language, *, row: bool = True) -> str:
@@ -415,10 +486,13 @@ def _say(word: str, language: Language) -> str:
 
 
 def page(title: str, body: str, language: Language) -> str:
-    """A whole page: its title and what is below it, which is HTML already. Signs that turn the text around them are written out."""
+    """A whole page: its title and what is below it, which is HTML already.
+
+    Signs that turn the text around them are written out.
+    """
     title, body = (_TURNING.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text) for text in (title, body))
     return (
-        f'<!doctype html><html lang="{language}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"{_POLICY}"
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+        f'<!doctype html><html lang="{language}"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width">{_POLICY}<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h'
+        f"1>{escape(title)}</h1>{body}</body></html>\n"
     )

@@ -1,13 +1,13 @@
 """The process in which submissions run: it imports torch once and forks for every run. It does not have the answers.
 
-Each run answers a few :class:`requests <pitfall_lab.lessons.attempt.Request>` about one cell in a process of its own, behind the
-:mod:`fence <pitfall_lab.classroom.fence>`, in an empty folder that is its HOME. What the cell does is observed there and sent back as
-data; which properties hold is decided by :mod:`pitfall_lab.classroom.judge` in another process, which has the answers and never runs
-a line of the learner's.
+Each run answers a few :class:`requests <pitfall_lab.lessons.attempt.Request>` about one cell in a process of its own,
+behind the :mod:`fence <pitfall_lab.classroom.fence>`, in an empty folder that is its HOME. What the cell does is
+observed there and sent back as data; which properties hold is decided by :mod:`pitfall_lab.classroom.judge` in another
+process, which has the answers and never runs a line of the learner's.
 
-The learner's code shares its process with what observes it. So the report begins with a word that is drawn for each run, functions
-that were put in the place of torch's or ours are looked for before the report is written, and the judge evaluates expressions to which
-it knows the answer. The documentation says how far that goes.
+The learner's code shares its process with what observes it. So the report begins with a word that is drawn for each
+run, functions that were put in the place of torch's or ours are looked for before the report is written, and the judge
+evaluates expressions to which it knows the answer. The documentation says how far that goes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from pitfall_lab.lessons.attempt import Look, Request, Steps, driven, observe, o
 
 Job = dict[str, Any]
 Space = tuple[str, Mapping[str, Any], list[str], list[Any], frozenset[str] | None]
-"""A module's or class's names: its own name, the names as they are, those that are compared, their values, and all where none may come."""
+"""A module's or class's names: its own name, the names as they are, those that are compared, their values,
+and all where none may come.
+"""
 _NAME = "pitfall-lab-room-"
 PRINTED = 4 << 20
 """Bytes that a run may write to its output; more of them end it."""
@@ -64,7 +66,9 @@ _NEEDED_IPYTHON = 2
 _SAID = 4096
 """Bytes of a sentence about a fence that could not be made."""
 PATIENCE = 15
-"""A run is ended after this multiple of its limit, plus as many seconds, of wall-clock time, even if it waited for a processor."""
+"""A run is ended after this multiple of its limit, plus as many seconds, of wall-clock time, even
+if it waited for a processor.
+"""
 _EXAMPLE = """\
 net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
 for kind in (torch.optim.SGD, torch.optim.Adam):
@@ -73,7 +77,9 @@ for kind in (torch.optim.SGD, torch.optim.Adam):
     F.mse_loss(net(torch.rand(4, 2)), torch.from_numpy(np.ones((4, 1), np.float32))).backward()
     step.step()
 """
-"""Run once before anything else: torch imports parts of itself, and replaces functions of its own, when an optimizer first steps."""
+"""Run once before anything else: torch imports parts of itself, and replaces functions of its own,
+when an optimizer first steps.
+"""
 _WATCHED = (
     "torch",
     "torch.nn",
@@ -88,23 +94,56 @@ _WATCHED = (
     "io",
     "os",
 )
-_USED = ("ast", "contextlib", "copy", "functools", "inspect", "linecache", "logging", "random", "traceback", "weakref", "torch.overrides")
-"""Modules that the observer calls, and what takes frames: of these, and of all of ours, the classes are compared too."""
-"""Modules whose functions are compared afterwards, besides all of ours. All of torch's would take as long as the run."""
+_USED = (
+    "ast",
+    "contextlib",
+    "copy",
+    "functools",
+    "inspect",
+    "linecache",
+    "logging",
+    "random",
+    "traceback",
+    "weakref",
+    "torch.overrides",
+)
+"""Modules that the observer calls, and what takes frames: of these, and of all of ours,
+the classes are compared too.
+"""
+"""Modules whose functions are compared afterwards, besides all of ours.
+
+All of torch's would take as long as the run.
+"""
 _WHOLE = ("pitfall_lab.classroom.room", "pitfall_lab.classroom.kernel", "pitfall_lab.lessons.attempt")
 """Modules of which everything is compared, constants too."""
 
 
 _SET = ("torch.Storage",)
-"""Names that torch itself rebinds when the default dtype changes; the observer restores that setting at the end of a run."""
+"""Names that torch itself rebinds when the default dtype changes; the observer restores that
+setting at the end of a run.
+"""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 _OBSERVER = ("pitfall_lab.lessons.", "contextlib.", "traceback.", "logging")
-_NEAR = ("builtins", "json", "numpy", "torch", "torch.Tensor", "torch.nn.functional", "contextlib", "traceback", "linecache", "sys.modules")
-"""What expressions and the observer itself use, which is compared whenever code of the learner's has run; everything is at the end."""
+_NEAR = (
+    "builtins",
+    "json",
+    "numpy",
+    "torch",
+    "torch.Tensor",
+    "torch.nn.functional",
+    "contextlib",
+    "traceback",
+    "linecache",
+    "sys.modules",
+)
+"""What expressions and the observer itself use, which is compared whenever code of the learner's has
+run; everything is at the end.
+"""
 
 
 def main() -> None:
-    """Serve one job per line of standard input: ``{"requests", "ipython", "timeout", "memory"}``; an empty line ends a submission.
+    """Serve one job per line of standard input: ``{"requests", "ipython", "timeout", "memory"}``; an
+    empty line ends a submission.
 
     The first line is ``{"fenced", "hidden"}``. ``ipython``: the cells may hold syntax of IPython's.
     """
@@ -131,8 +170,9 @@ def main() -> None:
 def _fenced(folder: Path) -> Fence | None:
     """The fence, made by a process that ends at once; None if there is to be none.
 
-    A cell can look at all memory of its process, and what was freed is not erased. So the process that all are forked from never reads the
-    first line, which has the names of the teacher's folders: it gets the finished rules as an open file.
+    A cell can look at all memory of its process, and what was freed is not erased. So the process that all
+    are forked from never reads the first line, which has the names of the teacher's folders: it gets the
+    finished rules as an open file.
     """
     ours, theirs = socket.socketpair()
     helper = os.fork()
@@ -167,7 +207,10 @@ def _serve(fence: Fence | None, folder: Path, jobs: TextIO, answers: TextIO) -> 
     ending = _forked(trial, folder, fence, originals, ())
     if ending["status"] != "done" or json.loads(ending["report"])["tampered"]:
         # what goes wrong with a harmless cell is not the learners' fault, so none of theirs is run
-        raise FenceError(f"a harmless cell could not be run: {ending['status']} {ending['code']} {ending['output'] or ending['report']}")
+        raise FenceError(
+            f"a harmless cell could not be run: {ending['status']} {ending['code']} "
+            f"{ending['output'] or ending['report']}"
+        )
     answers.write("ready\n")
     answers.flush()
     while _seated(folder, fence, originals, jobs, answers):
@@ -177,8 +220,8 @@ def _serve(fence: Fence | None, folder: Path, jobs: TextIO, answers: TextIO) -> 
 def _seated(folder: Path, fence: Fence | None, originals: Originals, jobs: TextIO, answers: TextIO) -> bool:
     """Answer the jobs of one submission in a process of its own, and return whether there may be another submission.
 
-    Memory that was freed is not erased, and a cell can look at all of its process's. So the process that all are forked from never
-    reads a submission.
+    Memory that was freed is not erased, and a cell can look at all of its process's. So the process that all are forked
+    from never reads a submission.
     """
     room = os.getpid()
     desk = os.fork()
@@ -202,7 +245,9 @@ def _seated(folder: Path, fence: Fence | None, originals: Originals, jobs: TextI
 
 
 def _answered(folder: Path, fence: Fence | None, originals: Originals, jobs: TextIO, answers: TextIO) -> int:
-    """Answer jobs up to an empty line, and return how this process is to end: 1 where no other submission may follow."""
+    """Answer jobs up to an empty line, and return how this process is to end: 1 where no
+    other submission may follow.
+    """
     ending = 0
     for line in jobs:
         if not line.strip():
@@ -228,7 +273,11 @@ def _sweep() -> None:
 
 def _remove(folder: Path) -> None:
     if not removed(folder):
-        print(f"The folder {folder} of submissions that have ended could not be removed; delete it.", file=sys.stderr, flush=True)
+        print(
+            f"The folder {folder} of submissions that have ended could not be removed; delete it.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _warm() -> Originals:
@@ -249,11 +298,13 @@ def _warm() -> Originals:
     return originals
 
 
-def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]) -> dict[str, Any]:
+def _forked(
+    job: Job, home: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]
+) -> dict[str, Any]:
     """Run one job in a process of its own and say how that ended.
 
-    ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"``,
-    ``"report"`` or ``"disk"`` (too much of it), or ``"forged"``: something else wrote into the report.
+    ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``,
+    ``"output"``, ``"report"`` or ``"disk"`` (too much of it), or ``"forged"``: something else wrote into the report.
     """
     word = secrets.token_hex(16)
     prints, report, room = Channel(PRINTED), Channel(REPORTED), os.getpid()
@@ -294,8 +345,9 @@ def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, pri
 class Clock:
     """How long a run has taken: from its start, without the time in which it was ready and waited for a processor.
 
-    On a busy machine a cell has as much time as on an idle one, and a cell that sleeps reaches its limit too. Where the kernel does
-    not report how long a process has waited, processor time is counted, and :data:`PATIENCE` is the limit for a cell that sleeps.
+    On a busy machine a cell has as much time as on an idle one, and a cell that sleeps reaches its limit too. Where
+    the kernel does not report how long a process has waited, processor time is counted, and :data:`PATIENCE` is the
+    limit for a cell that sleeps.
     """
 
     def __init__(self, process: int) -> None:
@@ -335,7 +387,9 @@ class Clock:
 
 
 def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Channel) -> tuple[str, int]:
-    """Read the output of a run until it ends or exceeds a limit; return how it ended, and its exit status or signal (else 0)."""
+    """Read the output of a run until it ends or exceeds a limit; return how it ended, and its
+    exit status or signal (else 0).
+    """
     names, look = ("output", "report"), 0.0
     while clock.read() < most and clock.elapsed < PATIENCE * most + PATIENCE:
         if time.monotonic() > look:
@@ -418,7 +472,9 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     os.environ.update({"HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", "MPLBACKEND": "Agg"})
     tempfile.tempdir = str(home)
     sys.argv = [""]
-    reserve = mmap.mmap(-1, _RESERVE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # reserved and never touched, it costs no time
+    reserve = mmap.mmap(
+        -1, _RESERVE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )  # reserved and never touched, it costs no time
     limit(memory=job["memory"], seconds=job["timeout"])
     if fence is not None:
         fence.close()
@@ -461,7 +517,9 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
 
 
 def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], None]) -> Steps[None]:
-    """Make all observations; they are passed to ``keep``, or, if observing itself failed (out of memory, say), the error is."""
+    """Make all observations; they are passed to ``keep``, or, if observing itself failed (out
+    of memory, say), the error is.
+    """
     try:
         observations = []
         for request in requests:
@@ -499,7 +557,9 @@ def _requests(job: Job) -> list[Request]:
 
 
 class Originals:
-    """The functions, classes and modules that torch, NumPy and this package have, to see afterwards whether one was replaced."""
+    """The functions, classes and modules that torch, NumPy and this package have, to see
+    afterwards whether one was replaced.
+    """
 
     def __init__(self) -> None:
         frames = _own_copy("pitfall_lab.classroom.frames")
@@ -529,7 +589,8 @@ class Originals:
     def _watch(self) -> Callable[[bool], list[str]]:
         """Return a copy of :func:`_replaced` as it is now, so that a later change of that function has no effect on it.
 
-        Called with True after a run that was not traced, it compares only what the expressions and the observer use; else everything.
+        Called with True after a run that was not traced, it compares only what the expressions and the
+        observer use; else everything.
         """
         near = [space for space in self._spaces if space[0] in _NEAR or space[0].startswith(_OBSERVER)]
         tools = {"__builtins__": {}, "every": all, "each": map, "same": operator.is_, "Missing": KeyError}
@@ -547,7 +608,9 @@ def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], lis
     return [(space, operator.itemgetter(*keys) if keys else tuple, values) for space, keys, values in each]
 
 
-def _replaced(spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], changed: Callable[[], list[str]]) -> list[str]:
+def _replaced(
+    spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], changed: Callable[[], list[str]]
+) -> list[str]:
     """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
     found = changed()
     for (name, space, keys, values, names), get_all, meant in spaces:
@@ -559,7 +622,9 @@ def _replaced(spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], chang
         if not unchanged:
             found += [f"{name}.{key}" for key in keys if get(key) is not values[keys.index(key)]]
         if names is not None and not names.issuperset(space):
-            found += [f"{name}.{key}" for key in space if key not in names and key != "__slotnames__"]  # Python's own copying leaves that
+            found += [
+                f"{name}.{key}" for key in space if key not in names and key != "__slotnames__"
+            ]  # Python's own copying leaves that
     return found
 
 
@@ -572,9 +637,12 @@ class _Memory:
 def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
     """Return a function that lists the names of those functions whose code or defaults were replaced.
 
-    It compares pointers in memory: reading a function's code would report each read to audit hooks, and there are ten thousand functions.
+    It compares pointers in memory: reading a function's code would report each read to audit hooks, and
+    there are ten thousand functions.
     """
-    here = [(f"{name}.{key}", value) for name, _, keys, values, _ in spaces for key, value in zip(keys, values, strict=True)]
+    here = [
+        (f"{name}.{key}", value) for name, _, keys, values, _ in spaces for key, value in zip(keys, values, strict=True)
+    ]
     functions = [(name, value) for name, value in here if isinstance(value, types.FunctionType)]
     memory, fields = np.asarray(_Memory()), _fields()
     places = np.array([id(value) // 8 - 1 + field for _, value in functions for field in fields])
@@ -598,7 +666,9 @@ def _fields() -> list[int]:
 
 
 def _own_copy(name: str) -> Any:
-    """Import a module once more, outside ``sys.modules``: code that changes the listed module does not change this one."""
+    """Import a module once more, outside ``sys.modules``: code that changes the listed
+    module does not change this one.
+    """
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None

@@ -45,7 +45,8 @@ NEAR = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970) replaces the file's own time.
+    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970)
+    replaces the file's own time.
 
     ``number`` is Canvas' own, which its names of submissions have.
     """
@@ -87,7 +88,10 @@ class Faults:
 
 
 def read(path: Path, into: Faults | None = None) -> list[Person]:
-    """The people in a roster. Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``."""
+    """The people in a roster.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``.
+    """
     people: dict[str, Person] = {}
     words: set[str] = set()
     logins: set[str] = set()
@@ -109,14 +113,19 @@ def read(path: Path, into: Faults | None = None) -> list[Person]:
         words |= {cells["id"], student} - {""}
         logins |= {login} - {""}
         known = {name: cells[name] for name in ("name", "section", "email", "login")}
-        people.setdefault(student, Person(student, cells["id"], **known, extra_days=extra, received=received, number=cells[_NUMBER]))
+        people.setdefault(
+            student, Person(student, cells["id"], **known, extra_days=extra, received=received, number=cells[_NUMBER])
+        )
     if into is None:
         faults.refuse()
     return [person for student, person in people.items() if student]
 
 
 def titles(path: Path) -> list[str]:
-    """The columns of a roster as its first line has them; empty if it cannot be read. An exported gradebook has its items among them."""
+    """The columns of a roster as its first line has them; empty if it cannot be read.
+
+    An exported gradebook has its items among them.
+    """
     try:
         first = path.read_bytes()[: 1 << 20].decode("utf-8-sig").partition("\n")[0]
         return [name.strip() for name in next(csv.reader([first], delimiter=_delimiter(first)), [])]
@@ -125,7 +134,8 @@ def titles(path: Path) -> list[str]:
 
 
 def possible(path: Path) -> dict[str, float]:
-    """The points that items of an exported gradebook have, by the names of their columns: Canvas' second line, Blackboard's own names.
+    """The points that items of an exported gradebook have, by the names of their columns: Canvas' second
+    line, Blackboard's own names.
 
     Empty if the roster is none of these.
     """
@@ -156,10 +166,11 @@ def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str
 def table(
     path: Path, columns: Iterable[str], one_of: Iterable[str], faults: Faults, *, all_of: Iterable[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a CSV file, each after the number of its line: the values of ``columns``, as far as the file has these.
+    """The rows of a CSV file, each after the number of its line: the values of ``columns``,
+    as far as the file has these.
 
-    ``faults`` gets lines with too many cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file that cannot be read,
-    or that lacks all columns of ``one_of`` or one of ``all_of``.
+    ``faults`` gets lines with too many cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file
+    that cannot be read, or that lacks all columns of ``one_of`` or one of ``all_of``.
     """
     columns = tuple(columns)
     try:
@@ -190,8 +201,13 @@ def table(
     return found
 
 
-def _head(path: Path, line: list[str], columns: tuple[str, ...], one_of: tuple[str, ...], all_of: tuple[str, ...]) -> list[str]:
-    """The names of a table's columns, as its first line has them or as we call them. Raises if one is missing or nearly a known one."""
+def _head(
+    path: Path, line: list[str], columns: tuple[str, ...], one_of: tuple[str, ...], all_of: tuple[str, ...]
+) -> list[str]:
+    """The names of a table's columns, as its first line has them or as we call them.
+
+    Raises if one is missing or nearly a known one.
+    """
     head = [name.strip().lower().replace(" ", "_") for name in line]
     head = _renamed(head) if "id" in columns else head
     if not set(one_of) & set(head):
@@ -206,7 +222,9 @@ def _head(path: Path, line: list[str], columns: tuple[str, ...], one_of: tuple[s
 
 
 def _refuse_surplus(path: Path, number: int, head: list[str], line: list[str], delimiter: str) -> None:
-    """Raise for a line with more cells than there are columns: a comma in a name or a number has made two cells of one."""
+    """Raise for a line with more cells than there are columns: a comma in a name or a
+    number has made two cells of one.
+    """
     if any(cell.strip() for cell in line[len(head) :]):
         sign = {",": "comma", ";": "semicolon"}.get(delimiter, "tab")
         raise Refusal(

@@ -1,10 +1,10 @@
 """Answers that are alike, side by side: what a teacher looks at, and no verdict.
 
-The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an answer, with names
-replaced by the order in which they appear: new names, space and comments change nothing. Exercises are short and most
-right answers are alike by necessity, so an answer is left out that is among those which the course knows, or that adds little to what was
-given; one that several have is listed apart, with their names. In a *predict* exercise all fill in one table, so there it is only
-looked at who has the same mistakes.
+The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an
+answer, with names replaced by the order in which they appear: new names, space and comments change nothing. Exercises
+are short and most right answers are alike by necessity, so an answer is left out that is among those which the course
+knows, or that adds little to what was given; one that several have is listed apart, with their names. In a *predict*
+exercise all fill in one table, so there it is only looked at who has the same mistakes.
 """
 
 from __future__ import annotations
@@ -54,10 +54,13 @@ def together(found: Sequence[Pair], keys: Sequence[str]) -> list[tuple[str, str,
     alike: dict[tuple[str, str], set[str]] = {}
     for pair in found:
         same = pair.ratio == 1.0  # then the others have this answer, too
-        for one, other in itertools.combinations((*pair.one, *pair.other), 2) if same else itertools.product(pair.one, pair.other):
+        for one, other in (
+            itertools.combinations((*pair.one, *pair.other), 2) if same else itertools.product(pair.one, pair.other)
+        ):
             alike.setdefault((min(one, other), max(one, other)), set()).add(pair.key)
     return sorted(
-        ((*students, tuple(key for key in keys if key in of)) for students, of in alike.items()), key=lambda each: (-len(each[2]), each)
+        ((*students, tuple(key for key in keys if key in of)) for students, of in alike.items()),
+        key=lambda each: (-len(each[2]), each),
     )[:SHOWN]
 
 
@@ -66,7 +69,11 @@ def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, .
     answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         for outcome in row.outcomes:
-            if outcome.key == exercise.key and outcome.source and not (exercise.kind == "predict" and outcome.credit >= 1):
+            if (
+                outcome.key == exercise.key
+                and outcome.source
+                and not (exercise.kind == "predict" and outcome.credit >= 1)
+            ):
                 answers.setdefault(tokens(outcome.source), []).append((row.student, outcome.source))
     known = {tokens(source) for source in (exercise.given, *exercise.right, *exercise.wrong)}
     return [(words, of) for words, of in answers.items() if words not in known]
@@ -81,7 +88,9 @@ def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, .
 def too_short(rows: Sequence[Row], keys: Sequence[str]) -> int:
     """How many answers are left out because they add too little to what was given."""
     given = {key: tokens(exercises()[key].given) for key in keys}
-    return sum(len(of) for key in keys for words, of in _unknown(exercises()[key], rows) if _adds(words, given[key]) < NEW)
+    return sum(
+        len(of) for key in keys for words, of in _unknown(exercises()[key], rows) if _adds(words, given[key]) < NEW
+    )
 
 
 def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
@@ -93,13 +102,19 @@ def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
         return
     for (one, first), (other, second) in itertools.islice(itertools.combinations(rare[:MOST], 2), MOST_COMPARED):
         matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
-        if matcher.real_quick_ratio() >= ALIKE and matcher.quick_ratio() >= ALIKE and (ratio := matcher.ratio()) >= ALIKE:
+        if (
+            matcher.real_quick_ratio() >= ALIKE
+            and matcher.quick_ratio() >= ALIKE
+            and (ratio := matcher.ratio()) >= ALIKE
+        ):
             names = tuple(tuple(student for student, _ in of) for of in (first, second))
             yield Pair(exercise.key, ratio, names[0], names[1], (first[0][1], second[0][1]))
 
 
 def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[str, ...], str]]:
-    """The answers that :data:`COMMON` or more have: exercise, students, and what the first of them wrote; the fewest first."""
+    """The answers that :data:`COMMON` or more have: exercise, students, and what the first of
+    them wrote; the fewest first.
+    """
     found = [
         (key, tuple(student for student, _ in of), of[0][1])
         for key in keys
@@ -142,7 +157,10 @@ def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
 
 
 def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
-    """Two answers side by side: a line of each ("" where one has none), and whether the two are the same. At most 80 lines."""
+    """Two answers side by side: a line of each ("" where one has none), and whether the two are the same.
+
+    At most 80 lines.
+    """
     left, right = one.splitlines()[:80], other.splitlines()[:80]
     found = []
     for word, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():

@@ -1,7 +1,9 @@
-"""Submissions as hostile input: files that claim to be notebooks. What counts is the source of ``%%exercise`` cells, and nothing else.
+"""Submissions as hostile input: files that claim to be notebooks.
 
-Outputs, execution counts, tags, ids, kernels and every other piece of metadata are not looked at, so they cannot be forged to any use.
-Nothing here runs or imports what a submission holds.
+What counts is the source of ``%%exercise`` cells, and nothing else.
+
+Outputs, execution counts, tags, ids, kernels and every other piece of metadata are not looked at, so they cannot be
+forged to any use. Nothing here runs or imports what a submission holds.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ LONGEST = 1 << 22
 MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS, MOST_DATED = 50, 6, 200, 5, 1000
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
 _ALMOST = re.compile(
-    r"^[ \t>#]*%{1,3}[ \t]*(?P<word>[^\W\d_]{5,12})[^\w\n]{0,3}(?P<number>\d{1,2}[.,:;_ -]{0,2}\d{0,3})(?!\w)", re.MULTILINE
+    r"^[ \t>#]*%{1,3}[ \t]*(?P<word>[^\W\d_]{5,12})[^\w\n]{0,3}(?P<number>\d{1,2}[.,:;_ -]{0,2}\d{0,3})(?!\w)",
+    re.MULTILINE,
 )
 """A line that may be meant as the magic's: with a comma, a capital, a letter that is missing."""
 FIRST_LINES = 2000
@@ -60,17 +63,22 @@ _LINK = T(en="it is a link, and links are not followed", zh="这是一个链接�
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED = 500
-"""Cells of a notebook with something around the exercise that are read as IPython would: each takes a quarter of a millisecond."""
+"""Cells of a notebook with something around the exercise that are read as IPython would: each
+takes a quarter of a millisecond.
+"""
 _LEFT_BEHIND = re.compile(r"\..*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECASE | re.DOTALL)
-"""What systems leave behind in folders, and hidden files: they are no submissions, and it is said that they are there."""
+"""What systems leave behind in folders, and hidden files: they are no submissions, and it
+is said that they are there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called).
+    """What one student handed in: a file, a folder with notebooks in it, or several of them
+    (``parts``: what they are called).
 
-    ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot be read.
-    ``beside`` are names of files in a folder that may have been handed in instead of a notebook.
+    ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot
+    be read. ``beside`` are names of files in a folder that may have been handed in instead of a notebook.
     """
 
     student: str
@@ -84,16 +92,21 @@ class Submission:
     beside: tuple[str, ...] = ()
 
     def names(self, folder: Path) -> tuple[str, ...]:
-        """The names under which a submission appears in the folder of the submissions. Names of files inside it are not used."""
+        """The names under which a submission appears in the folder of the submissions.
+
+        Names of files inside it are not used.
+        """
         return (*(self.parts or (self.student,)), *(path.name for path in self.files if path.parent == folder))
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What was read of a submission: the cells by the key of their exercise, what there is to say about them, a digest of the files.
+    """What was read of a submission: the cells by the key of their exercise, what there is to say about
+    them, a digest of the files.
 
-    ``beliefs`` are the misconceptions in the progress files that came along, each with its item (``"12 q-3"``). ``problem`` is why nothing
-    could be read at all. ``received`` is when the newest of the files was written, in seconds since 1970.
+    ``beliefs`` are the misconceptions in the progress files that came along, each with its item (``"12
+    q-3"``). ``problem`` is why nothing could be read at all. ``received`` is when the newest of the files
+    was written, in seconds since 1970.
     """
 
     student: str
@@ -110,10 +123,12 @@ class Sheet:
 
 
 def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
-    """The submissions in ``folder``, sorted by name, and the names of what is left out. Each file and each folder is a submission.
+    """The submissions in ``folder``, sorted by name, and the names of what is left out.
 
-    Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote there: these are no
-    submissions.
+    Each file and each folder is a submission.
+
+    Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote
+    there: these are no submissions.
     """
     generated = re.compile(rf"{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out: list[Submission] = []
@@ -132,7 +147,9 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
             others = [path.name for path in _below(entry, DEEPEST, endings=_INSTEAD)] if files else []
             beside = _beside(others)
             notes = tuple(map(_not_read, beside))
-            out.append(Submission(_name(entry), files, problem, is_folder=True, notes=notes, received=received, beside=beside))
+            out.append(
+                Submission(_name(entry), files, problem, is_folder=True, notes=notes, received=received, beside=beside)
+            )
         else:
             out.append(Submission(_name(entry), (entry,)))
     return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not generated.fullmatch(entry.name)]
@@ -152,9 +169,14 @@ def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
     """The reason why a folder cannot be read as a submission, or None."""
     if not files:
         said = _contents(folder)
-        return T(en=f"there is no notebook in the folder{said and f', but {said}'}", zh=f"文件夹中没有笔记本{said and f'，只有 {said}'}")
+        return T(
+            en=f"there is no notebook in the folder{said and f', but {said}'}",
+            zh=f"文件夹中没有笔记本{said and f'，只有 {said}'}",
+        )
     if len(files) > MOST_FILES:
-        return T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
+        return T(
+            en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个"
+        )
     return _of_several([str(file.relative_to(folder)) for file in files])
 
 
@@ -180,7 +202,8 @@ def _contents(folder: Path) -> str:
 
 
 def _of_several(paths: Iterable[str]) -> T | None:
-    """A sentence if the names of files are a learning management system's names for several people; then it is no submission.
+    """A sentence if the names of files are a learning management system's names for several
+    people; then it is no submission.
 
     None if they are not.
     """
@@ -214,7 +237,13 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     notes += tuple(note for each in usable for note in each.notes)
     files = tuple(file for each in usable for file in each.files)
     bad = [each for each in of if each.problem and each.student not in beside]
-    problem = of[-1].problem if not usable else _in_part(bad[-1].student, bad[-1].problem) if bad and bad[-1].problem else None
+    problem = (
+        of[-1].problem
+        if not usable
+        else _in_part(bad[-1].student, bad[-1].problem)
+        if bad and bad[-1].problem
+        else None
+    )
     received = max((each.received for each in of if each.received is not None), default=None) if problem else None
     beside += tuple(name for each in usable for name in each.beside)
     folder = any(each.is_folder for each in of)
@@ -222,7 +251,9 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
-    """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the same: each has a name of its own."""
+    """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the
+    same: each has a name of its own.
+    """
     names = [submission.student for submission in submissions]
     named, taken = [], set()
     for submission in submissions:
@@ -237,7 +268,9 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
 
 
 def _name(entry: Path) -> str:
-    """A student's name: what the file or folder is called, without characters that change how a terminal or table shows text."""
+    """A student's name: what the file or folder is called, without characters that change how a
+    terminal or table shows text.
+    """
     name = entry.name.removesuffix(".ipynb").removesuffix(".zip") if not entry.is_dir() else entry.name
     return _printable(name)
 
@@ -247,7 +280,9 @@ def _printable(name: str) -> str:
 
 
 def _below(folder: Path, depth: int, endings: tuple[str, ...] = _READ) -> Iterator[Path]:
-    """The files with these endings in a folder, and in those inside it; links, which lead anywhere, only where notebooks are looked for."""
+    """The files with these endings in a folder, and in those inside it; links, which lead anywhere, only
+    where notebooks are looked for.
+    """
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -275,7 +310,9 @@ class _Book:
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
-    """A file that cannot be read: its name, why, how many notebooks are older, and whether it is known to be none (a PDF)."""
+    """A file that cannot be read: its name, why, how many notebooks are older, and whether it
+    is known to be none (a PDF).
+    """
 
     name: str
     why: T
@@ -294,7 +331,9 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Almost:
-    """A cell that looks like an answer and is not read as one: the number in it, what it says in which line, whether it is code."""
+    """A cell that looks like an answer and is not read as one: the number in it, what it says in
+    which line, whether it is code.
+    """
 
     number: str
     text: str
@@ -339,12 +378,24 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
                 readable += 1
             except Exception as problem:
                 broken.append(_broken(book.name, problem, place))
-    zipped = [f"{file.name}/{name}" for file in files for name in _beside(archives.others(file.raw, _INSTEAD))] if readable else []
+    zipped = (
+        [f"{file.name}/{name}" for file in files for name in _beside(archives.others(file.raw, _INSTEAD))]
+        if readable
+        else []
+    )
     beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other))
     lost = [each for each in broken if not each.is_other and not all(newest.get(key, 0) > each.place for key in keys)]
     if not readable or lost:
         why = _in_part(lost[-1].name, lost[-1].why) if readable else broken[0].why
-        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides, beside=beside)
+        return Sheet(
+            submission.student,
+            digest=digest,
+            notes=tuple(notes),
+            problem=why,
+            received=received,
+            asides=asides,
+            beside=beside,
+        )
     notes += [_left_out(each.name, each.why) for each in broken]
     notes += map(_not_read, zipped)
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
@@ -353,7 +404,16 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
     notes += [note for each in almost if (note := _meant(each, open_ones))]
     notes = list(dict.fromkeys(notes))
-    return Sheet(submission.student, answers, tuple(notes), digest, _beliefs(submission), received=received, asides=asides, beside=beside)
+    return Sheet(
+        submission.student,
+        answers,
+        tuple(notes),
+        digest,
+        _beliefs(submission),
+        received=received,
+        asides=asides,
+        beside=beside,
+    )
 
 
 def _broken(name: str, problem: Exception, place: float) -> _Broken:
@@ -429,21 +489,32 @@ def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
 
 
 def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
-    """A sentence for a student whose answers to the exercises ``keys`` are in several ``files`` (their number): those in ``file`` count.
+    """A sentence for a student whose answers to the exercises ``keys`` are in several ``files`` (their
+    number): those in ``file`` count.
 
     ``same_time``: the sentence adds that another of these files has the same time, so that the order is uncertain.
     """
     one = len(keys) == 1
-    said = ("exercise", "is", "the one", "counts", "another was") if one else ("exercises", "are", "those", "count", "others were")
+    said = (
+        ("exercise", "is", "the one", "counts", "another was")
+        if one
+        else ("exercises", "are", "those", "count", "others were")
+    )
     en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in “{file}” {said[3]}"
     zh = f"练习 {'、'.join(keys)} 出现在 {files} 个文件中；以“{file}”中的为准"
-    return T(en=f"{en}, and {said[4]} written at the same time", zh=f"{zh}，另有文件的写入时间相同") if same_time else T(en=en, zh=zh)
+    return (
+        T(en=f"{en}, and {said[4]} written at the same time", zh=f"{zh}，另有文件的写入时间相同")
+        if same_time
+        else T(en=en, zh=zh)
+    )
 
 
 def _last_filled(key: str, found: list[_Cell]) -> _Cell:
     """The last cell in which something was done; where nothing was, the last of all: an untouched copy is no answer."""
     given = exercises()[key].given
-    return next((each for each in reversed(found) if _is_filled(each.source) and not same(each.source, given)), found[-1])
+    return next(
+        (each for each in reversed(found) if _is_filled(each.source) and not same(each.source, given)), found[-1]
+    )
 
 
 def _is_filled(source: str) -> bool:
@@ -460,14 +531,22 @@ def _lines(text: str) -> list[str]:
 
 
 def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
-    """Pairs (misconception, question) from the learner's progress file, if a folder with that file was handed in; else empty."""
+    """Pairs (misconception, question) from the learner's progress file, if a folder with that
+    file was handed in; else empty.
+    """
     found = set()
     for folder in sorted({path.parent for path in submission.files})[:MOST_PROGRESS] if submission.is_folder else ():
         path = folder / progress.NAME
         if path.is_file() and not path.is_symlink():
             with contextlib.suppress(progress.ProgressError):
                 items = [(f"{entry.chapter} {entry.item}", entry.beliefs) for entry in progress.load(folder).entries]
-                found |= {(key, item) for item, keys in items if _ITEM.fullmatch(item) for key in keys if key in MISCONCEPTIONS}
+                found |= {
+                    (key, item)
+                    for item, keys in items
+                    if _ITEM.fullmatch(item)
+                    for key in keys
+                    if key in MISCONCEPTIONS
+                }
     return tuple(sorted(found)[:MOST_BELIEFS])
 
 
@@ -523,7 +602,8 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     if not isinstance(cells, list):
         if isinstance(document, dict) and "worksheets" in document:
             raise Unreadable(
-                "it is a notebook of an old format; open and save it in JupyterLab", "它是旧格式的笔记本；请在 JupyterLab 中打开并保存"
+                "it is a notebook of an old format; open and save it in JupyterLab",
+                "它是旧格式的笔记本；请在 JupyterLab 中打开并保存",
             )
         raise Unreadable("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
     return cells
@@ -532,12 +612,18 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
 def _around(key: str, names: Sequence[str]) -> T:
     """A sentence for a student: these magics above the exercise do nothing here."""
     what, one = ", ".join(f"`%%{name}`" for name in names), len(names) == 1
-    en = f"{key}: {what} above the exercise {'has' if one else 'have'} a meaning in a notebook only and {'was' if one else 'were'} skipped"
+    en = (
+        f"{key}: {what} above the exercise {'has' if one else 'have'} a meaning in a notebook only and "
+        f"{'was' if one else 'were'} skipped"
+    )
     return T(en=en, zh=f"{key}：练习之上的 {what} 只在笔记本中有意义，已跳过")
 
 
 def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each exercise cell: its key, what is below its first line, the magics above. Cells that look like one come to ``almost``."""
+    """Each exercise cell: its key, what is below its first line, the magics above.
+
+    Cells that look like one come to ``almost``.
+    """
     wrapped = 0
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
@@ -546,15 +632,31 @@ def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str, 
         if isinstance(source, str):
             source = source[: LONGEST + FIRST_LINES]
             # half of a surrogate pair is no character: no file and no compiler takes it
-            source = source.replace("\r\n", "\n").replace("\r", "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            source = (
+                source.replace("\r\n", "\n")
+                .replace("\r", "\n")
+                .encode("utf-16", "surrogatepass")
+                .decode("utf-16", "replace")
+            )
             is_code = cell.get("cell_type") == "code"
             wrapped += is_code and CELL.match(source) is None and "%%exercise" in source[:FIRST_LINES]
             found = exercise_of(source) if is_code and wrapped <= MOST_WRAPPED else None
             if found:
                 yield found
             if (found is None or found[0] not in exercises()) and len(almost) < MOST_ALMOST:
-                line = next((line for line in _ALMOST.finditer(source[:FIRST_LINES]) if nearest(line["word"].lower(), ["exercise"])), None)
-                almost += [_Almost(line["number"], _first(line[0]), source.count("\n", 0, line.start()) + 1, is_code)] if line else []
+                line = next(
+                    (
+                        line
+                        for line in _ALMOST.finditer(source[:FIRST_LINES])
+                        if nearest(line["word"].lower(), ["exercise"])
+                    ),
+                    None,
+                )
+                almost += (
+                    [_Almost(line["number"], _first(line[0]), source.count("\n", 0, line.start()) + 1, is_code)]
+                    if line
+                    else []
+                )
 
 
 def _first(text: str) -> str:
@@ -563,7 +665,9 @@ def _first(text: str) -> str:
 
 
 def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
-    """A sentence on a cell that looks like an answer to one of these exercises and was not read; None if it looks like none of them."""
+    """A sentence on a cell that looks like an answer to one of these exercises and was not read; None
+    if it looks like none of them.
+    """
     number = ".".join(re.findall(r"\d+", almost.number))
     key = number if number in keys else nearest(number, keys)
     if key is None:
@@ -576,9 +680,11 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
 
 
 def exercise_of(source: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """The key of the exercise that a cell answers, the cell's text below ``%%exercise``, the magics above; None if the cell answers none.
+    """The key of the exercise that a cell answers, the cell's text below ``%%exercise``, the magics above;
+    None if the cell answers none.
 
-    The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and magics that run the cell as it is.
+    The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and
+    magics that run the cell as it is.
     """
     if begin := CELL.match(source):
         return begin[1], source[begin.end() :], ()
@@ -591,7 +697,9 @@ def exercise_of(source: str) -> tuple[str, str, tuple[str, ...]] | None:
         lines = source.splitlines(keepends=True)
         for change in cast("list[Any]", TransformerManager().cleanup_transforms):
             lines = change(lines)
-        name, _, words = lines[0].removeprefix("%%").strip().partition(" ") if lines and lines[0].startswith("%%") else ("", "", "")
+        name, _, words = (
+            lines[0].removeprefix("%%").strip().partition(" ") if lines and lines[0].startswith("%%") else ("", "", "")
+        )
         source = "".join(lines[1:])
         if name == "exercise" and len(words) < FIRST_LINES:
             with contextlib.suppress(practice.Unreadable):

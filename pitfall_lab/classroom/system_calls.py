@@ -1,12 +1,16 @@
-"""The system calls that a submission has: what Python, NumPy and torch need for an exercise. Every other one is refused.
+"""The system calls that a submission has: what Python, NumPy and torch need for an exercise.
 
-What may be done to a file is decided by Landlock (:mod:`pitfall_lab.classroom.fence`), so calls that take a path are here if Landlock
-looks at them. A refused call answers EPERM, as for a process without the right to it: a library that can do without it continues.
+Every other one is refused.
 
-Left out, with what they would give: signals, priorities and limits of other processes; programs and processes; sockets (so no loop of
-asyncio either); memory, semaphores and queues that have a key or a number instead of a file; memory files; owners, modes, times, extended
-attributes and locks of files; being notified about folders; handlers of signals and timers, because a handler gets the frame that it
-interrupts; namespaces, keys, tracing, io_uring, BPF and everything of the system's own.
+What may be done to a file is decided by Landlock (:mod:`pitfall_lab.classroom.fence`), so calls that take a path are
+here if Landlock looks at them. A refused call answers EPERM, as for a process without the right to it: a library that
+can do without it continues.
+
+Left out, with what they would give: signals, priorities and limits of other processes; programs and processes;
+sockets (so no loop of asyncio either); memory, semaphores and queues that have a key or a number instead of a file;
+memory files; owners, modes, times, extended attributes and locks of files; being notified about folders; handlers
+of signals and timers, because a handler gets the frame that it interrupts; namespaces, keys, tracing, io_uring, BPF
+and everything of the system's own.
 
 Sources: ``linux/seccomp.h``, ``linux/bpf_common.h`` and the tables of system calls of the two architectures.
 """
@@ -22,22 +26,44 @@ import struct
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_LOAD, _AND, _EQUAL, _ANY, _RETURN = 0x20, 0x54, 0x15, 0x45, 0x06  # BPF: load a word; mask it; jump if equal, if a bit is set; return
-_NUMBER, _ARCHITECTURE, _FIRST = 0, 4, 16  # offsets in struct seccomp_data; arguments take eight bytes each, the lower half first
+_LOAD, _AND, _EQUAL, _ANY, _RETURN = (
+    0x20,
+    0x54,
+    0x15,
+    0x45,
+    0x06,
+)  # BPF: load a word; mask it; jump if equal, if a bit is set; return
+_NUMBER, _ARCHITECTURE, _FIRST = (
+    0,
+    4,
+    16,
+)  # offsets in struct seccomp_data; arguments take eight bytes each, the lower half first
 
 Numbers = dict[str, tuple[int | None, int | None]]
 """System calls by their numbers on (x86_64, aarch64); None where there is no such call."""
 
 _FREE: tuple[tuple[str, Numbers], ...] = (
     ("reading and writing what is open", {"read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66)}),
-    ("NumPy's and torch's files", {"pread64": (17, 67), "pwrite64": (18, 68), "lseek": (8, 62), "fadvise64": (221, 223)}),
+    (
+        "NumPy's and torch's files",
+        {"pread64": (17, 67), "pwrite64": (18, 68), "lseek": (8, 62), "fadvise64": (221, 223)},
+    ),
     ("ending with a file", {"close": (3, 57), "close_range": (436, 436), "fsync": (74, 82), "fdatasync": (75, 83)}),
-    ("a shorter file, of those open for writing; not one by its path, which Landlock guards from Linux 6.2 on", {"ftruncate": (77, 46)}),
+    (
+        "a shorter file, of those open for writing; not one by its path, which Landlock guards from Linux 6.2 on",
+        {"ftruncate": (77, 46)},
+    ),
     ("copying between open files: shutil", {"sendfile": (40, 71)}),
     ("another number for an open file", {"dup": (32, 23), "dup2": (33, None), "dup3": (292, 24)}),
-    ("pipes inside the process, and waiting for them", {"pipe": (22, None), "pipe2": (293, 59), "poll": (7, None), "ppoll": (271, 73)}),
+    (
+        "pipes inside the process, and waiting for them",
+        {"pipe": (22, None), "pipe2": (293, 59), "poll": (7, None), "ppoll": (271, 73)},
+    ),
     ("the same", {"select": (23, None), "pselect6": (270, 72)}),
-    ("what a file is: imports look at thousands", {"stat": (4, None), "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79)}),
+    (
+        "what a file is: imports look at thousands",
+        {"stat": (4, None), "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79)},
+    ),
     ("the same", {"statx": (332, 291), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439)}),
     ("where a link leads", {"readlink": (89, None), "readlinkat": (267, 78)}),
     ("listing a folder", {"getdents64": (217, 61), "getdents": (78, None)}),
@@ -46,19 +72,37 @@ _FREE: tuple[tuple[str, Numbers], ...] = (
     ("deleting its own files: tempfile", {"unlink": (87, None), "unlinkat": (263, 35)}),
     ("moving them", {"rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276)}),
     ("links to them", {"link": (86, None), "linkat": (265, 37), "symlink": (88, None), "symlinkat": (266, 36)}),
-    ("memory, and files mapped into it", {"mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "brk": (12, 214)}),
+    (
+        "memory, and files mapped into it",
+        {"mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "brk": (12, 214)},
+    ),
     ("the same; msync: numpy.memmap", {"mprotect": (10, 226), "madvise": (28, 233), "msync": (26, 227)}),
-    ("threads: locks", {"futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293)}),
+    (
+        "threads: locks",
+        {"futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293)},
+    ),
     ("threads: beginning", {"set_tid_address": (218, 96), "arch_prctl": (158, None), "rt_sigprocmask": (14, 135)}),
     ("threads: the processor", {"sched_yield": (24, 124), "sched_getaffinity": (204, 123), "getcpu": (309, 168)}),
     ("ending", {"exit": (60, 93), "exit_group": (231, 94)}),
     ("going on after a signal", {"rt_sigreturn": (15, 139), "restart_syscall": (219, 128), "sigaltstack": (131, 132)}),
-    ("clocks", {"clock_gettime": (228, 113), "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None)}),
+    (
+        "clocks",
+        {"clock_gettime": (228, 113), "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None)},
+    ),
     ("waiting", {"nanosleep": (35, 101), "clock_nanosleep": (230, 115)}),
-    ("what was used so far, and may be", {"getrusage": (98, 165), "times": (100, 153), "getrlimit": (97, 163), "sysinfo": (99, 179)}),
+    (
+        "what was used so far, and may be",
+        {"getrusage": (98, 165), "times": (100, 153), "getrlimit": (97, 163), "sysinfo": (99, 179)},
+    ),
     ("random numbers: hashes, seeds", {"getrandom": (318, 278)}),
-    ("who one is: tempfile, getpass, the C library", {"getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173)}),
-    ("the same", {"getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "uname": (63, 160)}),
+    (
+        "who one is: tempfile, getpass, the C library",
+        {"getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173)},
+    ),
+    (
+        "the same",
+        {"getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "uname": (63, 160)},
+    ),
 )
 """Calls that are allowed whatever their arguments are, with the reason."""
 
@@ -87,7 +131,9 @@ _CHOICE: tuple[tuple[str, Numbers, int, tuple[int, ...]], ...] = (
     ),
     ("the C library's own two signals, when a first thread begins", {"rt_sigaction": (13, 134)}, 0, (32, 33)),
 )
-"""Calls that are allowed where an argument is one of a few, with the reason: (reason, calls, number of the argument, values)."""
+"""Calls that are allowed where an argument is one of a few, with the reason: (reason, calls,
+number of the argument, values).
+"""
 
 _MYSELF: Numbers = {"kill": (62, 129), "tgkill": (234, 131)}
 """A signal to oneself: abort() and raise()."""
@@ -100,7 +146,12 @@ Instruction = tuple[int, int, int, int]
 def program() -> bytes:
     """The seccomp filter for this process, as the bytes that the kernel takes."""
     code, column = ARCHITECTURES[platform.machine()]
-    made: list[Instruction] = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, code), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
+    made: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, code),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
     for _, calls in _FREE:
         for number in _on(calls, column):
             made += [(_EQUAL, 0, 1, number), _ALLOWED]
@@ -141,7 +192,8 @@ def _where(number: int, steps: list[Instruction]) -> list[Instruction]:
 
 
 def _argument(place: int, *, upper: bool = False) -> Instruction:
-    """The instruction that loads the lower (or ``upper``) 32 bits of a system call's argument; both architectures are little-endian.
+    """The instruction that loads the lower (or ``upper``) 32 bits of a system call's argument; both
+    architectures are little-endian.
 
     For an argument of type ``int`` the kernel itself reads only the lower 32 bits, so comparing these is enough.
     """
@@ -153,7 +205,9 @@ def _one_of(place: int, values: tuple[int, ...]) -> list[Instruction]:
 
 
 def allow_only_these() -> int:
-    """Install the filter, for good: every system call that is not in the tables is refused. Returns 0, or the number of the error.
+    """Install the filter, for good: every system call that is not in the tables is refused.
+
+    Returns 0, or the number of the error.
 
     The process must have set ``PR_SET_NO_NEW_PRIVS`` before.
     """
@@ -161,5 +215,7 @@ def allow_only_these() -> int:
     instructions = ctypes.create_string_buffer(packed, len(packed))
     header = ctypes.create_string_buffer(struct.pack("@HxxxxxxP", len(packed) // 8, ctypes.addressof(instructions)))
     libc = ctypes.CDLL(None, use_errno=True)
-    done = libc.prctl(22, ctypes.c_ulong(2), ctypes.c_ulong(ctypes.addressof(header)), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    done = libc.prctl(
+        22, ctypes.c_ulong(2), ctypes.c_ulong(ctypes.addressof(header)), ctypes.c_ulong(0), ctypes.c_ulong(0)
+    )
     return 0 if done == 0 else ctypes.get_errno()

@@ -1,8 +1,8 @@
 """The points of each student in several assignments: whose lines in their tables are one person's.
 
-Lines are joined by what identifies a person best: the id; where it is not in both, the login, then the e-mail address, then the full
-name, and at last what the submission is called. Lines of which a better column differs are of two people. What fits several people
-joins none of them.
+Lines are joined by what identifies a person best: the id; where it is not in both, the login, then the e-mail address,
+then the full name, and at last what the submission is called. Lines of which a better column differs are of two people.
+What fits several people joins none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from pitfall_lab.classroom.roster import listed, shown
 from pitfall_lab.classroom.whose import by_name, exact
 from pitfall_lab.cli import Refusal
 
-_BY = {"id": "the id", "login": "the login", "email": "the e-mail address", "name": "the full name", "student": "the submission's name"}
+_BY = {
+    "id": "the id",
+    "login": "the login",
+    "email": "the e-mail address",
+    "name": "the full name",
+    "student": "the submission's name",
+}
 """What lines are joined by, the best first."""
 _CURE = "The same id, login or e-mail address in both rosters joins them, after grading with --resume."
 _ROUNDED = 0.0051
@@ -53,9 +59,11 @@ def _word(line: dict[str, str], column: str) -> str:
 
 
 def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
-    """The points of each student in several assignments and their sum before rounding, and sentences on how the tables were joined.
+    """The points of each student in several assignments and their sum before rounding, and
+    sentences on how the tables were joined.
 
-    Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises :class:`~pitfall_lab.cli.Refusal`.
+    Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises
+    :class:`~pitfall_lab.cli.Refusal`.
     """
     files = [graded(path, "grades.csv") for path in paths]
     places = [grades.resolve() for grades in files]
@@ -71,9 +79,16 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     people, said = _joined(tables, names)
     rows = [[*_SHOWN, *names, "points", "of", "percent"]]
     for person in sorted(
-        people, key=lambda each: (each.known("section"), *by_name(each.known("name") or each.known("student")), each.known("student"))
+        people,
+        key=lambda each: (
+            each.known("section"),
+            *by_name(each.known("name") or each.known("student")),
+            each.known("student"),
+        ),
     ):
-        points = {number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]}
+        points = {
+            number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]
+        }
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
         exact = {number: _exact(files[number], person.lines[number], shown) for number, shown in points.items()}
         total = round(sum(exact.values()), DIGITS if exact == points else 2)
@@ -138,14 +153,20 @@ def _merge(same: Sequence[_Person]) -> None:
 
 
 def _are_one(people: Sequence[_Person], column: str) -> bool:
-    """Whether people who have a word in common are one: no table has two of them, and no column that identifies better differs."""
+    """Whether people who have a word in common are one: no table has two of them, and no column
+    that identifies better differs.
+    """
     numbers = [number for person in people for number in person.lines]
     better = list(_BY)[: list(_BY).index(column)]
-    return len(numbers) == len(set(numbers)) and all(len(set().union(*(p.words(name) for p in people))) < 2 for name in better)
+    return len(numbers) == len(set(numbers)) and all(
+        len(set().union(*(p.words(name) for p in people))) < 2 for name in better
+    )
 
 
 def _exact(grades: Path, line: dict[str, str], points: float) -> float:
-    """The points of a line before they were rounded; as they are shown where they were changed by hand, or nothing else is there."""
+    """The points of a line before they were rounded; as they are shown where they were changed by
+    hand, or nothing else is there.
+    """
     exact = _number(grades, line.get("unrounded") or line["points"])
     return exact if abs(exact - points) < _ROUNDED else points
 

@@ -1,12 +1,13 @@
-"""What a cell uses that no exercise needs: Python's own inside, libraries' private names, modules beside torch and NumPy.
+"""What a cell uses that no exercise needs: Python's own inside, libraries' private names,
+modules beside torch and NumPy.
 
-Code that deceives the observer of a cell needs such words; code that only answers the exercise does not. A cell shares its process
-with the observer, so there is no proof that it did not deceive it; but its text is read here, where it never runs, and the table shows
-where to look. No point is taken away for it.
+Code that deceives the observer of a cell needs such words; code that only answers the exercise does not. A cell shares
+its process with the observer, so there is no proof that it did not deceive it; but its text is read here, where it
+never runs, and the table shows where to look. No point is taken away for it.
 
-Only tokens are read: no text is too deeply nested or too long for that. They are read as Python reads them: without the syntax of a
-notebook, and in plain letters, whatever letters the names have (a wide ``ｅｖａｌ`` is ``eval``). Where reading ends early, that is
-named too.
+Only tokens are read: no text is too deeply nested or too long for that. They are read as Python reads them: without the
+syntax of a notebook, and in plain letters, whatever letters the names have (a wide ``ｅｖａｌ`` is ``eval``). Where
+reading ends early, that is named too.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ attributes: stride_tricks torch np types pickle timeit multiprocessing weakref a
 attributes: TorchDispatchMode TorchFunctionMode
 own: __init__ __call__ __len__ __getitem__ __setitem__ __iter__ __next__ __enter__ __exit__ __repr__ __str__ __name__ __main__ __doc__
 own: __post_init__ __slots__ __version__ __add__ __sub__ __mul__ __matmul__ __truediv__ __neg__ __bool__ __float__ __int__ _version _base _
-"""
+"""  # noqa: E501
 
 
 def _of(kind: str) -> frozenset[str]:
@@ -60,11 +61,15 @@ def _of(kind: str) -> frozenset[str]:
     return frozenset(word for first, *words in lines if first == f"{kind}:" for word in words)
 
 
-_MODULES, _INNER, _WHOLE, _CALLS, _ATTRIBUTES, _OWN = map(_of, ("modules", "inner", "whole", "calls", "attributes", "own"))
-"""Modules of which an answer may import something, those inside them that it may use, and those of which it may use all that is inside;
-calls and attributes that are named; names with a low line that a program may have."""
+_MODULES, _INNER, _WHOLE, _CALLS, _ATTRIBUTES, _OWN = map(
+    _of, ("modules", "inner", "whole", "calls", "attributes", "own")
+)
+"""Modules of which an answer may import something, those inside them that it may use, and those of which it may use all
+that is inside; calls and attributes that are named; names with a low line that a program may have.
+"""
 _IN_TEXT = re.compile(
-    rf"__\w+|\\x[0-9a-fA-F]{{2}}|\bimport\s+(?!(?:{'|'.join(sorted(_MODULES))})\b)\w+|\b(?:eval|exec|getattr|setattr|vars|globals)\s*\("
+    rf"__\w+|\\x[0-9a-fA-F]{{2}}|\bimport\s+(?!(?:{'|'.join(sorted(_MODULES))})\b)\w+|\b(?:eval|exec|getattr|setat"
+    r"tr|vars|globals)\s*\("
 )
 """Code in a text, or a text whose letters are hidden."""
 _LIBRARIES = {"torch": "torch", "np": "numpy", "numpy": "numpy", "nn": "torch.nn", "F": "torch.nn.functional"}
@@ -78,7 +83,9 @@ Token = tuple[int, str]
 
 
 def unneeded(source: str, known: Iterable[str] = ()) -> tuple[str, ...]:
-    r"""The words of a cell that no exercise needs, as they are there, at most :data:`MOST`. What the ``known`` answers use is needed.
+    r"""The words of a cell that no exercise needs, as they are there, at most :data:`MOST`.
+
+    What the ``known`` answers use is needed.
 
     >>> unneeded("import torch._C as c, sys\nx = torch.ones(2)"), unneeded("def f(x):\n    return torch.exp(x)  # sys")
     (('torch._C', 'sys'), ())
@@ -125,7 +132,9 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                 end = n + sum(1 for _ in _until(tokens[n : n + LONGEST_IMPORT], ";"))
                 yield from _imported(tokens[n:end], libraries)
             elif before[1] in (".", "def"):
-                if (_is_inside(text) and text not in theirs) or (before[1] == "." and _is_reaching(text, tokens[n - 2], behind)):
+                if (_is_inside(text) and text not in theirs) or (
+                    before[1] == "." and _is_reaching(text, tokens[n - 2], behind)
+                ):
                     yield text
             elif text in libraries:
                 yield from _used(text, libraries[text], before, behind, begins=begins)
@@ -140,18 +149,26 @@ def _words(tokens: list[Token]) -> Iterator[str]:
 
 
 def _named(text: str, behind: list[Token]) -> Iterator[str]:
-    """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or a name such as ``__code__``.
+    """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or
+    a name such as ``__code__``.
 
-    An ``import`` comes here only if it does not begin a statement. A class derived from Tensor or Parameter is reported too.
+    An ``import`` comes here only if it does not begin a statement. A class derived from Tensor
+    or Parameter is reported too.
     """
-    if text in _CALLS or text == "import" or (_is_inside(text) and text.startswith("__")) or _is_worked_out(text, behind):
+    if (
+        text in _CALLS
+        or text == "import"
+        or (_is_inside(text) and text.startswith("__"))
+        or _is_worked_out(text, behind)
+    ):
         yield text
     elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
         yield "class … (Tensor)"
 
 
 def _used(name: str, module: str, before: Token, behind: list[Token], *, begins: bool) -> Iterator[str]:
-    """Yield what is reported where a library's ``name`` is used: a module in it that no exercise needs, or an assignment into it.
+    """Yield what is reported where a library's ``name`` is used: a module in it that no exercise
+    needs, or an assignment into it.
 
     The name alone is yielded where the library itself is passed on as a value.
     """
@@ -165,13 +182,21 @@ def _used(name: str, module: str, before: Token, behind: list[Token], *, begins:
         if _is_unneeded_module(module):
             yield module
             return
-    if not dots and name in _HANDED_ON and before[1] not in ("as", "import") and [word for _, word in behind[:1]] not in (["="], [":"]):
+    if (
+        not dots
+        and name in _HANDED_ON
+        and before[1] not in ("as", "import")
+        and [word for _, word in behind[:1]] not in (["="], [":"])
+    ):
         yield name
 
 
 @lru_cache(1000)
 def _is_unneeded_module(name: str) -> bool:
-    """Whether this is a module inside a library, and none that an answer may use. Nothing is imported to find that out."""
+    """Whether this is a module inside a library, and none that an answer may use.
+
+    Nothing is imported to find that out.
+    """
     first, *inner = name.split(".")
     if not inner or name in _INNER or any(name.startswith(f"{whole}.") for whole in _WHOLE):
         return False
@@ -183,18 +208,22 @@ def _is_unneeded_module(name: str) -> bool:
 
 
 def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
-    """Whether reading this attribute of ``owner`` can reach a name given as text, as ``"{0.__class__}".format(x)`` does."""
+    """Whether reading this attribute of ``owner`` can reach a name given as text, as
+    ``"{0.__class__}".format(x)`` does.
+    """
     if name == "format":
         return owner[0] != tokenize.STRING or _reaches_inside(owner[1])
     return (name in _CALLS and name not in ("eval", "compile")) or (name == "wraps" and _arguments(behind) > 1)
 
 
 def _reaches_inside(text: str) -> bool:
-    """Whether a field of a format has a name that begins with a low line. Each sign is read once: a text may be all braces.
+    """Whether a field of a format has a name that begins with a low line.
+
+    Each sign is read once: a text may be all braces.
 
     >>> _reaches_inside("{0.__class__}"), _reaches_inside("{0[_x]}"), _reaches_inside("{0} ._x"), _reaches_inside("{{ ._x")
     (True, True, False, True)
-    """
+    """  # noqa: E501
     is_field = False
     for found in _IN_FIELD.finditer(text):
         if found[0] in "{}":
@@ -242,17 +271,23 @@ def _arguments(tokens: list[Token]) -> int:
 
 
 def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
-    """Yield the reported words of the expressions inside an f-string, and the first internal name of Python that a text contains."""
+    """Yield the reported words of the expressions inside an f-string, and the first internal name of
+    Python that a text contains.
+    """
     if "f" in text.partition(text[-1])[0].lower() and len(text) <= LONGEST_TEXT:
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            codes = [ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)]
+            codes = [
+                ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)
+            ]
             yield from (word for code in codes for word in _words(list(_tokens(code))) if word not in theirs)
     if hidden := [word for word in _IN_TEXT.findall(text) if word not in _OWN]:
         yield f"'{hidden[0]}'"
 
 
 def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
-    """Yield an internal name of Python that only joining several texts gives: ``"_" "_code_" + "_"``; nothing if there is none."""
+    """Yield an internal name of Python that only joining several texts gives: ``"_" "_code_" +
+    "_"``; nothing if there is none.
+    """
     if before[0] == tokenize.STRING or before[1] == "+":
         return
     parts = [text]
@@ -282,7 +317,11 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
         what, _, other = (part.replace(" ", "") for part in name.partition(" as "))
         whole = ".".join(filter(None, (start, what)))
         parts = whole.split(".")
-        if parts[-1] == "*" and whole.count(".") > 1 and ".".join(parts[:-1]) not in ("torch.nn", "torch.nn.functional"):
+        if (
+            parts[-1] == "*"
+            and whole.count(".") > 1
+            and ".".join(parts[:-1]) not in ("torch.nn", "torch.nn.functional")
+        ):
             yield whole
         inside = any(_is_inside(part) or part in _CALLS for part in parts[1:])
         modules = itertools.accumulate(parts, "{}.{}".format)
@@ -318,7 +357,9 @@ def _is_assigned(tokens: list[Token]) -> bool:
 
 
 def _is_plain(tokens: list[Token]) -> bool:
-    """Whether the second argument of ``getattr`` is a literal with an ordinary attribute name: no keyword, no internal of Python."""
+    """Whether the second argument of ``getattr`` is a literal with an ordinary attribute name: no
+    keyword, no internal of Python.
+    """
     tokens = tokens[:8]
     commas = [n for n, (_, word) in enumerate(tokens) if word == ","]
     if not commas or commas[0] + 1 >= len(tokens):
@@ -326,5 +367,9 @@ def _is_plain(tokens: list[Token]) -> bool:
     kind, text = tokens[commas[0] + 1]
     ends = [word for _, word in tokens[commas[0] + 2 :]][:1] in ([","], [")"])
     return (
-        ends and kind == tokenize.STRING and text[1:-1].isidentifier() and not keyword.iskeyword(text[1:-1]) and not _is_inside(text[1:-1])
+        ends
+        and kind == tokenize.STRING
+        and text[1:-1].isidentifier()
+        and not keyword.iskeyword(text[1:-1])
+        and not _is_inside(text[1:-1])
     )

@@ -2,14 +2,17 @@
 
 The names that learning management systems give to what they hand out:
 
-- Moodle: ``Ada Lovelace_123_assignsubmission_file_`` (the number is the participant's), ``Team 3-Ada Lovelace_123_…`` with groups;
-- Canvas: ``lovelaceada_77_912_week-3.ipynb``, ``lovelaceada_LATE_77_912_week-3.ipynb`` (the name, the numbers of the user and the file);
-- Blackboard: ``Week 3_adal_attempt_2026-11-20-12-00-00_week-3.ipynb`` (the login, and when), with a ``.txt`` for each attempt.
+- Moodle: ``Ada Lovelace_123_assignsubmission_file_`` (the number is the participant's), ``Team 3-Ada
+  Lovelace_123_…`` with groups;
+- Canvas: ``lovelaceada_77_912_week-3.ipynb``, ``lovelaceada_LATE_77_912_week-3.ipynb`` (the name, the
+  numbers of the user and the file);
+- Blackboard: ``Week 3_adal_attempt_2026-11-20-12-00-00_week-3.ipynb`` (the login, and when),
+  with a ``.txt`` for each attempt.
 
-Canvas' number decides where the roster has Canvas' own column of them, and some of them come with the name that they have there.
-Otherwise these numbers are no ids of the roster. They are taken as such only between people of one name, and only where each other
-number of that system is the id of a person of the name that it comes with. Two numbers with one name are two people. A name that
-fits several people fits none of them: a mark is never given by a guess.
+Canvas' number decides where the roster has Canvas' own column of them, and some of them come with the name that they
+have there. Otherwise these numbers are no ids of the roster. They are taken as such only between people of one name,
+and only where each other number of that system is the id of a person of the name that it comes with. Two numbers with
+one name are two people. A name that fits several people fits none of them: a mark is never given by a guess.
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from pitfall_lab.classroom.roster import Person
 from pitfall_lab.trace import T
 
 _MOODLE = re.compile(r"(?P<who>.+?)_(?P<number>[0-9]{1,12})_assignsubmission_[a-z]+(?:_.*)?", re.DOTALL)
-_CANVAS = re.compile(r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?P<late>LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL)
+_CANVAS = re.compile(
+    r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?P<late>LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL
+)
 _BLACKBOARD = re.compile(r"(?P<who>.+?)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
 _ENDING = re.compile(r"(?:\.ipynb|\.zip)?(?: ?\([0-9]{1,3}\))?(?:\.ipynb|\.zip)?\Z", re.IGNORECASE)
 _DOCUMENT = re.compile(
-    r"\.(?:pdf|py|txt|md|rst|rtf|docx?|odt|pages|html?|url|webloc|json|zip|rar|7z|tar|tgz|gz|bz2|xz|tar\.gz|png|jpe?g|heic)\Z",
+    r"\.(?:pdf|py|txt|md|rst|rtf|docx?|odt|pages|html?|url|webloc|json|zip|rar|7z|tar|tgz|gz|bz2|xz|ta"
+    r"r\.gz|png|jpe?g|heic)\Z",
     re.IGNORECASE,
 )
 """The endings of what is handed in instead of a notebook."""
@@ -36,33 +42,43 @@ _COPY_OF = re.compile(r"(?:kopie von|copie de|copia d[ei]|cópia de) +", re.IGNO
 """What Colab and Drive put before the name of a copy; *Copy of* is among the words beside a name."""
 _COPY = re.compile(r" ?\(([0-9]{1,3})\)(?=\.[^.]*\Z|\Z)")
 _DUPLICATE = re.compile(r"-Copy([0-9]{1,3})(?=\.[^.]*\Z|\Z)")
-_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})
+_LETTERS = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"}
+)
 _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 _UNCLEAR = "unclear"
-"""Of two systems' forms one is in what the student called the file: who does so could else hand in in another's name."""
+"""Of two systems' forms one is in what the student called the file: who does so could
+else hand in in another's name.
+"""
 GROUPED = 2
-"""From this number of names with a group before a person's name (and at least half of Moodle's names) they are taken for groups."""
+"""From this number of names with a group before a person's name (and at least half of Moodle's
+names) they are taken for groups.
+"""
 FEW = 3
 """From this number of people with several numbers it is not taken for chance."""
 _BETWEEN = re.compile(r"[\s_,.+()\[\]-]+")
 _YEAR = re.compile("(?:19|20)[0-9]{2}")
 _OTHER_WORDS = (
-    "final copy of new old week hw homework assignment exercise exercises sheet notebook quiz test task lab solution solutions answer "
-    "answers submission chapter version corrected fixed my the 作业 最终 最终版 副本 答案"
+    "final copy of new old week hw homework assignment exercise exercises sheet notebook quiz test task lab solution "
+    "solutions answer answers submission chapter version corrected fixed my the 作业 最终 最终版 副本 答案"
 )
 _BESIDE = frozenset(_OTHER_WORDS.split())
 """What students write next to their name; every other word could belong to another person's name."""
 MOST_WORDS, LONG = 12, 4
-"""A name of more words is not searched; an id is found beside such words where it has so many signs, with a digit, and is no year."""
+"""A name of more words is not searched; an id is found beside such words where it has so many signs,
+with a digit, and is no year.
+"""
 SHORT = 2
 """An id of so few digits is found at the beginning of a name only: ``week_3`` is no id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a system's name says: its ``system``, the name or login in it (``who``), its number, and which attempt it is.
+    """What a system's name says: its ``system``, the name or login in it (``who``), its
+    number, and which attempt it is.
 
-    ``note`` says that it is the text that Blackboard adds to each attempt, and no file of the student's. ``late``: Canvas says so.
+    ``note`` says that it is the text that Blackboard adds to each attempt, and no file of the
+    student's. ``late``: Canvas says so.
     """
 
     system: str
@@ -91,7 +107,8 @@ def form(name: str) -> Form | None:
 
 
 def attempted(names: Iterable[str]) -> float | None:
-    """When the last of these attempts was made (seconds since 1970), from Blackboard's names; None if one of the names has no time.
+    """When the last of these attempts was made (seconds since 1970), from Blackboard's names; None if
+    one of the names has no time.
 
     Such a name has no offset from UTC: it is read as local time of this machine.
     """
@@ -113,17 +130,25 @@ def tells_order(name: str) -> bool:
 
 
 def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
-    """The places of files (name, when written), oldest first: by a system's attempt, then by time; ``a (1)`` is newer than ``a``.
+    """The places of files (name, when written), oldest first: by a system's attempt, then by time;
+    ``a (1)`` is newer than ``a``.
 
-    JupyterLab's ``a-Copy1`` is newer than ``a`` only where both were written at the same time: it may be what was put aside.
+    JupyterLab's ``a-Copy1`` is newer than ``a`` only where both were written at the same time:
+    it may be what was put aside.
     """
     forms = [form(name) for name, _ in files]
-    order = sorted(range(len(files)), key=lambda n: (said.attempt if (said := forms[n]) else (), files[n][1], _duplicate(files[n][0])))
+    order = sorted(
+        range(len(files)),
+        key=lambda n: (said.attempt if (said := forms[n]) else (), files[n][1], _duplicate(files[n][0])),
+    )
     copies: dict[tuple[object, str], list[int]] = {}
     for place, n in enumerate(order):
         copies.setdefault((said.attempt if (said := forms[n]) else (), _COPY.sub("", files[n][0])), []).append(place)
     for places in copies.values():
-        ranked = sorted((order[place] for place in places), key=lambda n: int(found[1]) if (found := _COPY.search(files[n][0])) else 0)
+        ranked = sorted(
+            (order[place] for place in places),
+            key=lambda n: int(found[1]) if (found := _COPY.search(files[n][0])) else 0,
+        )
         for place, n in zip(places, ranked, strict=True):
             order[place] = n
     return order
@@ -151,7 +176,9 @@ def folded(text: str) -> str:
 
 
 def last_and_first(name: str) -> tuple[str, str]:
-    """The last and the first name: split at the comma of “Müller, Max”; without a comma the last word is the last name."""
+    """The last and the first name: split at the comma of “Müller, Max”; without a comma
+    the last word is the last name.
+    """
     if "," in name:
         last, _, first = name.partition(",")
     else:
@@ -171,7 +198,9 @@ def _both(text: str) -> set[str]:
 
 
 def _turned(name: str) -> set[str]:
-    """A name without accents, in each cyclic order of its words, since it is unknown with which word the last name begins."""
+    """A name without accents, in each cyclic order of its words, since it is unknown with
+    which word the last name begins.
+    """
     words = re.split(r"[\s,]+", name.strip())[:12]
     return set().union(*(_both(" ".join(words[n:] + words[:n])) for n in range(len(words))))
 
@@ -221,7 +250,13 @@ class Directory:
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")
         if (said := self._forms.get(name)) and said.system == _UNCLEAR:
             return T(en="its name has the forms of two systems", zh="其名称同时符合两种系统的格式")
-        if said and said.system == "canvas" and self._numbers and not self._meant.get(name) and (named := self._by_name(said)):
+        if (
+            said
+            and said.system == "canvas"
+            and self._numbers
+            and not self._meant.get(name)
+            and (named := self._by_name(said))
+        ):
             ids = ", ".join(sorted(self._people[student].ident or student for student in named))
             return T(
                 en=f"its name fits {ids} in the roster, and Canvas' number in it is another",
@@ -229,7 +264,10 @@ class Directory:
             )
         if len(people := self.candidates(name)) > 1:
             ids = ", ".join(person.ident or person.student for person in people)
-            return T(en=f"the name fits {len(people)} people in the roster ({ids})", zh=f"此名与名单中的 {len(people)} 人相符（{ids}）")
+            return T(
+                en=f"the name fits {len(people)} people in the roster ({ids})",
+                zh=f"此名与名单中的 {len(people)} 人相符（{ids}）",
+            )
         return None
 
     def candidates(self, name: str) -> list[Person]:
@@ -237,16 +275,24 @@ class Directory:
         return [person for student, person in self._people.items() if student in self._meant.get(name, ())]
 
     def known(self, word: str) -> set[str]:
-        """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents.
+        """The people (their ``student``) who have this id, login or address, or else this
+        name, or else it without accents.
 
         Of several people the one whose name has the same accents counts: accents are not written by chance.
         """
-        idents, names, plain = self._idents.get(exact(word)), self._names.get(exact(word)), self._any(self._folded, _both(word))
-        accented = {student for student in plain if not word.isascii() and _words(self._people[student].name) == _words(word)}
+        idents, names, plain = (
+            self._idents.get(exact(word)),
+            self._names.get(exact(word)),
+            self._any(self._folded, _both(word)),
+        )
+        accented = {
+            student for student in plain if not word.isascii() and _words(self._people[student].name) == _words(word)
+        }
         return set(idents or names or accented or plain)
 
     def one_person(self, name: str) -> Hashable:
-        """A key that is equal for two names if by their form alone (such as Canvas' user number) they are from one person.
+        """A key that is equal for two names if by their form alone (such as Canvas' user
+        number) they are from one person.
 
         A name without such a form is its own key.
         """
@@ -264,7 +310,10 @@ class Directory:
         return set().union(*(index.get(word, set()) for word in words))
 
     def _of(self, name: str) -> set[str]:
-        """The people whom a submission's name fits. If there are several, the submission is assigned to none of them."""
+        """The people whom a submission's name fits.
+
+        If there are several, the submission is assigned to none of them.
+        """
         said = form(name)
         bare = _ENDING.sub("", name)
         for whole in (name, bare, f"{said.who}_{said.number}" if said else ""):
@@ -274,7 +323,8 @@ class Directory:
             if whole in self._files:
                 return {self._files[whole]}
         if said is None:
-            # what is no notebook keeps its ending, which may be a part of a login, too; so is "copy of" a part of the name
+            # what is no notebook keeps its ending, which may be a part of a login, too; so is
+            # "copy of" a part of the name
             forms = (bare, _DOCUMENT.sub("", bare), _COPY_OF.sub("", bare, count=1))
             return next((found for each in dict.fromkeys(forms) if (found := self._by_words(each))), set())
         if said.system == _UNCLEAR:
@@ -290,7 +340,9 @@ class Directory:
         return by_number if len(meant) > 1 and by_number and said.system in self._telling else meant
 
     def _of_canvas(self) -> dict[str, set[str]]:
-        """The people by their Canvas numbers; empty if no submission's number agrees with that of the person whom its name fits."""
+        """The people by their Canvas numbers; empty if no submission's number agrees with that of
+        the person whom its name fits.
+        """
         numbers: dict[str, set[str]] = {}
         for person in self._people.values():
             if person.number:
@@ -299,19 +351,27 @@ class Directory:
         return numbers if any(numbers.get(said.number, set()) & self._by_name(said) for said in forms) else {}
 
     def _by_name(self, said: Form) -> set[str]:
-        """The people whom the name or login in a form fits. Canvas removes accents, so they are ignored in its names, even if equal."""
+        """The people whom the name or login in a form fits.
+
+        Canvas removes accents, so they are ignored in its names, even if equal.
+        """
         if said.system != "canvas":
             return self.known(said.who) or (self._in_group(said.who) if self._groups else set())
         return self._any(self._idents, {exact(said.who)}) | self._any(self._folded, _both(said.who))
 
     def _in_group(self, who: str) -> set[str]:
-        """The people whom a Moodle name with a group fits: group, hyphen, person's name; both names may have hyphens."""
+        """The people whom a Moodle name with a group fits: group, hyphen, person's name;
+        both names may have hyphens.
+        """
         parts = who.split("-")
         names = ("-".join(parts[n:]) for n in range(1, len(parts)))
         return next((found for name in names if (found := self._any(self._whole, _both(name)))), set())
 
     def _has_groups(self) -> bool:
-        """Whether Moodle's names have groups before them. A single such name may be a double name that is not in the roster."""
+        """Whether Moodle's names have groups before them.
+
+        A single such name may be a double name that is not in the roster.
+        """
         senders = {said.who for said in self._forms.values() if said.system == "moodle"}
         grouped = [who for who in senders if not self.known(who) and self._in_group(who)]
         return len(grouped) >= GROUPED and 2 * len(grouped) >= len(senders)
@@ -323,17 +383,23 @@ class Directory:
         return next((found for end in ends if (found := self._idents.get(exact(end)))), set())
 
     def _by_words(self, name: str) -> set[str]:
-        """The people whom a name in no system's form fits: the whole name, or one of the parts between its underscores."""
+        """The people whom a name in no system's form fits: the whole name, or one of the
+        parts between its underscores.
+        """
         if found := self.known(name):
             return found
         first, *others = name.split("_")
         words = [first, *(word for word in others if not (word.isdigit() and len(word) <= SHORT))]
         idents = self._any(self._idents, map(exact, words))
-        names = self._any(self._names, map(exact, words)) or self._any(self._folded, (each for word in words for each in _both(word)))
+        names = self._any(self._names, map(exact, words)) or self._any(
+            self._folded, (each for word in words for each in _both(word))
+        )
         return (idents & names) or (idents | names) or self._beside(name)
 
     def _beside(self, name: str) -> set[str]:
-        """The people whose whole name or id is in a file name, if its other words are no names: ``Ada Lovelace - week 3 (final)``."""
+        """The people whose whole name or id is in a file name, if its other words are no names: ``Ada
+        Lovelace - week 3 (final)``.
+        """
         words = [word for word in _BETWEEN.split(name) if word]
         if len(words) > MOST_WORDS:
             return set()
@@ -356,13 +422,18 @@ class Directory:
     def _systems_with_ids(self) -> set[str]:
         """The systems whose numbers are the roster's ids, as far as the names that come with them can tell."""
         told = [(said, self._by_name(said)) for said in self._forms.values() if said.number]
-        wrong = {said.system for said, meant in told if meant and said.number not in {self._people[student].ident for student in meant}}
+        wrong = {
+            said.system
+            for said, meant in told
+            if meant and said.number not in {self._people[student].ident for student in meant}
+        }
         return {said.system for said, _ in told} - wrong
 
     def _of_two_people(self) -> set[str]:
         """Names that have one person's name and different numbers of one system.
 
-        Moodle numbers people anew for each of its assignments: where most have several numbers, there are several downloads.
+        Moodle numbers people anew for each of its assignments: where most have several numbers,
+        there are several downloads.
         """
         numbers: dict[tuple[str, str], dict[str, list[str]]] = {}
         for name, said in self._forms.items():
@@ -374,4 +445,10 @@ class Directory:
         several = {who: each for who, each in numbers.items() if len(each) > 1}
         of_moodle = [sum(system == "moodle" for system, _ in found) for found in (several, numbers)]
         downloads = of_moodle[0] >= FEW and 2 * of_moodle[0] > of_moodle[1]
-        return {name for who, each in several.items() if not (downloads and who[0] == "moodle") for of in each.values() for name in of}
+        return {
+            name
+            for who, each in several.items()
+            if not (downloads and who[0] == "moodle")
+            for of in each.values()
+            for name in of
+        }

@@ -1,7 +1,8 @@
 """``pitfall-lab book``: the chapters as HTML pages that need no kernel, no scripts of others and no network.
 
-Each notebook is executed in a fresh kernel. Of every output the page gets what can be read without a kernel: the self-contained HTML
-that our widgets carry beside themselves. nbconvert would otherwise prefer the widget, drop that HTML and ask a CDN for a player.
+Each notebook is executed in a fresh kernel. Of every output the page gets what can be read without a kernel: the
+self-contained HTML that our widgets carry beside themselves. nbconvert would otherwise prefer the widget, drop that
+HTML and ask a CDN for a player.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ STYLE = """
 .pl-nav a { color: var(--jp-content-link-color); }
 """
 """Outputs are in one column whether they have a number or not, and lines break between words."""
-NAV = '<p class="pl-nav"><a href="index.html">All chapters</a> · without a kernel; in JupyterLab the pictures can be stepped through.</p>'
+NAV = (
+    '<p class="pl-nav"><a href="index.html">All chapters</a> · without a kernel; in JupyterLab the pictures can be '
+    "stepped through.</p>"
+)
 INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -58,19 +62,26 @@ through.</p>
 </ul>
 </body>
 </html>
-"""
+"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab book``."""
     which = "notebooks or folders (default: notebooks)"
     parser.add_argument("what", metavar="NOTEBOOK", nargs="*", type=Path, default=[Path("notebooks")], help=which)
-    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, default=Path("book"), help="where the pages go (default: book)")
-    parser.add_argument("--timeout", metavar="SECONDS", type=int, default=180, help="the longest that one cell may take (default: 180)")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", type=Path, default=Path("book"), help="where the pages go (default: book)"
+    )
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=int, default=180, help="the longest that one cell may take (default: 180)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write one page per notebook and an index: 0, or 1 when a cell that should not fail did. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Write one page per notebook and an index: 0, or 1 when a cell that should not fail did.
+
+    Raises :class:`~pitfall_lab.cli.Refusal`.
+    """
     paths = [path for word in arguments.what for path in notebooks(word)]
     titles: list[tuple[str, str]] = []
     version = failed = ""
@@ -91,13 +102,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     version = installed("torch")
     items = "\n".join(f'<li><a href="{html.escape(name)}">{html.escape(text)}</a></li>' for name, text in titles)
-    (arguments.output / "index.html").write_text(INDEX.format(version=html.escape(version), items=items), encoding="utf-8")
+    (arguments.output / "index.html").write_text(
+        INDEX.format(version=html.escape(version), items=items), encoding="utf-8"
+    )
     print(arguments.output / "index.html")
     return int(bool(failed))
 
 
 def notebooks(word: Path) -> Iterator[Path]:
-    """The notebooks at a path: itself, or those directly in a folder; raises :class:`~pitfall_lab.cli.Refusal` if there is none."""
+    """The notebooks at a path: itself, or those directly in a folder; raises
+    :class:`~pitfall_lab.cli.Refusal` if there is none.
+    """
     found = sorted(p for p in word.glob("*.ipynb") if p.is_file()) if word.is_dir() else [word]
     if not found or not all(p.suffix == ".ipynb" for p in found):
         raise Refusal(f"{word} is neither a notebook (.ipynb) nor a folder that holds one.")
@@ -117,7 +132,8 @@ def read(path: Path) -> Any:
 
 
 def execute(book: Any, folder: Path, timeout: int) -> str:
-    """Run all cells in a fresh kernel and keep what they showed; return what stopped it, at most 200 characters (``""`` when nothing did).
+    """Run all cells in a fresh kernel and keep what they showed; return what stopped it, at most 200
+    characters (``""`` when nothing did).
 
     ``timeout``: seconds for one cell.
     """
@@ -140,7 +156,10 @@ def execute(book: Any, folder: Path, timeout: int) -> str:
 
 
 def page(book: Any, name: str) -> str:
-    """One self-contained HTML page of an executed notebook. ``book`` is changed: live outputs are replaced by their static form."""
+    """One self-contained HTML page of an executed notebook.
+
+    ``book`` is changed: live outputs are replaced by their static form.
+    """
     from nbconvert import HTMLExporter
     from traitlets.config import Config
 
@@ -158,31 +177,44 @@ def page(book: Any, name: str) -> str:
             for mime in LIVE:
                 if len(output.get("data", {})) > 1:
                     output.get("data", {}).pop(mime, None)
-    settings = {"mathjax_url": "", "require_js_url": "", "jquery_url": "", "jupyter_widgets_base_url": "", "html_manager_semver_range": ""}
+    settings = {
+        "mathjax_url": "",
+        "require_js_url": "",
+        "jquery_url": "",
+        "jupyter_widgets_base_url": "",
+        "html_manager_semver_range": "",
+    }
     exporter = HTMLExporter(config=Config(HTMLExporter=settings))
     made, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": title(book, name)}})
-    # The scripts of nbconvert's template load further scripts, whose addresses are empty now: without them nothing is loaded.
+    # The scripts of nbconvert's template load further scripts, whose addresses are empty now:
+    # without them nothing is loaded.
     made = re.sub(r"<script[^>]*>.*?</script>", "", str(made), flags=re.DOTALL)
-    # The template says that its theme is a light one; the reader's system decides here, for the page and for its pictures.
+    # The template says that its theme is a light one; the reader's system decides here, for
+    # the page and for its pictures.
     made = re.sub("<body[^>]*>", f'<body class="jp-Notebook">\n{NAV}', made, count=1)
     return made.replace("</head>", f"<style>{STYLE}{_dark(exporter)}</style>\n</head>", 1)
 
 
 def _is_of_a_package(frame: str) -> bool:
-    """Whether a part of a traceback is inside an installed package: readers need the cell's own lines, and no path of this machine."""
+    """Whether a part of a traceback is inside an installed package: readers need the cell's own lines,
+    and no path of this machine.
+    """
     head = re.sub(r"\x1b\[[0-9;]*m", "", frame).lstrip().partition("\n")[0]
     return head.startswith("File ") and ("site-packages" in head or "dist-packages" in head)
 
 
 def _dark(exporter: Any) -> str:
-    """JupyterLab's dark colours for readers who want them: our pictures follow the reader's wish, so the page around them has to.
+    """JupyterLab's dark colours for readers who want them: our pictures follow the reader's wish, so
+    the page around them has to.
 
     Empty if nbconvert's templates have none.
     """
     for folder in exporter.template_paths:
         theme = Path(folder) / "static" / "theme-dark.css"
         if theme.is_file():
-            return f"@media (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; }} {theme.read_text('utf-8')} }}"
+            return (
+                f"@media (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; }} {theme.read_text('utf-8')} }}"
+            )
     return ""
 
 

@@ -1,4 +1,6 @@
-"""``pitfall-lab claims``: run the ledger's programs on the installed torch and say where it differs from what was recorded."""
+"""``pitfall-lab claims``: run the ledger's programs on the installed torch and say where it
+differs from what was recorded.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps([_row(claim, found) for claim, found in done], ensure_ascii=False, indent=1))
     else:
         version = next((found.torch for _, found in done if found.torch != "?"), "?")
-        print(f"{len(done)} claims on torch {version}: {len(done) - different} as recorded with {RECORDED_WITH}, {different} not")
+        print(
+            f"{len(done)} claims on torch {version}: {len(done) - different} as recorded with "
+            f"{RECORDED_WITH}, {different} not"
+        )
     return int(bool(different))
 
 
 def chosen(words: list[str]) -> list[Claim]:
-    """The claims named by ids, beginnings of ids or numbers of chapters, in the ledger's order; raises :class:`~pitfall_lab.cli.Refusal`.
+    """The claims named by ids, beginnings of ids or numbers of chapters, in the ledger's order; raises
+    :class:`~pitfall_lab.cli.Refusal`.
 
     >>> [claim.id for claim in chosen(["s1-0"])], len(chosen(["12"])), len(chosen([]))
     (['s1-0-a'], 7, 333)
@@ -54,7 +60,9 @@ def chosen(words: list[str]) -> list[Claim]:
     numbers = {f"{chapter.number:02d}": chapter.claims for chapter in chapters.CHAPTERS}
     keys: list[str] = []
     for word in words:
-        found = numbers.get(word.zfill(2)) or [key for key in ledger() if key == word or key.startswith(f"{word.rstrip('-')}-")]
+        found = numbers.get(word.zfill(2)) or [
+            key for key in ledger() if key == word or key.startswith(f"{word.rstrip('-')}-")
+        ]
         if not found:
             raise Refusal(f"there is no claim or chapter {word!r}; `pitfall-lab claims --list` prints them")
         keys += found
@@ -64,7 +72,9 @@ def chosen(words: list[str]) -> list[Claim]:
 def _shown(claim: Claim, found: Check, *, quiet: bool) -> Check:
     """Print how a claim came out, as soon as it is known, and return the check."""
     if not quiet:
-        word = {"exactly": "as recorded", "but for numbers": "as recorded, but for numbers", "no": "DIFFERENT"}[found.same]
+        word = {"exactly": "as recorded", "but for numbers": "as recorded, but for numbers", "no": "DIFFERENT"}[
+            found.same
+        ]
         print(f"{claim.id:14s} {claim.verdict:18s} {word}", flush=True)
         if found.same == "no":
             print("\n".join(f"    {line}" for line in found.difference.splitlines()), flush=True)
@@ -74,6 +84,14 @@ def _shown(claim: Claim, found: Check, *, quiet: bool) -> Check:
 def _row(claim: Claim, found: Check) -> dict[str, object]:
     """Return one claim as plain data."""
     return {
-        "id": claim.id, "verdict": claim.verdict, "claim": claim.claim, "truth": claim.truth, "same": found.same, "printed": found.printed,
-        "recorded": found.recorded, "error": found.error, "torch": found.torch, "python": sys.version.split()[0],
-    }  # fmt: skip
+        "id": claim.id,
+        "verdict": claim.verdict,
+        "claim": claim.claim,
+        "truth": claim.truth,
+        "same": found.same,
+        "printed": found.printed,
+        "recorded": found.recorded,
+        "error": found.error,
+        "torch": found.torch,
+        "python": sys.version.split()[0],
+    }

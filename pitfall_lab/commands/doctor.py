@@ -91,11 +91,16 @@ print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.get_device_n
 
 
 def _torch() -> Iterator[Finding]:
-    """Yield the findings about torch, imported in another process: a broken torch may end that process, which is a finding too."""
+    """Yield the findings about torch, imported in another process: a broken torch may end that
+    process, which is a finding too.
+    """
     done = processes.run(processes.code(_ASK_TORCH), capture_output=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"])[-1]
-        advice = f"{sys.executable} -m pip install torch (CUDA: pytorch.org/get-started/locally); saved traces open without it."
+        advice = (
+            f"{sys.executable} -m pip install torch (CUDA: pytorch.org/get-started/locally); saved "
+            "traces open without it."
+        )
         yield Finding("missing", "torch", f"cannot be imported: {last}", advice)
         return
     torch, cuda, device, limits = json.loads(done.stdout.strip().splitlines()[-1])
@@ -128,25 +133,36 @@ def _extensions() -> Iterator[Finding]:
         from jupyter_core.paths import jupyter_path
         from jupyterlab_server.config import get_page_config
     except ImportError:
-        yield Finding("missing", "extension", "JupyterLab cannot be imported", f"{sys.executable} -m pip install jupyterlab")
+        yield Finding(
+            "missing", "extension", "JupyterLab cannot be imported", f"{sys.executable} -m pip install jupyterlab"
+        )
         return
     folders = jupyter_path("labextensions")
     disabled = _disabled(get_page_config(folders).get("disabledExtensions", {}))
     for subject, name in (("extension", EXTENSION), ("widgets extension", WIDGETS)):
-        found = next((Path(folder) / name for folder in folders if (Path(folder) / name / "package.json").is_file()), None)
+        found = next(
+            (Path(folder) / name for folder in folders if (Path(folder) / name / "package.json").is_file()), None
+        )
         if found is None:
             package = "pitfall-lab" if name == EXTENSION else "jupyterlab_widgets"
-            advice = f"{sys.executable} -m pip install --force-reinstall --no-deps {package} (with the Python that runs JupyterLab)"
+            advice = (
+                f"{sys.executable} -m pip install --force-reinstall --no-deps {package} (with the Python "
+                "that runs JupyterLab)"
+            )
             yield Finding("missing", subject, f"{name} is not in {', '.join(folders)}", advice)
         elif name in disabled:
-            yield Finding("missing", subject, f"{name} is installed but disabled", f"jupyter labextension enable {name}")
+            yield Finding(
+                "missing", subject, f"{name} is installed but disabled", f"jupyter labextension enable {name}"
+            )
         else:
             about = json.loads((found / "package.json").read_text(encoding="utf-8"))
             yield Finding("ok", subject, f"{name} {about.get('version', '')} enabled, in {found}")
 
 
 def _disabled(setting: dict[str, bool] | list[str]) -> set[str]:
-    """The names in a setting that may be a list or a dictionary; ``name:plugin`` disables a part, and our extension has one part."""
+    """The names in a setting that may be a list or a dictionary; ``name:plugin`` disables a part,
+    and our extension has one part.
+    """
     names = [name for name, off in setting.items() if off] if isinstance(setting, dict) else setting
     return {name.split(":")[0] for name in names}
 
@@ -166,12 +182,17 @@ def _kernel() -> Finding:
     try:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     except ImportError:
-        return Finding("missing", "kernel", "jupyter_client cannot be imported", f"{sys.executable} -m pip install ipykernel")
+        return Finding(
+            "missing", "kernel", "jupyter_client cannot be imported", f"{sys.executable} -m pip install ipykernel"
+        )
     try:
         command = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
         return Finding("missing", "kernel", "there is no python3 kernel", f"{sys.executable} -m pip install ipykernel")
-    same = Path(shutil.which(command) or command).parent == Path(sys.executable).parent or command in {"python", "python3"}
+    same = Path(shutil.which(command) or command).parent == Path(sys.executable).parent or command in {
+        "python",
+        "python3",
+    }
     if not same:
         advice = f"{sys.executable} -m ipykernel install --sys-prefix makes notebooks run here."
         return Finding("note", "kernel", f"python3 runs {command}, not this Python", advice)

@@ -21,9 +21,13 @@ NOTIFICATION = "@jupyterlab/apputils-extension:notification"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``pitfall-lab lab``."""
-    parser.add_argument("--no-browser", action="store_true", help="start the server and print its address, open nothing")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="start the server and print its address, open nothing"
+    )
     parser.add_argument("--port", type=_port, help="the port to listen on (default: the first free one from 8888)")
-    parser.add_argument("--folder", type=Path, help=f"where the notebooks live (default: the clone you are in, or ./{DEFAULT_FOLDER})")
+    parser.add_argument(
+        "--folder", type=Path, help=f"where the notebooks live (default: the clone you are in, or ./{DEFAULT_FOLDER})"
+    )
 
 
 def _port(text: str) -> int:
@@ -48,8 +52,8 @@ def clone_around(folder: Path) -> Path | None:
 def provide_notebooks(target: Path) -> list[Path]:
     """Copy the notebooks into ``target/notebooks`` and return those copied.
 
-    A file that is there already is never touched: it may hold the learner's answers. Raises :class:`~pitfall_lab.cli.Refusal` if the
-    installation has none, and OSError.
+    A file that is there already is never touched: it may hold the learner's answers. Raises
+    :class:`~pitfall_lab.cli.Refusal` if the installation has none, and OSError.
     """
     shipped = shipped_notebooks()
     if shipped is None:
@@ -78,7 +82,8 @@ def server_arguments(root: Path, *, port: int | None, browser: bool) -> list[str
     if not browser:
         arguments.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        # Containers and Binder run as root, where Jupyter refuses to start. The server listens on this machine only and requires a token.
+        # Containers and Binder run as root, where Jupyter refuses to start. The server listens on this
+        # machine only and requires a token.
         arguments.append("--allow-root")
     return arguments
 
@@ -86,8 +91,9 @@ def server_arguments(root: Path, *, port: int | None, browser: bool) -> list[str
 def provide_defaults() -> None:
     """Let JupyterLab start without its "official news?" question, which would cover the first notebook.
 
-    ``labconfig/default_setting_overrides.json`` in a folder on ``JUPYTER_CONFIG_PATH`` sets *defaults*: what the learner chooses in
-    JupyterLab's settings wins. Where a configuration of theirs says something of notifications already, ours stays out. Nothing is written.
+    ``labconfig/default_setting_overrides.json`` in a folder on ``JUPYTER_CONFIG_PATH`` sets *defaults*: what the
+    learner chooses in JupyterLab's settings wins. Where a configuration of theirs says something of notifications
+    already, ours stays out. Nothing is written.
     """
     from jupyter_server.services.config import ConfigManager
 
@@ -117,7 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(folder: Path | None) -> Path:
-    """The server's root folder with a ``notebooks`` folder in it: the clone around the current folder, unless ``folder`` is given.
+    """The server's root folder with a ``notebooks`` folder in it: the clone around the current
+    folder, unless ``folder`` is given.
 
     Else ``folder`` or a folder of the default name, into which missing notebooks are copied.
     """

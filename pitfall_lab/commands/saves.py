@@ -1,4 +1,6 @@
-"""``pitfall-lab saves exp``: what an operation saves for backward and which later write breaks it, found out on the torch that is here."""
+"""``pitfall-lab saves exp``: what an operation saves for backward and which later write breaks it, found
+out on the torch that is here.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ if TYPE_CHECKING:
     from pitfall_lab.verify.experiments.saved_tensors import Condition, Study
 
 SUMMARY = "print what an operation saves for backward, and which later write breaks it"
-OPERANDS = "a, b: (2, 3); c: (3,); w: (3, 2); s: (3, 3); h = a * 1; p: plain (2, 3); n: integers; i: indices; m: a mask; img: (2, 4, 4, 6)"
+OPERANDS = (
+    "a, b: (2, 3); c: (3,); w: (3, 2); s: (3, 3); h = a * 1; p: plain (2, 3); n: integers; i: indices; m: a "
+    "mask; img: (2, 4, 4, 6)"
+)
 
 _MODELLED = T(en="modelled: the shadow engine agrees with what follows", zh="已建模:影子引擎与以下各项一致")
 _DIFFERS = T(
-    en="modelled, and the shadow engine DIFFERS (a fault of ours): {what}", zh="已建模,但影子引擎与 torch 不一致(我们的错误):{what}"
+    en="modelled, and the shadow engine DIFFERS (a fault of ours): {what}",
+    zh="已建模,但影子引擎与 torch 不一致(我们的错误):{what}",
 )
 _MIRRORED = T(
     en="mirrored: the shadow engine has no model ({why}); torch's nodes are taken over",
@@ -28,13 +34,20 @@ _MIRRORED = T(
 _GIVES = T(en="gives", zh="结果")
 _SAVES = T(en="saves", zh="保存")
 _NODE = T(en="{name}: {saves}", zh="{name}:{saves}")
-_NO_NODE = T(en="nothing: no node is made, so nothing is needed for backward", zh="无:没有反向节点,反向传播不需要任何东西")
+_NO_NODE = T(
+    en="nothing: no node is made, so nothing is needed for backward", zh="无:没有反向节点,反向传播不需要任何东西"
+)
 _BREAKS = T(en="breaks", zh="会破坏")
 _BREAKING = T(en="a later write to {what}", zh="之后写入 {what}")
 _NEVER = T(en="no later write breaks its backward", zh="之后的任何写入都不会破坏它的反向传播")
-_ALONE = T(en="its backward raises by itself, with nothing overwritten{when}: {error}", zh="什么都不改,它的反向传播也会报错{when}:{error}")
+_ALONE = T(
+    en="its backward raises by itself, with nothing overwritten{when}: {error}",
+    zh="什么都不改,它的反向传播也会报错{when}:{error}",
+)
 _REFUSES = T(en="refuses", zh="拒绝")
-_REFUSED = T(en="after a write to {what} the next use raises: {error}", zh="写入 {what} 之后,下一次使用就会报错:{error}")
+_REFUSED = T(
+    en="after a write to {what} the next use raises: {error}", zh="写入 {what} 之后,下一次使用就会报错:{error}"
+)
 _ALLOWS = T(en="allows", zh="允许")
 _ALLOWED = T(en="any later write to {what}", zh="之后任意写入 {what}")
 _TRY = T(en="Try it:", zh="试一试:")
@@ -49,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a name (exp, mul_, F.layer_norm) or an expression ('torch.cdist(a, b)') over {OPERANDS}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the report")
+    parser.add_argument(
+        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the report"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def looked_up(word: str) -> list[tuple[str, Study]]:
-    """The studies of an operation or expression, each with its title; raises :class:`~pitfall_lab.cli.Refusal` if there are none.
+    """The studies of an operation or expression, each with its title; raises
+    :class:`~pitfall_lab.cli.Refusal` if there are none.
 
     A study is the result of the experiments on what one call saves.
     """
@@ -82,15 +98,21 @@ def looked_up(word: str) -> list[tuple[str, Study]]:
     if not operations:
         if catalogue.is_module(word):
             raise Refusal(
-                f"{word} is a module: write an expression that makes and calls one, as in: pitfall-lab saves 'torch.nn.Linear(3, 2)(a)'."
+                f"{word} is a module: write an expression that makes and calls one, as in: pitfall-lab saves "
+                "'torch.nn.Linear(3, 2)(a)'."
             )
         names = catalogue.near(word)
         hint = f" Did you mean {' or '.join(brief(name) for name in names)}?" if names else ""
-        raise Refusal(f"torch has no operation {word!r}.{hint} An expression works too: pitfall-lab saves 'torch.cdist(a, b)'.")
+        raise Refusal(
+            f"torch has no operation {word!r}.{hint} An expression works too: pitfall-lab saves 'torch.cdist(a, b)'."
+        )
     studies = [(titled(operation), found) for operation in operations for found in operation.studies()]
     if not studies:
         name = brief(operations[0].names[0])
-        raise Refusal(f"No simple call of {name} that gives a tensor is known. Write one, as in: pitfall-lab saves 'torch.cdist(a, b)'.")
+        raise Refusal(
+            f"No simple call of {name} that gives a tensor is known. Write one, as in: pitfall-lab saves "
+            "'torch.cdist(a, b)'."
+        )
     return studies
 
 
@@ -164,12 +186,19 @@ def _as_data(title: str, study: Study) -> dict[str, Any]:
         "breaks": [_conditioned(what, c) for what, c in study.breaking()],
         "refuses": [_conditioned(what, c) for what, c in study.refused()],
         "allows": study.harmless(),
-        "raises_by_itself": (alone := study.alone()) and {"error": alone[0], "requires_grad": _conditioned("", alone[1])["requires_grad"]},
+        "raises_by_itself": (alone := study.alone())
+        and {"error": alone[0], "requires_grad": _conditioned("", alone[1])["requires_grad"]},
         "program": shown and shown[0],
         "error": shown and shown[1],
     }
 
 
 def _conditioned(what: str, condition: Condition) -> dict[str, Any]:
-    when = None if condition.unclear else {"all" if condition.together else "any": list(condition.names)} if condition.names else {}
+    when = (
+        None
+        if condition.unclear
+        else {"all" if condition.together else "any": list(condition.names)}
+        if condition.names
+        else {}
+    )
     return {"tensor": what, "requires_grad": when}

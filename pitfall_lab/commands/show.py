@@ -1,4 +1,6 @@
-"""``pitfall-lab show``: a self-contained page of a program or of a saved trace, readable without a kernel and without scripts."""
+"""``pitfall-lab show``: a self-contained page of a program or of a saved trace, readable
+without a kernel and without scripts.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``pitfall-lab show``."""
     what = "a Python program (.py), which is run with your rights, or a saved trace (.json), which needs no torch"
     parser.add_argument("file", type=Path, help=what)
-    parser.add_argument("-o", "--output", type=Path, help="the page to write (default: FILE's name with .pitfall.html, in this folder)")
-    parser.add_argument("--language", choices=LANGUAGES, default="en", help="the language of the sentences (default: en)")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="the page to write (default: FILE's name with .pitfall.html, in this folder)"
+    )
+    parser.add_argument(
+        "--language", choices=LANGUAGES, default="en", help="the language of the sentences (default: en)"
+    )
     parser.add_argument("--text", action="store_true", help="print the story as plain text and write no page")
 
 
@@ -42,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read(path: Path) -> Trace:
-    """The trace in a ``.json`` file, or the trace of running a ``.py`` file; raises :class:`~pitfall_lab.cli.Refusal` for others."""
+    """The trace in a ``.json`` file, or the trace of running a ``.py`` file; raises
+    :class:`~pitfall_lab.cli.Refusal` for others.
+    """
     if path.suffix not in {".py", ".json"}:
         raise Refusal(f"{path} is neither a Python program (.py) nor a saved trace (.json).")
     try:
@@ -52,7 +60,9 @@ def read(path: Path) -> Trace:
     except OSError as error:
         raise Refusal(f"{path} cannot be read: {error.strerror or error}.") from None
     except (UnicodeDecodeError, SyntaxError):
-        raise Refusal(f"{path} is not text in the encoding that it declares (UTF-8 unless it says otherwise).") from None
+        raise Refusal(
+            f"{path} is not text in the encoding that it declares (UTF-8 unless it says otherwise)."
+        ) from None
     if path.suffix == ".json":
         try:
             return Trace.from_json(text)

@@ -1,8 +1,8 @@
 """One run of a learner's cell, and what was seen of it, as plain data.
 
-What decides an exercise never touches the learner's objects: it sends expressions, which are evaluated where the cell ran, and gets
-arrays, numbers and texts back. So the cell may as well run in another process: a :class:`Request` and an :class:`Observation` travel
-as JSON, and :func:`observe` is what the other side does.
+What decides an exercise never touches the learner's objects: it sends expressions, which are evaluated where the cell
+ran, and gets arrays, numbers and texts back. So the cell may as well run in another process: a :class:`Request` and an
+:class:`Observation` travel as JSON, and :func:`observe` is what the other side does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ UNMODELLED = "Unmodelled"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An exception: its type's name, its message, and the line of the cell that raised it (``None``: it was raised elsewhere)."""
+    """An exception: its type's name, its message, and the line of the cell that raised it
+    (``None``: it was raised elsewhere).
+    """
 
     type: str
     message: str
@@ -75,14 +77,15 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` in this order in a fresh namespace, then evaluate ``expressions``.
+    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` in this order in a fresh namespace,
+    then evaluate ``expressions``.
 
-    What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with. Random numbers
-    start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of ``inputs`` hold is
-    written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
-    key of a misconception, or :data:`AS_TORCH`: the whole runs in that world then, on the shadow engine, and only its outcome is
-    reported. Where ``without`` names functions, what uses them below the cell's last definition is left out
-    (:mod:`pitfall_lab.lessons.demonstrations`).
+    What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with.
+    Random numbers start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs,
+    what the names of ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and
+    drive are traced. ``believing`` is the key of a misconception, or :data:`AS_TORCH`: the whole runs in that world
+    then, on the shadow engine, and only its outcome is reported. Where ``without`` names functions, what uses them
+    below the cell's last definition is left out (:mod:`pitfall_lab.lessons.demonstrations`).
     """
 
     cell: str
@@ -108,11 +111,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen: the ``error`` that ended the program, what the cell ``printed`` and ``warned``, and what the expressions are.
+    """What was seen: the ``error`` that ended the program, what the cell ``printed`` and ``warned``,
+    and what the expressions are.
 
-    A value is ``None``, a bool, a number, a text, an array (tensors too: their numbers), a list, tuple or dict of values,
-    :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``in_cell``: the cell itself did not reach its end. ``driven``
-    is the first line of the traced text that belongs to ``drive``, ``made`` the first that belongs to ``inputs``.
+    A value is ``None``, a bool, a number, a text, an array (tensors too: their numbers), a list, tuple or dict
+    of values, :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``in_cell``: the cell itself
+    did not reach its end. ``driven`` is the first line of the traced text that belongs to ``drive``, ``made``
+    the first that belongs to ``inputs``.
     """
 
     error: Problem | None = None
@@ -158,13 +163,16 @@ class Observation:
 
 A = TypeVar("A")
 Steps = Generator[tuple[Callable[..., Any], tuple[Any, ...]], Any, A]
-"""What is to be done one after the other: a function and its arguments at a time; what it returned, or raised, comes back."""
+"""What is to be done one after the other: a function and its arguments at a time; what it
+returned, or raised, comes back.
+"""
 
 
 def observe(request: Request) -> Observation:
     r"""Run a request in this process.
 
-    Output, warnings, random streams and torch's settings of the caller stay as they are. Only KeyboardInterrupt comes out.
+    Output, warnings, random streams and torch's settings of the caller stay as they are. Only
+    KeyboardInterrupt comes out.
 
     >>> seen = observe(Request("def double(a):\n    return 2 * a", drive="b = double(21)", expressions=("b", "c")))
     >>> seen.values["b"], seen.values["c"].type
@@ -176,7 +184,8 @@ def observe(request: Request) -> Observation:
 def driven(steps: Steps[A], after: Callable[[], object]) -> A:
     """Do each of the ``steps`` and call ``after``; return what the generator returns.
 
-    A generator is on the stack only while it runs. So no frame below the learner's code holds anything of what observes it.
+    A generator is on the stack only while it runs. So no frame below the learner's code holds
+    anything of what observes it.
     """
     answer, problem = None, None
     while True:
@@ -194,7 +203,9 @@ def driven(steps: Steps[A], after: Callable[[], object]) -> A:
 
 
 class _Carried(BaseException):
-    """Carries a StopIteration that the learner's code raised into a generator: thrown in as it is, it would become a RuntimeError."""
+    """Carries a StopIteration that the learner's code raised into a generator: thrown in as it is, it
+    would become a RuntimeError.
+    """
 
     def __init__(self, error: StopIteration) -> None:
         super().__init__()
@@ -210,7 +221,9 @@ def _nothing() -> None:
 
 
 Look = Callable[[bool | None], object]
-"""Called as soon as code of the learner's has run, before anything of ours is used again. True: nothing is being watched.
+"""Called as soon as code of the learner's has run, before anything of ours is used again.
+
+True: nothing is being watched.
 
 None: none has run, and what is replaced now is what the watching of a run replaces.
 """
@@ -225,7 +238,9 @@ def _looked(look: Look, bare: bool, do: Callable[..., Any], *words: Any) -> Step
 
 
 def observing(request: Request, look: Look = lambda _: None) -> Steps[Observation]:
-    """A generator that runs :func:`observe` step by step, with a check of the process after each step, and returns the observation."""
+    """A generator that runs :func:`observe` step by step, with a check of the process after each step,
+    and returns the observation.
+    """
     if request.without:
         request = replace(request, cell=demonstrations.without(request.cell, request.without), without=())
     if request.believing:
@@ -263,7 +278,12 @@ def _believed(request: Request, look: Look) -> Steps[Observation]:
         unknown = Problem(UNMODELLED, "the shadow engine has no model of something in it")
         return Observation(unknown, in_cell=True, values=dict.fromkeys(request.expressions, unknown))
     names, error, _ = ran
-    names |= {**_BUILTINS, "__builtins__": __builtins__, "shares": shares, "memory": memory}  # expressions ask the real torch
+    names |= {
+        **_BUILTINS,
+        "__builtins__": __builtins__,
+        "shares": shares,
+        "memory": memory,
+    }  # expressions ask the real torch
     problem = None if error is None else Problem(type(error).__name__, (yield from _message(error, look)))
     values = {}
     for expression in request.expressions:
@@ -286,7 +306,9 @@ def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, lo
 
 
 def _valued(expression: str, names: dict[str, Any]) -> Any:
-    """Evaluate an exercise's own expression with torch's functions, also where a class of the learner's would override them."""
+    """Evaluate an exercise's own expression with torch's functions, also where a class of the
+    learner's would override them.
+    """
     with sys.modules["torch"]._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - only this layer asks
         return eval(expression, names)  # noqa: S307 - not the learner's
 
@@ -322,7 +344,9 @@ class _Stage:
         self.aside: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def run(self, text: str) -> Steps[None]:
-        """Run setup, cell, inputs and drive in this order, up to the first error; keep the error and, if ``watched``, the trace."""
+        """Run setup, cell, inputs and drive in this order, up to the first error; keep the error
+        and, if ``watched``, the trace.
+        """
         _seed(self.request.seed)
         exec(compile(SETUP + self.request.setup, "<setup>", "exec"), self.names)  # noqa: S102 - the exercise's own program
         self.ours = {name: value for name, value in self.names.items() if not name.startswith("__")}
@@ -335,7 +359,9 @@ class _Stage:
         from pitfall_lab.verify import Session
         from pitfall_lab.verify.experiments.witness import prepare
 
-        prepare(self.request.setup + text)  # what torch imports when an optimizer first steps takes ten times as long while watched
+        prepare(
+            self.request.setup + text
+        )  # what torch imports when an optimizer first steps takes ten times as long while watched
         self.look(False)  # at what the cells of earlier requests have left
         session = Session(NAME, "exercise", text)
         self.aside = session.aside
@@ -353,7 +379,9 @@ class _Stage:
         try:
             with contextlib.redirect_stdout(said):
                 _seed(self.request.seed)
-                yield from _looked(look, bare, exec, compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names)
+                yield from _looked(
+                    look, bare, exec, compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names
+                )
             self.in_cell = False
             with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
@@ -363,7 +391,9 @@ class _Stage:
                 yield from _looked(look, True, exec, self._part("inputs"), self.driven)
                 with self.aside():
                     # a cell that shows what it does may have names like those of the inputs
-                    self.before = {n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)}
+                    self.before = {
+                        n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)
+                    }
                 try:
                     yield from _looked(look, bare, exec, self._part("drive"), self.driven)
                 finally:
@@ -378,7 +408,9 @@ class _Stage:
         return None
 
     def _refuse_own_methods(self) -> None:
-        """Raise if the cell gave a tensor an attribute with the name of one of torch's methods: expressions would call it instead."""
+        """Raise if the cell gave a tensor an attribute with the name of one of torch's methods:
+        expressions would call it instead.
+        """
         for value in self.driven.values():
             for each in value if type(value) in (list, tuple) else (value,):
                 if _is_tensor(each) and (own := next(filter(_methods().__contains__, _attributes(each)), None)):
@@ -386,9 +418,11 @@ class _Stage:
                     raise TypeError(f"a tensor was given a {own} of its own")
 
     def _refuse_modes(self, modes: tuple[int, int, Any]) -> None:
-        """Leave the torch function modes and dispatch modes that the cell entered and did not leave; TypeError if there were any.
+        """Leave the torch function modes and dispatch modes that the cell entered and did not leave;
+        TypeError if there were any.
 
-        A default device is put back without an error; grad mode is not looked at here. ``modes`` is :func:`_modes` before the cell.
+        A default device is put back without an error; grad mode is not looked at here. ``modes`` is
+        :func:`_modes` before the cell.
         """
         if _leave(modes):
             self.in_cell = True
@@ -406,13 +440,21 @@ class _Stage:
     def _problem(self, error: BaseException) -> Steps[Problem]:
         line = failing_line(error, NAME)
         message = yield from _message(error, self.look)
-        return Problem(type(error).__name__, message, line if line is not None and line < self.starts["inputs"] else None)
+        return Problem(
+            type(error).__name__, message, line if line is not None and line < self.starts["inputs"] else None
+        )
 
     def value(self, expression: str) -> Steps[Any]:
         """Return the value of an expression after the run, as plain data."""
         if self.error is not None and self.in_cell:
             return self.error
-        helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
+        helpers = {
+            "shares": shares,
+            "memory": memory,
+            "before": self.before,
+            "unchanged": self._unchanged,
+            "in_place": self._in_place,
+        }
         try:
             self.after = self.after or self._asked()
             names = {**self.after, **_BUILTINS, **self.ours, **helpers}
@@ -457,7 +499,9 @@ class _Said(io.StringIO):
 
 
 class _Before:
-    """The state of a variable before the drive: its object, its memory, its values, and the values of its whole storage."""
+    """The state of a variable before the drive: its object, its memory, its values, and the
+    values of its whole storage.
+    """
 
     def __init__(self, value: Any) -> None:
         self.where = id(value)
@@ -465,11 +509,15 @@ class _Before:
         self.memory = memory(value)
         self.values = _bytes(value)
         self.storage = _bytes(_whole(value))
-        self.value = _as_is(value).clone() if _is_tensor(value) else value.copy() if isinstance(value, np.ndarray) else value
+        self.value = (
+            _as_is(value).clone() if _is_tensor(value) else value.copy() if isinstance(value, np.ndarray) else value
+        )
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of torch's, or of the world of a misconception; an object of the learner's may answer to every name."""
+    """Whether it is a tensor of torch's, or of the world of a misconception; an object of the
+    learner's may answer to every name.
+    """
     return issubclass(type(value), (sys.modules["torch"].Tensor, facade.Tensor))
 
 
@@ -486,7 +534,9 @@ def _attributes(tensor: Any) -> Mapping[str, Any]:
 
 
 def _as_is(value: Any) -> Any:
-    """The same memory as a tensor that has no class, no attributes and no history of its own, whatever the learner has given this one."""
+    """The same memory as a tensor that has no class, no attributes and no history of its own, whatever
+    the learner has given this one.
+    """
     torch = sys.modules["torch"]
     if not issubclass(type(value), torch.Tensor):
         return value.detach()
@@ -502,7 +552,9 @@ def _modes() -> tuple[int, int, Any]:
 
 
 def _leave(modes: tuple[int, int, Any]) -> int:
-    """Leave the modes that the learner's code has entered and not left, and return how many; a default device is one, not counted."""
+    """Leave the modes that the learner's code has entered and not left, and return how many; a
+    default device is one, not counted.
+    """
     torch = sys.modules["torch"]
     functions, below, device = modes
     if _modes()[2] != device:
@@ -533,7 +585,10 @@ def _bytes(value: Any) -> Any:
 
 
 def memory(value: Any) -> int | None:
-    """Return where a tensor's storage or an array's data begins; ``None`` for anything else. An expression of exercises."""
+    """Return where a tensor's storage or an array's data begins; ``None`` for anything else.
+
+    An expression of exercises.
+    """
     if _is_tensor(value):
         return int(_as_is(value).untyped_storage().data_ptr())
     if isinstance(value, np.ndarray):
@@ -546,7 +601,9 @@ def shares(a: Any, b: Any) -> bool:
     if _is_tensor(a) and _is_tensor(b):
         return memory(a) == memory(b)
     arrays = [_whole(x).numpy() if _is_tensor(x) else x for x in (a, b)]
-    if not all(isinstance(x, np.ndarray) for x in arrays):  # NumPy would ask anything else for its elements, without end
+    if not all(
+        isinstance(x, np.ndarray) for x in arrays
+    ):  # NumPy would ask anything else for its elements, without end
         raise TypeError("only tensors and arrays have memory to share")
     return bool(np.shares_memory(*arrays))
 
@@ -554,11 +611,15 @@ def shares(a: Any, b: Any) -> bool:
 _EXACT: Mapping[type, Callable[[Any], Any]] = types.MappingProxyType(
     {int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__}
 )
-"""A number or text of a learner's own class may call itself equal to everything: what is compared is the number in it."""
+"""A number or text of a learner's own class may call itself equal to everything: what is
+compared is the number in it.
+"""
 
 
 def _without_class(value: Any) -> Any:
-    """Return a number or text, or those in a list or tuple, without the class that the learner may have given it; else the value."""
+    """Return a number or text, or those in a list or tuple, without the class that the learner may
+    have given it; else the value.
+    """
     if type(value) in (list, tuple):
         inner = [_number_or_text(item) for item in value]
         return value if all(map(operator.is_, inner, value)) else type(value)(inner)
@@ -573,9 +634,11 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _as_answer(value: Any) -> Any:
-    """What the drive got from the cell's functions, without methods of the learner's own: expressions would ask these, not the value.
+    """What the drive got from the cell's functions, without methods of the learner's own: expressions
+    would ask these, not the value.
 
-    A list or tuple, of any class, has its own elements; an object of a class of the learner's that is not made of torch's has nothing.
+    A list or tuple, of any class, has its own elements; an object of a class of the learner's that is not
+    made of torch's has nothing.
     """
     kind = type(value)
     for base in (list, tuple):
@@ -619,7 +682,9 @@ def _is_own(kind: type) -> bool:
 
 
 _MADE_LATE = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE: the class was made by a ``class`` statement or by a call, and is none of the interpreter's own."""
+"""Py_TPFLAGS_HEAPTYPE: the class was made by a ``class`` statement or by a call, and is
+none of the interpreter's own.
+"""
 
 
 def plain(value: Any) -> Any:
@@ -643,7 +708,10 @@ def plain(value: Any) -> Any:
         inner = [plain(item) for item in (list if is_list else tuple).__iter__(value)]
         return inner if is_list else tuple(inner)
     if issubclass(kind, dict):
-        return {key if isinstance(key, (bool, int, float, str)) else str(key): plain(item) for key, item in dict.items(value)}
+        return {
+            key if isinstance(key, (bool, int, float, str)) else str(key): plain(item)
+            for key, item in dict.items(value)
+        }
     if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format"):
         return str(value)
     return Opaque(kind.__name__)

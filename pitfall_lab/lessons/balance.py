@@ -1,10 +1,10 @@
 """Chooses wrong answers, and an order of all answers, so that the right one can be found only from the program.
 
-Of the answers that mistakes give, those are taken beside which the right one stands out neither by its length nor by what it has in common
-with the others: its place in such a ranking is drawn at random for each question. A question draws by its own number in ``draws.json`` (0
-without one), one for its outcomes and one for its reasons. These numbers are chosen for the course as a whole, by ``python -m
-tests.lessons.unread --draw``, so that a student who does not read gets no further than by guessing. A lot is a hash: a question is the same
-every time.
+Of the answers that mistakes give, those are taken beside which the right one stands out neither by its length nor by
+what it has in common with the others: its place in such a ranking is drawn at random for each question. A question
+draws by its own number in ``draws.json`` (0 without one), one for its outcomes and one for its reasons. These numbers
+are chosen for the course as a whole, by ``python -m tests.lessons.unread --draw``, so that a student who does not read
+gets no further than by guessing. A lot is a hash: a question is the same every time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _length(texts: list[str]) -> list[float]:
 
 
 def _company(texts: list[str]) -> list[float]:
-    """Return for each text how similar it is to the others: the sum of the fractions of words that it shares with each of them."""
+    """Return for each text how similar it is to the others: the sum of the fractions of words that
+    it shares with each of them.
+    """
     words = [set(re.findall(r"[\w.]+", text)) for text in texts]
     return [sum(len(a & b) / (len(a | b) or 1) for b in words if b is not a) for a in words]
 
@@ -56,7 +58,9 @@ TRAITS: tuple[Trait, ...] = (_length, _company, _size)
 
 @dataclass(frozen=True, slots=True)
 class Lots:
-    """Draws by hash instead of at random: by the ``seed`` of one part of a question, and by ``learner`` for the order of the answers."""
+    """Draws by hash instead of at random: by the ``seed`` of one part of a question, and by ``learner``
+    for the order of the answers.
+    """
 
     seed: str
     learner: str = ""
@@ -81,7 +85,8 @@ class Lots:
     ) -> list[int]:
         """Return the indices of ``count`` of the ``wrong`` answers; the first ``must`` of them are always included.
 
-        How many have the label of the right one is drawn, too. Of the ``weak`` ones there is at most one, if that is possible.
+        How many have the label of the right one is drawn, too. Of the ``weak`` ones there is at
+        most one, if that is possible.
         """
         few = range(min(len(wrong), _MOST))
         count = min(count, len(few))

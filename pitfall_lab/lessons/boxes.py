@@ -1,7 +1,7 @@
 """Boxes for notebook pages that need no script: a frame, a listing, a fold. Every text is escaped here, in one place.
 
-Styles are inline, because a page that was exported or is not trusted brings no style sheet of ours; colours are JupyterLab's
-variables with fallbacks.
+Styles are inline, because a page that was exported or is not trusted brings no style sheet of ours; colours are
+JupyterLab's variables with fallbacks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from html import escape
 
 from pitfall_lab.trace import Language
 
-_BOX = "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px 14px;margin:6px 0;max-width:64em"
+_BOX = (
+    "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px "
+    "14px;margin:6px 0;max-width:64em"
+)
 _LISTING = (
     "background:var(--jp-layout-color2,#f3f3f3);padding:6px 10px;overflow-x:auto;margin:4px 0;"
     "font-family:var(--jp-code-font-family,monospace);font-size:13px;line-height:1.35"
@@ -25,13 +28,17 @@ def box(kind: str, language: Language, *parts: str) -> str:
 
 
 def listing(text: str, *, wrapped: bool = False) -> str:
-    """Return a program or an output, letter by letter; long lines are ``wrapped``, or scrolled (by keyboard too: it takes the focus).
+    """Return a program or an output, letter by letter; long lines are ``wrapped``, or scrolled (by
+    keyboard too: it takes the focus).
 
     >>> listing("a < b").endswith(">a &lt; b</pre>")
     True
     """
     space = "pre-wrap" if wrapped else "pre"
-    return f'<pre tabindex="0" data-lm-suppress-shortcuts="true" style="white-space:{space};{_LISTING}">{escape(text.rstrip())}</pre>'
+    return (
+        '<pre tabindex="0" data-lm-suppress-shortcuts="true" '
+        f'style="white-space:{space};{_LISTING}">{escape(text.rstrip())}</pre>'
+    )
 
 
 def quiet(text: str) -> str:
@@ -67,4 +74,6 @@ def items(texts: list[str]) -> str:
 
 def fold(summary: str, *parts: str) -> str:
     """Return a block that is closed until the reader opens it, with the mouse or the keyboard and without scripts."""
-    return f'<details><summary style="cursor:pointer;padding:4px 0">{escape(summary)}</summary>{"".join(parts)}</details>'
+    return (
+        f'<details><summary style="cursor:pointer;padding:4px 0">{escape(summary)}</summary>{"".join(parts)}</details>'
+    )

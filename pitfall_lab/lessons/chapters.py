@@ -1,7 +1,8 @@
-"""The plan of the course: nineteen chapters, each one notebook, and the sections of the five articles that each takes up.
+"""The plan of the course: nineteen chapters, each one notebook, and the sections of the five
+articles that each takes up.
 
-Every section of the articles belongs to one chapter, and so does every claim: a claim's id begins with its section's ``claims``.
-``python -m pitfall_lab.lessons.chapters NOTEBOOKS`` prints which cell of which notebook shows each.
+Every section of the articles belongs to one chapter, and so does every claim: a claim's id begins with its section's
+``claims``. ``python -m pitfall_lab.lessons.chapters NOTEBOOKS`` prints which cell of which notebook shows each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _CALLS = re.compile(r"pitfall_lab\.claim(?:s|_list)?\(([^()]+)\)\.run\(\)")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an article (``"A1 2"``: article 1, section 2), its title, and how its claims' ids begin ("": it has none)."""
+    """A section of an article (``"A1 2"``: article 1, section 2), its title, and how its claims'
+    ids begin ("": it has none).
+    """
 
     place: str
     title: str
@@ -287,7 +290,8 @@ def shown_in(source: str) -> list[str]:
 
 
 def where(folder: Path) -> list[tuple[str, str, str, str]]:
-    """Return rows of (section, claim, notebook, cell) for every section and claim; the cell is ``""`` where none shows it.
+    """Return rows of (section, claim, notebook, cell) for every section and claim; the cell
+    is ``""`` where none shows it.
 
     A section without claims is a heading over others; the first cell of its chapter represents it.
     """
@@ -299,7 +303,9 @@ def where(folder: Path) -> list[tuple[str, str, str, str]]:
         cells = shown(notebook)
         for section in chapter.sections:
             keys = [key for key in chapter.claims if section.claims and key.startswith(section.claims)]
-            rows += [(section.place, key, chapter.file, cells.get(key, "")) for key in keys] or [(section.place, "", chapter.file, first)]
+            rows += [(section.place, key, chapter.file, cells.get(key, "")) for key in keys] or [
+                (section.place, "", chapter.file, first)
+            ]
     return rows
 
 
@@ -310,7 +316,10 @@ def main(words: list[str]) -> int:
         print(f"{section:14s} {key or '-':14s} {file:48s} {cell or '(nowhere)'}")
     missing = sum(not cell for *_, cell in rows)
     claims = {key for _, key, _, _ in rows if key}
-    print(f"{len(rows)} rows, {len({section for section, *_ in rows})} sections, {len(claims)} claims; {missing} shown nowhere")
+    print(
+        f"{len(rows)} rows, {len({section for section, *_ in rows})} sections, {len(claims)} claims; "
+        f"{missing} shown nowhere"
+    )
     return int(bool(missing))
 
 

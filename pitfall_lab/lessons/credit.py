@@ -1,7 +1,8 @@
 """The share of its points that an answer to an exercise earns: what it has that the cell as it is given has not.
 
-What does not depend on the input is worth nothing: an answer earns no points if its functions return the same whatever they are given
-(or their argument as it is, or a tensor filled with one number), and everything that holds would hold for functions that only do that.
+What does not depend on the input is worth nothing: an answer earns no points if its functions return the same whatever
+they are given (or their argument as it is, or a tensor filled with one number), and everything that holds would hold
+for functions that only do that.
 
 The cells that are run in this process are ours; a learner's is run by the ``runner`` that graded it.
 """
@@ -24,19 +25,21 @@ from pitfall_lab.trace import T
 _CONSTANT = "torch.zeros((), requires_grad=True) * 1"
 """A constant that fails no backward."""
 MOST_NUMBERS, MOST_STORED, LONGEST, MOST_PARAMETERS = 4096, 1 << 20, 100_000, 4
-"""Numbers of a tensor that is written out as a constant, and of its storage; characters of a constant; parameters of a function that are
-tried for the shape of what it returns."""
+"""Numbers of a tensor that is written out as a constant, and of its storage; characters of a constant; parameters of a
+function that are tried for the shape of what it returns.
+"""
 
 
 def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
     """The share from 0 to 1: properties gained, less properties lost, over those that the given cell lacks.
 
-    A property is a triple: whether the answer has it, whether the given cell has it, whether an answer has it that does nothing. The share
-    is 0 if all the properties that hold would also hold for an answer that does nothing (returns a constant, say).
+    A property is a triple: whether the answer has it, whether the given cell has it, whether an answer has it
+    that does nothing. The share is 0 if all the properties that hold would also hold for an answer that does
+    nothing (returns a constant, say).
 
     >>> share([(True, False, False), (False, False, False), (True, True, False)]), share([(True, True, True), (False, False, False)])
     (0.5, 0.0)
-    """
+    """  # noqa: E501
     each = list(properties)
     if not any(holds and not idle for holds, _, idle in each):
         return 0.0
@@ -44,7 +47,9 @@ def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
 
 
 def gained(properties: Iterable[tuple[bool, bool]]) -> float:
-    """The share of an answer that does something; a property is a pair: whether the answer has it, whether the given cell has it."""
+    """The share of an answer that does something; a property is a pair: whether the answer has it,
+    whether the given cell has it.
+    """
     each = list(properties)
     more, less = sum(holds and not had for holds, had in each), sum(had and not holds for holds, had in each)
     return max(0.0, (more - less) / max(1, sum(not had for _, had in each)))
@@ -61,7 +66,8 @@ _LOST = T(
 
 
 def why_nothing(properties: Iterable[tuple[bool, bool]], share: float) -> T | None:
-    """Why an answer whose ``share`` is 0 earns nothing though it has properties that the given cell lacks; None if it has none of these.
+    """Why an answer whose ``share`` is 0 earns nothing though it has properties that the given cell lacks;
+    None if it has none of these.
 
     A property is a pair, as in :func:`gained`.
     """
@@ -72,7 +78,10 @@ def why_nothing(properties: Iterable[tuple[bool, bool]], share: float) -> T | No
 
 
 def earned(exercise: Exercise, source: str, holds: Sequence[bool]) -> float:
-    """The share that the cell ``source`` earns, run in this process; ``holds``: which properties it has. All of them earn everything."""
+    """The share that the cell ``source`` earns, run in this process; ``holds``: which properties it has.
+
+    All of them earn everything.
+    """
     return 1.0 if all(holds) else share(zip(holds, had(exercise), idle(exercise, source, holds), strict=True))
 
 
@@ -87,10 +96,12 @@ def _here(requests: Sequence[Request]) -> list[Observation]:
 
 
 def idle(exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here) -> tuple[bool, ...]:
-    """For each property, whether an answer has it that does nothing, as far as that matters for an answer that has those in ``holds``.
+    """For each property, whether an answer has it that does nothing, as far as that matters for an answer
+    that has those in ``holds``.
 
-    These are the properties of a constant. Where the functions of the cell ``source`` do not depend on what they are given, they are also
-    those of functions that only return what these return: ``runner`` runs the cell once more for that.
+    These are the properties of a constant. Where the functions of the cell ``source`` do not depend on
+    what they are given, they are also those of functions that only return what these return: ``runner``
+    runs the cell once more for that.
     """
     constant = _held(exercise, _returning(exercise, {}))
     if all(holds) or not share(zip(holds, had(exercise), constant, strict=True)):
@@ -109,7 +120,8 @@ def _held(exercise: Exercise, cell: str) -> tuple[bool, ...]:
 
 
 def _returning(exercise: Exercise, forms: Mapping[str, str]) -> str:
-    """The given cell without what it does: each function returns what ``forms`` has for its name, else a constant; names have no value.
+    """The given cell without what it does: each function returns what ``forms`` has for its name, else a
+    constant; names have no value.
 
     Methods that ``forms`` does not have stay as they are given. In a form, ``{1}`` is the function's second parameter.
     """
@@ -125,7 +137,9 @@ def _returning(exercise: Exercise, forms: Mapping[str, str]) -> str:
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The functions of a cell, and the methods that its classes have besides ``__init__`` (``"Net.forward"``), without static ones."""
+    """The functions of a cell, and the methods that its classes have besides ``__init__``
+    (``"Net.forward"``), without static ones.
+    """
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
             yield statement.name, statement
@@ -174,13 +188,16 @@ def _noted(name, function):
 
 {wrapped}
 """
-"""Notes what functions return, each call with the same random numbers: those that a cell draws are no work of its own."""
+"""Notes what functions return, each call with the same random numbers: those that a cell
+draws are no work of its own.
+"""
 Results = dict[str, list[Any]]
 """What functions, by their names, returned in all calls of all runs, as plain data."""
 
 
 def _only_returning(exercise: Exercise, source: str, runner: Runner) -> Iterator[str]:
-    """Cells that only return what the functions of ``source`` return, if that is the same in all the runs that decide the exercise.
+    """Cells that only return what the functions of ``source`` return, if that is the same in all the
+    runs that decide the exercise.
 
     There is none if what the right answer returns is the same as well.
     """
@@ -195,7 +212,8 @@ def _only_returning(exercise: Exercise, source: str, runner: Runner) -> Iterator
 
 
 def _forms(values: Sequence[Any]) -> list[str]:
-    """Expressions for what a function returns if that is the same in all calls, or always filled with the same number; [] if neither.
+    """Expressions for what a function returns if that is the same in all calls, or always filled with
+    the same number; [] if neither.
 
     >>> _forms([3, 3]), _forms([3, 4]), _forms([{"argument": 1}] * 2)
     (['3'], [], ['{1}'])
@@ -259,7 +277,9 @@ def _noted(seen: Iterable[Observation]) -> Results:
     results: Results = {}
     for observation in seen:
         match observation.values["_returned"]:
-            case list() as returned if all(isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in returned):
+            case list() as returned if all(
+                isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in returned
+            ):
                 for name, value in returned:
                     results.setdefault(name, []).append(value)
             case _:
@@ -269,11 +289,14 @@ def _noted(seen: Iterable[Observation]) -> Results:
 
 @cache
 def _noting_runs(exercise: Exercise) -> tuple[Request, ...]:
-    """The runs in which the exercise is decided, with what notes the results of functions that have parameters; none if there are none.
+    """The runs in which the exercise is decided, with what notes the results of functions that have
+    parameters; none if there are none.
 
     None is watched, and none is in the world of a misconception.
     """
-    functions = [name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}]
+    functions = [
+        name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}
+    ]
     noting = _NOTING.format(wrapped="\n".join(f"{name} = _noted({name!r}, {name})" for name in functions))
     runs: dict[Request, None] = {}
 

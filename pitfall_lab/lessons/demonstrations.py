@@ -1,8 +1,8 @@
 """Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must.
 
-Such a call ends the cell with the very error that the exercise requires, or writes a second time where one write is required. So in an
-exercise that says "make it fail", the code below the last definition is left out, from the first statement on that uses a name of the
-exercise.
+Such a call ends the cell with the very error that the exercise requires, or writes a second time where one write is
+required. So in an exercise that says "make it fail", the code below the last definition is left out, from the first
+statement on that uses a name of the exercise.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ def defined(given: str) -> tuple[str, ...]:
 
 def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
     """Whether a line of the cell itself, no definition, may use one of the names."""
-    lines = (line for line in cell.split("\n") if line[:1].strip() and not line.startswith(("def ", "async def ", "class ", "@", "#")))
-    return any(name in line or line.startswith(("try", "with", "for", "if", "while")) for line in lines for name in names)
+    lines = (
+        line
+        for line in cell.split("\n")
+        if line[:1].strip() and not line.startswith(("def ", "async def ", "class ", "@", "#"))
+    )
+    return any(
+        name in line or line.startswith(("try", "with", "for", "if", "while")) for line in lines for name in names
+    )
 
 
 def without(cell: str, names: tuple[str, ...]) -> str:
-    r"""The cell without what demonstrates its answer; every line that stays keeps its number. What is no Python stays as it is.
+    r"""The cell without what demonstrates its answer; every line that stays keeps its number.
+
+    What is no Python stays as it is.
 
     >>> without("def f():\n    return 1\n\nprint(f())\nx = 2\n", ("f",))
     'def f():\n    return 1\n\n'
@@ -45,7 +53,10 @@ def without(cell: str, names: tuple[str, ...]) -> str:
 def _defines(statement: ast.stmt, names: tuple[str, ...]) -> bool:
     if isinstance(statement, _DEFINITIONS):
         return True
-    return any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names for node in ast.walk(statement))
+    return any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names
+        for node in ast.walk(statement)
+    )
 
 
 def _uses(statement: ast.stmt, names: tuple[str, ...]) -> bool:

@@ -1,7 +1,9 @@
-"""Which false facts about a program can be believed by who has read it: the others would leave the right reason standing alone.
+"""Which false facts about a program can be believed by who has read it: the others would leave the
+right reason standing alone.
 
-That two tensors share memory is believed where one was made from the other and has its shape or its numbers; that a gradient flows from
-a tensor back to another, where it was computed from it; that a counter has missed a write, and not that it has counted one too many.
+That two tensors share memory is believed where one was made from the other and has its shape or its numbers; that a
+gradient flows from a tensor back to another, where it was computed from it; that a counter has missed a write, and not
+that it has counted one too many.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _MODULES = {"torch", "np", "nn", "F"}
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """An assignment to ``name`` in ``line``: the names that the value was made from, at however many steps, and whether by arithmetic."""
+    """An assignment to ``name`` in ``line``: the names that the value was made from, at however many
+    steps, and whether by arithmetic.
+    """
 
     name: str
     line: int
@@ -30,7 +34,9 @@ class _Origin:
 
 
 class Doubts:
-    """Decides whether a reader of a program could believe a false fact about it; ``true`` are the states after its lines."""
+    """Decides whether a reader of a program could believe a false fact about it; ``true``
+    are the states after its lines.
+    """
 
     def __init__(self, program: str, true: dict[int, State], real: Watched) -> None:
         self._lines = program.splitlines()
@@ -48,7 +54,9 @@ class Doubts:
             "version": self._miscounted,
             "elements": self._elsewhere,
             "shape": self._elsewhere,
-            "type": lambda fact: self._elsewhere(fact) or (self._known(fact, "type", fact.about[1]), fact.value) in _TAKEN,
+            "type": lambda fact: (
+                self._elsewhere(fact) or (self._known(fact, "type", fact.about[1]), fact.value) in _TAKEN
+            ),
             "role": self._of_another_role,
             "sum": lambda fact: fact.value not in ("None", "zeros") or fact.line not in self._arrived,
             "held": lambda fact: fact.value == "out" or self._known(fact, "role", fact.about[1]) != "result",
@@ -67,11 +75,12 @@ class Doubts:
         return {source for one in self._origins if one.name == name and one.line <= line for source in one.sources}
 
     def _alike(self, fact: Fact) -> bool:
-        """Whether a reader could take two tensors for one (or for sharing memory): they have one type and a common origin.
+        """Whether a reader could take two tensors for one (or for sharing memory): they have
+        one type and a common origin.
 
-        The origin: one was made from the other, or both from one tensor without arithmetic. One that was made from the other must also have
-        its shape, or all of its numbers must be among the other's; any two must have such numbers. If the fact says that they are one
-        object, they must have the same shape and values.
+        The origin: one was made from the other, or both from one tensor without arithmetic. One that was made from the
+        other must also have its shape, or all of its numbers must be among the other's; any two must have such numbers.
+        If the fact says that they are one object, they must have the same shape and values.
         """
         a, b = fact.about[1:]
         sources = {name: {name} | self._sources(name, fact.line) for name in (a, b)}
@@ -85,7 +94,10 @@ class Doubts:
         if derived and self._known(fact, "shape", a) == self._known(fact, "shape", b) != "()":
             return True
         both = max(self._made.get(name, 0) for name in (a, b))
-        numbers = ([set(re.findall(r"[-\w.]+", self._known(fact, "value", n, line))) for n in (a, b)] for line in (both, fact.line))
+        numbers = (
+            [set(re.findall(r"[-\w.]+", self._known(fact, "value", n, line))) for n in (a, b)]
+            for line in (both, fact.line)
+        )
         return any(x <= y or y <= x for x, y in numbers)
 
     def _elsewhere(self, fact: Fact) -> bool:
@@ -94,7 +106,9 @@ class Doubts:
         return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())
 
     def _miscounted(self, fact: Fact) -> bool:
-        """Whether the false version is one that a reader could count: one write too few, no write at all, or one where none was counted."""
+        """Whether the false version is one that a reader could count: one write too few, no write at all,
+        or one where none was counted.
+        """
         number, right = int(fact.value), int(self._known(fact, "version", fact.about[1]) or 0)
         return number in (0, right - 1) or (right == 0 and number == 1)
 
@@ -116,6 +130,10 @@ def _origins(program: str) -> list[_Origin]:
         names |= {source for one in found if one.name in names for source in one.sources}
         computed = any(isinstance(inner, (ast.BinOp, ast.Compare)) for inner in ast.walk(value))
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            stored = [inner.id for inner in ast.walk(target) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]
+            stored = [
+                inner.id
+                for inner in ast.walk(target)
+                if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+            ]
             found += [_Origin(name, node.lineno, frozenset(names), computed) for name in stored]
     return found

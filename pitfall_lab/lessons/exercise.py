@@ -1,9 +1,10 @@
 r"""Exercises: what a learner's cell must do, and what decides whether it does.
 
 How to write one
-    The exercises of a chapter are in one file, ``exercises/c05_copies_and_views.py``, as ``EXERCISES = (Exercise(...), ...)``; being
-    there is enough. In the notebook the cell is ``%%exercise 5.1`` and below it the text of ``given``, with the tag ``exercise``.
-    Grading runs the cell in a namespace of its own, where ``torch``, ``nn``, ``F`` and ``np`` are imported, then ``inputs`` (which make
+    The exercises of a chapter are in one file, ``exercises/c05_copies_and_views.py``, as ``EXERCISES = (Exercise(...),
+    ...)``; being there is enough. In the notebook the cell is ``%%exercise 5.1`` and below it the text of ``given``,
+    with the tag ``exercise``. Grading runs the cell in a namespace of its own, where ``torch``, ``nn``, ``F`` and
+    ``np`` are imported, then ``inputs`` (which make
     what the cell is tried on, from a seed that changes), then ``drive`` (which uses what the cell defines)::
 
         Exercise(
@@ -15,9 +16,9 @@ How to write one
             inputs="batch = torch.randn(6) * 3 + 1",
             drive="result = standardise(batch)",
             properties=(
-                Property(T(en="the result is right", zh="结果正确"), as_solved("result")),
-                Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
-                Property(T(en="a slice leaves its base unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
+                Property(T(en="the result is right", zh="结果正确"), as_solved("result")), Property(T(en="the argument
+                is unchanged", zh="参数没有改变"), unchanged("batch")), Property(T(en="a slice leaves its base
+                unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
             ),
             hint_for=(0, 1, 2),  # the hint that helps where a property fails comes first
             hints=(T(...), T(...), T(...)),
@@ -25,24 +26,27 @@ How to write one
             wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),  # at least two: constant, hard-coded, half done
         )
 
-    Tests hold every exercise to this: ``given`` and each of ``wrong`` fail, each of ``right`` passes, there are three hints, everything
-    is there in both languages, and the notebook's cell is ``given``.
+    Tests hold every exercise to this: ``given`` and each of ``wrong`` fail, each of ``right`` passes, there are three
+        hints, everything is there in both languages, and the notebook's cell is ``given``.
 
 What decides
-    A property's check gets an :class:`Attempt` and returns ``True``, ``False``, or a :class:`T` that says why not. It sees nothing of the
-    learner's objects but what expressions evaluate to, as plain data (tensors come as arrays), so the answers are data, and the cell
-    can run in another process. Ready-made checks; ``inputs=``, ``drive=`` replace the exercise's own, ``seeds=`` are the random inputs:
+    A property's check gets an :class:`Attempt` and returns ``True``, ``False``, or a :class:`T` that says why not. It
+    sees nothing of the learner's objects but what expressions evaluate to, as plain data (tensors come as arrays), so
+    the answers are data, and the cell can run in another process. Ready-made checks; ``inputs=``, ``drive=`` replace
+    the exercise's own, ``seeds=`` are the random inputs:
 
-    =================================== ===========================================================================================
+    ===================================
+    ===========================================================================================
     ``as_solved("result", "w.grad")``   the expressions are, on random inputs, what they are with the first right solution in its place
-    ``equal("belief['a']", "kind(a)")`` two expressions are alike (``tell=False``: the reason does not give the answer away)
-    ``chosen("answer", "copy", reason)`` a text is this one of several; capitals and space do not matter
+    ``equal("belief['a']", "kind(a)")`` two expressions are alike (``tell=False``: the reason does not give the answer
+    away) ``chosen("answer", "copy", reason)`` a text is this one of several; capitals and space do not matter
     ``true("loss.ndim == 0", reason)``  an expression is true
     ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
     ``runs()``                          nothing is raised
     ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`), the exception's type, or
                                         torch's function that raised it (``fails("backward")``);
-                                        with ``inputs`` or ``drive`` of its own: there, and not in the exercise's own run
+                                        with ``inputs`` or ``drive`` of its own: there, and
+                                            not in the exercise's own run
     ``surprises("detach_copies")``      torch raises where that misconception predicts no error
     ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
     ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
@@ -54,15 +58,17 @@ What decides
     ``every(as_solved("a"), runs())``   all of these checks hold
     ``no_optimizer()``                  no optimizer of torch takes a step
     ``updated_once("model.weight", 3)`` the parameter was written once in each of three steps (``None``: all parameters)
-    =================================== ===========================================================================================
+    ===================================
+    ===========================================================================================
 
-    In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made), ``unchanged("x")`` and
-    ``in_place("x")`` are available, and everything that setup, cell, inputs and drive define.
+    In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made),
+    ``unchanged("x")`` and ``in_place("x")`` are available, and everything that setup, cell, inputs and drive define.
 
-    A check of your own works in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise", "torch.randn(4)")``,
-    ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the same of the first right solution). It must
+    A check of your own works in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise",
+    "torch.randn(4)")``, ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the
+    same of the first right solution). It must
     be a pure function of what it gets: it is called again when an answer has arrived.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -82,7 +88,10 @@ from pitfall_lab.trace import Language, Note, T, Trace
 from pitfall_lab.trace.replay import states
 
 SEEDS = (0, 1, 2)
-"""Seeds of random inputs. A check that runs the cell once takes the first; :func:`as_solved` compares values at all of them."""
+"""Seeds of random inputs.
+
+A check that runs the cell once takes the first; :func:`as_solved` compares values at all of them.
+"""
 
 Kind = Literal["repair", "predict", "write", "make-it-fail", "find-and-fix"]
 Check = Callable[["Attempt"], "bool | T"]
@@ -123,7 +132,9 @@ class Exercise:
 
     @property
     def demonstrated(self) -> tuple[str, ...]:
-        """Return the names of functions that must fail: calls of them that the learner adds below the answer are left out."""
+        """Return the names of functions that must fail: calls of them that the learner adds
+        below the answer are left out.
+        """
         return demonstrations.defined(self.given) if self.kind == "make-it-fail" else ()
 
 
@@ -133,7 +144,9 @@ class _Missing(BaseException):  # no Exception: a check's own `except` must not 
 
 @dataclass(slots=True)
 class _Wishes:
-    """The runs that the checks requested, and their observations; requests that differ only in their expressions are one run."""
+    """The runs that the checks requested, and their observations; requests that differ only in
+    their expressions are one run.
+    """
 
     seen: dict[Request, Observation] = field(default_factory=dict)
     wanted: dict[Request, dict[str, None]] = field(default_factory=dict)
@@ -157,7 +170,10 @@ class _Wishes:
 
 
 class Attempt:
-    """A learner's cell as the checks of an exercise see it. Its ``inputs`` and ``drive`` are the exercise's unless a check gives others."""
+    """A learner's cell as the checks of an exercise see it.
+
+    Its ``inputs`` and ``drive`` are the exercise's unless a check gives others.
+    """
 
     def __init__(self, exercise: Exercise, source: str, wishes: _Wishes, solution: Attempt | None = None) -> None:
         self.exercise = exercise
@@ -173,9 +189,9 @@ class Attempt:
     def look(self, *expressions: str, **run: Any) -> Observation:
         """Return the observation of a run of the learner's cell, with the values that ``expressions`` have after it.
 
-        ``run`` are fields of :class:`Request` (``inputs``, ``drive``, ``seed``, ``watched``, ``believing``) in place of the exercise's own.
-        A learner's run that is ``watched`` (recorded) is repeated unwatched. If the two compute different numbers, the cell acts
-        differently when it is recorded, and the observation is an error that says so.
+        ``run`` are fields of :class:`Request` (``inputs``, ``drive``, ``seed``, ``watched``, ``believing``) in place of
+        the exercise's own. A learner's run that is ``watched`` (recorded) is repeated unwatched. If the two compute
+        different numbers, the cell acts differently when it is recorded, and the observation is an error that says so.
         """
         own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
         request = Request(self.source, self.exercise.setup, **{**own, **run})
@@ -189,17 +205,23 @@ class Attempt:
         return seen if _is_the_same(seen, alone, names) else _OTHERWISE
 
     def foresee(self, seeds: Iterable[int], *expressions: str, **run: Any) -> None:
-        """Request, for all seeds at once, what :meth:`look` will return: requests made together are answered by one process."""
+        """Request, for all seeds at once, what :meth:`look` will return: requests made together
+        are answered by one process.
+        """
         for seed in seeds:
             with contextlib.suppress(_Missing):
                 self.look(*expressions, seed=seed, **run)
 
     def value(self, expression: str, **run: Any) -> Any:
-        """Return what ``expression`` is after a run (``inputs=``, ``drive=``, ``seed=``), a :class:`Problem` when evaluating it raised."""
+        """Return what ``expression`` is after a run (``inputs=``, ``drive=``, ``seed=``), a
+        :class:`Problem` when evaluating it raised.
+        """
         return self.look(expression, **run).values[expression]
 
     def call(self, name: str, *arguments: str, seed: int = 0) -> Any:
-        """Return what the cell's function returns for these arguments (expressions); a :class:`Problem` when it raises."""
+        """Return what the cell's function returns for these arguments (expressions); a
+        :class:`Problem` when it raises.
+        """
         return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
 
     def error(self, **run: Any) -> Problem | None:
@@ -226,7 +248,9 @@ _OTHERWISE = Observation(error=Problem("Watched", "the cell does something else 
 
 
 def _is_the_same(seen: Observation, alone: Observation, names: tuple[str, ...]) -> bool:
-    """Whether two runs ended in the same way and made the same tensors and lists of numbers: addresses and objects may differ."""
+    """Whether two runs ended in the same way and made the same tensors and lists of numbers:
+    addresses and objects may differ.
+    """
     errors = [each.error and each.error.type for each in (seen, alone)]
     pairs = [(seen.values[name], alone.values[name]) for name in names]
     return errors[0] == errors[1] and all(_has_same_numbers(a, b) for a, b in pairs)
@@ -250,7 +274,10 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
         attempt.foresee(seeds, *expressions, **run)
         attempt.solution.foresee(seeds, *expressions, **run)
         for seed in seeds:
-            seen, solved = attempt.look(*expressions, seed=seed, **run), attempt.solution.look(*expressions, seed=seed, **run)
+            seen, solved = (
+                attempt.look(*expressions, seed=seed, **run),
+                attempt.solution.look(*expressions, seed=seed, **run),
+            )
             got, meant = seen.values, solved.values
             for expression in expressions:
                 if not alike(got[expression], meant[expression]):
@@ -267,8 +294,9 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
     """Check that two expressions are alike, for each seed.
 
-    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20. In a *predict* exercise ``meant``
-    is evaluated beside the first right solution: nothing that the learner's cell defines changes what is right.
+    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20. In a
+    *predict* exercise ``meant`` is evaluated beside the first right solution: nothing that the learner's cell
+    defines changes what is right.
     """
     seeds = tuple(seeds)
 
@@ -280,7 +308,10 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
             attempt.foresee(seeds, expression, meant, **run)
         for seed in seeds:
             if attempt.exercise.kind == "predict":
-                value, right = attempt.value(expression, seed=seed, **run), attempt.solution.value(meant, seed=seed, **run)
+                value, right = (
+                    attempt.value(expression, seed=seed, **run),
+                    attempt.solution.value(meant, seed=seed, **run),
+                )
             else:
                 values = attempt.look(expression, meant, seed=seed, **run).values
                 value, right = values[expression], values[meant]
@@ -302,7 +333,9 @@ def chosen(expression: str, right: str, reason: T) -> Check:
 
 
 def _answered(got: Any, right: Any) -> T:
-    """Return a sentence with what the learner answered, without what would be right; or how a tuple of one number is written."""
+    """Return a sentence with what the learner answered, without what would be right; or how a
+    tuple of one number is written.
+    """
     if isinstance(right, tuple) and right == (got,) and type(got) is int:
         return T(en=f"write ({got},), not {got}: it is a tuple", zh=f"请写 ({got},)，而不是 {got}：这是元组")
     if isinstance(got, Problem) and got.type != "KeyError":
@@ -315,14 +348,14 @@ def _answered(got: Any, right: Any) -> T:
 def _unquoted(got: Any, meant: Any) -> Any:
     """Return the value that a string denotes if the right answer is not a string; any other answer unchanged.
 
-    Capitals and space do not matter: a text that differs from the right one in these only is returned as the right one. A minus sign
-    (as the hints write it) is read as a hyphen.
+    Capitals and space do not matter: a text that differs from the right one in these only is returned as the right one.
+    A minus sign (as the hints write it) is read as a hyphen.
 
     >>> _unquoted("\N{MINUS SIGN}20", -20.0), _unquoted("none", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
     >>> _unquoted(" Wrong  gradient", "wrong gradient"), _unquoted("wronggradient", "wrong gradient")
     ('wrong gradient', 'wronggradient')
-    """
+    """  # noqa: E501
     if not isinstance(got, str) or len(got) > 1000:
         return got
     if (meant if isinstance(meant, str) else repr(meant)).casefold().split() == got.casefold().split():
@@ -355,7 +388,9 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
 
 
 _OURS = frozenset({"KeyError", "IndexError", "ValueError"})
-"""Errors of an exercise's own expression that looks up what it has noted during the run; their messages are not shown to learners."""
+"""Errors of an exercise's own expression that looks up what it has noted during the run; their
+messages are not shown to learners.
+"""
 
 
 def _is_ours(value: Any) -> bool:
@@ -369,12 +404,17 @@ def _compared(expression: str) -> list[tuple[str, str]]:
     """
     tree = ast.parse(expression, mode="eval").body
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
-    alone = [part for part in parts if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq)]
+    alone = [
+        part
+        for part in parts
+        if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq)
+    ]
     return [(ast.unparse(part.left), ast.unparse(part.comparators[0])) for part in alone]
 
 
 def _as_said(left: Any, right: Any) -> bool:
-    """Whether the sides of a comparison that was true are also equal as plain data: a learner's class may define ``__eq__``.
+    """Whether the sides of a comparison that was true are also equal as plain data: a learner's
+    class may define ``__eq__``.
 
     True for arrays and for values that cannot be sent.
     """
@@ -422,9 +462,11 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises: ``kind`` is the kind of failure in the trace, the type of the exception, or torch's function.
+    """Check that the run raises: ``kind`` is the kind of failure in the trace, the type of the
+    exception, or torch's function.
 
-    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises without them as well is not right.
+    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises
+    without them as well is not right.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -456,11 +498,17 @@ def surprises(misconception: str, **run: Any) -> Check:
         if seen.in_cell:
             return seen.error.say()
         if believed is None and attempt.look(believing=AS_TORCH, **run).error is None:
-            return T(en="it does something else when it is run on a model of torch", zh="在 torch 的模型上运行时，它做的是另一件事")
+            return T(
+                en="it does something else when it is run on a model of torch",
+                zh="在 torch 的模型上运行时，它做的是另一件事",
+            )
         if believed is None:
             return True
         if believed.type == UNMODELLED:
-            return T(en="what is expected of this program under this belief is not known", zh="持此信念者对这段程序的预料不得而知")
+            return T(
+                en="what is expected of this program under this belief is not known",
+                zh="持此信念者对这段程序的预料不得而知",
+            )
         en = f"who believes it expects an error too ({believed.type})"
         return T(en=en, zh=f"持此信念者也会预料到错误({believed.type})")
 
@@ -478,7 +526,9 @@ def finds(rule: str, **run: Any) -> Check:
 
 
 def finds_nothing(*rules: str, **run: Any) -> Check:
-    """Check that nothing is raised and that none of these rules (without arguments: no rule above ``info``) finds anything."""
+    """Check that nothing is raised and that none of these rules (without arguments: no rule
+    above ``info``) finds anything.
+    """
 
     def check(attempt: Attempt) -> bool | T:
         trace = attempt.trace(**run)
@@ -486,7 +536,9 @@ def finds_nothing(*rules: str, **run: Any) -> Check:
             error = attempt.look(watched=True, **run).error
             return error.say() if error else False
         if trace.stopped is not None:
-            return T(en=f"it could not be watched to its end: {trace.stopped.en}", zh=f"未能观察到结尾：{trace.stopped.zh}")
+            return T(
+                en=f"it could not be watched to its end: {trace.stopped.en}", zh=f"未能观察到结尾：{trace.stopped.zh}"
+            )
         for finding in _found(trace):
             wanted = finding.rule in rules or finding.name in rules if rules else finding.severity != "info"
             if wanted:
@@ -522,7 +574,9 @@ def unchanged(name: str, **run: Any) -> Check:
 
 
 def in_place(name: str, **run: Any) -> Check:
-    """Check that the drive writes into what ``inputs`` made under this name: the same object, the same memory, other values."""
+    """Check that the drive writes into what ``inputs`` made under this name: the same object,
+    the same memory, other values.
+    """
     return true(f"in_place({name!r})", T(en=f"{name} was not written in place", zh=f"{name} 没有被就地写入"), **run)
 
 
@@ -543,14 +597,17 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
         ]
         count = len(made)
         if any(event.op.startswith(_TRANSFORMS) for event in seen.trace.events if event.step > start):
-            drive = _MAKING.format(elements=elements, drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    "))
+            drive = _MAKING.format(
+                elements=elements, drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    ")
+            )
             inside = attempt.value("large.count", **{**run, "drive": drive})
             if not isinstance(inside, int):
                 return inside.say() if isinstance(inside, Problem) else False
             count = max(count, inside)
         large, wide = (f" with at least {elements} elements", f"至少 {elements} 个元素的") if elements > 1 else ("", "")
         return count <= at_most or T(
-            en=f"1 storage{large} was made" if count == 1 else f"{count} storages{large} were made", zh=f"新建了 {count} 块{wide}存储"
+            en=f"1 storage{large} was made" if count == 1 else f"{count} storages{large} were made",
+            zh=f"新建了 {count} 块{wide}存储",
         )
 
     return check
@@ -572,15 +629,18 @@ def _begin(seen: Observation) -> int:
     before = [
         event.step
         for event in seen.trace.events
-        if event.span is not None and ((event.span.line < seen.made and not event.scope) or seen.made <= event.span.line < seen.driven)
+        if event.span is not None
+        and ((event.span.line < seen.made and not event.scope) or seen.made <= event.span.line < seen.driven)
     ]
     return max(before, default=-1)
 
 
 def as_many_calls(larger: str, **run: Any) -> Check:
-    """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the exercise's own: there is no loop.
+    """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the
+    exercise's own: there is no loop.
 
-    An answer that is right on the exercise's own inputs has to be right on these, too: else it could leave out work on large inputs.
+    An answer that is right on the exercise's own inputs has to be right on these, too: else it could
+    leave out work on large inputs.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -597,9 +657,14 @@ def as_many_calls(larger: str, **run: Any) -> Check:
         if few is None or many is None:
             return T(en="it could not be run on both inputs", zh="无法在两种输入上运行")
         if many > few:
-            return T(en=f"{few} calls for small inputs, {many} for larger ones", zh=f"小输入调用 {few} 次，大输入调用 {many} 次")
+            return T(
+                en=f"{few} calls for small inputs, {many} for larger ones",
+                zh=f"小输入调用 {few} 次，大输入调用 {many} 次",
+            )
         drive = _COUNTING.format(drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    "))
-        lines = [attempt.value("turns.count", **{**run, **inputs, "drive": drive}) for inputs in ({}, {"inputs": larger})]
+        lines = [
+            attempt.value("turns.count", **{**run, **inputs, "drive": drive}) for inputs in ({}, {"inputs": larger})
+        ]
         most = min(lines[0], _LINES + 2 * attempt.source.count("\n")) if isinstance(lines[0], int) else -1
         if isinstance(lines[1], int) and lines[1] <= most:
             return True
@@ -631,19 +696,36 @@ def _named(drive: str) -> list[str]:
 
 
 _LONGEST_SEARCHED = 100_000
-"""Characters of a cell that are searched for loops; a longer one takes seconds and gigabytes. Its lines are counted all the same."""
+"""Characters of a cell that are searched for loops; a longer one takes seconds and gigabytes.
+
+Its lines are counted all the same.
+"""
 _LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_LOOPING = frozenset({"map", "filter", "reduce", "accumulate", "starmap", "product", "vectorize", "frompyfunc", "fromfunction", "fromiter"})
+_LOOPING = frozenset(
+    {
+        "map",
+        "filter",
+        "reduce",
+        "accumulate",
+        "starmap",
+        "product",
+        "vectorize",
+        "frompyfunc",
+        "fromfunction",
+        "fromiter",
+    }
+)
 _LOOPING |= {"apply_along_axis", "nditer", "ndenumerate", "apply_", "map_"}
 """Functions that go through elements in Python."""
 
 
 def _loop(source: str) -> int | None:
-    r"""Return the line of the first loop in a function of a cell; what goes through Python's numbers calls nothing of torch.
+    r"""Return the line of the first loop in a function of a cell; what goes through Python's
+    numbers calls nothing of torch.
 
     >>> _loop("def f(x):\n    return [v + 1 for v in x.tolist()]\n"), _loop("def f(x):\n    return x\nfor n in (1, 2):\n    f(n)\n")
     (2, None)
-    """
+    """  # noqa: E501
     if len(source) > _LONGEST_SEARCHED:
         return None
     try:
@@ -666,7 +748,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def _calls(seen: Observation) -> int | None:
-    """Return how many calls of torch were made after the cell and the inputs had run; None if the run raised or has no trace."""
+    """Return how many calls of torch were made after the cell and the inputs had run; None if
+    the run raised or has no trace.
+    """
     if seen.error is not None or seen.trace is None:
         return None
     start = _begin(seen)
@@ -714,9 +798,11 @@ finally:
 
 
 def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:
-    """Check that a parameter (its name in the trace; ``None``: each that backward reached) was written once in each of ``steps`` steps.
+    """Check that a parameter (its name in the trace; ``None``: each that backward reached) was written
+    once in each of ``steps`` steps.
 
-    Writes before the first backward (initial values) do not count; writes by one line between two backwards are one update.
+    Writes before the first backward (initial values) do not count; writes by one line between
+    two backwards are one update.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -751,13 +837,18 @@ def _updates(trace: Trace) -> dict[str, int]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same: floating numbers up to rounding, everything else exactly; problems never are.
+    """Whether two plain values are the same: floating numbers up to rounding, everything else
+    exactly; problems never are.
 
     >>> alike([0.1 + 0.2, "x"], (0.3, "x")), alike(True, 1), alike(np.ones(2), np.ones((2, 1)))
     (True, False, False)
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype.kind == b.dtype.kind:
-        return bool(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)) if a.dtype.kind in "fc" else bool(np.array_equal(a, b))
+        return (
+            bool(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True))
+            if a.dtype.kind in "fc"
+            else bool(np.array_equal(a, b))
+        )
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(alike, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -788,21 +879,31 @@ def _differs_inside(what: T, got: Any, meant: Any) -> T:
     if isinstance(got, np.ndarray) and isinstance(meant, np.ndarray):
         if got.dtype.kind != meant.dtype.kind:
             kinds = got.dtype.name, meant.dtype.name
-            return T(en=f"{what.en} holds {kinds[0]}, not {kinds[1]}", zh=f"{what.zh} 的元素类型是 {kinds[0]}，而不是 {kinds[1]}")
+            return T(
+                en=f"{what.en} holds {kinds[0]}, not {kinds[1]}",
+                zh=f"{what.zh} 的元素类型是 {kinds[0]}，而不是 {kinds[1]}",
+            )
         if got.shape == meant.shape and got.dtype.kind in "fc":
             wrong = ~np.isclose(got, meant, rtol=1e-4, atol=1e-5, equal_nan=True)
         else:
             wrong = got != meant if got.shape == meant.shape else np.ones(1, bool)
-        count, first = int(wrong.sum()), tuple(map(int, np.argwhere(wrong)[0])) if wrong.any() and got.shape == meant.shape else ()
+        count, first = (
+            int(wrong.sum()),
+            tuple(map(int, np.argwhere(wrong)[0])) if wrong.any() and got.shape == meant.shape else (),
+        )
         if first:
             at = f"[{', '.join(map(str, first))}]"
             one = f"{got[first]:.5g}", f"{meant[first]:.5g}"
             return T(
-                en=f"{count} of the {got.size} elements of {what.en} are wrong: the one at {at} is {one[0]}, not {one[1]}",
+                en=f"{count} of the {got.size} elements of {what.en} are wrong: the one at {at} is "
+                f"{one[0]}, not {one[1]}",
                 zh=f"{what.zh} 的 {got.size} 个元素中有 {count} 个不对：{at} 处是 {one[0]}，而不是 {one[1]}",
             )
     if type(got) is not type(meant):
-        return T(en=f"{what.en} has the right values and another type than was meant", zh=f"{what.zh} 的值正确，但类型与所要的不同")
+        return T(
+            en=f"{what.en} has the right values and another type than was meant",
+            zh=f"{what.zh} 的值正确，但类型与所要的不同",
+        )
     return T(en=f"{what.en} is not what was meant", zh=f"{what.zh} 不是所要的")
 
 
@@ -865,8 +966,9 @@ class Mark:
 class Result:
     """The result of an attempt: its marks, and the hints that the learner gets.
 
-    ``had``: which properties the cell as it is given has; ``earned``: the share of the points (:mod:`pitfall_lab.lessons.credit`);
-    ``why_nothing``: why it is 0 though something holds. They are there where a learner reads it.
+    ``had``: which properties the cell as it is given has; ``earned``: the share of the points
+    (:mod:`pitfall_lab.lessons.credit`); ``why_nothing``: why it is 0 though something holds. They are
+    there where a learner reads it.
     """
 
     exercise: Exercise
@@ -905,11 +1007,15 @@ class Result:
         closing = _SOLVED if self.solved else _PARTLY
         return [
             *lines,
-            closing.say(say).format(held=self.held, total=len(self.marks), verb="holds" if self.held == 1 else "hold", worth=self._worth()),
+            closing.say(say).format(
+                held=self.held, total=len(self.marks), verb="holds" if self.held == 1 else "hold", worth=self._worth()
+            ),
         ]
 
     def _worth(self) -> str:
-        """What the properties that hold are worth where this is graded, as the end of a sentence; nothing where it is not."""
+        """What the properties that hold are worth where this is graded, as the end of a
+        sentence; nothing where it is not.
+        """
         if self.earned is None:
             return ""
         held = [had for mark, had in zip(self.marks, self.had, strict=False) if mark.holds]
@@ -920,10 +1026,16 @@ class Result:
     def _hints(self) -> list[str]:
         say = self.language
         shown = self._in_order()[: self.hints]
-        return [f"{_HINT.say(say).format(n=n)} {hint.say(say)}" for n, hint in enumerate(shown, 1)] if not self.solved else []
+        return (
+            [f"{_HINT.say(say).format(n=n)} {hint.say(say)}" for n, hint in enumerate(shown, 1)]
+            if not self.solved
+            else []
+        )
 
     def _in_order(self) -> list[T]:
-        """Return the hints: first the one for the first property that fails and has one, then the others as they are written."""
+        """Return the hints: first the one for the first property that fails and has one, then
+        the others as they are written.
+        """
         hints = list(self.exercise.hints)
         numbers = [n for n, mark in zip(self.exercise.hint_for, self.marks, strict=False) if n and not mark.holds]
         return [hints.pop(numbers[0] - 1), *hints] if numbers else hints
@@ -944,8 +1056,12 @@ _PARTLY = T(
     zh="{total} 项中有 {held} 项成立{worth}。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
 )
 _WORTH = T(en=", which is {percent} % of the points where this is graded", zh="，评分时得 {percent} % 的分")
-_HELD_BEFORE = T(en="; they held before you changed anything, so they count no points", zh="；它们在你改动之前就成立，所以不得分")
-_HELD_ONE = T(en="; it held before you changed anything, so it counts no points", zh="；它在你改动之前就成立，所以不得分")
+_HELD_BEFORE = T(
+    en="; they held before you changed anything, so they count no points", zh="；它们在你改动之前就成立，所以不得分"
+)
+_HELD_ONE = T(
+    en="; it held before you changed anything, so it counts no points", zh="；它在你改动之前就成立，所以不得分"
+)
 _AS_GIVEN = T(en="as given", zh="原题已有")
 _WAS_GIVEN = T(en="it held as given", zh="原题中成立")
 _HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
@@ -986,7 +1102,9 @@ def grade(exercise: Exercise, source: str, runner: Runner = _here, language: Lan
             first = None
         solved.fulfil(_here)
         wishes.fulfil(runner)
-    return Result(exercise, tuple(_marks(exercise, verdicts)), first.error, whole.printed, whole.warned, language=language)
+    return Result(
+        exercise, tuple(_marks(exercise, verdicts)), first.error, whole.printed, whole.warned, language=language
+    )
 
 
 def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int) -> None:

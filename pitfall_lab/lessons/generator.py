@@ -1,8 +1,8 @@
 """The smallest program on which a misconception and torch part: found by search, not written.
 
-``python -m pitfall_lab.lessons.generator`` prints one for each misconception. Programs are sequences of short statements from
-:data:`MOVES`, tried in order of their number; a statement is tried only where what it uses exists. After each program everything that it
-made is looked at (values, gradients, flags, versions), in both worlds.
+``python -m pitfall_lab.lessons.generator`` prints one for each misconception. Programs are sequences of short
+statements from :data:`MOVES`, tried in order of their number; a statement is tried only where what it uses exists.
+After each program everything that it made is looked at (values, gradients, flags, versions), in both worlds.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ class Move:
 def _moves() -> tuple[Move, ...]:
     made = [
         ("", "x", "torch.ones(2)"), ("", "w", "torch.ones(2, requires_grad=True)"), ("", "x", "torch.ones(1, 2)"),
-        ("", "x", "torch.tensor([[1, 2], [3, 4]])"), ("", "a", "np.ones(2)"), ("", "layer", "torch.nn.Linear(1, 1, bias=False).eval()"),
-        ("x", "y", "x"), ("x", "y", "x.detach()"), ("x", "y", "x.data"), ("x", "y", "x.clone()"), ("x", "y", "x.view(-1)"),
-        ("x", "y", "x[:1]"), ("x", "y", "x[[0]]"), ("x", "y", "x.reshape(-1)"), ("x", "y", "x.t().reshape(-1)"),
-        ("x", "y", "x.expand(2, 2)"), ("x", "y", "x.contiguous()"), ("x", "y", "x.to(torch.float32)"), ("x", "y", "x / 2"),
-        ("x", "y", "x * x"), ("x", "y", "x - x.t()"), ("x", "y", "x[:, :1] - x[0]"), ("x", "y", "x[:1, :1].squeeze()"),
-        ("a", "y", "torch.from_numpy(a)"), ("a", "y", "torch.tensor(a)"),
-        ("w", "h", "w * 2"), ("w", "h", "w.exp()"), ("w", "h", "w.clone()"), ("w", "h", "torch.ones(2) * w.sum().item()"),
-        ("w", "h", "w.detach()"), ("layer", "h", "layer(torch.zeros(1, 1))"), ("w", "opt", "torch.optim.SGD([w], lr=0.5)"),
+        ("", "x", "torch.tensor([[1, 2], [3, 4]])"), ("", "a", "np.ones(2)"), ("", "layer",
+        "torch.nn.Linear(1, 1, bias=False).eval()"), ("x", "y", "x"), ("x", "y", "x.detach()"), ("x", "y", "x.data"),
+        ("x", "y", "x.clone()"), ("x", "y", "x.view(-1)"), ("x", "y", "x[:1]"), ("x", "y", "x[[0]]"), ("x", "y",
+        "x.reshape(-1)"), ("x", "y", "x.t().reshape(-1)"), ("x", "y", "x.expand(2, 2)"), ("x", "y", "x.contiguous()"),
+        ("x", "y", "x.to(torch.float32)"), ("x", "y", "x / 2"), ("x", "y", "x * x"), ("x", "y", "x - x.t()"), ("x", "y",
+        "x[:, :1] - x[0]"), ("x", "y", "x[:1, :1].squeeze()"), ("a", "y", "torch.from_numpy(a)"), ("a", "y",
+        "torch.tensor(a)"), ("w", "h", "w * 2"), ("w", "h", "w.exp()"), ("w", "h", "w.clone()"), ("w", "h",
+        "torch.ones(2) * w.sum().item()"), ("w", "h", "w.detach()"), ("layer", "h", "layer(torch.zeros(1, 1))"), ("w",
+        "opt", "torch.optim.SGD([w], lr=0.5)"),
     ]  # fmt: skip
     done = [
-        ("x", "x += 1"), ("x", "x = x + 1"), ("y", "y += 1"), ("y", "y.add_(1)"), ("a", "a += 1"), ("w", "w += 1"), ("h", "h += 1"),
-        ("x", "x.data.add_(1)"), ("x", "with torch.no_grad():\n    x += 1"), ("w", "with torch.no_grad():\n    pass"),
-        ("w", "w.sum().backward()"), ("h", "h.sum().backward()"), ("h", "h.backward()"), ("h", "h.detach().add_(1)"),
-        ("h", "h.requires_grad = False"), ("opt", "opt.step()"), ("opt", "opt.zero_grad()"),
-        ("layer", "layer.scale = torch.ones(1, requires_grad=True)\nn = len(list(layer.parameters()))"), ("h", "g = h.grad"),
+        ("x", "x += 1"), ("x", "x = x + 1"), ("y", "y += 1"), ("y", "y.add_(1)"), ("a", "a += 1"), ("w", "w += 1"),
+        ("h", "h += 1"), ("x", "x.data.add_(1)"), ("x", "with torch.no_grad():\n    x += 1"), ("w",
+        "with torch.no_grad():\n    pass"), ("w", "w.sum().backward()"), ("h", "h.sum().backward()"), ("h",
+        "h.backward()"), ("h", "h.detach().add_(1)"), ("h", "h.requires_grad = False"), ("opt", "opt.step()"), ("opt",
+        "opt.zero_grad()"), ("layer",
+        "layer.scale = torch.ones(1, requires_grad=True)\nn = len(list(layer.parameters()))"), ("h", "g = h.grad"),
         ("x", "same = id(x) == id(x.detach())"),
     ]  # fmt: skip
     moves = [Move((uses,) if uses else (), makes, f"{makes} = {text}") for uses, makes, text in made]
@@ -56,7 +58,9 @@ MOVES = _moves()
 
 
 def candidates(longest: int = LONGEST) -> Iterator[tuple[Move, ...]]:
-    """Yield sequences of moves, the short ones first; every name is made once, and by what comes before its first use."""
+    """Yield sequences of moves, the short ones first; every name is made once, and by
+    what comes before its first use.
+    """
     level: list[tuple[Move, ...]] = [()]
     for _ in range(longest):
         level = [(*program, move) for program in level for move in MOVES if _fits(program, move)]
@@ -67,7 +71,8 @@ def _fits(program: tuple[Move, ...], move: Move) -> bool:
     names = {made.makes for made in program}
     if not all(name in names for name in move.uses):
         return False
-    # One story at a time: a second beginning, or a second thing of the same name, makes a program longer and no clearer.
+    # One story at a time: a second beginning, or a second thing of the same name, makes a
+    # program longer and no clearer.
     return (not program) if not move.uses else move.makes not in names or not move.makes
 
 
@@ -85,7 +90,8 @@ def source(program: tuple[Move, ...]) -> str:
 
 
 def smallest(belief: Misconception, longest: int = LONGEST) -> str | None:
-    """Return the first of the shortest programs whose outcome differs under ``belief`` and on torch; None if none is that short.
+    """Return the first of the shortest programs whose outcome differs under ``belief`` and on
+    torch; None if none is that short.
 
     The engine must predict what the real torch does: a program on which they differ is skipped.
     """
@@ -102,7 +108,8 @@ _KNOWN: dict[str, dict[str, str] | None] = {}
 
 
 def _torchs(text: str) -> dict[str, str] | None:
-    """Return what a program shows under torch's own rules (see :func:`~pitfall_lab.lessons.worlds.seen`), computed once for all beliefs.
+    """Return what a program shows under torch's own rules (see :func:`~pitfall_lab.lessons.worlds.seen`),
+    computed once for all beliefs.
 
     None if the engine has no model of something in it.
     """

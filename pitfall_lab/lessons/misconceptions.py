@@ -16,7 +16,8 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Misconception:
-    """One belief: in the first person, why it is tempting, the fact that breaks it, and a torch program that shows the fact.
+    """One belief: in the first person, why it is tempting, the fact that breaks it, and a torch
+    program that shows the fact.
 
     ``check`` is a small program of assertions that hold on torch. Calling the misconception applies it to a policy.
     """
@@ -50,12 +51,17 @@ def misconception(belief: T, tempting: T, fact: T, check: str) -> Callable[[Call
 @misconception(
     belief=T(en="I think detach() gives me a copy.", zh="我以为 detach() 会给我一份副本。"),
     tempting=T(
-        en="It is used to “save a value”, and its result does not require grad.", zh="它常被用来“保存一个值”，而且结果不再需要梯度。"
+        en="It is used to “save a value”, and its result does not require grad.",
+        zh="它常被用来“保存一个值”，而且结果不再需要梯度。",
     ),
     fact=T(
-        en="detach() shares the storage and even the version counter with its source.", zh="detach() 与原张量共享存储，连版本计数器也共享。"
+        en="detach() shares the storage and even the version counter with its source.",
+        zh="detach() 与原张量共享存储，连版本计数器也共享。",
     ),
-    check="t = torch.ones(2, requires_grad=True) * 1\nd = t.detach()\nd.add_(1)\nassert t.tolist() == [2, 2] and t._version == 1",
+    check="t = torch.ones(2, requires_grad=True) * 1\n"
+    "d = t.detach()\n"
+    "d.add_(1)\n"
+    "assert t.tolist() == [2, 2] and t._version == 1",
 )
 def detach_copies(policy: Policy) -> Policy:
     """Return ``policy`` with this belief. Its origin: articles 1 and 3 use detach() to keep old values."""
@@ -64,20 +70,25 @@ def detach_copies(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(
-        en="I think from_numpy(), as_tensor() and numpy() copy the data.", zh="我以为 from_numpy()、as_tensor() 和 numpy() 会复制数据。"
+        en="I think from_numpy(), as_tensor() and numpy() copy the data.",
+        zh="我以为 from_numpy()、as_tensor() 和 numpy() 会复制数据。",
     ),
     tempting=T(
         en="An array and a tensor are different types, so they look like different data.",
         zh="数组和张量是不同的类型，看上去就像不同的数据。",
     ),
     fact=T(
-        en="All three give the same memory (as_tensor() unless it has to convert): a write on one side is seen on the other.",
+        en="All three give the same memory (as_tensor() unless it has to convert): a write on one "
+        "side is seen on the other.",
         zh="三者给出的都是同一块内存（as_tensor() 在需要转换时例外）：一侧写入，另一侧就能看到。",
     ),
     check="import numpy as np\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5\nassert t.tolist() == [5, 0]",
 )
 def from_numpy_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 1, preface: the question the whole article starts from."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 1, preface: the question the whole article starts from.
+    """
     return replace(policy, from_numpy_copies=True)
 
 
@@ -88,7 +99,8 @@ def from_numpy_copies(policy: Policy) -> Policy:
     ),
     tempting=T(en="In Python, slicing a list does copy.", zh="在 Python 中，对列表切片确实会复制。"),
     fact=T(
-        en="Basic indexing, view() and transpose() return a view: another shape, stride and offset over the same storage.",
+        en="Basic indexing, view() and transpose() return a view: another shape, stride and offset "
+        "over the same storage.",
         zh="基本索引、view() 和 transpose() 返回视图：同一存储上的另一组形状、步长和偏移。",
     ),
     check="t = torch.zeros(4)\nt[1:3].fill_(9)\nassert t.tolist() == [0, 9, 9, 0]",
@@ -104,7 +116,8 @@ def views_copy(policy: Policy) -> Policy:
         zh="我以为用列表或掩码索引、index_select 和 gather 也共享内存。",
     ),
     tempting=T(
-        en="A slice shares memory, and these look like slices with more freedom.", zh="切片共享内存，而它们看起来只是更自由的切片。"
+        en="A slice shares memory, and these look like slices with more freedom.",
+        zh="切片共享内存，而它们看起来只是更自由的切片。",
     ),
     fact=T(
         en="Freely chosen elements have no common stride, so torch copies them into new storage.",
@@ -113,7 +126,10 @@ def views_copy(policy: Policy) -> Policy:
     check="t = torch.arange(4.)\np = t[[0, 1]]\np.fill_(-1)\nassert t.tolist() == [0, 1, 2, 3]",
 )
 def index_shares_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 1, section 2, lists index_select, masked_select and gather as sharing."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 1, section 2, lists index_select, masked_select and gather as sharing.
+    """
     return replace(policy, index_shares_memory=True)
 
 
@@ -136,7 +152,10 @@ def reshape_always_copies(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think reshape() never copies.", zh="我以为 reshape() 从不复制。"),
-    tempting=T(en="In most programs the tensor is contiguous, and then it is true.", zh="大多数程序里的张量是连续的，那时确实如此。"),
+    tempting=T(
+        en="In most programs the tensor is contiguous, and then it is true.",
+        zh="大多数程序里的张量是连续的，那时确实如此。",
+    ),
     fact=T(
         en="A transposed tensor cannot be flattened by strides alone, so reshape() copies it, without saying so.",
         zh="转置后的张量无法仅凭步长展平，于是 reshape() 会悄悄地复制。",
@@ -169,11 +188,15 @@ def clone_cuts_graph(policy: Policy) -> Policy:
         zh="在 CPython 中 id() 就是地址，而且 id 相同确实意味着内存相同。",
     ),
     fact=T(
-        en="id() names the Python object. A view is another object on the same memory; untyped_storage().data_ptr() identifies the memory.",
+        en="id() names the Python object. A view is another object on the same memory; untyped_storage().data_ptr() "
+        "identifies the memory.",
         zh="id() 标识的是 Python 对象。视图是同一内存上的另一个对象；说明内存的是 untyped_storage().data_ptr()。",
     ),
     check=(
-        "x = torch.arange(4.)\ny = x[1:]\nassert id(x) != id(y)\nassert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()"
+        "x = torch.arange(4.)\n"
+        "y = x[1:]\n"
+        "assert id(x) != id(y)\n"
+        "assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()"
     ),
 )
 def id_tells_memory(policy: Policy) -> Policy:
@@ -182,7 +205,9 @@ def id_tells_memory(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think y += x makes a new tensor, like y = y + x.", zh="我以为 y += x 和 y = y + x 一样，会产生新的张量。"),
+    belief=T(
+        en="I think y += x makes a new tensor, like y = y + x.", zh="我以为 y += x 和 y = y + x 一样，会产生新的张量。"
+    ),
     tempting=T(en="For Python numbers and strings the two are the same.", zh="对 Python 的数和字符串，两者是一样的。"),
     fact=T(
         en="y += x is y.add_(x): it writes into y's memory, and every other name and view of that memory sees it.",
@@ -196,7 +221,9 @@ def augmented_assignment_rebinds(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think a write through a view does not count for its base.", zh="我以为通过视图写入不算改动了原张量。"),
+    belief=T(
+        en="I think a write through a view does not count for its base.", zh="我以为通过视图写入不算改动了原张量。"
+    ),
     tempting=T(en="The view is another object, with another shape.", zh="视图是另一个对象，形状也不同。"),
     fact=T(
         en="A base and all its views share one version counter: a write through any of them counts for all.",
@@ -231,9 +258,13 @@ def inplace_never_breaks_backward(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think changes under no_grad() are invisible to autograd.", zh="我以为 no_grad() 中的修改对自动求导不可见。"),
+    belief=T(
+        en="I think changes under no_grad() are invisible to autograd.",
+        zh="我以为 no_grad() 中的修改对自动求导不可见。",
+    ),
     tempting=T(
-        en="no_grad() stops recording, and a parameter may be changed inside it.", zh="no_grad() 停止记录，而且在其中可以修改参数。"
+        en="no_grad() stops recording, and a parameter may be changed inside it.",
+        zh="no_grad() 停止记录，而且在其中可以修改参数。",
     ),
     fact=T(
         en="no_grad() records no new nodes, but a write inside it is counted like one outside.",
@@ -248,7 +279,9 @@ def no_grad_hides_versions(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think backward() replaces .grad.", zh="我以为 backward() 会替换 .grad。"),
-    tempting=T(en="In most examples it is called once, and then there is no difference.", zh="多数例子只调用一次，看不出区别。"),
+    tempting=T(
+        en="In most examples it is called once, and then there is no difference.", zh="多数例子只调用一次，看不出区别。"
+    ),
     fact=T(
         en="backward() adds to .grad; it is reset only by zero_grad() or by hand.",
         zh="backward() 会累加到 .grad；只有 zero_grad() 或手动才会清零。",
@@ -261,25 +294,42 @@ def backward_overwrites_grad(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think a write through detach() is not noticed by autograd.", zh="我以为通过 detach() 的写入不会被自动求导发现。"),
-    tempting=T(en="detach() is said to take the tensor out of the graph.", zh="人们说 detach() 把张量从计算图中取出来。"),
+    belief=T(
+        en="I think a write through detach() is not noticed by autograd.",
+        zh="我以为通过 detach() 的写入不会被自动求导发现。",
+    ),
+    tempting=T(
+        en="detach() is said to take the tensor out of the graph.", zh="人们说 detach() 把张量从计算图中取出来。"
+    ),
     fact=T(
-        en="The detached tensor is out of the graph, but its version counter is its source's: the write counts, and backward finds it.",
+        en="The detached tensor is out of the graph, but its version counter is its source's: the write counts, "
+        "and backward finds it.",
         zh="脱离的张量不在计算图中，但它的版本计数器就是原张量的：写入会被计数，backward 会发现。",
     ),
     check=(
-        "x = torch.ones(2, requires_grad=True)\ny = x.exp()\ny.detach().zero_()\n"
-        "try:\n    y.sum().backward()\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'inplace operation' in str(e)"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "y = x.exp()\n"
+        "y.detach().zero_()\n"
+        "try:\n"
+        "    y.sum().backward()\n"
+        "    raise AssertionError\n"
+        "except RuntimeError as e:\n"
+        "    assert 'inplace operation' in str(e)"
     ),
 )
 def detach_has_own_version(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 3, section 2.3: a write to the detached tensor leaves the gradient alone."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 3, section 2.3: a write to the detached tensor leaves the gradient alone.
+    """
     return replace(policy, detach_has_own_version=True)
 
 
 @misconception(
     belief=T(en="I think .data gives me a copy.", zh="我以为 .data 会给我一份副本。"),
-    tempting=T(en="It is used to look at values without disturbing anything.", zh="人们用它查看数值，仿佛不会影响任何东西。"),
+    tempting=T(
+        en="It is used to look at values without disturbing anything.", zh="人们用它查看数值，仿佛不会影响任何东西。"
+    ),
     fact=T(
         en=".data is the same memory in a new tensor object: a write is seen on both sides.",
         zh=".data 是同一块内存的新张量对象：写入两边都能看到。",
@@ -298,59 +348,88 @@ def data_copies(policy: Policy) -> Policy:
     ),
     tempting=T(en="It is true of detach() and of every view.", zh="对 detach() 和各种视图都是如此。"),
     fact=T(
-        en=".data has a version counter of its own: backward does not notice the write, and its gradient is silently wrong.",
+        en=".data has a version counter of its own: backward does not notice the write, and its "
+        "gradient is silently wrong.",
         zh=".data 有自己的版本计数器：backward 不会发现写入，梯度悄悄地错了。",
     ),
     check="x = torch.ones(2)\nx.data.add_(1)\nassert x._version == 0",
 )
 def data_shares_version(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 1, section 3.3: no error is taken for a right gradient."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 1, section 3.3: no error is taken for a right gradient.
+    """
     return replace(policy, data_shares_version=True)
 
 
 @misconception(
     belief=T(en="I think torch.tensor(a) wraps the array a.", zh="我以为 torch.tensor(a) 包装数组 a。"),
-    tempting=T(en="from_numpy() and as_tensor() do, and the names are alike.", zh="from_numpy() 和 as_tensor() 确实如此，名字又很像。"),
+    tempting=T(
+        en="from_numpy() and as_tensor() do, and the names are alike.",
+        zh="from_numpy() 和 as_tensor() 确实如此，名字又很像。",
+    ),
     fact=T(en="torch.tensor() always copies, whatever it is given.", zh="torch.tensor() 总会复制，不论给它什么。"),
     check="import numpy as np\na = np.ones(2)\nt = torch.tensor(a)\na += 1\nassert t.tolist() == [1, 1]",
 )
 def torch_tensor_shares_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 1: conversion is said to share storage in both directions."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 4, section 1: conversion is said to share storage in both directions.
+    """
     return replace(policy, torch_tensor_shares_memory=True)
 
 
 @misconception(
-    belief=T(en="I think clone() is another name for the same memory.", zh="我以为 clone() 只是同一块内存的另一个名字。"),
-    tempting=T(en="Its result stays in the graph, as if it were the tensor itself.", zh="它的结果留在计算图里，仿佛就是原张量。"),
+    belief=T(
+        en="I think clone() is another name for the same memory.", zh="我以为 clone() 只是同一块内存的另一个名字。"
+    ),
+    tempting=T(
+        en="Its result stays in the graph, as if it were the tensor itself.",
+        zh="它的结果留在计算图里，仿佛就是原张量。",
+    ),
     fact=T(
-        en="clone() has memory of its own; only the gradient leads back to the source.", zh="clone() 有自己的内存；只有梯度会回到原张量。"
+        en="clone() has memory of its own; only the gradient leads back to the source.",
+        zh="clone() 有自己的内存；只有梯度会回到原张量。",
     ),
     check="x = torch.ones(2)\ny = x.clone()\ny += 1\nassert x.tolist() == [1, 1]",
 )
 def clone_shares_memory(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Origin: article 1, section 3, compares clone and detach by both questions, memory and graph."""
+    """Return ``policy`` with this belief.
+
+    Origin: article 1, section 3, compares clone and detach by both questions, memory and graph.
+    """
     return replace(policy, clone_shares_memory=True)
 
 
 @misconception(
     belief=T(en="I think expand() repeats the elements in memory.", zh="我以为 expand() 会在内存中重复元素。"),
     tempting=T(
-        en="The result prints like a repeated tensor, and repeat() does copy.", zh="结果打印出来就像重复过的张量，而 repeat() 确实会复制。"
+        en="The result prints like a repeated tensor, and repeat() does copy.",
+        zh="结果打印出来就像重复过的张量，而 repeat() 确实会复制。",
     ),
     fact=T(
         en="An expanded dimension has stride 0: many indices read one element, and nothing is copied.",
         zh="扩展的维度步长为 0：多个下标读同一个元素，什么都没有复制。",
     ),
-    check="x = torch.ones(1, 2)\ny = x.expand(3, 2)\nx += 1\nassert y.stride() == (0, 1) and y.tolist() == [[2, 2]] * 3",
+    check="x = torch.ones(1, 2)\n"
+    "y = x.expand(3, 2)\n"
+    "x += 1\n"
+    "assert y.stride() == (0, 1) and y.tolist() == [[2, 2]] * 3",
 )
 def expand_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.1: the smaller operand becomes an enlarged tensor."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 0, section 2.2.1: the smaller operand becomes an enlarged tensor.
+    """
     return replace(policy, expand_copies=True)
 
 
 @misconception(
     belief=T(en="I think contiguous() always gives me new memory.", zh="我以为 contiguous() 总会给我新的内存。"),
-    tempting=T(en="After transpose() it does, and that is where it is met.", zh="在 transpose() 之后确实如此，而人们正是在那里遇到它。"),
+    tempting=T(
+        en="After transpose() it does, and that is where it is met.",
+        zh="在 transpose() 之后确实如此，而人们正是在那里遇到它。",
+    ),
     fact=T(
         en="contiguous() returns the very same tensor when nothing has to be moved.",
         zh="不需要移动元素时，contiguous() 返回原来的那个张量。",
@@ -364,7 +443,9 @@ def contiguous_always_copies(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think x.to(dtype) always gives me new memory.", zh="我以为 x.to(dtype) 总会给我新的内存。"),
-    tempting=T(en="A conversion makes new numbers, so it must make a new tensor.", zh="转换产生新的数，所以应当产生新张量。"),
+    tempting=T(
+        en="A conversion makes new numbers, so it must make a new tensor.", zh="转换产生新的数，所以应当产生新张量。"
+    ),
     fact=T(
         en="When dtype and device fit already, to() returns the very same tensor; copy=True always makes a copy.",
         zh="dtype 和设备已经符合时，to() 返回原来的那个张量；要副本须写 copy=True。",
@@ -372,13 +453,17 @@ def contiguous_always_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nassert x.to(torch.float32) is x and x.to(torch.float32, copy=True) is not x",
 )
 def to_always_copies(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 3, section 1.5: code that moves everything to the device that was found."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 3, section 1.5: code that moves everything to the device that was found.
+    """
     return replace(policy, to_always_copies=True)
 
 
 @misconception(
     belief=T(
-        en="I think y = y + x changes the tensor that y names, like y += x.", zh="我以为 y = y + x 和 y += x 一样，会改动 y 所指的张量。"
+        en="I think y = y + x changes the tensor that y names, like y += x.",
+        zh="我以为 y = y + x 和 y += x 一样，会改动 y 所指的张量。",
     ),
     tempting=T(en="Afterwards y has the same values either way.", zh="之后 y 的数值在两种写法下相同。"),
     fact=T(
@@ -393,7 +478,9 @@ def assignment_writes_in_place(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think nothing that requires grad may be changed in place.", zh="我以为需要梯度的张量都不能就地修改。"),
+    belief=T(
+        en="I think nothing that requires grad may be changed in place.", zh="我以为需要梯度的张量都不能就地修改。"
+    ),
     tempting=T(
         en="The error about leaves is met first, and in-place operations are discouraged.",
         zh="人们最先遇到关于叶子张量的错误，就地操作又不被推荐。",
@@ -402,7 +489,11 @@ def assignment_writes_in_place(policy: Policy) -> Policy:
         en="A computed tensor may be changed in place; backward raises only when a node had saved the old values.",
         zh="计算得到的张量可以就地修改；只有某个节点保存了旧值时，backward 才会报错。",
     ),
-    check="x = torch.ones(2, requires_grad=True)\nh = x * 2\nh += 1\nh.sum().backward()\nassert x.grad.tolist() == [2, 2]",
+    check="x = torch.ones(2, requires_grad=True)\n"
+    "h = x * 2\n"
+    "h += 1\n"
+    "h.sum().backward()\n"
+    "assert x.grad.tolist() == [2, 2]",
 )
 def inplace_always_refused(policy: Policy) -> Policy:
     """Return ``policy`` with this belief. Its origin: article 4, section 6, replaces every in-place operation."""
@@ -413,7 +504,8 @@ def inplace_always_refused(policy: Policy) -> Policy:
     belief=T(en="I think a parameter may be changed in place at any time.", zh="我以为参数随时可以就地修改。"),
     tempting=T(en="Optimizers do nothing else.", zh="优化器做的正是这件事。"),
     fact=T(
-        en="A leaf that requires grad is refused outside of no_grad(): the change would have to be recorded before its beginning.",
+        en="A leaf that requires grad is refused outside of no_grad(): the change would have to be recorded "
+        "before its beginning.",
         zh="需要梯度的叶子在 no_grad() 之外会被拒绝：改动将不得不记录在它的起点之前。",
     ),
     check=(
@@ -439,7 +531,10 @@ def inplace_on_leaf_allowed(policy: Policy) -> Policy:
     ),
 )
 def zero_grad_leaves_zeros(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 3, section 2.3: after zero_grad the gradient is said to be a zero tensor."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 3, section 2.3: after zero_grad the gradient is said to be a zero tensor.
+    """
     return replace(policy, zero_grad_leaves_zeros=True)
 
 
@@ -456,24 +551,38 @@ def zero_grad_leaves_zeros(policy: Policy) -> Policy:
     ),
 )
 def step_clears_grads(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 3: the four steps of a training round leave zero_grad out."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 4, section 3: the four steps of a training round leave zero_grad out.
+    """
     return replace(policy, step_clears_grads=True)
 
 
 @misconception(
-    belief=T(en="I think backward() can be called again on the same result.", zh="我以为同一个结果可以再次调用 backward()。"),
+    belief=T(
+        en="I think backward() can be called again on the same result.", zh="我以为同一个结果可以再次调用 backward()。"
+    ),
     tempting=T(en="The result is still there, and so is its grad_fn.", zh="结果还在，它的 grad_fn 也在。"),
     fact=T(
         en="The first backward() frees what the nodes had saved; retain_graph=True keeps it.",
         zh="第一次 backward() 会释放各节点保存的内容；retain_graph=True 才会保留。",
     ),
     check=(
-        "x = torch.ones(2, requires_grad=True)\ns = x.exp().sum()\ns.backward()\n"
-        "try:\n    s.backward()\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'second time' in str(e)"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "s = x.exp().sum()\n"
+        "s.backward()\n"
+        "try:\n"
+        "    s.backward()\n"
+        "    raise AssertionError\n"
+        "except RuntimeError as e:\n"
+        "    assert 'second time' in str(e)"
     ),
 )
 def graph_survives_backward(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 3, section 2.3: a second backward on one loss doubles the gradient."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 3, section 2.3: a second backward on one loss doubles the gradient.
+    """
     return replace(policy, graph_survives_backward=True)
 
 
@@ -481,29 +590,49 @@ def graph_survives_backward(policy: Policy) -> Policy:
     belief=T(en="I think every tensor on the way gets its .grad.", zh="我以为途中的每个张量都会得到 .grad。"),
     tempting=T(en="A gradient was computed for each of them.", zh="它们每一个的梯度都计算过。"),
     fact=T(
-        en="Only leaves keep their gradient; for a computed tensor it is passed on and dropped, unless retain_grad() was called.",
+        en="Only leaves keep their gradient; for a computed tensor it is passed on and dropped, unless "
+        "retain_grad() was called.",
         zh="只有叶子保留梯度；计算得到的张量的梯度传下去后就丢弃，除非调用过 retain_grad()。",
     ),
     check=(
-        "import warnings\nx = torch.ones(2, requires_grad=True)\nh = x * 2\nh.sum().backward()\n"
-        "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n    assert h.grad is None and x.grad is not None"
+        "import warnings\n"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "h = x * 2\n"
+        "h.sum().backward()\n"
+        "with warnings.catch_warnings():\n"
+        "    warnings.simplefilter('ignore')\n"
+        "    assert h.grad is None and x.grad is not None"
     ),
 )
 def grad_of_non_leaf_kept(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 4, section 3: the gradients of all tensors are said to be updated."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 4, section 3: the gradients of all tensors are said to be updated.
+    """
     return replace(policy, grad_of_non_leaf_kept=True)
 
 
 @misconception(
-    belief=T(en="I think h.requires_grad = False freezes a computed tensor.", zh="我以为 h.requires_grad = False 能冻结计算得到的张量。"),
-    tempting=T(en="It freezes parameters, and the attribute is there on every tensor.", zh="它能冻结参数，而每个张量都有这个属性。"),
+    belief=T(
+        en="I think h.requires_grad = False freezes a computed tensor.",
+        zh="我以为 h.requires_grad = False 能冻结计算得到的张量。",
+    ),
+    tempting=T(
+        en="It freezes parameters, and the attribute is there on every tensor.",
+        zh="它能冻结参数，而每个张量都有这个属性。",
+    ),
     fact=T(
-        en="The flag of a computed tensor follows from its graph and cannot be switched off; detach() gives a tensor without the graph.",
+        en="The flag of a computed tensor follows from its graph and cannot be switched off; detach() gives a "
+        "tensor without the graph.",
         zh="计算得到的张量的标志由计算图决定，不能关掉；detach() 给出不在图中的张量。",
     ),
     check=(
         "h = torch.ones(2, requires_grad=True) * 2\n"
-        "try:\n    h.requires_grad = False\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'leaf' in str(e)"
+        "try:\n"
+        "    h.requires_grad = False\n"
+        "    raise AssertionError\n"
+        "except RuntimeError as e:\n"
+        "    assert 'leaf' in str(e)"
     ),
 )
 def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
@@ -514,7 +643,9 @@ def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
 @misconception(
     belief=T(en="I think gradients flow through item().", zh="我以为梯度会流过 item()。"),
     tempting=T(en="item() gives the very number that was computed.", zh="item() 给出的正是算出来的那个数。"),
-    fact=T(en="item() returns a Python number, and numbers have no graph.", zh="item() 返回 Python 的数，而数没有计算图。"),
+    fact=T(
+        en="item() returns a Python number, and numbers have no graph.", zh="item() 返回 Python 的数，而数没有计算图。"
+    ),
     check="x = torch.ones(1, requires_grad=True)\nassert not (torch.ones(2) * x.item()).requires_grad",
 )
 def item_keeps_graph(policy: Policy) -> Policy:
@@ -524,7 +655,9 @@ def item_keeps_graph(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think eval() stops the recording of gradients.", zh="我以为 eval() 会停止记录梯度。"),
-    tempting=T(en="It is called before every validation, beside no_grad().", zh="每次验证前都会调用它，和 no_grad() 一起。"),
+    tempting=T(
+        en="It is called before every validation, beside no_grad().", zh="每次验证前都会调用它，和 no_grad() 一起。"
+    ),
     fact=T(
         en="eval() switches the behaviour of dropout and batch norm; recording is switched off by no_grad() only.",
         zh="eval() 切换 dropout 和 batch norm 的行为；停止记录只靠 no_grad()。",
@@ -532,13 +665,21 @@ def item_keeps_graph(policy: Policy) -> Policy:
     check="model = torch.nn.Linear(2, 1).eval()\nassert model(torch.ones(1, 2)).requires_grad",
 )
 def eval_stops_gradients(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 2, section 4.2.1: eval() is said to avoid needless computing."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 2, section 4.2.1: eval() is said to avoid needless computing.
+    """
     return replace(policy, eval_stops_gradients=True)
 
 
 @misconception(
-    belief=T(en="I think a tensor that I assign to a module becomes a parameter.", zh="我以为赋给模块的张量会成为参数。"),
-    tempting=T(en="Layers that are assigned are found, and the tensor requires grad.", zh="赋给模块的层会被找到，而这个张量也需要梯度。"),
+    belief=T(
+        en="I think a tensor that I assign to a module becomes a parameter.", zh="我以为赋给模块的张量会成为参数。"
+    ),
+    tempting=T(
+        en="Layers that are assigned are found, and the tensor requires grad.",
+        zh="赋给模块的层会被找到，而这个张量也需要梯度。",
+    ),
     fact=T(
         en="Only nn.Parameter is registered; a plain tensor is neither trained by the optimizer nor saved.",
         zh="只有 nn.Parameter 会被登记；普通张量既不会被优化器训练，也不会被保存。",
@@ -583,7 +724,10 @@ def integer_division_stays_integer(policy: Policy) -> Policy:
     ),
 )
 def zero_grad_spares_unused(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: articles 2 and 3, which reset at the start of an iteration and accumulate."""
+    """Return ``policy`` with this belief.
+
+    Its origin: articles 2 and 3, which reset at the start of an iteration and accumulate.
+    """
     return replace(policy, zero_grad_spares_unused=True)
 
 
@@ -594,18 +738,32 @@ def zero_grad_spares_unused(policy: Policy) -> Policy:
         en="no_grad() stops recording while it lasts, and touches no .grad; only zero_grad() or an assignment does.",
         zh="no_grad() 只在其间停止记录，不会动任何 .grad；只有 zero_grad() 或赋值才会。",
     ),
-    check="w = torch.ones(1, requires_grad=True)\nw.sum().backward()\nwith torch.no_grad():\n    pass\nassert w.grad.item() == 1",
+    check="w = torch.ones(1, requires_grad=True)\n"
+    "w.sum().backward()\n"
+    "with torch.no_grad():\n"
+    "    pass\n"
+    "assert w.grad.item() == 1",
 )
 def no_grad_zeroes_grads(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Origin: article 3, section 2.3, describes torch.no_grad() as a way to set gradients to zero."""
+    """Return ``policy`` with this belief.
+
+    Origin: article 3, section 2.3, describes torch.no_grad() as a way to set gradients to zero.
+    """
     return replace(policy, no_grad_zeroes_grads=True)
 
 
 @misconception(
-    belief=T(en="I think backward() can be called on any result, whatever its size.", zh="我以为任何大小的结果都能调用 backward()。"),
-    tempting=T(en="In most programs it is called on a loss, and a loss is one number.", zh="多数程序对损失调用它，而损失是一个数。"),
+    belief=T(
+        en="I think backward() can be called on any result, whatever its size.",
+        zh="我以为任何大小的结果都能调用 backward()。",
+    ),
+    tempting=T(
+        en="In most programs it is called on a loss, and a loss is one number.",
+        zh="多数程序对损失调用它，而损失是一个数。",
+    ),
     fact=T(
-        en="Without an argument, backward() starts from exactly one number. More must be reduced first, or weighted by an argument.",
+        en="Without an argument, backward() starts from exactly one number. More must be reduced first, or "
+        "weighted by an argument.",
         zh="不带参数时，backward() 只能从一个数开始。更大的结果要先归约，或用参数给出权重。",
     ),
     check=(
@@ -621,12 +779,16 @@ def backward_sums_elements(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think * is the product of matrices.", zh="我以为 * 是矩阵乘积。"),
-    tempting=T(en="In algebra, two matrices beside each other are multiplied as matrices.", zh="在代数里，两个矩阵写在一起就是矩阵相乘。"),
+    tempting=T(
+        en="In algebra, two matrices beside each other are multiplied as matrices.",
+        zh="在代数里，两个矩阵写在一起就是矩阵相乘。",
+    ),
     fact=T(
         en="* multiplies element by element, and so do + and /; the product of matrices is @.",
         zh="* 逐元素相乘，+ 和 / 也是如此；矩阵乘积是 @。",
     ),
-    check="m = torch.tensor([[1., 1.], [0., 1.]])\nassert (m * m).tolist() == [[1, 1], [0, 1]] and (m @ m).tolist() == [[1, 2], [0, 1]]",
+    check="m = torch.tensor([[1., 1.], [0., 1.]])\n"
+    "assert (m * m).tolist() == [[1, 1], [0, 1]] and (m @ m).tolist() == [[1, 2], [0, 1]]",
 )
 def star_multiplies_matrices(policy: Policy) -> Policy:
     """Return ``policy`` with this belief. Its origin: articles 0, 2, 3 and 4 list * and @ side by side."""
@@ -648,8 +810,13 @@ def squeeze_keeps_batch(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think a column and a row of the same length are combined one to one.", zh="我以为等长的一列和一行会一一对应地运算。"),
-    tempting=T(en="They hold the same number of elements, and no error is raised.", zh="两者的元素个数相同，而且没有报错。"),
+    belief=T(
+        en="I think a column and a row of the same length are combined one to one.",
+        zh="我以为等长的一列和一行会一一对应地运算。",
+    ),
+    tempting=T(
+        en="They hold the same number of elements, and no error is raised.", zh="两者的元素个数相同，而且没有报错。"
+    ),
     fact=T(
         en="Shapes are lined up from the right and sizes of 1 are stretched: a column and a row give every pair.",
         zh="形状从右边对齐，长度为 1 的维度会被扩展：一列和一行得到的是每一对。",
@@ -657,5 +824,8 @@ def squeeze_keeps_batch(policy: Policy) -> Policy:
     check="column, row = torch.zeros(3, 1), torch.zeros(3)\nassert (column - row).shape == (3, 3)",
 )
 def equal_counts_pair_up(policy: Policy) -> Policy:
-    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.1, and every loss that compares (N, 1) with (N,)."""
+    """Return ``policy`` with this belief.
+
+    Its origin: article 0, section 2.2.1, and every loss that compares (N, 1) with (N,).
+    """
     return replace(policy, equal_counts_pair_up=True)

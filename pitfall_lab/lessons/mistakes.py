@@ -1,7 +1,8 @@
 """What a learner may have got wrong about a program, as worlds to run it in: beliefs, slips, and one of each together.
 
-A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``); or a line is taken for another one,
-which the lesson names. The program keeps its lines: what is said of a line can be compared between worlds.
+A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``); or
+a line is taken for another one, which the lesson names. The program keeps its lines: what is said of a line
+can be compared between worlds.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ Taken = tuple[int, str] | tuple[int, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """What a learner may overlook: the whole statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it.
+    """What a learner may overlook: the whole statement in ``line``, or only a ``call`` or an operation
+    with a constant (``* 3``) in it.
 
-    With ``taken_for`` nothing was overlooked: the line was taken for this one. ``said`` is then what the lesson answers to that.
+    With ``taken_for`` nothing was overlooked: the line was taken for this one. ``said`` is then
+    what the lesson answers to that.
     """
 
     line: int
@@ -34,7 +37,9 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One way to a wrong answer: misconceptions (``beliefs``) and a ``slip``; ``program`` is the program as the learner then reads it."""
+    """One way to a wrong answer: misconceptions (``beliefs``) and a ``slip``; ``program`` is the
+    program as the learner then reads it.
+    """
 
     program: str
     beliefs: tuple[Misconception, ...] = ()
@@ -55,7 +60,9 @@ def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
 
 
 def slips(program: str) -> Iterator[Mistake]:
-    """Yield the program with one part left out: an operation with a constant (``* 3``), a method call, then a statement, the last first."""
+    """Yield the program with one part left out: an operation with a constant (``* 3``), a method call, then
+    a statement, the last first.
+    """
     tree = ast.parse(program)
     if any(isinstance(node, ast.While) for node in ast.walk(tree)):
         return  # it might never end
@@ -70,13 +77,19 @@ def slips(program: str) -> Iterator[Mistake]:
             dot = (call.func.end_col_offset or 0) - len(call.func.attr) - 1  # type: ignore[attr-defined]
             shorter, _ = _cut(program, call.lineno, dot, call.end_col_offset)
             yield Mistake(shorter, slip=Slip(call.lineno, f".{call.func.attr}()"))  # type: ignore[attr-defined]
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, (ast.Import, ast.ImportFrom))]
+    statements = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
     for statement in sorted(statements, key=lambda node: -node.lineno):
         yield Mistake(_without_statement(program, statement), slip=Slip(statement.lineno))
 
 
 def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
-    """Yield a mistake for each of ``lines``: the program in which the line of that number was read as the other text."""
+    """Yield a mistake for each of ``lines``: the program in which the line of that
+    number was read as the other text.
+    """
     for line, text, *answer in lines:
         read = program.splitlines()
         before = read[line - 1]
@@ -101,7 +114,9 @@ def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[s
 
 
 def _after_brackets(program: str, node: ast.BinOp) -> int:
-    """Return where the left operand ends in the text, its closing parentheses included (the syntax tree does not contain them)."""
+    """Return where the left operand ends in the text, its closing parentheses included (the syntax
+    tree does not contain them).
+    """
     begin, end = node.left.end_col_offset or 0, node.right.col_offset
     between = program.splitlines()[node.lineno - 1].encode()[begin:end]
     return begin + between.rfind(b")") + 1

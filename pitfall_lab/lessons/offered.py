@@ -1,16 +1,19 @@
-"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression about the program after a line.
+"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression
+about the program after a line.
 
-Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and not savers(h)")``.
-An expression sees the program's names as they are after the line, and:
+Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
+not savers(h)")``. An expression sees the program's names as they are after the line, and:
 
-================== ====================================================================================================================
+==================
+====================================================================================================================
 ``shares(a, b)``   whether two tensors share memory
 ``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
 ``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
                    refuse
 ``changed("t")``   the lines after which a tensor had other numbers than before
-================== ====================================================================================================================
-"""
+==================
+====================================================================================================================
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
 
 
 class Look:
-    """Evaluates the expressions after their lines, while a program runs; ``held`` has the results by the number of the reason."""
+    """Evaluates the expressions after their lines, while a program runs; ``held`` has the results
+    by the number of the reason.
+    """
 
     def __init__(self, offered: Sequence[Offered]) -> None:
         self.held: dict[int, bool] = {}
@@ -92,7 +97,9 @@ def _savers(tensors: Iterable[Any], saved: Any) -> Iterator[str]:
 
 
 def _node(tensor: Any) -> Any:
-    """Return the node of a tensor; None where torch refuses to say it: of a view that was made and written under ``no_grad``."""
+    """Return the node of a tensor; None where torch refuses to say it: of a view that was made
+    and written under ``no_grad``.
+    """
     try:
         return tensor.grad_fn
     except RuntimeError:

@@ -29,7 +29,8 @@ _KEPT = T(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One chapter: its title, how many of its exercises are solved, how many questions were answered right, and the totals.
+    """One chapter: its title, how many of its exercises are solved, how many questions were
+    answered right, and the totals.
 
     Of questions only those are counted that were answered.
     """
@@ -87,11 +88,15 @@ class Overview:
         say = self.language
         if self.problem:
             return boxes.box("progress", say, boxes.line(self.problem))
-        head = "".join(f'<th scope="col" style="text-align:left;padding:2px 12px">{escape(text.say(say))}</th>' for text in _HEAD)
+        head = "".join(
+            f'<th scope="col" style="text-align:left;padding:2px 12px">{escape(text.say(say))}</th>' for text in _HEAD
+        )
         body = "".join(_row(row, say) for row in self.rows)
         grid = f'<table style="margin:4px 0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         notes = "".join(boxes.line(note) for note in self._notes())
-        return boxes.box("progress", say, boxes.line(_TITLE.say(say), strong=True), grid, notes, boxes.quiet(_KEPT.say(say)))
+        return boxes.box(
+            "progress", say, boxes.line(_TITLE.say(say), strong=True), grid, notes, boxes.quiet(_KEPT.say(say))
+        )
 
 
 def _row(row: Row, language: Language) -> str:
@@ -101,13 +106,16 @@ def _row(row: Row, language: Language) -> str:
     bar = f'<span aria-hidden="true" style="{edge};{filled}"></span>'
     right = f"{row.right}/{row.answered}" if row.answered else ""
     title = (
-        f'<th scope="row" style="text-align:left;padding:2px 12px;font-weight:normal">{row.number} {escape(row.title.say(language))}</th>'
+        f'<th scope="row" style="text-align:left;padding:2px 12px;font-weight:normal">{row.number} '
+        f"{escape(row.title.say(language))}</th>"
     )
     return f"<tr>{title}{cell}{bar}{row.solved}/{row.exercises}</td>{cell}{right}</td></tr>"
 
 
 def progress(folder: str | os.PathLike[str] = ".", language: Language = "en") -> Overview:
-    """Show what has been answered and solved, as kept in ``folder`` (that of the notebooks), for the chapters that have exercises."""
+    """Show what has been answered and solved, as kept in ``folder`` (that of the notebooks), for the
+    chapters that have exercises.
+    """
     try:
         kept = load(folder)
     except ProgressError as problem:

@@ -1,7 +1,9 @@
-"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of gradients, what backward needs.
+"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of
+gradients, what backward needs.
 
-The same questions are put to the real torch and to the engine under a belief: the reasons of a question are the answers. A fact is a
-sentence about this very program (``after line 4, best and w share memory``); in torch's world it holds or does not.
+The same questions are put to the real torch and to the engine under a belief: the reasons of a question are
+the answers. A fact is a sentence about this very program (``after line 4, best and w share memory``); in
+torch's world it holds or does not.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ _SAID: dict[str, dict[str, T]] = {
     "sum": {
         "None": T(en="{0}.grad is None", zh="{0}.grad 是 None"),
         "zeros": T(en="{0}.grad is a tensor of zeros", zh="{0}.grad 是全零的张量"),
-        "": T(en="the number of backward passes added up in {0}.grad is {value}", zh="{0}.grad 里累加的 backward 次数是 {value}"),
+        "": T(
+            en="the number of backward passes added up in {0}.grad is {value}",
+            zh="{0}.grad 里累加的 backward 次数是 {value}",
+        ),
     },
     "held": {
         "in": T(en="{0} is a parameter of {1}", zh="{0} 是 {1} 的参数"),
@@ -73,7 +78,9 @@ KINDS = tuple(_SAID)
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is true after ``line`` has run: ``about`` is a kind of fact and the names it is about, ``value`` what was found."""
+    """What is true after ``line`` has run: ``about`` is a kind of fact and the names it is
+    about, ``value`` what was found.
+    """
 
     line: int
     about: About
@@ -85,9 +92,11 @@ class Fact:
         return self.said({})
 
     def said(self, loops: dict[int, int]) -> T:
-        """Return the fact as a sentence about a program with these loops: the number of the first line of each, by that of its last.
+        """Return the fact as a sentence about a program with these loops: the number of the first line
+        of each, by that of its last.
 
-        The last line of a loop runs in every round, so a sentence on what holds after the line could be read as one on the first round.
+        The last line of a loop runs in every round, so a sentence on what holds after the line could be
+        read as one on the first round.
         """
         forms = _SAID[self.about[0]]
         form = forms.get(self.value) or forms[""]
@@ -106,9 +115,9 @@ def after(line: int, loops: dict[int, int], en: str, zh: str) -> T:
 class Watched:
     """What was found on the real torch.
 
-    ``states`` has what holds after each statement, with the statement's last line. ``passes`` has by line how many backward passes have
-    reached a named leaf so far. ``also`` has what holds beside the one value in the state: a gradient of zeros is that of a pass as well if
-    this pass brought zeros.
+    ``states`` has what holds after each statement, with the statement's last line. ``passes`` has by line how many
+    backward passes have reached a named leaf so far. ``also`` has what holds beside the one value in the state: a
+    gradient of zeros is that of a pass as well if this pass brought zeros.
     """
 
     states: list[tuple[int, State]]
@@ -134,7 +143,11 @@ class _Look:
         self.probing = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            modules = {name: value for name, value in names.items() if hasattr(value, "parameters") and not isinstance(value, type)}
+            modules = {
+                name: value
+                for name, value in names.items()
+                if hasattr(value, "parameters") and not isinstance(value, type)
+            }
             tensors = {name: value for name, value in shown.items() if hasattr(value, "requires_grad")}
             self.states.append((line, dict((*self._facts(shown, names.get("torch")), *_held(shown, modules)))))
         self.probing = False
@@ -207,8 +220,12 @@ def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[Abou
 
 
 def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
-    """Yield whether backward from a tensor would work now ("whole", or why not), and which other tensors would get a gradient."""
-    others = {other: one for other, one in tensors.items() if one is not value and one.requires_grad and _has_history(one)}
+    """Yield whether backward from a tensor would work now ("whole", or why not), and which other
+    tensors would get a gradient.
+    """
+    others = {
+        other: one for other, one in tensors.items() if one is not value and one.requires_grad and _has_history(one)
+    }
     if torch is None or not others:
         return
     try:
@@ -218,7 +235,10 @@ def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterat
         yield from ((("needs", name), said) for said in found)
         return
     yield ("needs", name), "whole"
-    yield from ((("path", name, other), "cut" if gradient is None else "open") for other, gradient in zip(others, reached, strict=True))
+    yield from (
+        (("path", name, other), "cut" if gradient is None else "open")
+        for other, gradient in zip(others, reached, strict=True)
+    )
 
 
 def _has_history(value: Any) -> bool:
@@ -285,11 +305,19 @@ def real_facts(program: str) -> list[tuple[int, State]]:
 
 
 def loops(program: str) -> dict[int, int]:
-    """Return the first line of each loop on the program's outermost level, by its last: facts are read after the whole loop."""
-    return {node.end_lineno or node.lineno: node.lineno for node in ast.parse(program).body if isinstance(node, (ast.For, ast.While))}
+    """Return the first line of each loop on the program's outermost level, by its last: facts
+    are read after the whole loop.
+    """
+    return {
+        node.end_lineno or node.lineno: node.lineno
+        for node in ast.parse(program).body
+        if isinstance(node, (ast.For, ast.While))
+    }
 
 
 def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:
-    """Return for each statement its last line, and what holds after it in a world; empty if the engine has no model of something in it."""
+    """Return for each statement its last line, and what holds after it in a world; empty if the engine has
+    no model of something in it.
+    """
     look = _Look()
     return look.states if worlds.run(program, policy, look) is not None else []

@@ -1,9 +1,9 @@
 """What a learner has answered and solved, in a plain file beside the notebooks. Nothing leaves the machine.
 
-JSON lines: the first line names the format and its version, every other line is one :class:`Entry`. Entries are only ever appended,
-whole, under a lock and flushed to the disk: two notebooks may write at once, and a crash in the middle of a line loses that line and
-no other. A file that is not ours, or whose beginning is damaged, is set aside under another name and never overwritten; one of a
-later version is left alone.
+JSON lines: the first line names the format and its version, every other line is one :class:`Entry`. Entries are only
+ever appended, whole, under a lock and flushed to the disk: two notebooks may write at once, and a crash in the middle
+of a line loses that line and no other. A file that is not ours, or whose beginning is damaged, is set aside under
+another name and never overwritten; one of a later version is left alone.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class ProgressError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One answer: ``item`` (``"12.3"``) of ``chapter`` (``"12"``), how many of its properties ``held`` out of ``total``.
+    """One answer: ``item`` (``"12.3"``) of ``chapter`` (``"12"``), how many of its
+    properties ``held`` out of ``total``.
 
-    ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO 8601. ``note`` is
-    ``"skipped"``, or the words of a wrong answer that fits no misconception: it is kept for the author of the question.
+    ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO
+    8601. ``note`` is ``"skipped"``, or the words of a wrong answer that fits no misconception: it is kept
+    for the author of the question.
     """
 
     chapter: str
@@ -88,7 +90,9 @@ class Progress:
 
 
 def chapter_here() -> str:
-    """The number of the chapter whose notebook this kernel runs (``"05"``), as far as the Jupyter server says so; else ``""``."""
+    """The number of the chapter whose notebook this kernel runs (``"05"``), as far as the Jupyter
+    server says so; else ``""``.
+    """
     found = re.match(r"\d\d(?=-)", Path(os.environ.get("JPY_SESSION_NAME", "")).name)
     return found[0] if found else ""
 
@@ -122,8 +126,8 @@ def load(folder: str | os.PathLike[str] = ".") -> Progress:
 def keep(entry: Entry, folder: str | os.PathLike[str] = ".") -> Path | None:
     """Append ``entry`` to the progress in ``folder``, stamped with the time if it has none.
 
-    Returns the new name of a damaged file that had to be set aside, else None. Raises :class:`ProgressError` when nothing can be written,
-    or when the file belongs to a later version.
+    Returns the new name of a damaged file that had to be set aside, else None. Raises :class:`ProgressError` when
+    nothing can be written, or when the file belongs to a later version.
     """
     path = Path(folder) / NAME
     values = asdict(entry) | {"at": entry.at or datetime.now(UTC).isoformat(timespec="seconds")}
@@ -143,7 +147,9 @@ def keep(entry: Entry, folder: str | os.PathLike[str] = ".") -> Path | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[tuple[int, Path | None]]:
-    """Yield the progress file, open for appending and locked, and the name under which a damaged one was set aside (else None)."""
+    """Yield the progress file, open for appending and locked, and the name under which a damaged
+    one was set aside (else None).
+    """
     aside = None
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -208,7 +214,9 @@ def _check_header(path: Path, line: bytes) -> None:
     if not isinstance(version, int) or version < 1:
         raise _DamagedError(f"{path} names no version that there ever was; it is left as it is.")
     if version > VERSION:
-        raise ProgressError(f"{path} was written by a later version of pitfall_lab (format {version}); this one reads up to {VERSION}.")
+        raise ProgressError(
+            f"{path} was written by a later version of pitfall_lab (format {version}); this one reads up to {VERSION}."
+        )
 
 
 def _free_name(path: Path) -> Path:
@@ -224,8 +232,14 @@ def _entry(line: bytes) -> Entry | None:
         values: Any = json.loads(line)
         held, total = values["held"], values["total"]
         beliefs: Sequence[Any] = values.get("beliefs", ())
-        texts = [values[key] for key in ("chapter", "item", "kind")] + [values.get("at", ""), values.get("note", ""), *beliefs]
-        whole = all(isinstance(text, str) for text in texts) and all(isinstance(n, int) and n >= 0 for n in (held, total))
+        texts = [values[key] for key in ("chapter", "item", "kind")] + [
+            values.get("at", ""),
+            values.get("note", ""),
+            *beliefs,
+        ]
+        whole = all(isinstance(text, str) for text in texts) and all(
+            isinstance(n, int) and n >= 0 for n in (held, total)
+        )
         if not whole or held > total or values["kind"] not in {"question", "exercise", "claim"}:
             return None
         told = tuple(beliefs), values.get("at", ""), values.get("note", "")

@@ -2,9 +2,10 @@
 
 The right answer is what the real torch does. The wrong ones are the results of a mistake about this very program
 (:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program
-(:mod:`~pitfall_lab.lessons.program_facts`): the right one holds on torch, and in the world of a mistake it does not; the wrong ones do not
-hold on torch. Or a lesson offers sentences of its own, of which one is true (:mod:`~pitfall_lab.lessons.offered`). Which wrong answers are
-offered is chosen so that nothing but the program tells the right one (:mod:`~pitfall_lab.lessons.balance`).
+(:mod:`~pitfall_lab.lessons.program_facts`): the right one holds on torch, and in the world of a mistake it does not;
+the wrong ones do not hold on torch. Or a lesson offers sentences of its own, of which one is true
+(:mod:`~pitfall_lab.lessons.offered`). Which wrong answers are offered is chosen so that nothing but the program tells
+the right one (:mod:`~pitfall_lab.lessons.balance`).
 
 Kinds of questions (``ask`` is an expression of the program's names):
 
@@ -58,12 +59,19 @@ _EXPRESSIONS: dict[Kind, str] = {
 }
 _WITHOUT = {"grad": "None", "requires_grad": "False"}
 """What torch gives for an attribute that is not among the values of a tensor."""
-_LABELS: dict[Kind, str] = {"value": "{0}", "shape": "{0}.shape", "gradient": "{0}.grad.shape", "version": "{0}._version"}
+_LABELS: dict[Kind, str] = {
+    "value": "{0}",
+    "shape": "{0}.shape",
+    "gradient": "{0}.grad.shape",
+    "version": "{0}._version",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a program ends: ``value`` is the value in question, as text; or ``error`` the type of the exception that ended it at ``line``."""
+    """How a program ends: ``value`` is the value in question, as text; or ``error`` the type of the
+    exception that ended it at ``line``.
+    """
 
     value: str = ""
     error: str = ""
@@ -82,9 +90,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer to choose: its text, whether torch agrees, and the misconceptions that predict it; ``line`` if it is a line of code.
+    """One answer to choose: its text, whether torch agrees, and the misconceptions that predict it;
+    ``line`` if it is a line of code.
 
-    ``without``: what has to be left out of the program to give this answer. ``both``: only all of these mistakes together give it.
+    ``without``: what has to be left out of the program to give this answer. ``both``: only all of
+    these mistakes together give it.
     """
 
     text: T
@@ -99,8 +109,9 @@ class Choice:
 class Prediction:
     """A wrong answer (the indices of its choices), with the misconceptions that predict it or what was overlooked.
 
-    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that distinguishes several. Up to line
-    ``until`` torch does what was predicted; that line is the first that does something else (``None``: only the end shows it).
+    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that distinguishes
+    several. Up to line ``until`` torch does what was predicted; that line is the first that does something else
+    (``None``: only the end shows it).
     """
 
     marks: frozenset[int]
@@ -124,7 +135,8 @@ class Step:
 class Question:
     """A program, the question about it, the answers in a fixed order, the reasons likewise, and torch's own message.
 
-    ``columns`` is the width of the grid when the choices are a tensor's cells, else 0. ``story`` is what is revealed afterwards.
+    ``columns`` is the width of the grid when the choices are a tensor's cells, else 0. ``story`` is
+    what is revealed afterwards.
     """
 
     program: str
@@ -165,17 +177,19 @@ def pose(
     draw: tuple[int, int] | None = None,
     learner: str = "",
 ) -> Question:
-    """Compute a question: run ``program``, evaluate the expression, and compute what each mistake or misconception predicts for it.
+    """Compute a question: run ``program``, evaluate the expression, and compute what each mistake or
+    misconception predicts for it.
 
     ``because``: whether to ask for the deciding fact; or the reasons to choose from in the lesson's own words
-    (:mod:`~pitfall_lab.lessons.offered`), where none of the facts that are known by themselves decides.
-    ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`): what each of them leads to is offered, as many
-    as there is room for. ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")`` is what line 6 is read as, and what
-    would come of it is offered next. Two sentences, in English and in Chinese, may follow in the tuple: they are what is answered to who
-    chooses it, in the place of "so it would be if line 6 were …". ``draw`` are the numbers by which the offered outcomes and reasons are
-    drawn, those of the course where none are given; each ``learner`` has an order of their own. Raises
-    ``ValueError`` for a program or expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an
-    unknown belief: all are mistakes of the lesson, not of the learner.
+    (:mod:`~pitfall_lab.lessons.offered`), where none of the facts that are known by themselves decides. ``beliefs``
+    restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`): what each of them leads to is
+    offered, as many as there is room for. ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")``
+    is what line 6 is read as, and what would come of it is offered next. Two sentences, in English and in Chinese,
+    may follow in the tuple: they are what is answered to who chooses it, in the place of "so it would be if line 6
+    were …". ``draw`` are the numbers by which the offered outcomes and reasons are drawn, those of the course where
+    none are given; each ``learner`` has an order of their own. Raises ``ValueError`` for a program or expression
+    that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an unknown belief:
+    all are mistakes of the lesson, not of the learner.
     """
     program = program.strip("\n")  # so that lines count as the reader sees them
     compile(program, "<program>", "exec"), compile(ask, "<ask>", "eval")
@@ -187,7 +201,9 @@ def pose(
     if kind == "changes":
         return _changes(program, ask, held, why if because is True else None)
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
-    expression, label = (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
+    expression, label = (
+        (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
+    )
     ran = execute(program, worlds.NAME)
     actual = _torch_outcome(ran, expression)
     endings = _mistaken(program, expression, actual, held, list(misread(program, taken_for)))
@@ -209,16 +225,24 @@ def pose(
     if isinstance(because, bool):
         found = reasons(program, ask, made[0], others=made[1], message=message, lots=why) if because else ()
     else:
-        found = tuple(sorted((Reason(*one) for one in judged(program, because)), key=lambda reason: why.place(reason.text)))
-    return Question(program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran))
+        found = tuple(
+            sorted((Reason(*one) for one in judged(program, because)), key=lambda reason: why.place(reason.text))
+        )
+    return Question(
+        program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran)
+    )
 
 
 def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction, ...]:
     """Return the wrong answers, each with the mistakes that lead to it."""
-    fitting = _fitting(program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both])
+    fitting = _fitting(
+        program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both]
+    )
     missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
     slipped = [
-        Prediction(frozenset({n}), c.beliefs, until=c.without.line if c.without else None, without=c.without, both=c.both)
+        Prediction(
+            frozenset({n}), c.beliefs, until=c.without.line if c.without else None, without=c.without, both=c.both
+        )
         for n, c in missed
     ]
     return (*fitting, *slipped)
@@ -232,7 +256,9 @@ def _torch_outcome(ran: Ran, expression: str) -> Outcome:
 
 
 def _asked(expression: str, names: dict[str, Any]) -> str:
-    """Return the value of the expression as text, without the warning that torch gives when ``.grad`` of a non-leaf is read."""
+    """Return the value of the expression as text, without the warning that torch gives when
+    ``.grad`` of a non-leaf is read.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return say(eval(expression, names))  # noqa: S307 - the lesson's own expression
@@ -247,7 +273,9 @@ def _asked_if_there(expression: str, names: dict[str, Any]) -> str:
 
 
 def _story(program: str, ran: Ran) -> tuple[Step, ...]:
-    """Return for each statement what it changed on real torch: the values that are new or differ from those before it."""
+    """Return for each statement what it changed on real torch: the values that are new or
+    differ from those before it.
+    """
     steps, before = [], dict[str, str]()
     idle = {node.end_lineno for node in ast.parse(program).body if isinstance(node, (ast.Import, ast.ImportFrom))}
     for line, state in worlds.real_unfolded(program, ran):
@@ -275,7 +303,9 @@ def _came(what: str, value: str, before: dict[str, str]) -> T | None:
 
 
 def _gone(before: dict[str, str], state: dict[str, str]) -> Iterator[T]:
-    """Yield a sentence for each gradient that a tensor has no longer, and for each tensor that no longer requires one."""
+    """Yield a sentence for each gradient that a tensor has no longer, and for each tensor
+    that no longer requires one.
+    """
     for what in [what for what in before if what not in state]:
         name, _, part = what.rpartition(".")
         if part in _WITHOUT and f"{name}._version" in state:
@@ -287,7 +317,9 @@ def _short(text: str) -> str:
 
 
 def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Outcome | None:
-    """Return how the program ends in the world of ``policy``; ``None`` when the engine has no model of something in it."""
+    """Return how the program ends in the world of ``policy``; ``None`` when the engine has
+    no model of something in it.
+    """
     ran = worlds.run(program, policy)
     if ran is None:
         return None
@@ -301,7 +333,9 @@ def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Out
 
 
 def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[Mistake]) -> dict[A, list[Mistake]]:
-    """Return wrong endings of a program, each with the mistakes that lead to it; later stages only if fewer than ``ENOUGH`` are found."""
+    """Return wrong endings of a program, each with the mistakes that lead to it; later stages only if
+    fewer than ``ENOUGH`` are found.
+    """
     found: dict[A, list[Mistake]] = {}
     for number, stage in enumerate(stages):
         for one in stage:
@@ -313,10 +347,13 @@ def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[M
     return found
 
 
-def _believed(look: Callable[[Mistake], A | None], actual: A, program: str, held: list[Misconception]) -> dict[A, list[Mistake]]:
+def _believed(
+    look: Callable[[Mistake], A | None], actual: A, program: str, held: list[Misconception]
+) -> dict[A, list[Mistake]]:
     """Return the ways in which the program ends under one misconception, each with the misconceptions that lead to it.
 
-    Empty unless the engine under torch's own rules ends as torch did: otherwise the belief would not be the cause of a difference.
+    Empty unless the engine under torch's own rules ends as torch did: otherwise the belief would
+    not be the cause of a difference.
     """
     return _endings(look, actual, single(program, held)) if look(Mistake(program)) == actual else {}
 
@@ -326,12 +363,14 @@ def _mistaken(
 ) -> dict[Outcome, list[Mistake]]:
     """Return how the program ends for those who make a mistake, in the order in which that is to be offered.
 
-    What a belief leads to comes first, then what comes of taking a line for another, then a slip, then two mistakes at a time.
+    What a belief leads to comes first, then what comes of taking a line for another, then a slip,
+    then two mistakes at a time.
     """
 
     def look(one: Mistake) -> Outcome | None:
         outcome = _shadow_outcome(one.program, expression, one.policy)
-        # An error in no line is one of the lesson's own expression, and where something is overlooked an error is what no one expects.
+        # An error in no line is one of the lesson's own expression, and where something is overlooked an
+        # error is what no one expects.
         overlooked = one.slip is not None and not one.slip.taken_for
         return None if outcome is None or (outcome.error and (outcome.line is None or overlooked)) else outcome
 
@@ -340,7 +379,11 @@ def _mistaken(
         return {}
     missed = list(slips(program))
     firsts = [found[0] for found in believed.values()]
-    more = _endings(look, actual, (), missed, itertools.islice(together(firsts[:3], missed[:4]), 12)) if len(believed) < ENOUGH else {}
+    more = (
+        _endings(look, actual, (), missed, itertools.islice(together(firsts[:3], missed[:4]), 12))
+        if len(believed) < ENOUGH
+        else {}
+    )
     found: dict[Outcome, list[Mistake]] = {}
     for ways in (believed, _endings(look, actual, taken), more):
         found |= {outcome: mistakes for outcome, mistakes in ways.items() if outcome not in found}
@@ -350,11 +393,12 @@ def _mistaken(
 def _choices(
     label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
 ) -> tuple[Choice, ...]:
-    """Return torch's outcome and three wrong ones: what natural mistakes lead to, then a refusal, then what slips lead to.
+    """Return torch's outcome and three wrong ones: what natural mistakes lead to, then a
+    refusal, then what slips lead to.
 
-    So an answer that a question is about is never left out for another one. Unless natural mistakes take every place, an error is among
-    the answers also of a program that does not raise. By lot, natural ones are not filled up with others: that an error is offered must not
-    say that none comes.
+    So an answer that a question is about is never left out for another one. Unless natural mistakes take every place,
+    an error is among the answers also of a program that does not raise. By lot, natural ones are not filled up with
+    others: that an error is offered must not say that none comes.
     """
     places = MOST_CHOICES - 1
     natural = [outcome for outcome, mistakes in endings.items() if any(map(_natural, mistakes))]
@@ -367,7 +411,9 @@ def _choices(
     if len(natural) > places:
         wrong = drawn([*believed, *(one for one in natural if one not in believed)], places, min(len(believed), places))
     else:
-        errors = dict.fromkeys(outcome for outcome in (*endings, *refusals) if outcome.error and outcome not in (actual, *natural))
+        errors = dict.fromkeys(
+            outcome for outcome in (*endings, *refusals) if outcome.error and outcome not in (actual, *natural)
+        )
         if len(natural) >= ENOUGH_NATURAL and lots.number(actual.value, "few") % 3 == 0:
             places = len(natural)
         raising = 0 if actual.error or any(outcome.error for outcome in natural) else 1
@@ -375,7 +421,10 @@ def _choices(
         values = [outcome for outcome in endings if not outcome.error and outcome not in natural]
         wrong = drawn([*wrong, *values], places, len(wrong))
         wrong += [outcome for outcome in errors if outcome not in wrong][: places - len(wrong)]
-    choices = [Choice(actual.say(label), right=True), *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong)]
+    choices = [
+        Choice(actual.say(label), right=True),
+        *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong),
+    ]
     return tuple(sorted(choices, key=lambda choice: lots.place(choice.text)))
 
 
@@ -394,14 +443,20 @@ def _choice(text: T, mistakes: list[Mistake]) -> Choice:
     alone = tuple(one.beliefs[0] for one in mistakes if _believing(one))
     if alone or not mistakes:
         return Choice(text, right=False, beliefs=alone)
-    return Choice(text, right=False, beliefs=mistakes[0].beliefs, without=mistakes[0].slip, both=bool(mistakes[0].beliefs))
+    return Choice(
+        text, right=False, beliefs=mistakes[0].beliefs, without=mistakes[0].slip, both=bool(mistakes[0].beliefs)
+    )
 
 
 def _refusals(program: str) -> list[Outcome]:
-    """Return where one could expect torch to refuse, the last line first: writes in place, backward and step, views; else arithmetic."""
+    """Return where one could expect torch to refuse, the last line first: writes in place, backward and
+    step, views; else arithmetic.
+    """
     lines, arithmetic = set(), set()
     for node in ast.walk(ast.parse(program)):
-        if isinstance(node, ast.AugAssign) or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)):
+        if isinstance(node, ast.AugAssign) or (
+            isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+        ):
             lines.add(node.lineno)
         if isinstance(node, ast.BinOp) and not any(isinstance(side, ast.Constant) for side in (node.left, node.right)):
             arithmetic.add(node.lineno)  # shapes or types need not fit
@@ -413,11 +468,15 @@ def _refusals(program: str) -> list[Outcome]:
 
 
 def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
-    """Return further wrong answers for a tuple: combinations of the elements of the other answers, if no mistake gives them."""
+    """Return further wrong answers for a tuple: combinations of the elements of the other
+    answers, if no mistake gives them.
+    """
     parts = [_parts(outcome.value) for outcome in (actual, *endings) if not outcome.error]
     if not parts or len(parts[0]) < 2:
         return []
-    columns = [list(dict.fromkeys(column)) for column in zip(*(one for one in parts if len(one) == len(parts[0])), strict=True)]
+    columns = [
+        list(dict.fromkeys(column)) for column in zip(*(one for one in parts if len(one) == len(parts[0])), strict=True)
+    ]
     known = {actual.value, *(outcome.value for outcome in endings)}
     mixed = (f"({', '.join(way)})" for way in itertools.product(*columns))
     return [Outcome(value) for value in itertools.islice((value for value in mixed if value not in known), ENOUGH)]
@@ -430,15 +489,21 @@ def _parts(value: str) -> list[str]:
 
 
 def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
-    """Return further wrong answers close to the right one: shapes that occur in the program, or versions near the right one."""
+    """Return further wrong answers close to the right one: shapes that occur in the program, or
+    versions near the right one.
+    """
     if actual.error or kind == "value":
         return []
     if kind == "version":
         version = int(actual.value)
         found = [str(n) for n in (version + 1, version - 1, version + 2) if n >= 0]
     else:
-        shapes = {tuple(value.shape) for name, value in names.items() if hasattr(value, "shape") and not name.startswith("__")}
-        ordered = sorted(shapes | ({()} if kind == "gradient" else set()), key=lambda shape: (len(shape), shape), reverse=True)
+        shapes = {
+            tuple(value.shape) for name, value in names.items() if hasattr(value, "shape") and not name.startswith("__")
+        }
+        ordered = sorted(
+            shapes | ({()} if kind == "gradient" else set()), key=lambda shape: (len(shape), shape), reverse=True
+        )
         found = [*(["None"] if kind == "gradient" else []), *map(say, ordered)]
     return [Outcome(value) for value in found if value != actual.value]
 
@@ -488,9 +553,15 @@ def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lo
 
     endings = _believed(look, actual, program, held)
     nothing = len(cells)
-    choices = [Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual) for n, (c, v) in enumerate(zip(cells, first, strict=True))]
+    choices = [
+        Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual)
+        for n, (c, v) in enumerate(zip(cells, first, strict=True))
+    ]
     choices.append(Choice(T(en="none of them", zh="都不变"), not actual))
-    fitting = _fitting(program, [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()])
+    fitting = _fitting(
+        program,
+        [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()],
+    )
     why = reasons(program, ask, list(endings.values()), others=[], message="", lots=lots) if lots else ()
     return Question(program, ask, tuple(choices), why, "", "changes", fitting, columns, _story(program, after))
 

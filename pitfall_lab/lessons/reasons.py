@@ -1,9 +1,11 @@
-"""The reasons of a question: facts about its program, of which one is true and decides the ending, and the others are false.
+"""The reasons of a question: facts about its program, of which one is true and decides the
+ending, and the others are false.
 
-A fact decides if the program ends in another way in a world where it does not hold. The false ones are what such worlds hold
-instead, and what else could be thought about the same names behind the same lines.
+A fact decides if the program ends in another way in a world where it does not hold. The false ones are what such worlds
+hold instead, and what else could be thought about the same names behind the same lines.
 
-Where no single one of these facts decides between the outcomes, a lesson offers sentences of its own (:mod:`~pitfall_lab.lessons.offered`).
+Where no single one of these facts decides between the outcomes, a lesson offers sentences of its own
+(:mod:`~pitfall_lab.lessons.offered`).
 """
 
 from __future__ import annotations
@@ -38,13 +40,19 @@ _PLAIN = ("role", "leaf", "constant")
 _TEMPTING = ("memory", "object", "path", "needs", "sum")
 """Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
 _UNLIKELY = ("version", "type", "elements")
-"""Facts that are easily seen to be wrong where the program is not about them: they are offered after all others, in this order."""
+"""Facts that are easily seen to be wrong where the program is not about them: they are offered
+after all others, in this order.
+"""
 _IDLE = 1
-"""The rank after which facts are offered only where there are too few others: those on versions, types and numbers of elements."""
+"""The rank after which facts are offered only where there are too few others: those on versions,
+types and numbers of elements.
+"""
 _PARTED = 2
 """The number of lines of a mistaken world that are compared with torch's, from the first that differs."""
 _ALIKE = {"one": "together", "shared": "together", "two": "apart", "separate": "apart"}
-"""The values of the kinds "object" and "memory", which say nearly the same of two names: one object also shares its memory."""
+"""The values of the kinds "object" and "memory", which say nearly the same of two names: one
+object also shares its memory.
+"""
 OTHERWISE: dict[str, tuple[str, ...]] = {
     "memory": ("shared", "separate"),
     "object": ("one", "two"),
@@ -69,12 +77,19 @@ class Reason:
 
 
 def reasons(
-    program: str, ask: str, mistakes: list[list[Mistake]], *, others: list[list[Mistake]], message: str, lots: balance.Lots
+    program: str,
+    ask: str,
+    mistakes: list[list[Mistake]],
+    *,
+    others: list[list[Mistake]],
+    message: str,
+    lots: balance.Lots,
 ) -> tuple[Reason, ...]:
-    """Return one fact that decides how ``program`` ends and three that do not hold; none where nothing is known to decide it.
+    """Return one fact that decides how ``program`` ends and three that do not hold; none where
+    nothing is known to decide it.
 
-    ``mistakes`` end it differently, each group in a way of its own that is offered as an answer; ``others`` in ways that are not.
-    ``message`` is torch's, when it raises.
+    ``mistakes`` end it differently, each group in a way of its own that is offered as an answer; ``others`` in ways
+    that are not. ``message`` is torch's, when it raises.
     """
     real = watched(program)
     true = _agreed(program, real)
@@ -89,7 +104,9 @@ def reasons(
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A program with the facts that hold, and with mistakes about it, grouped by how it then ends; ``near`` are the names that matter."""
+    """A program with the facts that hold, and with mistakes about it, grouped by how it then ends;
+    ``near`` are the names that matter.
+    """
 
     program: str
     true: dict[int, State]
@@ -111,11 +128,12 @@ def _among(
     worth: Callable[[Fact], bool],
     lots: balance.Lots,
 ) -> list[Fact]:
-    """Return the right reason and then three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
+    """Return the right reason and then three wrong ones among the facts that ``worth`` accepts;
+    empty if there are not enough.
 
-    ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it has any facts, else
-    from the facts in which mistaken worlds differ from torch's, else from the second list. The wrong ones are those that can be believed,
-    and others only where there are too few of these.
+    ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it
+    has any facts, else from the facts in which mistaken worlds differ from torch's, else from the second list. The
+    wrong ones are those that can be believed, and others only where there are too few of these.
     """
     every = [one for group in (*case.mistakes, *case.others) for one in group]
     apart = {one: [pair for pair in _apart(one, case.true) if all(map(worth, pair))] for one in every}
@@ -123,11 +141,15 @@ def _among(
     best = _strongest(deciding, case.near)
     if not best:
         return []
-    if best[0].value == "whole":  # that nothing is missing is only that backward does not raise; a write that is not counted is why
+    if (
+        best[0].value == "whole"
+    ):  # that nothing is missing is only that backward does not raise; a write that is not counted is why
         counted = (best[0].line, "version", *best[0].about[1:])
         best = [fact for group in deciding for fact in group if (fact.line, *fact.about) == counted] or best
     right = best[lots.number("right") % len(best)]
-    others = single(case.program, [one for one in MISCONCEPTIONS.values() if Mistake(case.program, (one,)) not in apart])
+    others = single(
+        case.program, [one for one in MISCONCEPTIONS.values() if Mistake(case.program, (one,)) not in apart]
+    )
     believed = [pair for one in others for pair in _apart(one, case.true) if all(map(worth, pair))]
     pairs = [pair for one in every for pair in apart[one] if not _overlooked(case.program, one, pair[0])]
     believed = [pair for pair in believed if pair[0].about[0] not in _UNLIKELY]
@@ -136,7 +158,9 @@ def _among(
     subject = {right.about[:1], *(fact.about for _, fact in pairs)}
     near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
     likely = [fact for fact in near if _offered(fact, subject) <= _IDLE]
-    wrong = _different(list(filter(case.believable, [*false[:5], *likely[:6], *false[5:], *likely[6:]])), right, case.true)[:_STRONG]
+    wrong = _different(
+        list(filter(case.believable, [*false[:5], *likely[:6], *false[5:], *likely[6:]])), right, case.true
+    )[:_STRONG]
     if len(wrong) < MOST - 1:
         more = list(filter(case.believable, [*near, *filter(_readable, _before(case.true))]))
         wrong = _different([*wrong, *more[: MOST + 1 - len(wrong)]], right, case.true)
@@ -152,16 +176,22 @@ def _among(
     return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
 
 
-def _deciding(case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]) -> list[list[Fact]]:
+def _deciding(
+    case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]
+) -> list[list[Fact]]:
     """Return the facts of which one will be the right reason, in groups by the wrong ending that they rule out.
 
-    The first of these sources that has a fact of a kind in ``_WHY``: the facts that torch's message names; those that the beliefs behind
-    the offered endings get wrong, then those of all beliefs; the second list of ``certain``. If none has one: the first source with any
-    facts, at last the facts that a reader who overlooks a part of the program gets wrong.
+    The first of these sources that has a fact of a kind in ``_WHY``: the facts that torch's message names; those
+    that the beliefs behind the offered endings get wrong, then those of all beliefs; the second list of
+    ``certain``. If none has one: the first source with any facts, at last the facts that a reader who overlooks a
+    part of the program gets wrong.
     """
     every = [*case.mistakes, *case.others]
     ways: list[list[list[Fact]]] = [[certain[0]]]
-    ways += [[[fact for one in group if not one.slip for fact, _ in apart[one]] for group in groups] for groups in (case.mistakes, every)]
+    ways += [
+        [[fact for one in group if not one.slip for fact, _ in apart[one]] for group in groups]
+        for groups in (case.mistakes, every)
+    ]
     why = (way for way in (*ways, [certain[1]]) if any(fact.about[0] in _WHY for group in way for fact in group))
     missed = [[fact for one in group for fact, _ in apart[one] if fact.value != "freed"] for group in every]
     return next(why, next((way for way in (*ways, missed) if any(way)), []))
@@ -172,7 +202,8 @@ def _both_hold(fact: Fact, other: Fact) -> bool:
 
 
 def _overlooked(program: str, one: Mistake, fact: Fact) -> bool:
-    """Whether only somebody who overlooked a part of the program could believe the false fact: ``one`` is the mistake of overlooking it.
+    """Whether only somebody who overlooked a part of the program could believe the false fact: ``one`` is
+    the mistake of overlooking it.
 
     True if that part is in the line after which the fact is said to hold, or in the line that made one of its names.
     """
@@ -183,16 +214,22 @@ def _overlooked(program: str, one: Mistake, fact: Fact) -> bool:
 
 
 def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[Fact]:
-    """Return one of several wrong facts that say the same of the same tensors after different lines, or of which one implies the other.
+    """Return one of several wrong facts that say the same of the same tensors after different lines, or of
+    which one implies the other.
 
-    Of those the one that is about the line of the right fact is taken, else the first: a learner who sees that the right fact holds would
-    strike out all of them at once.
+    Of those the one that is about the line of the right fact is taken, else the first: a learner who sees that the
+    right fact holds would strike out all of them at once.
     """
     kept: dict[tuple[str, ...], Fact] = {}
     for fact in wrong:
         kind, *names = fact.about
         says = _ALIKE.get(fact.value, fact.value) if kind in ("object", "memory") else f"{kind} {fact.value}"
-        first = {b: a for (what, a, *rest), value in true.get(fact.line, {}).items() if (what, value) == ("object", "one") for b in rest}
+        first = {
+            b: a
+            for (what, a, *rest), value in true.get(fact.line, {}).items()
+            if (what, value) == ("object", "one")
+            for b in rest
+        }
         tensors = [first.get(name, name) for name in names]
         key = (says, *(tensors if len(set(tensors)) == len(tensors) else names))
         if key not in kept or (fact.line, fact.about) == (right.line, right.about):
@@ -218,13 +255,17 @@ def _agreed(program: str, real: Watched) -> dict[int, State]:
     """
     modelled, over = dict(facts(program, TORCH)), _over(program)
     return {
-        line: {a: v for a, v in state.items() if modelled.get(line, {}).get(a) == v and (line < over or a[0] != "needs")}
+        line: {
+            a: v for a, v in state.items() if modelled.get(line, {}).get(a) == v and (line < over or a[0] != "needs")
+        }
         for line, state in real.states
     }
 
 
 def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fact]]:
-    """Yield pairs of facts at the first lines where a mistaken world differs from torch's: what holds in torch, and in that world."""
+    """Yield pairs of facts at the first lines where a mistaken world differs from torch's: what holds
+    in torch, and in that world.
+    """
     parted = 0
     for line, state in facts(mistake.program, mistake.policy):
         known = true.get(line, {})
@@ -236,10 +277,11 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
 
 
 def _strongest(deciding: list[list[Fact]], near: tuple[set[str], set[str]]) -> list[Fact]:
-    """Return the facts that rule out most: those that are false in the largest number of wrong endings, then of mistaken worlds.
+    """Return the facts that rule out most: those that are false in the largest number of wrong
+    endings, then of mistaken worlds.
 
-    Facts that say why come before those that only say what. Among equals those are taken that connect what is asked with what is written,
-    and of these those whose kind comes first in ``_WHY``.
+    Facts that say why come before those that only say what. Among equals those are taken that connect what is asked
+    with what is written, and of these those whose kind comes first in ``_WHY``.
     """
     every = [fact for group in deciding for fact in group]
     why = [fact for fact in every if fact.about[0] in _WHY] or every[:1]
@@ -280,15 +322,21 @@ def _rank(fact: Fact) -> int:
 
 def _over(program: str) -> int:
     """Return the line of the last backward; a number that is larger than all where there is none."""
-    calls = [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Attribute) and node.attr == "backward"]
+    calls = [
+        node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Attribute) and node.attr == "backward"
+    ]
     return max((node.lineno for node in calls), default=sys.maxsize)
 
 
 def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
-    """Return a test for facts that can be reasons; the question's own answer and facts that are too long to read cannot."""
+    """Return a test for facts that can be reasons; the question's own answer and facts that
+    are too long to read cannot.
+    """
     tree = ast.parse(ask)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    shown = names - {node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    shown = names - {
+        node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
     last = max(true, default=0)
 
     def worth(fact: Fact) -> bool:
@@ -323,15 +371,17 @@ def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
     attributes = [node for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Attribute) and node.attr == "grad"]
     asked = [node.value.id for node in attributes if isinstance(node.value, ast.Name)]
     for about in (("role", name) for name in asked):
-        yield from (Fact(line, about, "result") for line in [n for n, state in true.items() if state.get(about) == "result"][:1])
+        yield from (
+            Fact(line, about, "result") for line in [n for n, state in true.items() if state.get(about) == "result"][:1]
+        )
 
 
 def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
     """Yield, for each fact and the line after which it first holds, false facts that a learner could believe instead.
 
-    Facts about graphs are left out if nothing in the program requires grad, and for tensors of whole numbers, which cannot. So is what
-    only a backward pass or a write brings about where there was none: nothing is freed before the first pass, and no ``.grad`` is the sum
-    over two passes before the second.
+    Facts about graphs are left out if nothing in the program requires grad, and for tensors of whole numbers, which
+    cannot. So is what only a backward pass or a write brings about where there was none: nothing is freed before the
+    first pass, and no ``.grad`` is the sum over two passes before the second.
     """
     before: State = {}
     passes = 0
@@ -341,8 +391,12 @@ def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
         brought = {"freed": now > passes, "overwritten": _written(before, state)}
         for about, value in state.items():
             kind, changed = about[0], before.get(about) != value
-            idle = kind in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
-            if idle or (kind == "role" and not (graph and state.get(("type", *about[1:]), "float").startswith("float"))):
+            idle = (
+                kind in ("sum", "version") and about not in before and value in ("None", "0")
+            )  # nothing has happened to it yet
+            if idle or (
+                kind == "role" and not (graph and state.get(("type", *about[1:]), "float").startswith("float"))
+            ):
                 continue
             for other in OTHERWISE.get(kind, ()):
                 few = kind == "sum" and other.isdigit() and int(other) > now
@@ -353,7 +407,9 @@ def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
 
 
 def _written(before: State, state: State) -> bool:
-    """Whether a name's value or version changed: a statement wrote, or gave the name to another tensor, which can be taken for a write."""
+    """Whether a name's value or version changed: a statement wrote, or gave the name to another tensor,
+    which can be taken for a write.
+    """
     return any(about[0] in ("value", "version") and before.get(about, value) != value for about, value in state.items())
 
 
@@ -362,6 +418,8 @@ def _before(true: dict[int, State]) -> Iterator[Fact]:
     known: State = {}
     for line, state in true.items():
         yield from (
-            Fact(line, about, known[about]) for about in state if about[0] == "value" and known.get(about, state[about]) != state[about]
+            Fact(line, about, known[about])
+            for about in state
+            if about[0] == "value" and known.get(about, state[about]) != state[about]
         )
         known = state

@@ -51,7 +51,12 @@ def execute(source: str, name: str = "<lesson>", after: After | None = None) -> 
     with undisturbed(source), contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            step(ast.parse(source, name), name, namespace, after and (lambda line: after(line, namespace, printed.getvalue())))
+            step(
+                ast.parse(source, name),
+                name,
+                namespace,
+                after and (lambda line: after(line, namespace, printed.getvalue())),
+            )
         except Exception as caught:
             error = caught
     return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
@@ -71,7 +76,9 @@ def failing_line(error: BaseException | None, name: str) -> int | None:
 
 @contextlib.contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """Drop what compiled libraries write straight to the process's error stream: torch's profiler reports its stages there."""
+    """Drop what compiled libraries write straight to the process's error stream: torch's
+    profiler reports its stages there.
+    """
     sys.stderr.flush()
     try:
         kept = os.dup(2)
@@ -88,7 +95,8 @@ def _quiet_libraries() -> Iterator[None]:
         os.close(kept)
 
 
-# Settings of the whole process: how to read and write each (names below ``torch``), and the name or value a lesson starts from.
+# Settings of the whole process: how to read and write each (names below ``torch``), and the
+# name or value a lesson starts from.
 _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("get_rng_state", "set_rng_state", None),
     ("get_num_threads", "set_num_threads", None),
@@ -103,7 +111,8 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
 
 @contextlib.contextmanager
 def undisturbed(source: str) -> Iterator[None]:
-    """Run a lesson as in a process of its own, whatever the learner has set, and put the learner's settings back afterwards.
+    """Run a lesson as in a process of its own, whatever the learner has set, and put the
+    learner's settings back afterwards.
 
     torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
     the first to import it, its import is done before, so that there is a state to note.
@@ -112,7 +121,9 @@ def undisturbed(source: str) -> Iterator[None]:
         with contextlib.suppress(ImportError):
             exec("import torch", {})  # noqa: S102 - a constant; see above
     torch = sys.modules.get("torch")
-    noted = [(getattr(torch, write), getattr(torch, read)(), fresh) for read, write, fresh in _SETTINGS] if torch else []
+    noted = (
+        [(getattr(torch, write), getattr(torch, read)(), fresh) for read, write, fresh in _SETTINGS] if torch else []
+    )
     try:
         for write, _, fresh in noted:
             if fresh is not None:

@@ -1,6 +1,8 @@
-"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz that distinguishes them all.
+"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz
+that distinguishes them all.
 
-``python -m pitfall_lab.lessons.separation`` prints the matrix. Every cell is computed: the program is run in the world of each belief.
+``python -m pitfall_lab.lessons.separation`` prints the matrix. Every cell is computed: the program is run
+in the world of each belief.
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ QUIZ: dict[str, str] = {
         "print([int(other[0]) for other in others])"
     ),
     "an array and its tensors": (
-        "a = np.ones(2)\nt = torch.from_numpy(a)\nu = torch.tensor(a)\nchosen, flat, wide = t[[0, 1]], t.reshape(2, 1), t.expand(2, 2)\n"
-        "a *= 2\nt.add_(1)\nprint(t.tolist(), u.tolist(), chosen.tolist(), flat.tolist(), wide.tolist())"
+        "a = np.ones(2)\n"
+        "t = torch.from_numpy(a)\n"
+        "u = torch.tensor(a)\n"
+        "chosen, flat, wide = t[[0, 1]], t.reshape(2, 1), t.expand(2, 2)\n"
+        "a *= 2\n"
+        "t.add_(1)\n"
+        "print(t.tolist(), u.tolist(), chosen.tolist(), flat.tolist(), wide.tolist())"
     ),
     "two ways to add": (
         "x = torch.ones(2, 2)\ny = z = x\ny += 1\nz = z + 1\nrow = x.t().reshape(4)\nrow[1] = 7\n"
@@ -36,18 +43,50 @@ QUIZ: dict[str, str] = {
         "with torch.no_grad():\n    x.add_(1)\nprint(x._version, x.tolist())"
     ),
     "three backwards": (
-        _LEAF + "opt = torch.optim.SGD([x], lr=0.0)\nh = x.clone() * 2\nh.sum().backward()\nx.sum().backward()\nprint(x.grad, h.grad)\n"
-        "opt.step()\nx.sum().backward()\nprint(x.grad)\nwith torch.no_grad():\n    pass\nprint(x.grad)\nopt.zero_grad()\nprint(x.grad)\n"
-        "x.sum().backward()\nopt.zero_grad()\nprint(x.grad)"
+        _LEAF
+        + (
+            "opt = torch.optim.SGD([x], lr=0.0)\n"
+            "h = x.clone() * 2\n"
+            "h.sum().backward()\n"
+            "x.sum().backward()\n"
+            "print(x.grad, h.grad)\n"
+            "opt.step()\n"
+            "x.sum().backward()\n"
+            "print(x.grad)\n"
+            "with torch.no_grad():\n"
+            "    pass\n"
+            "print(x.grad)\n"
+            "opt.zero_grad()\n"
+            "print(x.grad)\n"
+            "x.sum().backward()\n"
+            "opt.zero_grad()\n"
+            "print(x.grad)"
+        )
     ),
     "what is refused": (
-        _LEAF + "def attempt(action):\n    try:\n        action()\n        return True\n    except RuntimeError:\n        return False\n"
-        "h, y, z = x * 2, x.exp(), x.exp()\ns = (x * x).sum()\ns.backward()\ny.add_(1)\nz.detach().add_(1)\n"
-        "print([attempt(action) for action in (lambda: x.add_(1), lambda: h.add_(1), s.backward, lambda: y.sum().backward(),\n"
-        "       lambda: z.sum().backward(), lambda: (x * 2).backward(), lambda: setattr(h, 'requires_grad', False))])"
+        _LEAF
+        + (
+            "def attempt(action):\n"
+            "    try:\n"
+            "        action()\n"
+            "        return True\n"
+            "    except RuntimeError:\n"
+            "        return False\n"
+            "h, y, z = x * 2, x.exp(), x.exp()\n"
+            "s = (x * x).sum()\n"
+            "s.backward()\n"
+            "y.add_(1)\n"
+            "z.detach().add_(1)\n"
+            "print([attempt(action) for action in (lambda: x.add_(1), lambda: h.add_(1), s.backward, lambda: "
+            "y.sum().backward(),\n"
+            "       lambda: z.sum().backward(), lambda: (x * 2).backward(), lambda: setattr(h, "
+            "'requires_grad', False))])"
+        )
     ),
     "who requires grad": (
-        "layer = torch.nn.Linear(2, 1).eval()\nlayer.scale = torch.ones(1, requires_grad=True)\nout = layer(torch.ones(1, 2))\n"
+        "layer = torch.nn.Linear(2, 1).eval()\n"
+        "layer.scale = torch.ones(1, requires_grad=True)\n"
+        "out = layer(torch.ones(1, 2))\n"
         "print(out.requires_grad, len(list(layer.parameters())), (out.sum().item() * torch.ones(1)).requires_grad)"
     ),
     "shapes and numbers": (
@@ -66,7 +105,9 @@ def programs() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """How each program ends in torch's world (``torch``) and in the world of each belief (``endings[program][belief]``)."""
+    """How each program ends in torch's world (``torch``) and in the world of each belief
+    (``endings[program][belief]``).
+    """
 
     beliefs: tuple[str, ...]
     torch: dict[str, worlds.Ending | None]
@@ -93,12 +134,16 @@ def matrix(sources: Mapping[str, str] | None = None, beliefs: Iterable[str] = MI
     return Matrix(
         held,
         {name: worlds.ending(source, shadow.TORCH) for name, source in sources.items()},
-        {name: {b: worlds.ending(source, MISCONCEPTIONS[b](shadow.TORCH)) for b in held} for name, source in sources.items()},
+        {
+            name: {b: worlds.ending(source, MISCONCEPTIONS[b](shadow.TORCH)) for b in held}
+            for name, source in sources.items()
+        },
     )
 
 
 def smallest_quiz(table: Matrix) -> tuple[str, ...]:
-    """Return the fewest programs that expose every belief and distinguish every two (an exact search, not a greedy one).
+    """Return the fewest programs that expose every belief and distinguish every two (an
+    exact search, not a greedy one).
 
     Raises ``ValueError`` when all programs together do not.
     """
@@ -120,10 +165,13 @@ def _greedy(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[t
     return tuple(chosen)
 
 
-def _search(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[tuple[str, str]]], best: tuple[str, ...]) -> tuple[str, ...]:
+def _search(
+    wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[tuple[str, str]]], best: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return a smallest set of programs that covers all ``wanted`` pairs; ``best`` is a set known to cover them.
 
-    Branches on the pair that the fewest programs distinguish. Lower bound: what remains divided by the most that one program covers.
+    Branches on the pair that the fewest programs distinguish. Lower bound: what remains divided by the
+    most that one program covers.
     """
     found = best
 
@@ -144,9 +192,14 @@ def _search(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[t
 
 
 def page(table: Matrix) -> str:
-    """Return the matrix as text: a row for each program, a column for each belief; a letter for each ending other than torch's."""
+    """Return the matrix as text: a row for each program, a column for each belief; a letter for
+    each ending other than torch's.
+    """
     width = max(map(len, table.endings))
-    lines = ["programs (rows) and misconceptions (columns); · is torch's ending, equal letters in a row are equal endings", ""]
+    lines = [
+        "programs (rows) and misconceptions (columns); · is torch's ending, equal letters in a row are equal endings",
+        "",
+    ]
     lines += [f"{n:>{width + 4}}  {belief}" for n, belief in enumerate(table.beliefs, 1)]
     lines += ["", " " * width + "  " + "".join(f"{n % 100:>3}" for n in range(1, len(table.beliefs) + 1))]
     for name, row in table.endings.items():

@@ -1,7 +1,8 @@
 """The text of an exercise's task, from its one source: Markdown for notebooks, HTML for pages.
 
 ``Exercise.task`` says everything that is graded, so that the exercise can be solved without its chapter.
-``python -m pitfall_lab.lessons.tasks notebooks`` writes title and text above each exercise of the notebooks; a test holds them equal.
+``python -m pitfall_lab.lessons.tasks notebooks`` writes title and text above each exercise of the
+notebooks; a test holds them equal.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ def paragraphs(text: str) -> str:
     '<p>Write <code>a &lt; b</code> <strong>once</strong>.</p>'
     """
     parts = _FENCED.split(text)
-    return "".join(f"<pre tabindex=0>{escape(part)}</pre>" if n % 2 else "".join(_paragraphs(part)) for n, part in enumerate(parts))
+    return "".join(
+        f"<pre tabindex=0>{escape(part)}</pre>" if n % 2 else "".join(_paragraphs(part)) for n, part in enumerate(parts)
+    )
 
 
 def _paragraphs(text: str) -> list[str]:
     found = [part.strip() for part in text.split("\n\n") if part.strip()]
     return [
-        f"<blockquote><p>{inline(part.removeprefix('> '))}</p></blockquote>" if part.startswith("> ") else f"<p>{inline(part)}</p>"
+        f"<blockquote><p>{inline(part.removeprefix('> '))}</p></blockquote>"
+        if part.startswith("> ")
+        else f"<p>{inline(part)}</p>"
         for part in found
     ]
 
@@ -46,7 +51,9 @@ def _paragraphs(text: str) -> list[str]:
 def inline(text: str) -> str:
     """A line of Markdown as HTML: code, bold and italic."""
     parts = _CODE.split(text)
-    return "".join(f"<code>{escape(part)}</code>" if n % 2 else _emphasised(escape(part)) for n, part in enumerate(parts))
+    return "".join(
+        f"<code>{escape(part)}</code>" if n % 2 else _emphasised(escape(part)) for n, part in enumerate(parts)
+    )
 
 
 def coded(text: str) -> str:
@@ -65,13 +72,17 @@ def _emphasised(text: str) -> str:
 
 
 def split(source: str) -> tuple[str, str]:
-    """The text of a notebook's cell above an exercise's task, and the exercise's key; the whole text and "" if there is no task."""
+    """The text of a notebook's cell above an exercise's task, and the exercise's key; the whole
+    text and "" if there is no task.
+    """
     begin = _BEGIN.search(source)
     return (source[: begin.start()], begin[1]) if begin else (source, "")
 
 
 def written(source: str) -> str:
-    """The text of a notebook's cell with its exercise's title and task as they are here; a cell without an exercise stays as it is."""
+    """The text of a notebook's cell with its exercise's title and task as they are here; a cell
+    without an exercise stays as it is.
+    """
     text, key = split(source)
     exercise = exercises().get(key)
     return text + markdown(exercise) if exercise else source

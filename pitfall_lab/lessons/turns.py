@@ -1,7 +1,8 @@
 """How often lines of a learner's cell are run: more of them for more elements is a loop, however it is written.
 
-A loop may be a recursion, a function that sorting calls for each element, or an object that is read one element at a time. None of
-these makes a call of torch, and none has to have a word of Python's for loops in it. So the lines are counted as they run.
+A loop may be a recursion, a function that sorting calls for each element, or an object that is read one element
+at a time. None of these makes a call of torch, and none has to have a word of Python's for loops in it. So the
+lines are counted as they run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Turns:
         sys.settrace(self._begun)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         sys.settrace(self._before)
 
     def _begun(self, frame: FrameType, event: str, detail: Any) -> Any:

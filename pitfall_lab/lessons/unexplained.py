@@ -1,7 +1,8 @@
-"""Wrong answers to questions that no known misconception predicts, for the author of the questions: the next misconceptions are among them.
+"""Wrong answers to questions that no known misconception predicts, for the author of the questions: the next
+misconceptions are among them.
 
-``python -m pitfall_lab.lessons.unexplained FOLDER...`` reads the progress files of these folders (learners', or a class's submissions) and
-prints such answers, the most frequent first, each with its program.
+``python -m pitfall_lab.lessons.unexplained FOLDER...`` reads the progress files of these folders (learners', or a
+class's submissions) and prints such answers, the most frequent first, each with its program.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pitfall_lab.lessons.question import key_of
 
 
 def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
-    """Count the answers by (chapter, item, what was answered) in all progress files in and below some folders but for damaged ones."""
+    """Count the answers by (chapter, item, what was answered) in all progress files in and below some
+    folders but for damaged ones.
+    """
     found: Counter[tuple[str, str, str]] = Counter()
     for folder in folders:
         for file in sorted(folder.rglob(progress.NAME)):
@@ -26,12 +29,16 @@ def unexplained(folders: Iterable[Path]) -> Counter[tuple[str, str, str]]:
                 entries = progress.load(file.parent).entries
             except progress.ProgressError:
                 continue
-            found.update((e.chapter, e.item, e.note) for e in entries if e.kind == "question" and e.note not in ("", "skipped"))
+            found.update(
+                (e.chapter, e.item, e.note) for e in entries if e.kind == "question" and e.note not in ("", "skipped")
+            )
     return found
 
 
 def programs(notebooks: Path) -> dict[str, str]:
-    """Return the programs of the questions in a folder of notebooks, by item; a call that is not written out is left out."""
+    """Return the programs of the questions in a folder of notebooks, by item; a call that is
+    not written out is left out.
+    """
     found = {}
     for path in sorted(notebooks.glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
@@ -45,7 +52,9 @@ def programs(notebooks: Path) -> dict[str, str]:
                 program, ask = (*(ast.literal_eval(argument) for argument in call.args), named.get("ask", "None"))[:2]
             except (SyntaxError, ValueError, StopIteration):
                 continue
-            found[f"q-{key_of(named.get('kind', 'value'), program, ask)}"] = f"{program.strip()}\n# {named.get('kind', 'value')}: {ask}"
+            found[f"q-{key_of(named.get('kind', 'value'), program, ask)}"] = (
+                f"{program.strip()}\n# {named.get('kind', 'value')}: {ask}"
+            )
     return found
 
 
@@ -53,11 +62,16 @@ def main() -> None:
     """Print the unexplained answers."""
     parser = argparse.ArgumentParser(prog="python -m pitfall_lab.lessons.unexplained", description=__doc__)
     parser.add_argument("folders", metavar="FOLDER", nargs="+", type=Path)
-    parser.add_argument("--notebooks", metavar="FOLDER", type=Path, default=Path("notebooks"), help="where the questions are")
+    parser.add_argument(
+        "--notebooks", metavar="FOLDER", type=Path, default=Path("notebooks"), help="where the questions are"
+    )
     arguments = parser.parse_args()
     known = programs(arguments.notebooks)
     for (chapter, item, note), count in unexplained(arguments.folders).most_common():
-        print(f"{count} × in chapter {chapter or '?'}: {note}\n{known.get(item, f'(no notebook there has the question {item})')}\n")
+        print(
+            f"{count} × in chapter {chapter or '?'}: {note}\n"
+            f"{known.get(item, f'(no notebook there has the question {item})')}\n"
+        )
 
 
 if __name__ == "__main__":

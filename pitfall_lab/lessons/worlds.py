@@ -26,7 +26,10 @@ TORCH = shadow.TORCH
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program ends: what it printed, and the type and line of the exception that ended it. ``None`` of both: no model."""
+    """How a program ends: what it printed, and the type and line of the exception that ended it.
+
+    ``None`` of both: no model.
+    """
 
     printed: str = ""
     error: str = ""
@@ -50,7 +53,9 @@ def _release() -> Release:
     return NEWEST
 
 
-def run(program: str, policy: shadow.Policy, after: After | None = None) -> tuple[dict[str, Any], BaseException | None, str] | None:
+def run(
+    program: str, policy: shadow.Policy, after: After | None = None
+) -> tuple[dict[str, Any], BaseException | None, str] | None:
     """Run ``program`` in a world; ``None`` when the engine has no model of something in it (or it is no Python)."""
     try:
         compile(program, NAME, "exec", dont_inherit=True)
@@ -72,7 +77,7 @@ def ending(program: str, policy: shadow.Policy) -> Ending | None:
 
     >>> str(ending("import torch\nx = torch.ones(2)\nx.clone().add_(1)\nprint(x.tolist())", shadow.Policy(clone_shares_memory=True)))
     '[2.0, 2.0]'
-    """
+    """  # noqa: E501
     ran = run(program, policy)
     if ran is None:
         return None
@@ -88,14 +93,17 @@ def real(program: str) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in the belief's world, in torch's)."""
+    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in the
+    belief's world, in torch's).
+    """
 
     line: int
     rows: tuple[tuple[str, str, str], ...]
 
 
 def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy]) -> Parting | None:
-    r"""Return the first line after which the world of ``belief`` differs from torch's; None if no line shows a difference.
+    r"""Return the first line after which the world of ``belief`` differs from torch's; None
+    if no line shows a difference.
 
     >>> from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
     >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
@@ -103,7 +111,9 @@ def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shad
     """
     yours, torchs = unfolded(program, belief(shadow.TORCH)), _torchs(program)
     for (line, a), (_, b) in zip(yours or (), torchs or (), strict=False):
-        rows = tuple((what, a.get(what, "—"), b.get(what, "—")) for what in dict.fromkeys((*b, *a)) if a.get(what) != b.get(what))
+        rows = tuple(
+            (what, a.get(what, "—"), b.get(what, "—")) for what in dict.fromkeys((*b, *a)) if a.get(what) != b.get(what)
+        )
         if rows:
             return Parting(line, rows)
     return None
@@ -119,7 +129,8 @@ def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
 
 
 def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, str]]] | None:
-    """Return for each statement its last line and the observable values after it; None if the engine has no model of something.
+    """Return for each statement its last line and the observable values after it; None if the
+    engine has no model of something.
 
     Values are given as text, and include gradients, versions, the error and the output.
     """
@@ -143,7 +154,9 @@ def real_unfolded(program: str, ran: Ran) -> list[tuple[int, dict[str, str]]]:
 def _ending(
     program: str, done: int, names: dict[str, Any], error: BaseException | None, printed: str
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the last line of the statement that raised, with the observable values then. ``done`` statements ran before it.
+    """Yield the last line of the statement that raised, with the observable values then.
+
+    ``done`` statements ran before it.
 
     Yields nothing if no statement raised.
     """
@@ -153,7 +166,9 @@ def _ending(
 
 
 def seen(program: str, policy: shadow.Policy) -> dict[str, str] | None:
-    """Return all observable values after ``program`` in a world, as text; None if the engine has no model of something in it."""
+    """Return all observable values after ``program`` in a world, as text; None if the engine
+    has no model of something in it.
+    """
     ran = run(program, policy)
     return None if ran is None else _state(*ran)
 
@@ -163,7 +178,9 @@ def real_seen(program: str) -> dict[str, str]:
     ran = execute(program, NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _state({name: value for name, value in ran.namespace.items() if not name.startswith("__")}, ran.error, ran.printed)
+        return _state(
+            {name: value for name, value in ran.namespace.items() if not name.startswith("__")}, ran.error, ran.printed
+        )
 
 
 def _state(names: dict[str, Any], error: BaseException | None, printed: str) -> dict[str, str]:
@@ -218,7 +235,9 @@ def say(value: Any) -> str:
 
 
 def separating(sources: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
-    """Return the shortest of these programs that ends differently for the most of ``beliefs``; None if all end alike in all."""
+    """Return the shortest of these programs that ends differently for the most of ``beliefs``;
+    None if all end alike in all.
+    """
     held = list(beliefs)
     best: tuple[int, str] = (1, "")
     for program in sorted(sources, key=lambda source: (len(source), source)):

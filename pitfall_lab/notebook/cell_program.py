@@ -1,7 +1,7 @@
 """A cell with the earlier cells' definitions that it uses, as one program: so it is looked at, repaired and run again.
 
-A class in one cell and the loop in another are two texts to Python and one program to its author. Joined, they are to the rules what they
-would be in one file; each place still names its cell and its line there.
+A class in one cell and the loop in another are two texts to Python and one program to its author. Joined, they are to
+the rules what they would be in one file; each place still names its cell and its line there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function or class of an earlier cell: the file that Python calls the cell by, and the lines of the definition."""
+    """A function or class of an earlier cell: the file that Python calls the cell by, and
+    the lines of the definition.
+    """
 
     filename: str
     first: int
@@ -34,10 +36,11 @@ class Definition:
 class Program:
     """A cell as it can be run elsewhere.
 
-    ``text`` are the definitions and the cell; ``parts`` say which lines are which cell's, ``places`` where the lines of Python's files
-    are in it: ``(file, first line there, last line, first line here)``. ``imports`` is run before it, ``values`` are the other values that
-    the cell uses (:mod:`pitfall_lab.observe.carry`), bound before its own first line; ``left`` are names that could not be carried.
-    ``begins`` is the line of ``text`` at which the text that is run in the notebook begins.
+    ``text`` are the definitions and the cell; ``parts`` say which lines are which cell's, ``places`` where the
+    lines of Python's files are in it: ``(file, first line there, last line, first line here)``. ``imports`` is run
+    before it, ``values`` are the other values that the cell uses (:mod:`pitfall_lab.observe.carry`), bound before
+    its own first line; ``left`` are names that could not be carried. ``begins`` is the line of ``text`` at which
+    the text that is run in the notebook begins.
     """
 
     text: str
@@ -51,7 +54,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Earlier cells that are run again in front of a cell: their ``lines``, each cell under a line that names it, and where they are."""
+    """Earlier cells that are run again in front of a cell: their ``lines``, each cell under a line that
+    names it, and where they are.
+    """
 
     lines: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
@@ -69,14 +74,18 @@ def again(cells: Iterable[tuple[str, str, str]]) -> Again:
 
 
 def program(
-    cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Part | None], cell_id: str = "", before: Again | None = None
+    cell: str,
+    namespace: Mapping[str, Any],
+    name_of: Callable[[str], Part | None],
+    cell_id: str = "",
+    before: Again | None = None,
 ) -> Program:
     """Join ``cell`` with the definitions that it uses of earlier cells.
 
     ``name_of`` says which cell a file of Python's is, ``None`` for others.
 
-    ``before`` are earlier cells that ``cell`` begins with. Names that begin with ``_`` are not taken along; definitions that these use are
-    searched ``MOST_ROUNDS`` times.
+    ``before`` are earlier cells that ``cell`` begins with. Names that begin with ``_`` are not taken along; definitions
+    that these use are searched ``MOST_ROUNDS`` times.
     """
     from pitfall_lab.check import prelude
     from pitfall_lab.observe.carry import Carried, pack
@@ -104,7 +113,9 @@ def taken_by(imports: str) -> set[str]:
 
 
 def definition(value: Any, name_of: Callable[[str], Part | None]) -> Definition | None:
-    """Where a function or class of an earlier cell is defined, at the cell's top level under its own name; ``None`` for everything else."""
+    """Where a function or class of an earlier cell is defined, at the cell's top level under its own name;
+    ``None`` for everything else.
+    """
     if not isinstance(value, (type, types.FunctionType)) or getattr(value, "__module__", None) != "__main__":
         return None
     for code in _codes(value):
@@ -152,7 +163,9 @@ def _number(part: Part | None) -> int:
 def _joined(
     ordered: list[Definition], cell: str, name_of: Callable[[str], Part | None], cell_id: str, before: Again
 ) -> tuple[str, tuple[Part, ...], tuple[tuple[str, int, int, int], ...], int]:
-    """The definitions under a line that names their cell, and the cell under one of its own; and the line at which the cell begins."""
+    """The definitions under a line that names their cell, and the cell under one of its own; and the
+    line at which the cell begins.
+    """
     lines: list[str] = []
     parts: list[Part] = []
     places: list[tuple[str, int, int, int]] = []

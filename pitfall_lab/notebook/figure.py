@@ -1,4 +1,5 @@
-"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a screen reader finds nothing.
+"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a
+screen reader finds nothing.
 
 ``play`` puts sliders above such a figure; a page without a kernel shows the figure as it was drawn first.
 """
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from pitfall_lab.views.picture import Picture
 
 
-# Figures are drawn in dark colours on white paper. In a dark theme lightness is turned round and every hue kept: what contrasted with the
-# paper contrasts with the page, whatever colours a chapter or a learner chose.
+# Figures are drawn in dark colours on white paper. In a dark theme lightness is turned round and every hue kept: what
+# contrasted with the paper contrasts with the page, whatever colours a chapter or a learner chose.
 STYLE = """<style>
 .pl-figure { background: white; max-width: 100%; height: auto }
 :is([data-jp-theme-light="false"], .vscode-dark) .pl-figure { filter: invert(0.93) hue-rotate(180deg) }
@@ -46,7 +47,10 @@ class Shown:
 
 
 def show_figure(figure: Figure, alt: str) -> Shown:
-    """Show a matplotlib figure once, with ``alt`` as the text for readers who do not see it. Raises ValueError without such a text."""
+    """Show a matplotlib figure once, with ``alt`` as the text for readers who do not see it.
+
+    Raises ValueError without such a text.
+    """
     if not alt.strip():
         raise ValueError("Say in a sentence what the figure shows: screen readers read it aloud.")
     drawn = io.BytesIO()
@@ -57,7 +61,9 @@ def show_figure(figure: Figure, alt: str) -> Shown:
 
 
 class Still:
-    """A picture shown without widgets: otherwise each position of a slider would leave a widget behind in the page and the kernel."""
+    """A picture shown without widgets: otherwise each position of a slider would leave a widget
+    behind in the page and the kernel.
+    """
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
@@ -70,7 +76,9 @@ class Still:
 
 
 class Play:
-    """A figure that is drawn again whenever a control is moved; figures that a drawing that raised left open are closed."""
+    """A figure that is drawn again whenever a control is moved; figures that a drawing that
+    raised left open are closed.
+    """
 
     def __init__(self, draw: Callable[..., Shown | Picture | None], controls: dict[str, Any]) -> None:
         """See :func:`play`."""
@@ -97,7 +105,11 @@ class Play:
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         live = self._live._repr_mimebundle_(**options)
-        return live if self._first is None else with_page(live, {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)})
+        return (
+            live
+            if self._first is None
+            else with_page(live, {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)})
+        )
 
 
 def _open_figures() -> set[int]:
@@ -113,9 +125,11 @@ def _close(numbers: set[int]) -> None:
 
 
 def play(draw: Callable[..., Shown | Picture | None], **controls: Any) -> Play:
-    """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s, below a control for each argument.
+    """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s,
+    below a control for each argument.
 
-    ``None`` is drawn as nothing, where ``draw`` has printed something instead. A control is an ipywidget or what ``ipywidgets.interact``
-    makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu. Raises what the first drawing raises.
+    ``None`` is drawn as nothing, where ``draw`` has printed something instead. A control is an ipywidget or
+    what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu. Raises
+    what the first drawing raises.
     """
     return Play(draw, controls)

@@ -1,8 +1,9 @@
-"""Runs of changed programs behind an Explorer that is drawn already: fixes one by one, and what the reader wants to try.
+"""Runs of changed programs behind an Explorer that is drawn already: fixes one by one, and
+what the reader wants to try.
 
-They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook does not. Between
-two runs the newest request comes first: a cell that the reader runs, or a change that the reader tries, does not wait until the fixes of
-all other cells were tried, and these continue afterwards.
+They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook
+does not. Between two runs the newest request comes first: a cell that the reader runs, or a change that the reader
+tries, does not wait until the fixes of all other cells were tried, and these continue afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Stopped(Exception):
 
 
 class Bench:
-    """The process in which changed programs run, and the files with the values that these programs take from earlier cells."""
+    """The process in which changed programs run, and the files with the values that these
+    programs take from earlier cells.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -54,7 +57,10 @@ class Bench:
         self._files = 0
 
     def start(self) -> None:
-        """Start the process in the background, and nothing else: a cell may be running. It imports torch with low priority."""
+        """Start the process in the background, and nothing else: a cell may be running.
+
+        It imports torch with low priority.
+        """
         threading.Thread(target=self._start, name="pitfall_lab start", daemon=True).start()
 
     def _start(self) -> None:
@@ -62,7 +68,10 @@ class Bench:
             self.shop().warm()
 
     def warm(self) -> None:
-        """Start the process in the background: it takes as long as importing torch. What this process will need is imported meanwhile."""
+        """Start the process in the background: it takes as long as importing torch.
+
+        What this process will need is imported meanwhile.
+        """
         threading.Thread(target=self._warm, name="pitfall_lab warm-up", daemon=True).start()
 
     def _warm(self) -> None:
@@ -74,7 +83,8 @@ class Bench:
             import pitfall_lab.views.document
             import pitfall_lab.widgets.explorer  # noqa: F401
 
-            # An optimizer makes torch import more, for a second and longer. Where one was made, programs that are tried make one too.
+            # An optimizer makes torch import more, for a second and longer. Where one was made, programs
+            # that are tried make one too.
             late = ".optim" if "torch._dynamo" in sys.modules else ""
             self.shop().witness(Subject(f"import torch{late}", "warm-up"))
 
@@ -142,7 +152,9 @@ class Bench:
             folder.cleanup()
 
     def forget(self) -> None:
-        """In a forked process: forget the process and the files, which belong to the parent, without ending or deleting them."""
+        """In a forked process: forget the process and the files, which belong to the parent,
+        without ending or deleting them.
+        """
         shop = self._shop
         for folder in (self._folder, shop.folder if shop is not None else None):
             if folder is not None:
@@ -164,7 +176,9 @@ def bench() -> Bench:
 class Lab:
     """What one Explorer can try: the fixes of its findings, and other texts of its program."""
 
-    def __init__(self, bench: Bench, subject: Subject, trace: Trace, found: Sequence[Finding], left: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, bench: Bench, subject: Subject, trace: Trace, found: Sequence[Finding], left: tuple[str, ...] = ()
+    ) -> None:
         self._bench, self._subject, self._trace, self._found = bench, subject, trace, list(found)
         self._turns: set[Turn] = set()
         names = ", ".join(f"`{name}`" for name in left)
@@ -234,7 +248,10 @@ class Turn:
         return self._run(lambda shop: shop.trace(subject, whole=whole))
 
     def facts(self, subject: Subject) -> Facts:
-        """Run a program on both engines for what decides whether it is better. Raises :class:`Stopped`, and what a workshop raises."""
+        """Run a program on both engines for what decides whether it is better.
+
+        Raises :class:`Stopped`, and what a workshop raises.
+        """
         return self._run(lambda shop: shop.facts(subject))
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:

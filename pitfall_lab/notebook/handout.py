@@ -1,10 +1,10 @@
 """The views as vector figures for handouts: ``handout.memory(program).savefig("memory.pdf")``.
 
-Each function takes a :class:`~pitfall_lab.trace.Trace`, a program's text or a function (a program is run, a trace is not) and returns a
-``matplotlib.figure.Figure``, 16 cm wide, the text block of an A4 page; no letter on it is smaller than 8 pt, and black and white will do.
-matplotlib's own ``savefig`` writes it as ``.pdf``, ``.svg`` or ``.png``. pyplot is not used: no figure of yours is touched or kept alive.
-What does not fit on paper is left out, and the figure says how much. The computation graph prints through graphviz:
-``show_graph(loss).save("graph.pdf")``.
+Each function takes a :class:`~pitfall_lab.trace.Trace`, a program's text or a function (a program is run, a trace is
+not) and returns a ``matplotlib.figure.Figure``, 16 cm wide, the text block of an A4 page; no letter on it is smaller
+than 8 pt, and black and white will do. matplotlib's own ``savefig`` writes it as ``.pdf``, ``.svg`` or ``.png``. pyplot
+is not used: no figure of yours is touched or kept alive. What does not fit on paper is left out, and the figure says
+how much. The computation graph prints through graphviz: ``show_graph(loss).save("graph.pdf")``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Source = Trace | str | Callable[[], Any]
 
 
 def memory(source: Source, *, language: Language = "en") -> Figure:
-    """Live bytes over the program's steps, a band for each storage, with the peak and what kept each storage alive then.
+    """Live bytes over the program's steps, a band for each storage, with the peak and what
+    kept each storage alive then.
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.
@@ -35,7 +36,8 @@ def memory(source: Source, *, language: Language = "en") -> Figure:
 
 
 def storage(source: Source, *, step: int | None = None, language: Language = "en") -> Figure:
-    """The cells of the storages that matter most, with each tensor over them, after ``step`` (from 0; the last one when ``None``).
+    """The cells of the storages that matter most, with each tensor over them, after ``step`` (from 0;
+    the last one when ``None``).
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.
@@ -47,7 +49,8 @@ def storage(source: Source, *, step: int | None = None, language: Language = "en
 
 
 def versions(source: Source, *, language: Language = "en") -> Figure:
-    """The version counters over the program's steps: bumps, what was saved at which version, and what a bump made useless.
+    """The version counters over the program's steps: bumps, what was saved at which version,
+    and what a bump made useless.
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.

@@ -1,10 +1,11 @@
-"""A line or two under the traceback of a cell that torch refused: what this class of error means, and how to see where it came from.
+"""A line or two under the traceback of a cell that torch refused: what this class of error means, and
+how to see where it came from.
 
 A name that no cell has made yet gets its line as well: after a restart of the kernel that is the most usual error.
 
-The error is named from its type and from the fixed part of torch's text, never from guesses about the program. What a rule is about has its
-line here; what is not in :data:`KNOWN` gets the short sentence of its family in the catalogue of refusals; what does not come from torch
-gets no hint. Why it happened is what ``%%pitfall`` finds out.
+The error is named from its type and from the fixed part of torch's text, never from guesses about the program. What a
+rule is about has its line here; what is not in :data:`KNOWN` gets the short sentence of its family in the catalogue of
+refusals; what does not come from torch gets no hint. Why it happened is what ``%%pitfall`` finds out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A class of errors: the words that torch always uses, what they mean, and the rule or the family of errors that says more."""
+    """A class of errors: the words that torch always uses, what they mean, and the rule or the
+    family of errors that says more.
+    """
 
     words: str
     means: T
@@ -53,7 +56,8 @@ KNOWN = (
     Known(
         "Trying to backward through the graph a second time",
         T(
-            en="the graph was already used by a backward, which frees what it saved; build it again with a new forward pass.",
+            en="the graph was already used by a backward, which frees what it saved; build it again "
+            "with a new forward pass.",
             zh="这个计算图已经被一次反向传播用过，保存的内容已释放；请重新做一次前向计算来建立它。",
         ),
         "PL501",
@@ -61,7 +65,8 @@ KNOWN = (
     Known(
         "does not require grad and does not have a grad_fn",
         T(
-            en="backward was started from a tensor with no graph behind it: it was cut off, or nothing in it required gradients.",
+            en="backward was started from a tensor with no graph behind it: it was cut off, or nothing in "
+            "it required gradients.",
             zh="反向传播从一个背后没有计算图的张量开始：图被切断了，或者其中没有任何张量要求梯度。",
         ),
         "PLE32",
@@ -77,7 +82,8 @@ KNOWN = (
     Known(
         "is a view and is being modified inplace",
         T(
-            en="a view that must not be written was written: of several made at once (`split`, `unbind`, a loop), or made under `no_grad`.",
+            en="a view that must not be written was written: of several made at once (`split`, `unbind`, a loop), or "
+            "made under `no_grad`.",
             zh="写入了一个不可写的视图：它是一次产生的多个视图之一（`split`、`unbind`、循环），或在 `no_grad` 下产生。",
         ),
         "PL202",
@@ -100,7 +106,10 @@ KNOWN = (
     ),
     Known(
         "appears to not have been used in the graph",
-        T(en="the result was not computed from one of the tensors whose gradient is wanted.", zh="所问的张量中有一个与结果没有关系。"),
+        T(
+            en="the result was not computed from one of the tensors whose gradient is wanted.",
+            zh="所问的张量中有一个与结果没有关系。",
+        ),
         "PL508",
     ),
     Known(
@@ -143,7 +152,8 @@ KNOWN = (
     Known(
         "you can only change requires_grad flags of leaf variables",
         T(
-            en="a result that was computed always follows what it was computed from; only a tensor you made can be switched.",
+            en="a result that was computed always follows what it was computed from; only a tensor you "
+            "made can be switched.",
             zh="算出来的结果总是跟随它的来源；只有你自己创建的张量可以切换。",
         ),
         "PL207",
@@ -176,13 +186,15 @@ _BESIDE = T(
     zh="pitfall_lab: {means}想看它从哪里来，请再运行一次；{how}。",
 )
 _MISSING = T(
-    en="nothing is called `{name}` in this kernel yet. After a restart, or when cells are run out of order, run the cells above first "
-    "(in JupyterLab: Run › Run All Above Selected Cell).",
+    en="nothing is called `{name}` in this kernel yet. After a restart, or when cells are run out of order, run the "
+    "cells above first (in JupyterLab: Run › Run All Above Selected Cell).",
     zh="此内核中还没有 `{name}`。重启之后，或没有按顺序运行单元格时，请先运行上面的单元格"
     "（JupyterLab：Run › Run All Above Selected Cell）。",
 )
 _AS_IT_IS = T(en="it can be run again as it is", zh="它可以直接再运行")
-_AFTER = T(en="first run again what makes {names}, which it changed", zh="先重新运行产生 {names} 的单元格，因为它已经改了它们")
+_AFTER = T(
+    en="first run again what makes {names}, which it changed", zh="先重新运行产生 {names} 的单元格，因为它已经改了它们"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +208,8 @@ class Hint:
 
 
 def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | None:
-    """Return the text below the traceback of ``cell``'s error, if torch raised it or ``cell`` reads a name that nothing defines; else None.
+    """Return the text below the traceback of ``cell``'s error, if torch raised it or ``cell`` reads a name
+    that nothing defines; else None.
 
     ``cause``: the panel's explanation, if it had warned of this error before; it is then the text.
     """
@@ -204,7 +217,9 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
         why = T(*(f"pitfall_lab: {cause.sentence.say(each)}" for each in LANGUAGES))
         more = T(*(_MORE.say(each).format(rule=cause.rule) if cause.rule else "" for each in LANGUAGES))
         beside = T(f"{why.en} {cause.fix.en}", why.zh + cause.fix.zh)
-        return Hint(T(*(f"{why.say(each)}{more.say(each)}\n{cause.fix.say(each)}" for each in LANGUAGES)), cause.rule, beside)
+        return Hint(
+            T(*(f"{why.say(each)}{more.say(each)}\n{cause.fix.say(each)}" for each in LANGUAGES)), cause.rule, beside
+        )
     if name := _from_an_earlier_cell(error, cell):
         return Hint(T(*(f"pitfall_lab: {_MISSING.say(language).format(name=name)}" for language in LANGUAGES)))
     means, rule = _named(error)
@@ -213,11 +228,15 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
     more = T(*(_MORE.say(language).format(rule=rule) if rule else "" for language in LANGUAGES))
     how = T(*(_AGAIN.say(language).format(how=_how(cell, language)) for language in LANGUAGES))
     beside = T(*(_BESIDE.say(each).format(means=means.say(each), how=_how(cell, each)) for each in LANGUAGES))
-    return Hint(T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule, beside)
+    return Hint(
+        T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule, beside
+    )
 
 
 def not_as_before(before: Failed, cell: str, *, failed: bool) -> Hint:
-    """What is said below a recorded cell that no longer fails, or fails in another way (``failed``), because the run before changed it."""
+    """What is said below a recorded cell that no longer fails, or fails in another way (``failed``),
+    because the run before changed it.
+    """
     said = before.message.splitlines()[0][:100] if before.message else "?"
     how = T("fails with another error", "以另一个错误失败") if failed else T("does not fail any more", "不再失败")
     names = ", ".join(f"`{name}`" for name in changed(cell))
@@ -226,14 +245,17 @@ def not_as_before(before: Failed, cell: str, *, failed: bool) -> Hint:
         again = T("Run the cells before it again, then explain it.", "请重新运行它前面的单元格，然后再解释。")
     return Hint(
         T(
-            f"pitfall_lab: this run {how.en}: In [{before.run}] failed with “{said}” and had changed what the cell starts from. {again.en}",
+            f"pitfall_lab: this run {how.en}: In [{before.run}] failed with “{said}” and had changed what the cell "
+            f"starts from. {again.en}",
             f"pitfall_lab：这次运行{how.zh}：In [{before.run}] 以“{said}”失败，并改变了此单元格的起点。{again.zh}",
         )
     )
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
-    """The name that was not found, when ``cell`` reads it and does not make it itself (in a function a name is another one); else empty."""
+    """The name that was not found, when ``cell`` reads it and does not make it itself (in a function a name
+    is another one); else empty.
+    """
     name = error.name if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) else None
     try:
         reads = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(ast.parse(cell)))
@@ -245,7 +267,9 @@ def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:
-    """Return what the error means (None: not known), and the rule or family of errors where it is explained ("": none)."""
+    """Return what the error means (None: not known), and the rule or family of errors
+    where it is explained ("": none).
+    """
     text = str(error)
     for known in KNOWN:
         if known.type in (each.__name__ for each in type(error).__mro__) and known.words in text:
@@ -253,7 +277,9 @@ def _named(error: BaseException) -> tuple[T | None, str]:
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and "torch" in PurePath(frames[-1].filename).parts
     by_torch = inside or type(error).__module__.partition(".")[0] == "torch"
-    plain = type(error) in (RuntimeError, NotImplementedError) or (type(error) is IndexError and _OF_TENSORS.search(text) is not None)
+    plain = type(error) in (RuntimeError, NotImplementedError) or (
+        type(error) is IndexError and _OF_TENSORS.search(text) is not None
+    )
     found = _family(text) if by_torch or plain else None
     if found is not None:
         family, means = found

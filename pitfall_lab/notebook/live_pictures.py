@@ -1,8 +1,10 @@
-"""One line, one picture: ``show_storage(t, v)``, ``show_graph(loss)``, ``show_broadcast(a, b)``, ``show_versions(t)``, ``show_memory(f)``.
+"""One line, one picture: ``show_storage(t, v)``, ``show_graph(loss)``, ``show_broadcast(a, b)``,
+``show_versions(t)``, ``show_memory(f)``.
 
-The first four look at live tensors as they are now; nothing has to be recorded before, and nothing is changed. Each returns a
-:class:`~pitfall_lab.views.picture.Picture`: a notebook draws it, ``print`` gives its words, ``save`` writes it to a file. What cannot be
-drawn is said in one sentence in its place; none of these functions raises for what it is given.
+The first four look at live tensors as they are now; nothing has to be recorded before, and nothing is changed.
+Each returns a :class:`~pitfall_lab.views.picture.Picture`: a notebook draws it, ``print`` gives its words,
+``save`` writes it to a file. What cannot be drawn is said in one sentence in its place; none of these functions
+raises for what it is given.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ MOST = 64
 
 
 def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The memory under tensors and NumPy arrays: its cells, which index of which tensor reads each, and which of them share memory.
+    """The memory under tensors and NumPy arrays: its cells, which index of which tensor reads each,
+    and which of them share memory.
 
-    While a kernel runs, a number can be written to a cell in the notebook: every live tensor over that cell then has it.
+    While a kernel runs, a number can be written to a cell in the notebook: every live
+    tensor over that cell then has it.
 
     ``show_storage(x, x.t(), a=array)``: what has no keyword is called what the call calls it.
     """
@@ -63,9 +67,11 @@ def _bench_widget(bench: Bench, language: Language) -> Look:
 
 
 def show_graph(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The autograd graph behind a loss: torch's nodes, what each saved at which version, and whether torch would still take it.
+    """The autograd graph behind a loss: torch's nodes, what each saved at which version, and
+    whether torch would still take it.
 
-    The picture can be saved as ``.svg``, ``.html``, ``.dot``, and, where graphviz's program ``dot`` is installed, ``.pdf`` and ``.png``.
+    The picture can be saved as ``.svg``, ``.html``, ``.dot``, and, where graphviz's program ``dot`` is
+    installed, ``.pdf`` and ``.png``.
     """
     from pitfall_lab.observe.snapshot import graph
     from pitfall_lab.views import moment
@@ -75,7 +81,8 @@ def show_graph(*tensors: Any, language: Language = "en", **named: Any) -> Pictur
 
 
 def show_broadcast(*operands: Any, language: Language = "en", **named: Any) -> Picture:
-    """Two to four operands (tensors, arrays, or shapes as tuples), aligned from the right: what stretches, or where sizes do not meet.
+    """Two to four operands (tensors, arrays, or shapes as tuples), aligned from the right: what
+    stretches, or where sizes do not meet.
 
     Of more operands the first four are drawn, and a note counts the others.
     """
@@ -107,11 +114,15 @@ def _shapes_widget(trace: Trace, names: list[str], language: Language) -> Look:
     from pitfall_lab.views import moment
     from pitfall_lab.widgets import Look
 
-    return Look("broadcast", trace, {"broadcast": {**moment.broadcast_scene(trace, names), "play": True}}, language=language)
+    return Look(
+        "broadcast", trace, {"broadcast": {**moment.broadcast_scene(trace, names), "play": True}}, language=language
+    )
 
 
 def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The version counters of tensors, which tensors share one, and which write to the same memory under another counter."""
+    """The version counters of tensors, which tensors share one, and which write to the same
+    memory under another counter.
+    """
     from pitfall_lab.observe.snapshot import snapshot
     from pitfall_lab.views import moment
 
@@ -119,9 +130,14 @@ def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Pic
 
 
 def show_memory(
-    source: Trace | str | Callable[[], Any] | None = None, *, language: Language = "en", **programs: Trace | str | Callable[[], Any]
+    source: Trace | str | Callable[[], Any] | None = None,
+    *,
+    language: Language = "en",
+    **programs: Trace | str | Callable[[], Any],
 ) -> Picture:
-    """The live bytes of a program over its steps, by storage, with the peak and what kept it alive. A program is run; a trace is not.
+    """The live bytes of a program over its steps, by storage, with the peak and what kept it alive.
+
+    A program is run; a trace is not.
 
     ``show_memory(before=old, after=new)`` draws several programs below one another, on one scale.
 
@@ -140,13 +156,16 @@ def show_memory(
     return moment.memories({name.replace("_", " "): one for name, one in traces.items()}, language)
 
 
-def show_allocator(experiment: str = "allocator_cache", *, file: Path | str | None = None, language: Language = "en") -> Picture:
+def show_allocator(
+    experiment: str = "allocator_cache", *, file: Path | str | None = None, language: Language = "en"
+) -> Picture:
     """PyTorch's caching allocator on a GPU: what it has reserved against what tensors have allocated.
 
-    ``experiment`` is ``"allocator_cache"``, ``"allocator_events"`` or ``"memory_timeline"`` (in place, out of place and checkpointed, side
-    by side). Where torch sees a CUDA device it runs now; elsewhere a recording is replayed and says on which device, with which torch and
-    on which day it was made: the one that comes with the package, or ``file``, made by ``python -m pitfall_lab.lessons.gpu.record FILE``.
-    Where there is neither, the picture is a sentence that says so.
+    ``experiment`` is ``"allocator_cache"``, ``"allocator_events"`` or ``"memory_timeline"`` (in place, out of
+    place and checkpointed, side by side). Where torch sees a CUDA device it runs now; elsewhere a recording is
+    replayed and says on which device, with which torch and on which day it was made: the one that comes with
+    the package, or ``file``, made by ``python -m pitfall_lab.lessons.gpu.record FILE``. Where there is neither,
+    the picture is a sentence that says so.
 
     Raises:
         KeyError: there is no such experiment.
@@ -165,7 +184,9 @@ def show_allocator(experiment: str = "allocator_cache", *, file: Path | str | No
         return moment.allocator([], str(error), language)
     runs = allocator.runs(found.result)
     if not runs:
-        sentence = f"{experiment} 没有记录分配器的数字。" if zh else f"{experiment} counts no allocated and reserved bytes."
+        sentence = (
+            f"{experiment} 没有记录分配器的数字。" if zh else f"{experiment} counts no allocated and reserved bytes."
+        )
         return moment.allocator([], sentence, language)
     return moment.allocator(runs, found.label.say(language), language)
 
@@ -178,7 +199,9 @@ def _caller() -> FrameType:
     return frame
 
 
-def _looked(look: Callable[[Sequence[tuple[str, Any]]], Trace], given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> Trace:
+def _looked(
+    look: Callable[[Sequence[tuple[str, Any]]], Trace], given: Sequence[Any], named: dict[str, Any], frame: FrameType
+) -> Trace:
     values = _called(given, named, frame)
     if not values:
         return Trace(notes=(Note("limit", "There is nothing to look at.", "没有可看的对象。"),))
@@ -191,7 +214,10 @@ def _looked(look: Callable[[Sequence[tuple[str, Any]]], Trace], given: Sequence[
 
 
 def _drawn(look: Callable[[], Trace]) -> Trace:
-    """The trace that reading live tensors has given; if reading fails, an empty trace with a note that says so. Nothing is raised."""
+    """The trace that reading live tensors has given; if reading fails, an empty trace with a note that says so.
+
+    Nothing is raised.
+    """
     try:
         return look()
     except Exception as error:
@@ -215,8 +241,8 @@ def _of_shape(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
 def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> list[tuple[str, Any]]:
     """Name and value of every argument, each name once.
 
-    A keyword argument has its keyword for a name; a positional one its expression in the calling program, or else the name of a variable
-    that holds it, or else ``#1`` and so on. A name that comes again gets its number too.
+    A keyword argument has its keyword for a name; a positional one its expression in the calling program, or else the
+    name of a variable that holds it, or else ``#1`` and so on. A name that comes again gets its number too.
     """
     texts = _expressions(frame, len(given)) or [_variable(value, frame) for value in given]
     out: dict[str, Any] = {}
@@ -227,7 +253,8 @@ def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> li
 
 
 def _expressions(frame: FrameType, count: int) -> list[str]:
-    """The source of each argument of the call that ``frame`` is making, shortened to ``NAME`` characters; empty where it is not known.
+    """The source of each argument of the call that ``frame`` is making, shortened to ``NAME`` characters;
+    empty where it is not known.
 
     Empty too if the call has ``*arguments``.
     """

@@ -1,9 +1,10 @@
 """``%load_ext pitfall_lab`` and ``%%pitfall``: run a cell as it is, watched, and show the Explorer under it.
 
-(``%%exercise`` and ``%%check`` come too: :mod:`pitfall_lab.notebook.practice`, :mod:`pitfall_lab.notebook.program_cells`.)
+(``%%exercise`` and ``%%check`` come too: :mod:`pitfall_lab.notebook.practice`,
+:mod:`pitfall_lab.notebook.program_cells`.)
 
-The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell (errors,
-display, ``await``, history and all), and the recording is switched on before it and off after it.
+The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell
+(errors, display, ``await``, history and all), and the recording is switched on before it and off after it.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ HELP = ("-h", "--help", "help", "?")
 HINT = "application/vnd.pitfall-lab.hint+json"
 """A hint as the JupyterLab extension draws it; elsewhere its plain text is shown."""
 _SWITCH = T(
-    en="pitfall_lab did not understand this: {reason}. Usage: %pitfall on|off [--language en|zh], %pitfall explain RULE",
+    en="pitfall_lab did not understand this: {reason}. Usage: %pitfall on|off [--language en|zh], "
+    "%pitfall explain RULE",
     zh="pitfall_lab 看不懂：{reason}。用法：%pitfall on|off [--language en|zh]，%pitfall explain RULE",
 )
 _HELP = T(
-    en="%%pitfall on the first line of a cell runs the cell, watched, and shows below it what happened to its tensors.\n"
+    en="%%pitfall on the first line of a cell runs the cell, watched, and shows below it what happened to its "
+    "tensors.\n"
     "%%pitfall --with 2,3 runs In [2] and In [3] again before it, and shows them with it.\n"
-    "%pitfall on does so with every cell that uses torch, until %pitfall off. %pitfall explain PL101 prints the page of a rule.\n"
+    "%pitfall on does so with every cell that uses torch, until %pitfall off. %pitfall explain PL101 prints the page "
+    "of a rule.\n"
     "Both take --language en|zh.",
     zh="单元格第一行写 %%pitfall：在观察下运行此单元格，并在下面显示张量发生了什么。\n"
     "%%pitfall --with 2,3 先重新运行 In [2] 和 In [3]，并一起显示。\n"
@@ -54,12 +58,16 @@ _ON = T(
     en="pitfall_lab records every cell that uses torch from now on; %pitfall off ends it.",
     zh="pitfall_lab 从现在起记录每个使用 torch 的单元格；用 %pitfall off 结束。",
 )
-_OFF = T(en="pitfall_lab records only cells that begin with %%pitfall.", zh="pitfall_lab 只记录写有 %%pitfall 的单元格。")
+_OFF = T(
+    en="pitfall_lab records only cells that begin with %%pitfall.", zh="pitfall_lab 只记录写有 %%pitfall 的单元格。"
+)
 _BEGAN = T(
     en="pitfall_lab: what this cell uses was computed in {names}, which this recording does not contain.",
     zh="pitfall_lab：此单元格使用的内容在 {names} 中算出，这次记录不包含它们。",
 )
-_WITH = T(en="{said} %%pitfall --with {counts} records them with it.", zh="{said}用 %%pitfall --with {counts} 一起记录。")
+_WITH = T(
+    en="{said} %%pitfall --with {counts} records them with it.", zh="{said}用 %%pitfall --with {counts} 一起记录。"
+)
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"
 _FAILED = T(
@@ -122,7 +130,8 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def switched(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off; raises :class:`_Usage`.
+    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and
+    off; raises :class:`_Usage`.
 
     >>> switched("on").state
     'on'
@@ -137,7 +146,9 @@ def switched(line: str) -> argparse.Namespace:
 
 
 def explain(line: str) -> None:
-    """``%pitfall explain PL101``: print the page of a rule, or why there is none; raises :class:`_Usage` if ``line`` is not understood."""
+    """``%pitfall explain PL101``: print the page of a rule, or why there is none; raises
+    :class:`_Usage` if ``line`` is not understood.
+    """
     from pitfall_lab.check import explain as command
     from pitfall_lab.cli import Refusal
 
@@ -157,7 +168,9 @@ def _is_magic(line: str) -> bool:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch Python's cyclic garbage collector off while active: a run of it would take as long as half of a drawing."""
+    """Switch Python's cyclic garbage collector off while active: a run of it would take
+    as long as half of a drawing.
+    """
     on = gc.isenabled()
     gc.disable()
     try:
@@ -188,7 +201,8 @@ class Watcher:
         self._practice = Practice(shell)
         self._programs = Programs(shell)
         self._panel = Offer(shell)
-        #: A page loads the extension into every notebook, with a silent message: that must cost nothing until it is used.
+        #: A page loads the extension into every notebook, with a silent message: that must
+        #: cost nothing until it is used.
         self._wanted = not (getattr(shell, "parent_header", None) or {}).get("content", {}).get("silent", False)
         self._warmed = 0
 
@@ -216,7 +230,9 @@ class Watcher:
         self._bench.close()
 
     def _without_magic(self, lines: list[str]) -> list[str]:
-        """IPython input transformer: removes the magic line, and inserts the earlier cells that it names (none if it is not understood)."""
+        """IPython input transformer: removes the magic line, and inserts the earlier cells that it names
+        (none if it is not understood).
+        """
         if not lines or not _is_magic(lines[0]):
             return lines
         earlier: Sequence[str] = ()
@@ -228,7 +244,9 @@ class Watcher:
         """The earlier cells with these numbers, as they were run; raises :class:`_Usage` if one has not been."""
         from pitfall_lab.notebook.cell_program import again
 
-        texts: Sequence[str] = self._shell.history_manager.input_hist_parsed if self._shell.history_manager is not None else ()
+        texts: Sequence[str] = (
+            self._shell.history_manager.input_hist_parsed if self._shell.history_manager is not None else ()
+        )
         for count in counts:
             if not (0 < count < len(texts) and texts[count]):
                 raise _Usage(f"there is no In [{count}]")
@@ -264,13 +282,17 @@ class Watcher:
         Not if it is another magic's, or not kept in the history.
         """
         uses = "torch" in sys.modules or "torch" in raw
-        return self._always and uses and bool(getattr(info, "store_history", True)) and not raw.lstrip().startswith("%%")
+        return (
+            self._always and uses and bool(getattr(info, "store_history", True)) and not raw.lstrip().startswith("%%")
+        )
 
     def before(self, info: Any) -> None:
         """Switch the recording on if the cell begins with ``%%pitfall`` or every cell is recorded."""
         raw = info.raw_cell or ""
         manager = self._shell.extension_manager
-        if LOAD in raw and manager is not None:  # a page may have loaded it before: IPython would say so, above the learner's first output
+        if (
+            LOAD in raw and manager is not None
+        ):  # a page may have loaded it before: IPython would say so, above the learner's first output
             manager.loaded.discard("pitfall_lab")
         first, _, _ = raw.partition("\n")
         is_magic = _is_magic(first)
@@ -302,14 +324,21 @@ class Watcher:
 
         text = self._shell.transform_cell(raw)
         compiler = self._shell.compile
-        # IPython counts up before or after this event, depending on its version; the name is right when the cell has run.
+        # IPython counts up before or after this event, depending on its version; the name is
+        # right when the cell has run.
         count = self._shell.execution_count
         names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
         self._language = language
         program = cell_program.program(text, self._shell.user_ns, self._part, cell, earlier)
         self._cell = (program, language)
         session = Session(
-            names, "cell", program.text, parts=program.parts, places=program.places, begins=program.begins, sampling=for_drawing()
+            names,
+            "cell",
+            program.text,
+            parts=program.parts,
+            places=program.places,
+            begins=program.begins,
+            sampling=for_drawing(),
         )
         session.__enter__()
         self._session = session
@@ -327,7 +356,11 @@ class Watcher:
 
     @staticmethod
     def _show_error(
-        shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType, tb_offset: int | None = None
+        shell: Any,
+        kind: type[BaseException],
+        error: BaseException,
+        traceback: TracebackType,
+        tb_offset: int | None = None,
     ) -> None:
         """Show the learner's error without our frames in it."""
         from pitfall_lab.observe.recorder import clean_traceback
@@ -368,7 +401,9 @@ class Watcher:
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 
     def _gone(self, error: BaseException | None, result: Any) -> Hint | None:
-        """What is said where a recorded cell no longer fails as its last run did, and the panel does not know why it failed."""
+        """What is said where a recorded cell no longer fails as its last run did, and the panel
+        does not know why it failed.
+        """
         text = self._shell.transform_cell(result.info.raw_cell or "")
         before = self._panel.failed_before(error, text)
         if before is None or before.cause is not None:
@@ -388,7 +423,9 @@ class Watcher:
             self._bench.warm()
 
     def _hint(self, result: Any) -> None:
-        """Say below the traceback of a cell that was not watched what torch's error means, and how to see where it came from."""
+        """Say below the traceback of a cell that was not watched what torch's error means, and
+        how to see where it came from.
+        """
         error = getattr(result, "error_in_exec", None)
         if error is None or getattr(result.info, "silent", False):
             return
@@ -402,7 +439,8 @@ class Watcher:
                 self._below(found, result, self._panel.behind(error, cell) if found.rule else None)
 
     def _offer(self, error: BaseException, result: Any) -> None:
-        """Show, below the Explorer of a cell that torch refused, the offer to record it together with the earlier cells that led to it.
+        """Show, below the Explorer of a cell that torch refused, the offer to record it together with the
+        earlier cells that led to it.
 
         Nothing if there are no such cells, or if the error has no rule.
         """
@@ -416,15 +454,26 @@ class Watcher:
         if behind is not None:
             names, counts = (", ".join(form.format(each.count) for each in behind.cells) for form in ("In [{}]", "{}"))
             said = T(*(_BEGAN.say(each).format(names=names) for each in LANGUAGES))
-            plain = T(*(_WITH.say(each).format(said=said.say(each), counts=counts.replace(" ", "")) for each in LANGUAGES))
+            plain = T(
+                *(_WITH.say(each).format(said=said.say(each), counts=counts.replace(" ", "")) for each in LANGUAGES)
+            )
             self._below(Hint(plain, beside=said), result, behind)
 
     def _below(self, hint: Hint, result: Any, behind: Behind | None) -> None:
-        """Show a hint below the cell. If earlier cells matter, it comes with the offer to record them together with this one."""
+        """Show a hint below the cell.
+
+        If earlier cells matter, it comes with the offer to record them together with this one.
+        """
         self._wanted = True  # who reads a hint may soon look closer
         self._warm()
         beside, cell = hint.beside or hint.text, getattr(result.info, "cell_id", None) or ""
-        under = {"version": 1, "text": {"en": beside.en, "zh": beside.zh}, "rule": hint.rule, "cell": cell, "again": None}
+        under = {
+            "version": 1,
+            "text": {"en": beside.en, "zh": beside.zh},
+            "rule": hint.rule,
+            "cell": cell,
+            "again": None,
+        }
         if behind is not None:
             cells = [{"count": each.count, "id": each.id} for each in behind.cells]
             under["again"] = {"cells": cells, "effects": {"en": behind.effects.en, "zh": behind.effects.zh}}
@@ -433,7 +482,8 @@ class Watcher:
     def _show(self, recorded: Trace, program: Program, language: Language, result: Any) -> None:
         """Draw at once what was seen; the fixes are tried when it is there.
 
-        A page that runs a notebook names its cells. Without such a page (nbconvert, a test) what is shown is final: it waits for the fixes.
+        A page that runs a notebook names its cells. Without such a page (nbconvert, a test) what is shown is
+        final: it waits for the fixes.
         """
         from IPython.display import display
 
@@ -444,10 +494,15 @@ class Watcher:
         cell = getattr(result.info, "cell_id", None) or ""
         if cell in self._labs:  # its fixes are for what the cell was
             self._labs[cell].stop()
-        subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
+        subject = Subject(
+            program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values)
+        )
         watched = bool(cell)
         text = self._shell.transform_cell(result.info.raw_cell or "")
-        cause, before = self._panel.cause(result.error_in_exec, text), self._panel.failed_before(result.error_in_exec, text)
+        cause, before = (
+            self._panel.cause(result.error_in_exec, text),
+            self._panel.failed_before(result.error_in_exec, text),
+        )
         warned = self._panel.warned(cell, text, self._counts)
         with _uncollected():
             found = find(recorded)

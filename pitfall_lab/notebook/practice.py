@@ -1,7 +1,9 @@
-"""``%%exercise 12.3``: grade the cell as an exercise, keep the result in the learner's progress, and give one hint more for each try.
+"""``%%exercise 12.3``: grade the cell as an exercise, keep the result in the learner's progress, and
+give one hint more for each try.
 
-The cell runs in a namespace of its own, many times, on inputs that change: it finds ``torch``, ``nn``, ``F`` and ``np`` and nothing of the
-notebook's, and leaves nothing in the notebook, neither names nor changed tensors. Another cell that uses its names gets a note.
+The cell runs in a namespace of its own, many times, on inputs that change: it finds ``torch``, ``nn``, ``F`` and
+``np`` and nothing of the notebook's, and leaves nothing in the notebook, neither names nor changed tensors. Another
+cell that uses its names gets a note.
 """
 
 from __future__ import annotations
@@ -95,7 +97,8 @@ class Practice:
         return T(*(_ELSEWHERE.say(language).format(name=name, key=self._defined[name]) for language in LANGUAGES))
 
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, hint_wanted: bool = False) -> Result:
-        """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not count as a try, and is not kept.
+        """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not
+        count as a try, and is not kept.
 
         A try that solves nothing, and ``hint_wanted``, earn one hint more.
         """
@@ -134,7 +137,9 @@ def defined(source: str) -> set[str]:
 
 
 def known(key: str, language: Language = "en") -> Exercise:
-    """Return the exercise of a key; raises :class:`Unreadable` when there is none, with the key that was meant, or those of the chapter."""
+    """Return the exercise of a key; raises :class:`Unreadable` when there is none, with the key that was
+    meant, or those of the chapter.
+    """
     from pitfall_lab.lessons.exercises import exercises
 
     found = exercises()

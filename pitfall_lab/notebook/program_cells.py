@@ -1,7 +1,8 @@
-"""``%%check prices.py``: a whole program as a cell, highlighted and editable, judged below as ``pitfall-lab check`` judges a file.
+"""``%%check prices.py``: a whole program as a cell, highlighted and editable, judged below as
+``pitfall-lab check`` judges a file.
 
-The program runs in a process of its own, not among the notebook's variables. Its text and what was found in it stay in the notebook as
-``program`` and ``findings``, for the cells below that run it, change it and compare.
+The program runs in a process of its own, not among the notebook's variables. Its text and what was found in it stay in
+the notebook as ``program`` and ``findings``, for the cells below that run it, change it and compare.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Programs:
         self._shell = shell
 
     def magic(self, line: str, cell: str) -> None:
-        """Check this cell as a program of its own, and print what was found; line numbers count from the line below the magic."""
+        """Check this cell as a program of its own, and print what was found; line numbers count
+        from the line below the magic.
+        """
         from pitfall_lab.check import Unchecked, judged
 
         language: Language = "zh" if "zh" in line.split() else "en"

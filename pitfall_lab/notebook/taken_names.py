@@ -1,4 +1,6 @@
-"""Which names a text takes from what ran before it: read before it binds them, at its top level or in the functions that it defines."""
+"""Which names a text takes from what ran before it: read before it binds them, at its top level or in
+the functions that it defines.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,15 @@ class _Reading(ast.NodeVisitor):
         """Read a function's body as it is run in the end: its own names hide those outside."""
         body = [function.body] if isinstance(function, ast.Lambda) else function.body
         given = [each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)]
-        outer = {name for node in body for each in ast.walk(node) if isinstance(each, ast.Global) for name in each.names}
-        bound = {each.id for node in body for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        outer = {
+            name for node in body for each in ast.walk(node) if isinstance(each, ast.Global) for name in each.names
+        }
+        bound = {
+            each.id
+            for node in body
+            for each in ast.walk(node)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        }
         within = _Reading(self.made | set(given) | (bound - outer))
         within.all(body)
         self.wanted |= within.wanted

@@ -1,4 +1,6 @@
-"""What if …: change a program, run it again on both engines, and see both runs side by side from their first difference."""
+"""What if …: change a program, run it again on both engines, and see both runs side by side
+from their first difference.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from pitfall_lab.views import compare
 
 Rerun = Callable[[str], Trace]
 STYLE = (
-    "<style>.pl-whatif{max-width:1100px}.pl-sides{display:grid;grid-template-columns:1fr 1fr;gap:8px 28px}.pl-whatif h3{margin:.4em 0}"
-    ".pl-whatif section{min-width:0;overflow-wrap:anywhere}.pl-whatif table{border-spacing:12px 2px}"
-    ".pl-whatif td,.pl-whatif th{text-align:start}</style>"
+    "<style>.pl-whatif{max-width:1100px}.pl-sides{display:grid;grid-template-columns:1fr 1fr;gap:8px 28px}.pl-whatif "
+    "h3{margin:.4em 0}.pl-whatif section{min-width:0;overflow-wrap:anywhere}.pl-whatif table{border-spacing:12px "
+    "2px}.pl-whatif td,.pl-whatif th{text-align:start}</style>"
 )
 
 
@@ -49,11 +51,13 @@ class Comparison:
 def what_if(source: str | Trace) -> tuple[Change, ...]: ...
 @overload
 def what_if(source: str | Trace, change: str | Change, *, language: Language = ...) -> Comparison: ...
-def what_if(source: str | Trace, change: str | Change | None = None, *, language: Language = "en") -> tuple[Change, ...] | Comparison:
+def what_if(
+    source: str | Trace, change: str | Change | None = None, *, language: Language = "en"
+) -> tuple[Change, ...] | Comparison:
     """Change a program and compare the runs; without a ``change``, say which changes there are.
 
-    ``source`` is a program's text or a trace of one; ``change`` one of the returned changes, its ``id``, or the text of another program.
-    The programs run in a process of their own.
+    ``source`` is a program's text or a trace of one; ``change`` one of the returned changes, its ``id``, or the text of
+    another program. The programs run in a process of their own.
 
     Raises:
         ValueError: there is no change of that id.

@@ -18,7 +18,9 @@ class Unconvertible(Exception):
     """Raised for an argument that has no counterpart in the shadow."""
 
 
-def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]) -> Any:
+def convert(
+    value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]
+) -> Any:
     """Return ``value`` with every tensor, dtype and device replaced by what the three functions return for it.
 
     Raises:
@@ -49,14 +51,17 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
 
 
 def index_of(value: Any) -> Any:
-    """The index with integer 0-dim tensors (on the CPU) in its slices replaced by Python integers, as torch itself does.
+    """The index with integer 0-dim tensors (on the CPU) in its slices replaced by Python
+    integers, as torch itself does.
 
     >>> index_of((slice(torch.tensor(1), None), 0))
     (slice(1, None, None), 0)
     """
     if type(value) is tuple:
         return tuple([index_of(item) if type(item) is slice else item for item in value])
-    if type(value) is not slice or not any(type(part) is torch.Tensor for part in (value.start, value.stop, value.step)):
+    if type(value) is not slice or not any(
+        type(part) is torch.Tensor for part in (value.start, value.stop, value.step)
+    ):
         return value
     return slice(*(int(part) if _is_whole(part) else part for part in (value.start, value.stop, value.step)))
 
@@ -66,7 +71,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested tuples, lists and dicts, ``MOST_LEVELS`` deep; a tensor that occurs twice is yielded twice."""
+    """Yield the tensors in nested tuples, lists and dicts, ``MOST_LEVELS`` deep; a tensor that
+    occurs twice is yielded twice.
+    """
     found: list[torch.Tensor] = []
     _collect((value,), found, MOST_LEVELS)
     return iter(found)
@@ -93,7 +100,9 @@ def arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def text(value: Any, depth: int = 0) -> str:
-    """A short text for a plain argument, at most ``TEXT_LIMIT`` characters. Other objects are shown as their type, as repr may run code.
+    """A short text for a plain argument, at most ``TEXT_LIMIT`` characters.
+
+    Other objects are shown as their type, as repr may run code.
 
     >>> text([1.0, 2]), text(slice(None, 2)), text(torch.float32), text(object())
     ('[1.0, 2]', ':2', 'torch.float32', '<object>')

@@ -1,8 +1,10 @@
-"""Copies the values that a cell takes from earlier cells to another process: modules, optimizers, tensors and plain values.
+"""Copies the values that a cell takes from earlier cells to another process: modules,
+optimizers, tensors and plain values.
 
-All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its view) still do. Only
-values are taken that can be pickled without running the learner's code and are equal afterwards; the names of the others are returned.
-The bytes are written by this process and read by one that it has started, never received from a browser.
+All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its
+view) still do. Only values are taken that can be pickled without running the learner's code and are equal
+afterwards; the names of the others are returned. The bytes are written by this process and read by one that it has
+started, never received from a browser.
 """
 
 from __future__ import annotations
@@ -18,14 +20,36 @@ import torch
 
 LIMIT = 64 << 20
 """The maximum size in bytes: the values are pickled before a cell runs, which must not take noticeable time."""
-_KNOWN = {"builtins", "collections", "copyreg", "datetime", "decimal", "enum", "fractions", "functools", "math", "numpy", "operator"}
+_KNOWN = {
+    "builtins",
+    "collections",
+    "copyreg",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "math",
+    "numpy",
+    "operator",
+}
 _KNOWN |= {"pathlib", "random", "re", "torch", "torchvision", "types", "typing"}
-_OWN_WAYS = ("__getstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__getattr__", "__getattribute__")
+_OWN_WAYS = (
+    "__getstate__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+    "__getattr__",
+    "__getattribute__",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """``data`` are the pickled values, ``classes`` the program's classes and functions that they need, ``left`` the names left out."""
+    """``data`` are the pickled values, ``classes`` the program's classes and functions that they need,
+    ``left`` the names left out.
+    """
 
     data: bytes = b""
     classes: tuple[Any, ...] = ()
@@ -33,7 +57,8 @@ class Carried:
 
 
 def pack(values: Mapping[str, Any]) -> Carried:
-    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``, all if together they exceed ``LIMIT`` bytes.
+    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``, all if together
+    they exceed ``LIMIT`` bytes.
 
     >>> x = torch.ones(2)
     >>> back = {}
@@ -57,7 +82,8 @@ def unpack(data: bytes, namespace: dict[str, Any]) -> None:
     """Bind the names in ``namespace`` to the pickled values. The classes of the values must exist in this process."""
     if not data:
         return
-    # Storages that torch reads from a file look as if another library could write them, which a recorder would have to watch.
+    # Storages that torch reads from a file look as if another library could write them, which a
+    # recorder would have to watch.
     values, grads = torch.load(io.BytesIO(data), weights_only=False, map_location=lambda storage, _: storage.clone())  # type: ignore[attr-defined]
     for tensor, gradient in grads:
         tensor.grad = gradient
@@ -83,7 +109,9 @@ def _written(values: dict[str, Any], left: tuple[str, ...]) -> Carried:
 
 
 def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[bytes, list[Any]]:
-    """The values and gradients as pickled bytes, and the tensors, and the program's classes and functions, among the values."""
+    """The values and gradients as pickled bytes, and the tensors, and the program's classes and
+    functions, among the values.
+    """
     found: dict[int, Any] = {}
 
     class Writer(_Writer):
@@ -106,9 +134,11 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    """A pickler that collects tensors and the program's classes, and refuses what would run the learner's code or lose something.
+    """A pickler that collects tensors and the program's classes, and refuses what would run the
+    learner's code or lose something.
 
-    That is: objects with their own pickling methods, nested classes and lambdas, tensors with a graph, and subclasses of tensors.
+    That is: objects with their own pickling methods, nested classes and lambdas, tensors with a
+    graph, and subclasses of tensors.
     """
 
     met: ClassVar[dict[int, Any]]

@@ -1,4 +1,6 @@
-"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows only the ends of a long tensor."""
+"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows
+only the ends of a long tensor.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import torch
 
 from pitfall_lab.observe.recorder import Call
 
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+LOSSES = (
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+)
 METHODS = ("sub", "__sub__", "__rsub__", "subtract")
 DIFFERENCES = ("torch.sub", "torch.subtract", "torch.rsub", *(f"torch.Tensor.{name}" for name in METHODS))
 COMPARING = frozenset({*(f"torch.nn.functional.{name}" for name in LOSSES), *DIFFERENCES})
@@ -20,7 +29,9 @@ FEWEST, MOST = 3, 1 << 24
 
 
 class Numbers(NamedTuple):
-    """The range of ``of`` numbers: the smallest, the largest, whether all are ``whole``, how many are ``beyond`` each of :data:`LIMITS`."""
+    """The range of ``of`` numbers: the smallest, the largest, whether all are ``whole``, how many are
+    ``beyond`` each of :data:`LIMITS`.
+    """
 
     of: int
     least: float
@@ -34,8 +45,8 @@ def compared(call: Call) -> Numbers | None:
 
     ``None`` where none are, or if it is no such call.
 
-    The prediction is the one of the first two arguments that requires grad, of the same shape. None too for fewer than ``FEWEST`` or more
-    than ``MOST`` numbers, and for infinite ones.
+    The prediction is the one of the first two arguments that requires grad, of the same shape. None too for fewer than
+    ``FEWEST`` or more than ``MOST`` numbers, and for infinite ones.
     """
     sides = call.args[:2]
     if call.dispatching or not call.grad or len(sides) != len(PLAIN) or not all(type(side) in PLAIN for side in sides):
@@ -47,7 +58,12 @@ def compared(call: Call) -> Numbers | None:
 
 
 def _range(target: Any) -> Numbers | None:
-    held = target.device.type == "cpu" and target.layout is torch.strided and not target.is_complex() and target.dtype != torch.bool
+    held = (
+        target.device.type == "cpu"
+        and target.layout is torch.strided
+        and not target.is_complex()
+        and target.dtype != torch.bool
+    )
     if not held or not FEWEST <= target.numel() <= MOST:
         return None
     least, most = (float(end) for end in torch.aminmax(target.detach()))

@@ -1,4 +1,6 @@
-"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws, and which examples are drawn."""
+"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws,
+and which examples are drawn.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,21 @@ def source_of(loader: Any) -> Any:
 
 
 def generators(loader: Any, dataset: Any) -> dict[str, str]:
-    """The random number generators of its own with which a dataset makes its samples, by attribute, each with a digest of its state.
+    """The random number generators of its own with which a dataset makes its samples, by attribute,
+    each with a digest of its state.
 
-    Empty if the program prepares each worker (``worker_init_fn``), or if the dataset looks which worker it is in: it may give each another
-    generator.
+    Empty if the program prepares each worker (``worker_init_fn``), or if the dataset looks which worker it is in: it
+    may give each another generator.
     """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")
     except AttributeError:
         return {}
-    held = {n: value for n, value in attributes.items() if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom)}
+    held = {
+        n: value
+        for n, value in attributes.items()
+        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom)
+    }
     read = _read_for_samples(type(dataset)) if held and vars(loader).get("worker_init_fn") is None else set()
     return {} if read & IN_WORKERS else {name: _digest(value) for name, value in held.items() if name in read}
 
@@ -59,7 +66,9 @@ def _length(dataset: Any) -> int | None:
 
 
 def weights(loader: Any) -> int | None:
-    """The number of weights of a loader's ``WeightedRandomSampler``; ``None`` if it has another sampler (a subclass too)."""
+    """The number of weights of a loader's ``WeightedRandomSampler``; ``None`` if it has
+    another sampler (a subclass too).
+    """
     sampler = vars(loader).get("sampler")
     held = vars(sampler).get("weights") if type(sampler) is torch.utils.data.WeightedRandomSampler else None
     return len(held) if isinstance(held, torch.Tensor) and held.dim() == 1 else None
@@ -67,7 +76,9 @@ def weights(loader: Any) -> int | None:
 
 def _read_for_samples(cls: type) -> set[str]:
     """All names that the methods read which make a sample, and the methods of the class that these name."""
-    methods = {name: f for base in reversed(cls.__mro__) for name, f in vars(base).items() if isinstance(f, FunctionType)}
+    methods = {
+        name: f for base in reversed(cls.__mro__) for name, f in vars(base).items() if isinstance(f, FunctionType)
+    }
     work, read, seen = list(SAMPLES), set[str](), set[str]()
     while work:
         name = work.pop()

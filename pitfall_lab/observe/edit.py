@@ -32,7 +32,8 @@ class Bench:
     """Live tensors and arrays, held weakly, and a trace with one event for each write made through :meth:`put`."""
 
     def __init__(self, values: Named) -> None:
-        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`, and keep weak references to them.
+        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`, and
+        keep weak references to them.
 
         What takes no weak reference is left out.
         """
@@ -43,10 +44,12 @@ class Bench:
                 self._values[name] = Watching(value)
 
     def put(self, label: str, index: Sequence[int], text: str) -> None:
-        """Write the number in ``text`` to the element at ``index`` of the tensor ``label``, and add an event to the trace.
+        """Write the number in ``text`` to the element at ``index`` of the tensor ``label``,
+        and add an event to the trace.
 
         Raises:
-            Refused: the tensor or element does not exist, the text is not a number of its dtype, or torch or NumPy raised an error.
+            Refused: the tensor or element does not exist, the text is not a number of its dtype, or
+                torch or NumPy raised an error.
         """
         state = replay(self.trace)
         record = state["tensors"].get(label) or {}
@@ -55,7 +58,9 @@ class Bench:
         if value is None:
             raise Refused(T(f"`{name}` no longer exists, so nothing was written.", f"`{name}` 已不存在，没有写入。"))
         if len(index) != value.ndim or not all(0 <= i < n for i, n in zip(index, value.shape, strict=True)):
-            raise Refused(T(f"`{name}` has no element at {list(index)}.", f"`{name}` 没有下标为 {list(index)} 的元素。"))
+            raise Refused(
+                T(f"`{name}` has no element at {list(index)}.", f"`{name}` 没有下标为 {list(index)} 的元素。")
+            )
         number = _number(text, value.dtype)
         _write(value, tuple(index), number)
         array = isinstance(value, np.ndarray)
@@ -69,7 +74,8 @@ class Bench:
         )  # fmt: skip
 
     def _looked(self, event: Event, before: dict[str, Any]) -> None:
-        """Read the objects that still exist again, and add ``event`` to the trace with all counters and cells that differ from ``before``.
+        """Read the objects that still exist again, and add ``event`` to the trace with all counters and cells
+        that differ from ``before``.
 
         Objects that are gone are marked as not alive.
         """
@@ -98,12 +104,15 @@ def _at(state: dict[str, Any], path: str) -> Any:
 def _number(text: str, dtype: Any) -> Any:
     """Convert the text to a number of ``dtype``; the text is never evaluated as code.
 
-    A :class:`Refused` if it is empty, too long, no number, or an integer out of range; for bool, ``true``, ``false``, ``0`` and ``1``.
+    A :class:`Refused` if it is empty, too long, no number, or an integer out of range; for bool,
+    ``true``, ``false``, ``0`` and ``1``.
     """
     name = str(dtype).removeprefix("torch.")
     kind = dtype.kind if isinstance(dtype, np.dtype) else _kind(dtype)
     said = text.strip()
-    refused = Refused(T(f"“{said[:LENGTH]}” is not a number that {name} can hold.", f"“{said[:LENGTH]}” 不是 {name} 能存放的数。"))
+    refused = Refused(
+        T(f"“{said[:LENGTH]}” is not a number that {name} can hold.", f"“{said[:LENGTH]}” 不是 {name} 能存放的数。")
+    )
     if not said or len(said) > LENGTH:
         raise refused
     try:

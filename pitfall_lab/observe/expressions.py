@@ -29,10 +29,14 @@ class Expressions:
 
     def __init__(self, frame: FrameType | None, node: ast.AST | None, text: str) -> None:
         local, *outside = list(scopes(frame))[:2] or [{}]
-        self._variables: dict[str, Any] = local | {name: value for more in outside for name, value in more.items() if name not in local}
+        self._variables: dict[str, Any] = local | {
+            name: value for more in outside for name, value in more.items() if name not in local
+        }
         self._written: dict[int, str] = {}
         for part in ast.walk(node) if node is not None else ():
-            if isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and isinstance(getattr(part, "ctx", None), ast.Load):
+            if isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and isinstance(
+                getattr(part, "ctx", None), ast.Load
+            ):
                 value = self.value(part)
                 said = ast.get_source_segment(text, part) or ""
                 if value is not UNKNOWN and type(value) not in _PLAIN and said and len(said) <= LONGEST:
@@ -40,10 +44,11 @@ class Expressions:
                     self._written[id(value)] = said if old is None or len(said) < len(old) else old
 
     def of(self, value: Any) -> str:
-        """The source of an expression for the object ``value`` itself (an equal one does not count); empty if none is found.
+        """The source of an expression for the object ``value`` itself (an equal one does not
+        count); empty if none is found.
 
-        First the expressions of the line that is being executed are searched (the shortest counts), then the frame's variables and the
-        objects inside them, one level deep. Names that begin with ``_`` count only in the line.
+        First the expressions of the line that is being executed are searched (the shortest counts), then the frame's
+        variables and the objects inside them, one level deep. Names that begin with ``_`` count only in the line.
         """
         if id(value) in self._written:
             return self._written[id(value)]
@@ -63,7 +68,13 @@ class Expressions:
             return -value if type(value) in (int, float) else UNKNOWN
         if isinstance(node, ast.Tuple | ast.List):
             items = [self.value(item) for item in node.elts]
-            return UNKNOWN if any(item is UNKNOWN for item in items) else items if isinstance(node, ast.List) else tuple(items)
+            return (
+                UNKNOWN
+                if any(item is UNKNOWN for item in items)
+                else items
+                if isinstance(node, ast.List)
+                else tuple(items)
+            )
         if isinstance(node, ast.Attribute):
             return attribute(self.value(node.value), node.attr)
         if isinstance(node, ast.Subscript):
@@ -100,13 +111,19 @@ def attribute(held: Any, name: str) -> Any:
 
 
 def _inside(name: str, held: Any, value: Any) -> Iterator[str]:
-    """Expressions for ``value`` one step from a name whose value is a module, a container, or an object of the program."""
+    """Expressions for ``value`` one step from a name whose value is a module, a container,
+    or an object of the program.
+    """
     if name.startswith("_") or isinstance(held, torch.Tensor | types.ModuleType | type):
         return
     if isinstance(held, torch.nn.Module):
         yield from (_way(name, way) for way, part in _parts(held) if part is value)
     if type(held) is dict:
-        yield from (f"{name}[{key!r}]" for key, item in list(held.items())[:MOST_ITEMS] if item is value and type(key) in (str, int))
+        yield from (
+            f"{name}[{key!r}]"
+            for key, item in list(held.items())[:MOST_ITEMS]
+            if item is value and type(key) in (str, int)
+        )
     elif type(held) in (list, tuple):
         yield from (f"{name}[{at}]" for at, item in enumerate(held[:MOST_ITEMS]) if item is value)
     elif isinstance(inside := getattr(held, "__dict__", None), dict):
@@ -122,5 +139,7 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _way(name: str, way: str) -> str:
-    """Return the expression for a submodule or parameter in the program: ``net[0].weight`` for ``0.weight`` of ``net``."""
+    """Return the expression for a submodule or parameter in the program: ``net[0].weight``
+    for ``0.weight`` of ``net``.
+    """
     return written(f"{name}.{way}")

@@ -1,7 +1,9 @@
-"""Observes processes that the program starts. In a forked process the recording ends; in this one the trace gets a note.
+"""Observes processes that the program starts.
 
-Functions registered for forks cannot be unregistered, so they are registered once and do nothing while nothing is recorded. Processes
-that multiprocessing starts without a fork are observed at the function that prepares their data.
+In a forked process the recording ends; in this one the trace gets a note.
+
+Functions registered for forks cannot be unregistered, so they are registered once and do nothing while nothing is
+recorded. Processes that multiprocessing starts without a fork are observed at the function that prepares their data.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ _watching: list[ForkWatch] = []
 
 
 class ForkWatch:
-    """Calls ``started(frame)`` when the program has started another process, and ``forked()`` first of all in a forked process.
+    """Calls ``started(frame)`` when the program has started another process, and ``forked()``
+    first of all in a forked process.
 
     Programs started by ``subprocess`` are not reported. Neither function may raise.
     """

@@ -1,7 +1,8 @@
 """Reads the gradients at nodes of torch's graph while a backward runs.
 
-Uses torch's node hooks, which run after the learner's tensor hooks. They return None, so they change nothing, and are removed after the
-backward. Keeping a reference to a gradient could change whether torch copies it, so only its values are read.
+Uses torch's node hooks, which run after the learner's tensor hooks. They return None, so they change
+nothing, and are removed after the backward. Keeping a reference to a gradient could change whether torch
+copies it, so only its values are read.
 """
 
 from __future__ import annotations

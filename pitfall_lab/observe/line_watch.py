@@ -1,7 +1,8 @@
-"""Calls a function after each line of the learner's program, to find effects that are not torch calls (NumPy writes, ``from_numpy``).
+"""Calls a function after each line of the learner's program, to find effects that are not torch calls
+(NumPy writes, ``from_numpy``).
 
-Switched on only once NumPy and torch share memory, only in the learner's files, and not if another tool (a debugger, a coverage tool)
-is tracing. ``missed`` then says why some lines were not watched.
+Switched on only once NumPy and torch share memory, only in the learner's files, and not if another tool (a debugger, a
+coverage tool) is tracing. ``missed`` then says why some lines were not watched.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ TRACED = T(
 
 
 class LineWatch:
-    """Calls ``tell(frame, span, returned)`` after each line of the learner's program; ``returned``: what the line's function returns."""
+    """Calls ``tell(frame, span, returned)`` after each line of the learner's program; ``returned``: what
+    the line's function returns.
+    """
 
     def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None, Any], None]) -> None:
         self._sources = sources
@@ -76,14 +79,24 @@ class LineWatch:
         before = self._last.get(id(frame))
         if event == "line":
             self._last[id(frame)] = frame.f_lineno
-            variables(frame).keys()  # before Python 3.13 this refreshes f_locals, which would keep a variable alive that the line deleted
+            variables(
+                frame
+                # before Python 3.13 this refreshes f_locals, which would keep a variable alive that the line deleted
+            ).keys()
         elif event == "return":
             self._last.pop(id(frame), None)
         if before is not None and event in ("line", "return"):
             try:
                 with unseen():
-                    self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before), arg if event == "return" else None)
+                    self._tell(
+                        frame,
+                        self._sources.line_span(frame.f_code.co_filename, before),
+                        arg if event == "return" else None,
+                    )
             except Exception as error:  # it would be raised in the learner's program
                 self.stop()
-                self.missed = T(en=f"pitfall_lab failed ({type(error).__name__})", zh=f"pitfall_lab 内部出错（{type(error).__name__}）")
+                self.missed = T(
+                    en=f"pitfall_lab failed ({type(error).__name__})",
+                    zh=f"pitfall_lab 内部出错（{type(error).__name__}）",
+                )
         return self._line

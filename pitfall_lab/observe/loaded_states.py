@@ -38,15 +38,22 @@ def _code() -> Any:
 
 
 def compared(module: torch.nn.Module, state: dict[str, Any]) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """How many names both have, and pairs (name in the module, name in the state) that only one of them has, of tensors of the same shape.
+    """How many names both have, and pairs (name in the module, name in the state) that only one of them
+    has, of tensors of the same shape.
 
     Each name is in one pair at most.
     """
     own = dict(named(module))
-    left = {name: tuple(value.shape) for name, value in state.items() if type(value) is torch.Tensor and name not in own}
+    left = {
+        name: tuple(value.shape) for name, value in state.items() if type(value) is torch.Tensor and name not in own
+    }
     pairs = []
     for name, value in own.items():
-        other = next((each for each, shape in left.items() if shape == tuple(value.shape)), None) if name not in state else None
+        other = (
+            next((each for each, shape in left.items() if shape == tuple(value.shape)), None)
+            if name not in state
+            else None
+        )
         if other is not None:
             del left[other]
             pairs.append((name, other))

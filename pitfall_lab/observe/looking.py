@@ -5,11 +5,18 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pitfall_lab.observe.private import dispatch_modes, has_dispatch_modes, pop_dispatch_mode, push_dispatch_mode, without_functions
+from pitfall_lab.observe.private import (
+    dispatch_modes,
+    has_dispatch_modes,
+    pop_dispatch_mode,
+    push_dispatch_mode,
+    without_functions,
+)
 
 
 def unseen() -> AbstractContextManager[Any]:
-    """A context in which tensor classes' ``__torch_function__`` and the program's modes are off: they could print or count our reads.
+    """A context in which tensor classes' ``__torch_function__`` and the program's modes are off: they
+    could print or count our reads.
 
     Reading a node's saved tensor, for example, is an operation: torch detaches the tensor.
     """

@@ -1,8 +1,8 @@
 """Observes calls of methods of torch's objects that no function mode observes, such as ``scheduler.step``.
 
-While a program is recorded, a descriptor replaces each of these methods in its class. It returns the method itself, bound as
-usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks their frames, and what the
-program reads of the class (``LRScheduler.step``) is torch's own function.
+While a program is recorded, a descriptor replaces each of these methods in its class. It returns the method itself,
+bound as usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks
+their frames, and what the program reads of the class (``LRScheduler.step``) is torch's own function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Tell = Callable[[Kind, Any, FrameType], None]
 
 
 class _Lookup:
-    """A descriptor that replaces a method in a class of torch and reports each object on which the method is looked up."""
+    """A descriptor that replaces a method in a class of torch and reports each object on
+    which the method is looked up.
+    """
 
     __slots__ = ("_tell", "kind", "method")
 
@@ -36,7 +38,8 @@ class _Lookup:
 
 
 class LookupWatch:
-    """Calls ``tell(kind, owner, frame)`` before one of the methods in the table above is called in this thread, on ``owner``.
+    """Calls ``tell(kind, owner, frame)`` before one of the methods in the table above is called
+    in this thread, on ``owner``.
 
     ``tell`` must not raise.
     """

@@ -1,4 +1,6 @@
-"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or different ones that become equal."""
+"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or
+different ones that become equal.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
 ARITHMETIC = {f"{owner}.{name}": found for name, found in _BY_SIGN.items() for owner in ("torch.Tensor", "torch")}
 CONVERSIONS = frozenset({
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.Tensor.to", "torch.Tensor.float", "torch.Tensor.half",
-    "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char", "torch.Tensor.short",
-    "torch.Tensor.int",
+    "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char",
+    "torch.Tensor.short", "torch.Tensor.int",
 })  # fmt: skip
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -32,14 +34,16 @@ MOST = 1 << 18
 """The number of elements that are looked at: a larger result of arithmetic is not, of a conversion the first ones."""
 MOST_OPERANDS = 2
 NEAR = 1e-9
-"""Numbers with fractions that differ by less than this part of themselves are taken for equal ones with rounding errors."""
+"""Numbers with fractions that differ by less than this part of themselves are taken for
+equal ones with rounding errors.
+"""
 
 
 class Numbers(NamedTuple):
     """How many numbers (``lost`` of ``of``) a call changes without an error, with one example.
 
-    For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what torch returns. For a
-    conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself.
+    For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what
+    torch returns. For a conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself.
     """
 
     sign: Sign
@@ -57,16 +61,23 @@ def concerns(call: Call) -> bool:
 
 
 def out_of_range(call: Call) -> Numbers | None:
-    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there are none or it is not checked.
+    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there
+    are none or it is not checked.
 
     Checked are results of the types ``SMALL`` with at most ``MOST`` elements, on the CPU.
     """
     if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
         return None
-    if not all(type(x) is int or (type(x) in PLAIN and x.device.type == "cpu" and not x.is_floating_point()) for x in call.args):
+    if not all(
+        type(x) is int or (type(x) in PLAIN and x.device.type == "cpu" and not x.is_floating_point()) for x in call.args
+    ):
         return None
     sign, compute = ARITHMETIC[call.name]
-    dtype = call.args[0].dtype if call.name.endswith(("_", "__iadd__")) and type(call.args[0]) in PLAIN else torch.result_type(*call.args)
+    dtype = (
+        call.args[0].dtype
+        if call.name.endswith(("_", "__iadd__")) and type(call.args[0]) in PLAIN
+        else torch.result_type(*call.args)
+    )
     sides = [x.numpy(force=True).astype(np.int64) if type(x) in PLAIN else np.int64(x) for x in call.args]
     if dtype not in SMALL or np.broadcast(*sides).size > MOST:
         return None
@@ -86,11 +97,18 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers 
 
 
 def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
-    """What a conversion has lost: numbers outside the range of whole numbers, or neighbours that differed and are equal now.
+    """What a conversion has lost: numbers outside the range of whole numbers, or neighbours
+    that differed and are equal now.
 
     Of several axes, the one with the largest share. None if nothing was lost, or if the values were not compared.
     """
-    if call.name not in CONVERSIONS or type(result) not in PLAIN or result.device.type != "cpu" or call.dispatching or not call.args:
+    if (
+        call.name not in CONVERSIONS
+        or type(result) not in PLAIN
+        or result.device.type != "cpu"
+        or call.dispatching
+        or not call.args
+    ):
         return None
     before = _numbers(call.args[0])
     if before is None or before.size != result.numel() or before.size == 0 or result.dtype not in SMALL | SHORT:
@@ -99,7 +117,9 @@ def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
         return _cut_off(before, result) if before.dtype.kind == "f" else None
     wide = before.dtype == np.float64 or (before.dtype.kind in "iu" and before.dtype.itemsize > 1)
     after = result.detach().to(torch.float64).numpy(force=True).reshape(before.shape) if wide else None
-    found = [merged for axis in range(before.ndim) if (merged := _merged(before, after, axis)) is not None] if wide else []
+    found = (
+        [merged for axis in range(before.ndim) if (merged := _merged(before, after, axis)) is not None] if wide else []
+    )
     return max(found, key=lambda numbers: numbers.lost / numbers.of, default=None)
 
 
@@ -141,5 +161,11 @@ def _merged(before: Any, after: Any, axis: int) -> Numbers | None:
         return None
     first = np.unravel_index(int(same.argmax()), same.shape)
     return Numbers(
-        "=", float(one[first]), float(other[first]), float(other[first]), float(after[1:][first]), int(same.sum()), int(differ.sum())
+        "=",
+        float(one[first]),
+        float(other[first]),
+        float(other[first]),
+        float(after[1:][first]),
+        int(same.sum()),
+        int(differ.sum()),
     )

@@ -1,4 +1,6 @@
-"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the arrays on a tensor's memory."""
+"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the
+arrays on a tensor's memory.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,29 @@ from pitfall_lab.observe.swapping import Watching
 
 _OPTIMIZED = 0x1
 DEPTH = 8
-NO_MODULES = frozenset({
-    torch.Tensor, torch.nn.Parameter, int, float, bool, str, bytes, dict, list, tuple, set, frozenset, type, type(None), np.ndarray,
-    types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-})  # fmt: skip
+NO_MODULES = frozenset(
+    {
+        torch.Tensor,
+        torch.nn.Parameter,
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        dict,
+        list,
+        tuple,
+        set,
+        frozenset,
+        type,
+        type(None),
+        np.ndarray,
+        types.ModuleType,
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodType,
+    }
+)
 """The types of most variables' values, which are not searched for tensors."""
 NO_ARRAYS = NO_MODULES - {np.ndarray}
 
@@ -32,9 +53,11 @@ class Namespace:
         self._parameters: dict[int, tuple[Watching, str]] = {}
 
     def names(self, real: torch.Tensor, frame: FrameType | None) -> list[str]:
-        """The name of ``real``, in a list: a variable of the innermost frame that has one, or a path through a module; empty if none.
+        """The name of ``real``, in a list: a variable of the innermost frame that has one, or a path
+        through a module; empty if none.
 
-        A path that was found once comes first, also where a variable has the tensor; names that begin with ``_`` do not count.
+        A path that was found once comes first, also where a variable has the tensor; names that
+        begin with ``_`` do not count.
         """
         known = self._parameters.get(id(real))
         if known is not None and known[0]() is real:
@@ -47,7 +70,8 @@ class Namespace:
                 if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module) and not name.startswith("_"):
                     # torch's own frames call every module `self`
                     modules[id(value)] = modules.get(id(value), (name, value)) if name == "self" else (name, value)
-        # Outer frames come last and longer paths win: "net.0.weight" is a better name than "self.weight" or a loop's "layer.weight".
+        # Outer frames come last and longer paths win: "net.0.weight" is a better name than
+        # "self.weight" or a loop's "layer.weight".
         for name, module in modules.values():
             if not _has(module, real):
                 continue
@@ -60,7 +84,8 @@ class Namespace:
         return [known[1]] if known is not None and known[0]() is real else []
 
     def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
-        """The NumPy arrays in the variables of the learner's functions that overlap ``nbytes`` bytes from the address ``pointer``.
+        """The NumPy arrays in the variables of the learner's functions that overlap ``nbytes`` bytes
+        from the address ``pointer``.
 
         Each with its name; arrays of objects do not count, and nothing overlaps no bytes.
         """
@@ -72,7 +97,12 @@ class Namespace:
             if not any(issubclass(kind, np.ndarray) for kind in kinds):
                 continue
             for name, value in scope.items():
-                if isinstance(value, np.ndarray) and value.size and not value.dtype.hasobject and id(value) not in found:
+                if (
+                    isinstance(value, np.ndarray)
+                    and value.size
+                    and not value.dtype.hasobject
+                    and id(value) not in found
+                ):
                     low, high = byte_bounds(value)
                     if low < pointer + nbytes and pointer < high:
                         found[id(value)] = (value, name)
@@ -107,11 +137,12 @@ def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def scopes(frame: FrameType | None) -> Iterator[dict[str, Any]]:
-    """Yield the variables of each of the ``DEPTH`` frames from ``frame`` outwards, each followed by the globals around it, as copies.
+    """Yield the variables of each of the ``DEPTH`` frames from ``frame`` outwards, each followed by the
+    globals around it, as copies.
 
-    Before Python 3.13, reading a function's ``f_locals`` creates a dictionary that keeps its variables alive. It is cleared again, so that
-    ``del`` in the learner's function still frees objects. Not in a frame that is traced: there Python copies the dictionary *back* to the
-    variables, and the trace function refreshes it (:mod:`.line_watch`).
+    Before Python 3.13, reading a function's ``f_locals`` creates a dictionary that keeps its variables alive. It is
+    cleared again, so that ``del`` in the learner's function still frees objects. Not in a frame that is traced: there
+    Python copies the dictionary *back* to the variables, and the trace function refreshes it (:mod:`.line_watch`).
     """
     seen: set[int] = set()
     for _ in range(DEPTH):
@@ -121,7 +152,11 @@ def scopes(frame: FrameType | None) -> Iterator[dict[str, Any]]:
         if id(local) not in seen:
             seen.add(id(local))
             copied = dict(local)
-            if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict and (sys.gettrace() is None or frame.f_trace is None):
+            if (
+                frame.f_code.co_flags & _OPTIMIZED
+                and type(local) is dict
+                and (sys.gettrace() is None or frame.f_trace is None)
+            ):
                 local.clear()
             yield copied
         if id(frame.f_globals) not in seen and frame.f_globals is not local:

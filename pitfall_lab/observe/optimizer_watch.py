@@ -1,4 +1,5 @@
-"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable torch call.
+"""Observes the parameters that an optimizer receives, and those that it holds when it steps;
+neither is an observable torch call.
 
 Also the learning rates with which it steps, which a scheduler changes without a torch call.
 """
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.recorder import Recorder
 
 STEPS = 3
-"""The number of steps of each optimizer that are observed; later steps add nothing, and a program may make a million."""
+"""The number of steps of each optimizer that are observed; later steps add nothing, and
+a program may make a million.
+"""
 
 RATES = 1000
 """The number of changes of an optimizer's learning rate that are observed."""
@@ -35,13 +38,17 @@ _TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code
 
 
 def taking(frame: FrameType) -> torch.optim.Optimizer | None:
-    """The optimizer that is adding a parameter in ``frame``, where torch reads the parameter's is_leaf; None in any other frame."""
+    """The optimizer that is adding a parameter in ``frame``, where torch reads the parameter's
+    is_leaf; None in any other frame.
+    """
     return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
 @dataclass(slots=True)
 class Pace:
-    """How often an optimizer has stepped, and with which learning rates: the number of the first step with each, and the rate."""
+    """How often an optimizer has stepped, and with which learning rates: the number of the first
+    step with each, and the rate.
+    """
 
     optimizer: weakref.ref[Any]
     steps: int = 0
@@ -51,7 +58,8 @@ class Pace:
     """The number of the optimizer's attributes when it was looked at last."""
 
     def note(self, groups: Any) -> None:
-        """Count a step that is made with these parameter groups, and keep their highest learning rate if it differs from the last one.
+        """Count a step that is made with these parameter groups, and keep their highest learning rate
+        if it differs from the last one.
 
         A rate that is a tensor is not read.
         """
@@ -68,20 +76,27 @@ def _highest(groups: Any) -> Any:
 
 
 def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of the optimizer runs torch's own code alone: a class of ``torch.optim`` without step hooks of its own."""
+    """Whether a step of the optimizer runs torch's own code alone: a class of ``torch.optim``
+    without step hooks of its own.
+    """
     hooks = vars(optimizer).get("_optimizer_step_pre_hooks") or vars(optimizer).get("_optimizer_step_post_hooks")
     return not hooks and type(optimizer).__module__.startswith("torch.optim.")
 
 
 class StepWatch:
-    """Calls ``tell(optimizer, pace, frame)`` before the first steps of each optimizer in this thread. ``tell`` must not raise.
+    """Calls ``tell(optimizer, pace, frame)`` before the first steps of each optimizer in this thread.
 
-    Also before a later one if the optimizer has another number of attributes since. ``frame`` is the learner's frame that makes the step.
-    The pace is kept up to date afterwards.
+    ``tell`` must not raise.
+
+    Also before a later one if the optimizer has another number of attributes since. ``frame`` is the learner's frame
+    that makes the step. The pace is kept up to date afterwards.
     """
 
     def __init__(
-        self, tell: Callable[[torch.optim.Optimizer, Pace, FrameType | None], None], sources: SourceMap, recorder: Recorder
+        self,
+        tell: Callable[[torch.optim.Optimizer, Pace, FrameType | None], None],
+        sources: SourceMap,
+        recorder: Recorder,
     ) -> None:
         self._tell = tell
         self._sources = sources

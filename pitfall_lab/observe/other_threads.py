@@ -17,8 +17,8 @@ from pitfall_lab.trace import Span, T
 class OtherThreads:
     """What other threads have done with torch since the last :meth:`look`.
 
-    ``happened`` is set when a call of theirs begins and when it ends; ``busy`` are the threads that are inside a call; ``places`` are the
-    first call of each thread and its span, as far as they have not been returned by :meth:`look`.
+    ``happened`` is set when a call of theirs begins and when it ends; ``busy`` are the threads that are inside a call;
+    ``places`` are the first call of each thread and its span, as far as they have not been returned by :meth:`look`.
     """
 
     def __init__(self, sources: SourceMap) -> None:
@@ -31,7 +31,9 @@ class OtherThreads:
         self._is_over = False
 
     def start(self) -> None:
-        """Observe threads started from now on, unless the program is being profiled: Python has only one profile function."""
+        """Observe threads started from now on, unless the program is being profiled: Python
+        has only one profile function.
+        """
         if threading.getprofile() is None:
             threading.setprofile(self._hook)
 
@@ -96,12 +98,15 @@ class _ThreadListener:
         self._note(call.name, call.span)
         self._other_threads.begin()
         # The graph that exists already; the nodes that the call adds to it are this thread's.
-        call.memory["history"] = [tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs))]
+        call.memory["history"] = [
+            tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs))
+        ]
         return Verdict.RUN
 
     def after(self, call: Call, result: Any) -> None:
         tensor_facts.set_apart(
-            [tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs, result))], call.memory["history"]
+            [tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs, result))],
+            call.memory["history"],
         )
         self._other_threads.end()
 

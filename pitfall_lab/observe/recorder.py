@@ -1,8 +1,9 @@
-"""The recorder: passes each Python-level torch call of the learner's program to a listener, without changing the program's behaviour.
+"""The recorder: passes each Python-level torch call of the learner's program to a listener, without
+changing the program's behaviour.
 
-It is a ``TorchFunctionMode`` that calls its :class:`Listener` before and after each call. The rest of this module keeps the program
-from noticing: warnings keep the learner's file and line (see :class:`Site`), exceptions keep no additional object alive, and an error
-in this package ends the recording, never the program.
+It is a ``TorchFunctionMode`` that calls its :class:`Listener` before and after each call. The rest of this module keeps
+the program from noticing: warnings keep the learner's file and line (see :class:`Site`), exceptions keep no additional
+object alive, and an error in this package ends the recording, never the program.
 """
 
 from __future__ import annotations
@@ -36,12 +37,18 @@ _compiler, _is_in_dynamo = private.compiler, torch.compiler.is_dynamo_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
 ROUTINE = (str(Path(torch.optim.__path__[0])) + os.sep, str(Path(torch.utils.data.__path__[0])) + os.sep)
-"""The folders of torch's optimizers and data loaders, whose calls are always the same while the recording pauses between rounds."""
+"""The folders of torch's optimizers and data loaders, whose calls are always the same while the
+recording pauses between rounds.
+"""
 GRAD = "torch.Tensor.grad.__get__"
 ROOM = 200
-"""How many more calls may be nested while the end of a recording is noted: the program may have used up what Python allows."""
+"""How many more calls may be nested while the end of a recording is noted: the program may
+have used up what Python allows.
+"""
 OURS = 10
-"""How many more calls than without a recorder are nested where torch calls a function of the program back, as backward does."""
+"""How many more calls than without a recorder are nested where torch calls a function of the
+program back, as backward does.
+"""
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 
 
@@ -78,7 +85,20 @@ class Call:
 class Site:
     """What is known of one place in a program that calls torch, kept from one call to the next."""
 
-    __slots__ = ("again", "alone", "code", "is_routine", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
+    __slots__ = (
+        "again",
+        "alone",
+        "code",
+        "is_routine",
+        "is_user",
+        "names",
+        "number",
+        "run",
+        "scope",
+        "scope_number",
+        "span",
+        "target",
+    )
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
@@ -89,7 +109,8 @@ class Site:
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
-        #: The scope of the site's calls if its own function is the program's only one around it; None if that is not known yet.
+        #: The scope of the site's calls if its own function is the program's only one around it;
+        #: None if that is not known yet.
         self.alone: tuple[str, ...] | None = None
         #: The names in a row of the trace for a new tensor that is assigned to ``target``.
         self.names = ((self.target,), None)
@@ -98,16 +119,18 @@ class Site:
         self.scope: tuple[str, ...] | None = None
         #: For the listener: the compiled function for repeated calls of this line.
         self.again: Any = None
-        # ``run(func, args, kwargs)`` has the file and line of the caller. A warning is attributed to the innermost Python frame: its file,
-        # its line, and the "already shown" registry in its globals. Without this, all warnings would come from here, and the learner's
-        # warning filters would act differently.
+        # ``run(func, args, kwargs)`` has the file and line of the caller. A warning is attributed to the innermost
+        # Python frame: its file, its line, and the "already shown" registry in its globals. Without this, all warnings
+        # would come from here, and the learner's warning filters would act differently.
         own = _run.__code__.replace(co_filename=code.co_filename, co_firstlineno=frame.f_lineno or 1)
         self.run: Callable[..., Any] = types.FunctionType(own, frame.f_globals, _run.__name__)
         private.leave_uncompiled(self.run, alone=True)
 
 
 Place = tuple[Site, Site, FrameType, tuple[str, ...]]
-"""Where a call comes from: the site that makes it, the learner's site that it is made for, the learner's frame, and its scope."""
+"""Where a call comes from: the site that makes it, the learner's site that it is made for, the
+learner's frame, and its scope.
+"""
 
 
 class Lane(Protocol):
@@ -164,7 +187,9 @@ class Listener(Protocol):
         """Called when the recording pauses at a limit. Must not raise."""
 
     def goes_on(self, span: Span | None) -> bool:
-        """Called while the recording pauses, before a call from ``span``: return whether the recording continues with it."""
+        """Called while the recording pauses, before a call from ``span``: return whether the
+        recording continues with it.
+        """
 
     def missed(self, span: Span | None) -> None:
         """Called for a call that the program makes after the recording has ended, or while it pauses."""
@@ -185,7 +210,9 @@ class Recorder(TorchFunctionMode):
         self._rounds = rounds
         self._is_close = rounds is not None and rounds.closely
         self._idle: set[Any] = set()
-        """Functions written in C++ that only read a tensor, whose calls are not looked at while the recording pauses between rounds."""
+        """Functions written in C++ that only read a tensor, whose calls are not looked at while the
+        recording pauses between rounds.
+        """
         self._is_off = False
         """Whether the mode is taken off, for an optimizer's step."""
         self._is_between = False
@@ -193,7 +220,9 @@ class Recorder(TorchFunctionMode):
         self._listener = listener
         self._sources = sources
         self._stopped = self._is_paused = self._is_aside = self._is_on = False
-        """``_is_aside``: no call may take the fast path: the recording has ended or pauses, or torch is inside a region or a backward."""
+        """``_is_aside``: no call may take the fast path: the recording has ended or pauses, or torch is
+        inside a region or a backward.
+        """
         self._names: dict[Any, tuple[str, bool]] = {}
         self._lane = listener.lane
         self._sites: dict[tuple[int, int], Site] = {}
@@ -205,7 +234,8 @@ class Recorder(TorchFunctionMode):
         # Tensor.backward calls autograd.backward, which is the same call; a later one comes from a checkpoint.
         self._handed_on = False
         self._in_region = False
-        # A part of a composite may have the composite's name (``super().unflatten(...)``); it must not be opened again and again.
+        # A part of a composite may have the composite's name (``super().unflatten(...)``); it must
+        # not be opened again and again.
         self._opened: list[Any] = []
 
     def __torch_function__(  # noqa: C901, PLR0912, PLR0915 - runs at every call
@@ -222,12 +252,14 @@ class Recorder(TorchFunctionMode):
                 known = self._sites.get((id(caller.f_code), caller.f_lasti))
                 if known is not None and not known.is_user:
                     return known.run(func, args, kwargs)
-        # torch's Python functions also pass the class Tensor in ``kinds`` (handle_torch_function); only classes of the program matter here.
-        # Functions that get or set an attribute pass Parameter, which does not handle operations.
+        # torch's Python functions also pass the class Tensor in ``kinds`` (handle_torch_function); only classes of the
+        # program matter here. Functions that get or set an attribute pass Parameter, which does not handle operations.
         if kinds and kinds in (_PLAIN, _PARAMETERS):
             kinds = None
         if _is_in_dynamo() or _compiler._is_compiling_flag:
-            return func(*args, **kwargs)  # torch.compile traces through modes and must not see this package in its graph
+            return func(
+                *args, **kwargs
+            )  # torch.compile traces through modes and must not see this package in its graph
         caller = _getframe(1)
         code = caller.f_code
         if code is dispatch:
@@ -257,7 +289,8 @@ class Recorder(TorchFunctionMode):
                 self._looked(result)
             return result
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
-            # Most calls (of plain tensors, which no other class handles) take this path, with as few Python calls of ours as possible.
+            # Most calls (of plain tensors, which no other class handles) take this path, with as few
+            # Python calls of ours as possible.
             ahead, place = None, None
             try:
                 if site.is_user:
@@ -288,7 +321,11 @@ class Recorder(TorchFunctionMode):
         caller = None  # type: ignore[assignment]
         try:
             if call is None:
-                return run(func, args, kwargs) if kinds or self._backward_frame is None else self._pass_on(func, run, args, kwargs)
+                return (
+                    run(func, args, kwargs)
+                    if kinds or self._backward_frame is None
+                    else self._pass_on(func, run, args, kwargs)
+                )
             if verdict is Verdict.OPEN:
                 self._opened.append(func)
                 try:
@@ -298,12 +335,15 @@ class Recorder(TorchFunctionMode):
                     self._opened.pop()
                 self.tell(self._listener.composed, call, result, span=call.span)
                 return result
-            result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
+            result = (
+                self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
+            )
         except BaseException as error:
             if call is not None and verdict is not Verdict.OPEN:
                 stopped = type(error).__name__ == private.ENOUGH_RECOMPUTED
                 self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error, span=call.span)
-            # The traceback keeps this frame and the frames inside it alive; they must not keep the call's tensors alive as well.
+            # The traceback keeps this frame and the frames inside it alive; they must not keep the
+            # call's tensors alive as well.
             call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
             BaseException.with_traceback(error, clean_traceback(error.__traceback__))
             raise
@@ -311,7 +351,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def within(self, frame: FrameType | None) -> None:
-        """Set the frame in which the program runs (None: it has ended), whose scope is then computed once instead of at every call."""
+        """Set the frame in which the program runs (None: it has ended), whose scope is then computed
+        once instead of at every call.
+        """
         self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
         if self._rounds is not None:
             self._rounds.around = frame
@@ -329,12 +371,16 @@ class Recorder(TorchFunctionMode):
         return self
 
     def abandon(self) -> None:
-        """End the recording in a process that the program forked. Inside a call the mode stays on, but records nothing."""
+        """End the recording in a process that the program forked.
+
+        Inside a call the mode stays on, but records nothing.
+        """
         self._end("removed", FORKED)
         self._is_on = self._is_on and self._backward_frame is None and not self._opened
 
     def leave(self) -> None:
-        """Remove the mode from this thread, also from below a mode that the program entered later and left on (``set_default_device``).
+        """Remove the mode from this thread, also from below a mode that the program entered later and left
+        on (``set_default_device``).
 
         If the program has removed it, the listener is told so.
         """
@@ -360,7 +406,8 @@ class Recorder(TorchFunctionMode):
             push_mode(mode)
 
     def stop(self, error: Exception, span: Span | None = None) -> None:
-        """End the recording because of an error in this package, or pause it at a limit (an :class:`Enough` that only pauses).
+        """End the recording because of an error in this package, or pause it at a limit (an
+        :class:`Enough` that only pauses).
 
         The program continues.
         """
@@ -371,7 +418,9 @@ class Recorder(TorchFunctionMode):
         self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
 
     def beside(self, tell: Callable[..., None], kind: str, owner: Any, frame: FrameType) -> None:
-        """Call a listener method for something that is no call of torch; rounds that are not recorded end if it is new there."""
+        """Call a listener method for something that is no call of torch; rounds that are not
+        recorded end if it is new there.
+        """
         self.stepped()
         if self._rounds is not None and not self._stopped and (self._is_between or not self._is_paused):
             try:
@@ -384,14 +433,19 @@ class Recorder(TorchFunctionMode):
         self._is_paused = self._is_paused or was
 
     def stepping(self, optimizer: torch.optim.Optimizer, *, plain: bool) -> None:
-        """Called before an optimizer's step. In a round that is not recorded, take the mode off during the step, because it costs time.
+        """Called before an optimizer's step.
+
+        In a round that is not recorded, take the mode off during the step, because it costs time.
 
         Only if the step is ``plain``: it runs torch's code alone. :meth:`stepped` puts the mode back.
         """
         self.stepped()
         if self._rounds is None:
             return
-        with contextlib.suppress(Exception), unseen():  # parameter groups may be anything that the program makes of them
+        with (
+            contextlib.suppress(Exception),
+            unseen(),
+        ):  # parameter groups may be anything that the program makes of them
             self._rounds.stepping(optimizer)
         if self._is_between and plain and private.has_modes and modes_on() and mode_at(modes_on() - 1) is self:
             self._is_off = True
@@ -404,13 +458,17 @@ class Recorder(TorchFunctionMode):
             push_mode(self)
 
     def _skips_routine(self) -> bool:
-        """Whether a call of torch's data loaders or optimizers is in a round that is not recorded; if not, it is counted."""
+        """Whether a call of torch's data loaders or optimizers is in a round that is not
+        recorded; if not, it is counted.
+        """
         if not self._is_between and self._rounds is not None:
             self._rounds.routine += 1
         return self._is_between
 
     def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
-        """Whether a call belongs to a round of a loop that is not recorded; if it repeats no recorded one, recording resumes with it."""
+        """Whether a call belongs to a round of a loop that is not recorded; if it repeats no recorded
+        one, recording resumes with it.
+        """
         rounds = self._rounds
         if self._stopped or rounds is None or (self._is_paused and not self._is_between):
             return False
@@ -424,7 +482,11 @@ class Recorder(TorchFunctionMode):
         if self._is_between:
             if regions.tracing():
                 return True
-            if self._repeats(rounds, func, args, kwargs, caller) if modes_on() else rounds.repeats(func, args, kwargs, caller):
+            if (
+                self._repeats(rounds, func, args, kwargs, caller)
+                if modes_on()
+                else rounds.repeats(func, args, kwargs, caller)
+            ):
                 return True
             self._return()
         if self._backward_frame is not None or self._opened or self._in_region or regions.possible():
@@ -448,7 +510,9 @@ class Recorder(TorchFunctionMode):
             return rounds.repeats(func, args, kwargs, caller)
 
     def _looked(self, result: Any) -> None:
-        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`); an error in this ends the recording."""
+        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`); an
+        error in this ends the recording.
+        """
         try:
             self._rounds.look((result,))  # type: ignore[union-attr]
         except Exception as error:
@@ -535,7 +599,9 @@ class Recorder(TorchFunctionMode):
             return None, Verdict.RUN
 
     def _goes_on(self, func: Any, caller: FrameType) -> bool:
-        """Whether the paused recording continues with this call, because the program makes it at a line that was not recorded yet."""
+        """Whether the paused recording continues with this call, because the program makes it at a
+        line that was not recorded yet.
+        """
         if self._backward_frame is not None or self._opened or regions.tracing():
             return False
         try:
@@ -557,7 +623,8 @@ class Recorder(TorchFunctionMode):
     def _passed_over(self, caller: FrameType) -> bool:
         """Whether the call is inside a region that torch runs as a whole; the listener is notified of the region.
 
-        True too while a function transform runs for which no region is found; never inside a backward, but for such a transform.
+        True too while a function transform runs for which no region is found; never inside a
+        backward, but for such a transform.
         """
         region = regions.around(caller, self._sources) if self._backward_frame is None else None
         if region is not None:
@@ -567,13 +634,17 @@ class Recorder(TorchFunctionMode):
         return self._in_region or private.transform() is not None
 
     def _is_machinery(self, frame: FrameType, func: Any, caller: FrameType) -> bool:
-        """Whether the call is torch's own work inside a backward that ``frame`` started or that the learner's code handles."""
+        """Whether the call is torch's own work inside a backward that ``frame`` started or
+        that the learner's code handles.
+        """
         if self._backward_frame is frame:
             return not (self._handed_on and func is undispatched.BACKWARD)
         return self._backward_frame is not None and self._handles_operations(caller)
 
     def _handles_operations(self, frame: FrameType) -> bool:
-        """Whether a ``__torch_dispatch__`` of the learner runs the engine's operations (calls there are only recorded outside backward)."""
+        """Whether a ``__torch_dispatch__`` of the learner runs the engine's operations (calls there are
+        only recorded outside backward).
+        """
         walk: FrameType | None = frame
         while walk is not None and walk is not self._backward_frame:
             if walk.f_code.co_name == "__torch_dispatch__":
@@ -582,7 +653,10 @@ class Recorder(TorchFunctionMode):
         return False
 
     def _pass_on(self, func: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a call of torch inside a backward. Tensor.backward calls autograd.backward, which runs the learner's hooks."""
+        """Run a call of torch inside a backward.
+
+        Tensor.backward calls autograd.backward, which runs the learner's hooks.
+        """
         __tracebackhide__ = True
         if func is not undispatched.BACKWARD:
             return run(func, args, kwargs)
@@ -630,7 +704,9 @@ class Recorder(TorchFunctionMode):
         return site
 
     def _place(self, site: Site, frame: FrameType) -> Place | None:
-        """Return where a call comes from: the calling frame and the learner's innermost frame; None if there is none of the learner's."""
+        """Return where a call comes from: the calling frame and the learner's innermost frame; None if
+        there is none of the learner's.
+        """
         caller = site
         while not site.is_user:
             if frame.f_back is None:
@@ -685,7 +761,8 @@ _HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 def _unaware_of_us(relevant_args: Any) -> bool:
     """``torch.overrides.has_torch_function`` without this recorder, for callers whose behaviour depends on it.
 
-    Attention and transformer layers take their fast path only if it returns False, and that path gives other values at padded positions.
+    Attention and transformer layers take their fast path only if it returns False, and that path gives
+    other values at padded positions.
     """
     if sys._getframe(1).f_globals.get("__name__") not in FAST_PATHS:
         return bool(_HAS_TORCH_FUNCTION(relevant_args))
@@ -707,12 +784,15 @@ def is_watched() -> bool:
 
 
 LEVEL, TO_CALLER, DETOUR = "_stacklevel", 3, 4
-"""How many frames up softmax warns: TO_CALLER reaches its caller, whose frame the recorder replaces; further up, DETOUR frames of torch
-and the recorder are in between."""
+"""How many frames up softmax warns: TO_CALLER reaches its caller, whose frame the recorder replaces; further up, DETOUR
+frames of torch and the recorder are in between.
+"""
 
 
 def _caller(frame: FrameType) -> FrameType:
-    """Skip the frames of torch's dispatch, and of the functions that it dispatches: return the frame that called the torch function."""
+    """Skip the frames of torch's dispatch, and of the functions that it dispatches: return the frame
+    that called the torch function.
+    """
     while frame.f_code is dispatch and frame.f_back is not None and frame.f_back.f_back is not None:
         frame = frame.f_back.f_back
     return frame
@@ -721,28 +801,45 @@ def _caller(frame: FrameType) -> FrameType:
 def _all_given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dispatch: FrameType) -> dict[str, Any]:
     """``kwargs``, plus the arguments that ``func`` received but did not pass on to ``handle_torch_function``.
 
-    In torch 2.13 ``F.l1_loss`` omits ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order`` ``ambiguity_check``: any function
-    mode would ignore them. They are read from the frame of ``func``, which called ``handle_torch_function``.
+    In torch 2.13 ``F.l1_loss`` omits ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order``
+    ``ambiguity_check``: any function mode would ignore them. They are read from the frame of ``func``, which
+    called ``handle_torch_function``.
     """
     caller = dispatch.f_back
     if caller is None or caller.f_code is not getattr(func, "__code__", None):
         return kwargs
     code = caller.f_code
     positional, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
-    forgotten = [name for name in (*code.co_varnames[len(args) : positional], *code.co_varnames[positional:last]) if name not in kwargs]
+    forgotten = [
+        name
+        for name in (*code.co_varnames[len(args) : positional], *code.co_varnames[positional:last])
+        if name not in kwargs
+    ]
     if not forgotten:
         return kwargs
-    named = dict(zip(code.co_varnames[positional - len(func.__defaults__ or ()) : positional], func.__defaults__ or (), strict=True))
+    named = dict(
+        zip(
+            code.co_varnames[positional - len(func.__defaults__ or ()) : positional],
+            func.__defaults__ or (),
+            strict=True,
+        )
+    )
     defaults, given = named | (func.__kwdefaults__ or {}), caller.f_locals
-    return kwargs | {name: given[name] for name in forgotten if name in given and given[name] is not defaults.get(name, _NOTHING)}
+    return kwargs | {
+        name: given[name] for name in forgotten if name in given and given[name] is not defaults.get(name, _NOTHING)
+    }
 
 
 _NOTHING = object()
 
 
 def is_composite(func: Any) -> bool:
-    """Whether ``func`` is a Python function of torch that dispatches to function modes, so that its parts can be recorded."""
-    return isinstance(func, types.FunctionType) and any(name in func.__code__.co_names and name in func.__globals__ for name in _CHECKS)
+    """Whether ``func`` is a Python function of torch that dispatches to function modes, so
+    that its parts can be recorded.
+    """
+    return isinstance(func, types.FunctionType) and any(
+        name in func.__code__.co_names and name in func.__globals__ for name in _CHECKS
+    )
 
 
 def private_copy(func: Any) -> Any:
@@ -812,8 +909,8 @@ OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__c
 def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback without the frames of the recorder and of torch's dispatch to it; None if no frame is left.
 
-    A Python function of torch appears twice (before and after the dispatch), and the first one is removed. A frame called by torch's
-    dispatch for another reason has the name ``__torch_function__`` and stays.
+    A Python function of torch appears twice (before and after the dispatch), and the first one is removed. A frame
+    called by torch's dispatch for another reason has the name ``__torch_function__`` and stays.
     """
     kept: list[TracebackType] = []
     walk = traceback

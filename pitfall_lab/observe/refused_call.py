@@ -37,8 +37,9 @@ MOST_NUMBERS = 1 << 24
 THROUGH = frozenset({"_wrapped_call_impl", "_call_impl", "__call__", "wrapper", "decorate_context", "inner", "_fn"})
 """Functions of torch that only pass a call on."""
 OPERATORS = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow", ast.FloorDiv: "floor_divide",
-    ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
+    ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
+    ast.BitXor: "bitwise_xor",
 }  # fmt: skip
 
 
@@ -52,10 +53,11 @@ def refused_call(call: Call, sources: SourceMap, label: Label) -> tuple[Given, .
 
 
 def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: Label) -> Failure:
-    """Return the failure with its origin, function and arguments, read from the traceback of an error that ended the program.
+    """Return the failure with its origin, function and arguments, read from the traceback of an
+    error that ended the program.
 
-    Where no torch function raised it, the arguments are the tensors in the variables of the program's innermost frame. Unchanged if the
-    traceback has no frame of the program.
+    Where no torch function raised it, the arguments are the tensors in the variables of the program's innermost frame.
+    Unchanged if the traceback has no frame of the program.
     """
     frames: list[tuple[FrameType, int]] = []
     walk: TracebackType | None = error.__traceback__
@@ -95,7 +97,11 @@ def origin_of(error: BaseException, sources: SourceMap) -> Origin:
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
         walk = walk.tb_next
-    if walk is None or walk.tb_frame.f_code.co_name == STAND_IN or not sources.is_user(walk.tb_frame.f_code.co_filename):
+    if (
+        walk is None
+        or walk.tb_frame.f_code.co_name == STAND_IN
+        or not sources.is_user(walk.tb_frame.f_code.co_filename)
+    ):
         return "torch"
     return "program" if _raises(walk.tb_frame.f_code, walk.tb_lasti) else "torch"
 
@@ -115,12 +121,19 @@ def _is_torchs(frame: FrameType) -> bool:
 
 
 def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
-    """The tensors among a frame's local variables, each after its name; names that begin with an underscore are left out."""
-    return [(name, value) for name, value in list(variables(frame).items()) if isinstance(value, torch.Tensor) and not name.startswith("_")]
+    """The tensors among a frame's local variables, each after its name; names that begin
+    with an underscore are left out.
+    """
+    return [
+        (name, value)
+        for name, value in list(variables(frame).items())
+        if isinstance(value, torch.Tensor) and not name.startswith("_")
+    ]
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments (name, value) of the torch function that raised; of library code, if no frame is torch's.
+    """The qualified name and arguments (name, value) of the torch function that raised; of library
+    code, if no frame is torch's.
 
     A private function is replaced by the nearest public one around it with tensor arguments.
     """
@@ -141,9 +154,13 @@ def _has_tensor(frame: FrameType) -> bool:
 
 
 def _public(name: str) -> str:
-    """The public name: ``torch.nn.BatchNorm1d.forward`` for a name in ``torch.nn.modules.batchnorm``, ``torch.optim.Adam`` for its init."""
+    """The public name: ``torch.nn.BatchNorm1d.forward`` for a name in ``torch.nn.modules.batchnorm``,
+    ``torch.optim.Adam`` for its init.
+    """
     parts = name.removesuffix(".__init__").split(".")
-    parts = [part for part, after in zip(parts, [*parts[1:], ""], strict=True) if part != after.lower() or part == after]
+    parts = [
+        part for part, after in zip(parts, [*parts[1:], ""], strict=True) if part != after.lower() or part == after
+    ]
     if parts[:3] == ["torch", "nn", "modules"] and len(parts) > 3:
         return ".".join(["torch", "nn", *parts[4 if parts[3].islower() else 3 :]])
     if parts[:2] == ["torch", "_tensor"]:
@@ -163,7 +180,8 @@ def _arguments(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments (name, value) of what the program's own line calls, if torch's C++ code raised the error.
+    """The qualified name and arguments (name, value) of what the program's own line calls, if
+    torch's C++ code raised the error.
 
     "" and no arguments if the line calls nothing of torch's.
     """
@@ -183,7 +201,11 @@ def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple
         left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
         name = OPERATORS.get(type(node.op), "")
         pair = [argument(left), argument(right)]
-        op = f"torch.Tensor.{name}{'_' if isinstance(node, ast.AugAssign) else ''}" if any(map(_may_be_tensor, pair)) else ""
+        op = (
+            f"torch.Tensor.{name}{'_' if isinstance(node, ast.AugAssign) else ''}"
+            if any(map(_may_be_tensor, pair))
+            else ""
+        )
         return op, [("input", pair[0]), ("other", pair[1])]
     if isinstance(node, ast.Attribute):
         held = argument(node.value)
@@ -191,7 +213,10 @@ def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple
         return op, [("input", held)]
     if isinstance(node, ast.Subscript):
         held = argument(node.value)
-        return ("torch.Tensor.__getitem__" if isinstance(held, torch.Tensor) else ""), [("input", held), ("index", argument(node.slice))]
+        return ("torch.Tensor.__getitem__" if isinstance(held, torch.Tensor) else ""), [
+            ("input", held),
+            ("index", argument(node.slice)),
+        ]
     if isinstance(node, ast.expr):
         held = argument(node)
         return ("torch.Tensor" if isinstance(held, torch.Tensor) else ""), [("input", held)]
@@ -235,7 +260,10 @@ def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
 
 
 def _builtin(name: str) -> str:
-    """The tensor method that a built-in such as ``float(t)`` calls; an error in it is torch's. Empty for other names."""
+    """The tensor method that a built-in such as ``float(t)`` calls; an error in it is torch's.
+
+    Empty for other names.
+    """
     return f"torch.Tensor.__{name}__" if name in BUILTINS else ""
 
 
@@ -259,14 +287,22 @@ def _parameters(name: str, func: Any, args: tuple[Any, ...]) -> list[str]:
     code = getattr(func or _function(name), "__code__", None)
     if isinstance(code, CodeType) and not code.co_flags & inspect.CO_VARARGS:
         return list(code.co_varnames[: code.co_argcount])
-    short = name.removeprefix("torch.").removeprefix("Tensor.").removeprefix("nn.functional.").removeprefix("_C._nn.").replace(".", "_")
+    short = (
+        name.removeprefix("torch.")
+        .removeprefix("Tensor.")
+        .removeprefix("nn.functional.")
+        .removeprefix("_C._nn.")
+        .replace(".", "_")
+    )
     if short in DUNDERS:
         return DUNDERS[short]
     for word in (short, short.strip("_"), short.rpartition("_")[2]):
         schemas = schemas_of(f"aten::{word}") if word else []
         # schemas without tensors are for numbers in TorchScript
         schemas = [s for s in schemas if any("Tensor" in str(a.type) for a in s.arguments)] or schemas
-        fitting = [s for s in schemas if _fits(s, args)] or [s for s in schemas if s.arguments and "Tensor" in str(s.arguments[0].type)]
+        fitting = [s for s in schemas if _fits(s, args)] or [
+            s for s in schemas if s.arguments and "Tensor" in str(s.arguments[0].type)
+        ]
         if fitting:
             return ["input" if a.name == "self" else str(a.name) for a in fitting[0].arguments if not a.kwarg_only]
     return []
@@ -281,13 +317,22 @@ def _function(name: str) -> Any:
 
 
 DUNDERS = {
-    "tensor": ["data"], "as_tensor": ["data"], "from_numpy": ["ndarray"],
-    "__getitem__": ["input", "index"], "__setitem__": ["input", "index", "value"],
-    **{f"__{mark}{name}__": ["input", "other"] for name in ("add", "sub", "mul", "truediv", "matmul", "pow", "mod", "floordiv", "and", "or")
-       for mark in ("", "r", "i")},
-    **{f"__{name}__": ["input"] for name in ("float", "int", "bool", "index", "len", "iter", "complex", "contains", "array")},
+    "tensor": ["data"],
+    "as_tensor": ["data"],
+    "from_numpy": ["ndarray"],
+    "__getitem__": ["input", "index"],
+    "__setitem__": ["input", "index", "value"],
+    **{
+        f"__{mark}{name}__": ["input", "other"]
+        for name in ("add", "sub", "mul", "truediv", "matmul", "pow", "mod", "floordiv", "and", "or")
+        for mark in ("", "r", "i")
+    },
+    **{
+        f"__{name}__": ["input"]
+        for name in ("float", "int", "bool", "index", "len", "iter", "complex", "contains", "array")
+    },
     "backward": ["input", "gradient", "retain_graph", "create_graph"],
-}  # fmt: skip
+}
 
 
 def _fits(schema: Any, args: tuple[Any, ...]) -> bool:
@@ -297,7 +342,11 @@ def _fits(schema: Any, args: tuple[Any, ...]) -> bool:
         return False
     for argument, value in zip(wanted, args, strict=False):
         kind, is_tensor = str(argument.type), isinstance(value, torch.Tensor)
-        if not isinstance(value, Written) and is_tensor != ("Tensor" in kind and "List" not in kind) and value is not None:
+        if (
+            not isinstance(value, Written)
+            and is_tensor != ("Tensor" in kind and "List" not in kind)
+            and value is not None
+        ):
             return False
     return True
 
@@ -318,7 +367,9 @@ def _each(name: str, value: Any, words: Expressions, label: Label) -> Iterator[G
                 yield Given(**{**_fields(one), "part_of": name})
     else:
         said = words.of(value) if type(value) not in (bool, int, float, str, type(None)) else ""
-        plain_text = repr(value) if isinstance(value, torch.layout | torch.memory_format) else argument_values.text(value)
+        plain_text = (
+            repr(value) if isinstance(value, torch.layout | torch.memory_format) else argument_values.text(value)
+        )
         yield Given(name, said, type(value).__name__, value=plain_text)
 
 
@@ -330,18 +381,35 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
     said = words.of(value)
     if isinstance(value, np.ndarray):
         return Given(name, said, "ndarray", dtype=value.dtype.name, shape=value.shape)
-    known = tensor_facts.read(value, stale=True)  # reading a view's is_leaf may regenerate its grad_fn, and torch may raise at that
+    known = tensor_facts.read(
+        value, stale=True
+    )  # reading a view's is_leaf may regenerate its grad_fn, and torch may raise at that
     low, high = _range(value)
     return Given(
-        name, said, "Parameter" if isinstance(value, torch.nn.Parameter) else "Tensor", label(value),
-        dtype=known.dtype, shape=known.shape, device=known.device, requires_grad=known.requires_grad, low=low, high=high,
-    )  # fmt: skip
+        name,
+        said,
+        "Parameter" if isinstance(value, torch.nn.Parameter) else "Tensor",
+        label(value),
+        dtype=known.dtype,
+        shape=known.shape,
+        device=known.device,
+        requires_grad=known.requires_grad,
+        low=low,
+        high=high,
+    )
 
 
 def _range(value: torch.Tensor) -> tuple[Any, Any]:
-    """The minimum and maximum of a dense, real CPU tensor with 1 to ``MOST_NUMBERS`` elements; (None, None) for others."""
+    """The minimum and maximum of a dense, real CPU tensor with 1 to ``MOST_NUMBERS``
+    elements; (None, None) for others.
+    """
     with contextlib.suppress(Exception), torch.no_grad():
-        if value.device.type == "cpu" and 0 < value.numel() <= MOST_NUMBERS and value.layout is torch.strided and not value.is_complex():
+        if (
+            value.device.type == "cpu"
+            and 0 < value.numel() <= MOST_NUMBERS
+            and value.layout is torch.strided
+            and not value.is_complex()
+        ):
             numbers = value.detach()
             return plain(numbers.min().item()), plain(numbers.max().item())
     return None, None
@@ -351,7 +419,8 @@ def _range(value: torch.Tensor) -> tuple[Any, Any]:
 
 
 def _running(code: CodeType, lasti: int, sources: SourceMap) -> tuple[ast.AST | None, str]:
-    """The syntax node of the expression that a frame of the program is executing (None if unknown), and the source text.
+    """The syntax node of the expression that a frame of the program is executing (None if
+    unknown), and the source text.
 
     The text is empty if it is not available.
     """

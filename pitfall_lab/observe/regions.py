@@ -1,7 +1,8 @@
 """Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions).
 
-Inside a region tensors are wrapped, traced or already compiled, so the calls that a mode sees there are not the learner's. A region is
-found by the frames between the learner's line and the call, which are searched only if torch's state says that there may be one.
+Inside a region tensors are wrapped, traced or already compiled, so the calls that a mode sees there are not the
+learner's. A region is found by the frames between the learner's line and the call, which are searched only if torch's
+state says that there may be one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region that is running: torch's name for it, the learner's ``frame``, and the torch frame that it called (``entry``)."""
+    """A region that is running: torch's name for it, the learner's ``frame``, and the torch
+    frame that it called (``entry``).
+    """
 
     name: str
     frame: FrameType

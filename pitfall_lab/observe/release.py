@@ -32,8 +32,8 @@ def unknown() -> T | None:
         return None
     known = ".".join(map(str, NEWEST))
     return T(
-        f"torch {torch.__version__} is newer than {known}, the newest release that this version of pitfall_lab was tested with: "
-        "what it says about torch may be out of date.",
+        f"torch {torch.__version__} is newer than {known}, the newest release that this version of pitfall_lab was "
+        "tested with: what it says about torch may be out of date.",
         f"torch {torch.__version__} 比此版本 pitfall_lab 测试过的最新版 {known} 更新：它对 torch 的说法可能已过时。",
     )
 
@@ -42,7 +42,11 @@ def unobservable() -> list[T]:
     """One sentence for each thing that cannot be observed because the installed torch does not have a private name."""
     lost = dict.fromkeys(name.lost for name in private.MISSING if name.lost not in {None, private.VITAL})
     here = torch.__version__
-    return [T(f"Not observed with torch {here}: {text.en}.", f"torch {here} 下未观察：{text.zh}。") for text in lost if text is not None]
+    return [
+        T(f"Not observed with torch {here}: {text.en}.", f"torch {here} 下未观察：{text.zh}。")
+        for text in lost
+        if text is not None
+    ]
 
 
 def limits() -> list[T]:

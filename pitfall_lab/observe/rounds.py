@@ -1,10 +1,11 @@
 """Finds the rounds of a program's loops, and lets those go unrecorded that only repeat what was recorded.
 
-A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one before. No line is
-traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer step, those whose rounds run a module,
-and any other one that has made many calls since it began; loops inside a module are parts of its call. A loop is left at the head of a
-round, after rounds without anything new, and only if the rounds leave no longer graph behind. While it is left, each call is compared with
-those of the recorded rounds; the first that differs is recorded again, with what follows it.
+A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one
+before. No line is traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer
+step, those whose rounds run a module, and any other one that has made many calls since it began; loops inside a module
+are parts of its call. A loop is left at the head of a round, after rounds without anything new, and only if the rounds
+leave no longer graph behind. While it is left, each call is compared with those of the recorded rounds; the first that
+differs is recorded again, with what follows it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ _WRAPPERS = _TORCH + "/utils/_contextlib.py"
 
 @dataclass(slots=True)
 class Loop:
-    """A loop of the program: ``head`` is the place of its first call, ``level`` how many functions of the program are around it."""
+    """A loop of the program: ``head`` is the place of its first call, ``level`` how many functions
+    of the program are around it.
+    """
 
     head: int
     level: int
@@ -64,7 +67,9 @@ class Loop:
     began: int | None = None
     """The number of the call with which the present round began; None while the loop does not run."""
     since: int = 0
-    """The number of the call with which its first round began, since it runs; those of torch's data loaders and optimizers count."""
+    """The number of the call with which its first round began, since it runs; those of torch's data
+    loaders and optimizers count.
+    """
     partly: bool = False
     """Whether the recording was resumed inside the present round and not at its beginning."""
     rounds: int = 0
@@ -76,7 +81,9 @@ class Loop:
     is_plain: bool = False
     """Whether its rounds make no step and run no module."""
     nodes: int = -1
-    """The number of nodes that the graphs of the living tensors had; ``most`` and ``grown``: the most, and in which round."""
+    """The number of nodes that the graphs of the living tensors had; ``most`` and ``grown``:
+    the most, and in which round.
+    """
     most: int = -1
     grown: int = 0
     due: int = 0
@@ -92,10 +99,10 @@ Calls = tuple[int, int]
 class Sampling:
     """Which calls a recording leaves out; those between the two calls ``whole`` are all recorded.
 
-    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite, or the
-    first NaN, in a round that was left out; None if there was none. With ``closely`` each result there is tested, else only some.
-    ``last`` are those of the last rounds, None if nothing was left out. No loop is left before the trace has
-    ``after`` steps.
+    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was
+    not finite, or the first NaN, in a round that was left out; None if there was none. With ``closely`` each result
+    there is tested, else only some. ``last`` are those of the last rounds, None if nothing was left out. No loop is
+    left before the trace has ``after`` steps.
     """
 
     whole: Calls | None = None
@@ -111,7 +118,9 @@ class Rounds:
     ``nodes()`` counts the nodes of the living graphs, ``written()`` the steps of the trace.
     """
 
-    def __init__(self, sources: SourceMap, nodes: Callable[[], int], written: Callable[[], int], sampling: Sampling) -> None:
+    def __init__(
+        self, sources: SourceMap, nodes: Callable[[], int], written: Callable[[], int], sampling: Sampling
+    ) -> None:
         self._sources, self._nodes, self._written, self._sampling = sources, nodes, written, sampling
         self._latest: Loop | None = None
         self.around: FrameType | None = None
@@ -142,7 +151,12 @@ class Rounds:
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
         self._path = path
-        if loop is not None and self._ends_round(loop) and not self._is_whole and self._written() >= self._sampling.after:
+        if (
+            loop is not None
+            and self._ends_round(loop)
+            and not self._is_whole
+            and self._written() >= self._sampling.after
+        ):
             self._latest = loop
             loop.began, self.left, self._counted, self._gone = None, loop, self.unseen, self.unseen
             loop.recorded -= 1
@@ -174,7 +188,11 @@ class Rounds:
         if _whole(place, args, kwargs) not in loop.inside and place not in self.varied:
             self._return()
             return False
-        if place == loop.head and self.unseen - self._counted >= loop.length // 2 and (self.steps > loop.steps or not loop.trains):
+        if (
+            place == loop.head
+            and self.unseen - self._counted >= loop.length // 2
+            and (self.steps > loop.steps or not loop.trains)
+        ):
             self._counted, loop.steps = self.unseen, self.steps
             loop.rounds += 1
             if loop.rounds >= loop.sample or self._is_whole:
@@ -206,7 +224,10 @@ class Rounds:
                 self.left.sample = 0  # the next round is recorded
 
     def notes(self, kind: str, frame: FrameType) -> bool:
-        """Note a call of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`). Return whether it made recording resume."""
+        """Note a call of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`).
+
+        Return whether it made recording resume.
+        """
         place, _ = self._path_of(kind, frame)
         if self.left is None:
             self._known.add(place)
@@ -229,7 +250,9 @@ class Rounds:
         return max(0, now - some), now + some
 
     def finish(self) -> None:
-        """Called when the program has ended: note the last rounds' calls, and how many calls were not recorded if it ended among these."""
+        """Called when the program has ended: note the last rounds' calls, and how many calls were not
+        recorded if it ended among these.
+        """
         self._sampling.last = self._around_now()
         if self.left is not None:
             self._note_gap()
@@ -241,8 +264,8 @@ class Rounds:
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before a step of an optimizer: count it.
 
-        In a round that is not recorded, also test the last gradient: if it is not finite, another run is to record the calls around it.
-        Must be called while torch functions are unobserved.
+        In a round that is not recorded, also test the last gradient: if it is not finite, another run is to record the
+        calls around it. Must be called while torch functions are unobserved.
         """
         self.steps += 1
         if self.left is None or self._sampling.again is not None:
@@ -266,7 +289,8 @@ class Rounds:
         loop.partly = not at_head
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
-        """Return a number for the place of a call, and the program's functions around it (frame, code, position), outermost first.
+        """Return a number for the place of a call, and the program's functions around it (frame,
+        code, position), outermost first.
 
         Those that torch or a module called are left out.
         """
@@ -302,11 +326,13 @@ class Rounds:
     def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
         """The loop that begins another round with the call at ``path``; None if the call begins no round.
 
-        A new :class:`Loop` if it is seen to repeat for the first time; loops inside it, or after it in the same function, then no longer
-        run.
+        A new :class:`Loop` if it is seen to repeat for the first time; loops inside it, or after it in the same
+        function, then no longer run.
         """
         level = self._level_of(path)
-        if level is None and path and self._is_own:  # a round of a single call, or one that torch makes of a function of the program
+        if (
+            level is None and path and self._is_own
+        ):  # a round of a single call, or one that torch makes of a function of the program
             if path != self._entry[0]:
                 self._entry = path, place
             elif place == self._entry[1]:
@@ -333,7 +359,9 @@ class Rounds:
         return None
 
     def _ends_round(self, loop: Loop) -> bool:
-        """Whether the rounds of ``loop`` from now on need not be recorded; called when a round was recorded and the next begins."""
+        """Whether the rounds of ``loop`` from now on need not be recorded; called when a round was
+        recorded and the next begins.
+        """
         now, steps = len(self._calls), self.steps
         if loop.began is None:
             loop.began, loop.since, loop.steps = now, now + self.routine, steps
@@ -355,7 +383,8 @@ class Rounds:
     def _is_stable(self, loop: Loop) -> bool:
         """Whether the graphs are as long as a round before; False where they are not counted in this round.
 
-        The rounds of a loop inside a plain one may be among its own: then whether they have not grown for as many rounds as they had.
+        The rounds of a loop inside a plain one may be among its own: then whether they have not grown
+        for as many rounds as they had.
         """
         if loop.rounds < loop.due:
             return False
@@ -372,13 +401,19 @@ _OWN, _MODULE, _LIBRARY, _OTHER = range(4)
 
 
 def _is_nan(value: Any, *, infinite: bool) -> bool:
-    """Whether a dense tensor of floats, or one of the first ``MANY`` in a list, has a NaN (``infinite``: or an infinity).
+    """Whether a dense tensor of floats, or one of the first ``MANY`` in a list, has a NaN
+    (``infinite``: or an infinity).
 
     It is the sum that is tested.
     """
     if type(value) in (list, tuple):
         return any(_is_nan(each, infinite=infinite) for each in value[:MANY] if type(each) in _TENSORS)
-    if type(value) not in _TENSORS or value.dtype not in _FLOATS or not value.numel() or value.layout is not torch.strided:
+    if (
+        type(value) not in _TENSORS
+        or value.dtype not in _FLOATS
+        or not value.numel()
+        or value.layout is not torch.strided
+    ):
         return False
     if value.device.type == "meta":
         return False
@@ -388,11 +423,14 @@ def _is_nan(value: Any, *, infinite: bool) -> bool:
 
 def _line(code: CodeType, at: int) -> int:
     """Return the source line of the instruction at the offset ``at``."""
-    return next((line for begin, end, line in code.co_lines() if begin <= at < end and line is not None), code.co_firstlineno)
+    return next(
+        (line for begin, end, line in code.co_lines() if begin <= at < end and line is not None), code.co_firstlineno
+    )
 
 
 def _whole(place: int, args: Any, kwargs: Any) -> int:
-    """Return a hash of a call: its place, the grad mode, the shapes and dtypes of its tensors, whether these require grad, and its flags.
+    """Return a hash of a call: its place, the grad mode, the shapes and dtypes of its tensors, whether these
+    require grad, and its flags.
 
     Of a list only the first ``MANY``; the place alone if a tensor has no shape.
     """

@@ -7,11 +7,13 @@ from typing import Any
 
 
 def shared_variables(scheduler: Any) -> tuple[str, ...]:
-    """Return the variables that two functions of a ``LambdaLR`` read that are different objects and return the same numbers.
+    """Return the variables that two functions of a ``LambdaLR`` read that are different objects
+    and return the same numbers.
 
     Empty if none are.
 
-    They have the same code, the same defaults and the same variables around them, as those that a loop makes of its variable.
+    They have the same code, the same defaults and the same variables around them, as those that
+    a loop makes of its variable.
     """
     given = vars(scheduler).get("lr_lambdas")
     functions = [each for each in given if isinstance(each, FunctionType)] if isinstance(given, list) else []
@@ -25,4 +27,9 @@ def shared_variables(scheduler: Any) -> tuple[str, ...]:
 def _alike(one: FunctionType, other: FunctionType) -> bool:
     around, there = one.__closure__ or (), other.__closure__ or ()
     same = len(around) == len(there) and all(a is b for a, b in zip(around, there, strict=True))
-    return one.__code__ is other.__code__ and same and one.__globals__ is other.__globals__ and one.__defaults__ is other.__defaults__
+    return (
+        one.__code__ is other.__code__
+        and same
+        and one.__globals__ is other.__globals__
+        and one.__defaults__ is other.__defaults__
+    )

@@ -31,7 +31,8 @@ COUNTED = 100_000
 
 
 def snapshot(values: Named) -> Trace:
-    """A trace of the memory of tensors and arrays: storages, strides, offsets, versions, and which of them share memory.
+    """A trace of the memory of tensors and arrays: storages, strides, offsets, versions,
+    and which of them share memory.
 
     A value without such memory is left out, with a note that gives the reason.
     """
@@ -44,7 +45,8 @@ def snapshot(values: Named) -> Trace:
 
 
 def graph(values: Named, frame: FrameType | None = None) -> Trace:
-    """A trace of the autograd graph behind the ``values``: nodes, edges, leaves, and the saved tensors with their states.
+    """A trace of the autograd graph behind the ``values``: nodes, edges, leaves, and the
+    saved tensors with their states.
 
     Tensors get the names that they have in ``frame``. At most ``NODES`` nodes are read; a note counts the rest.
     """
@@ -97,7 +99,10 @@ class _Table:
             item = self._array(label, name, value)
         else:
             kind = type(value).__name__
-            self.note(f"{name} is of type {kind}: not a tensor or a NumPy array.", f"{name} 的类型是 {kind}，不是张量或 NumPy 数组。")
+            self.note(
+                f"{name} is of type {kind}: not a tensor or a NumPy array.",
+                f"{name} 的类型是 {kind}，不是张量或 NumPy 数组。",
+            )
             return None
         if item is None:
             return None
@@ -130,7 +135,9 @@ class _Table:
         own_low, own_high = byte_bounds(value)
         first = value.__array_interface__["data"][0]
         key = None if owner.size else ("array", id(owner))
-        return _Item(label, name, value, key, min(low, own_low), max(high, own_high), first, max(value.itemsize, 1), None)
+        return _Item(
+            label, name, value, key, min(low, own_low), max(high, own_high), first, max(value.itemsize, 1), None
+        )
 
     def effects(self) -> list[Effect]:
         """Effects that describe the storages, counters and tensors, in the order of each storage's first item."""
@@ -152,7 +159,12 @@ class _Table:
                     out.append(Effect(f"counters.{counter}", self.items[i].value._version))
                 self.homes[i] = storage, counter
                 if self.items[i].label:
-                    out.append(Effect(f"tensors.{self.items[i].label}", self._record(self.items[i], storage, counter, unit.itemsize, low)))
+                    out.append(
+                        Effect(
+                            f"tensors.{self.items[i].label}",
+                            self._record(self.items[i], storage, counter, unit.itemsize, low),
+                        )
+                    )
         return out
 
     def _groups(self) -> list[list[int]]:
@@ -172,10 +184,18 @@ class _Table:
 
     def _storage(self, items: list[_Item], unit: _Item, low: int, high: int) -> dict[str, Any]:
         size = (high - low) // unit.itemsize
-        dtype = tensor_facts.dtype_name(unit.value.dtype) if isinstance(unit.value, torch.Tensor) else str(unit.value.dtype)
+        dtype = (
+            tensor_facts.dtype_name(unit.value.dtype) if isinstance(unit.value, torch.Tensor) else str(unit.value.dtype)
+        )
         chosen = list(range(size)) if size <= CELLS else _chosen(items, low, unit.itemsize, size)
         shown = [[i, cell] for i in chosen if (cell := _cell(unit, low + i * unit.itemsize)) is not None]
-        cells = None if not shown else [cell for _, cell in shown] if len(shown) == size else {"count": size, "shown": shown}
+        cells = (
+            None
+            if not shown
+            else [cell for _, cell in shown]
+            if len(shown) == size
+            else {"count": size, "shown": shown}
+        )
         if chosen and not shown:
             cells = {"count": size, "shown": [[i, None] for i in chosen]}
         return {"size": size, "dtype": dtype, "nbytes": high - low, "cells": cells, "alive": True}
@@ -220,7 +240,9 @@ class _Table:
 
 
 def _counter(value: Any, known: list[tuple[str, torch.Tensor]]) -> str | None:
-    """The label of the known counter that counts the value's writes; ``"new"`` for another one, ``None`` for a value without a counter."""
+    """The label of the known counter that counts the value's writes; ``"new"`` for another one, ``None``
+    for a value without a counter.
+    """
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return None
     return next((label for label, other in known if other is value or tensor_facts.shares_counter(other, value)), "new")
@@ -235,7 +257,11 @@ def _chosen(items: list[_Item], low: int, unit: int, size: int) -> list[int]:
     per_item = max(2, CELLS // max(len(items), 1) - 1)
     for item in items:
         shape = [int(n) for n in item.value.shape]
-        steps = item.value.strides if isinstance(item.value, np.ndarray) else [s * item.itemsize for s in item.value.stride()]
+        steps = (
+            item.value.strides
+            if isinstance(item.value, np.ndarray)
+            else [s * item.itemsize for s in item.value.stride()]
+        )
         if 0 in shape:
             continue
         tails = [[*range(min(n, per_item))] for n in shape]
@@ -281,7 +307,9 @@ class _Walk:
         self.more = 0
 
     def start(self, name: str, value: object) -> None:
-        """Collect the nodes behind one value, or add a note if it has no graph; of the nodes at most ``NODES``, the others are counted."""
+        """Collect the nodes behind one value, or add a note if it has no graph; of the nodes at most
+        ``NODES``, the others are counted.
+        """
         if not isinstance(value, torch.Tensor):
             self.table.take(name, value)
             if isinstance(value, np.ndarray):
@@ -295,7 +323,9 @@ class _Walk:
                 f"{name} is a leaf: nothing computed it, so there is no graph behind it."
                 if leaf
                 else f"{name} does not require a gradient: torch kept no graph of how it was computed.",
-                f"{name} 是叶子张量：没有运算产生它，背后没有计算图。" if leaf else f"{name} 不需要梯度，torch 没有保留它的计算过程。",
+                f"{name} 是叶子张量：没有运算产生它，背后没有计算图。"
+                if leaf
+                else f"{name} 不需要梯度，torch 没有保留它的计算过程。",
             )
             return
         self.names[node] = (name, value)
@@ -319,10 +349,15 @@ class _Walk:
                     todo.append(source)
 
     def trace(self, frame: FrameType | None) -> Trace:
-        """The nodes as a trace, oldest first, with an error event for each saved tensor that fails torch's version check."""
+        """The nodes as a trace, oldest first, with an error event for each saved tensor that
+        fails torch's version check.
+        """
         table, finder = self.table, Namespace()
         if self.more:
-            table.note(f"{self.more} more nodes, farther from the loss, are not drawn.", f"另有 {self.more} 个离损失更远的节点未画出。")
+            table.note(
+                f"{self.more} more nodes, farther from the loss, are not drawn.",
+                f"另有 {self.more} 个离损失更远的节点未画出。",
+            )
         order = sorted(self.nodes, key=_age)
         labels = {node: f"n{i}" for i, node in enumerate(order, 1)}
         outputs: dict[Any, int | None] = {}
@@ -332,7 +367,9 @@ class _Walk:
                 outputs[node] = table.take(next(iter(finder.names(leaf, frame)), ""), leaf)
             elif node in self.names:
                 outputs[node] = table.take(*self.names[node], labels[node])
-        slots = [(node, slot, self._place(slot, finder, frame)) for node in order for slot in tensor_facts.slots_of(node)]
+        slots = [
+            (node, slot, self._place(slot, finder, frame)) for node in order for slot in tensor_facts.slots_of(node)
+        ]
         if any(slot.state == "hooked" for _, slot, _ in slots):
             en = "Some tensors were saved through hooks (saved_tensors_hooks, checkpointing): they were not unpacked."
             table.note(en, "有些张量经钩子保存（saved_tensors_hooks、checkpoint），不为查看而解包。")
@@ -343,7 +380,13 @@ class _Walk:
         for node, slot, place in slots:
             storage, counter = table.homes[place] if place is not None else (None, None)
             owner = label_of.get(id(slot.tensor))
-            record = {"name": slot.name, "tensor": owner, "storage": storage, "counter": counter, "version": slot.version}
+            record = {
+                "name": slot.name,
+                "tensor": owner,
+                "storage": storage,
+                "counter": counter,
+                "version": slot.version,
+            }
             record["state"] = slot.state
             saved.setdefault(node, []).append(record)
             if slot.state == "stale":
@@ -356,7 +399,9 @@ class _Walk:
         return table.trace(refused, effects)
 
     def _place(self, slot: tensor_facts.Slot, finder: Namespace, frame: FrameType | None) -> int | None:
-        """Add a saved tensor to the table, with its name in the program if it has one; return its position (None without a tensor)."""
+        """Add a saved tensor to the table, with its name in the program if it has one; return its
+        position (None without a tensor).
+        """
         if slot.tensor is None:
             return None
         known = any(item.value is slot.tensor and item.label for item in self.table.items)
@@ -371,23 +416,43 @@ def _age(node: Any) -> int:
 
 def _refusal(step: int, node: Any, label: str, slot: tensor_facts.Slot, record: dict[str, Any]) -> Event:
     failure = Failure(
-        "RuntimeError", slot.message, "saved-tensor-modified", step, node=label, saved=slot.name, tensor=record["tensor"],
-        storage=record["storage"], counter=record["counter"], expected=slot.version, found=slot.now,
-    )  # fmt: skip
+        "RuntimeError",
+        slot.message,
+        "saved-tensor-modified",
+        step,
+        node=label,
+        saved=slot.name,
+        tensor=record["tensor"],
+        storage=record["storage"],
+        counter=record["counter"],
+        expected=slot.version,
+        found=slot.now,
+    )
     return Event(step, "node", tensor_facts.node_name(node), error=failure)
 
 
-def _node_record(node: Any, following: list[str | None], output: str | None, saved: list[dict[str, Any]]) -> dict[str, Any]:
+def _node_record(
+    node: Any, following: list[str | None], output: str | None, saved: list[dict[str, Any]]
+) -> dict[str, Any]:
     shapes = tensor_facts.outputs_of(node)
     freed = any(slot["state"] == "freed" for slot in saved)
     return {
-        "name": tensor_facts.node_name(node), "next": following, "born": 0, "output": output, "saved": saved, "freed": freed, "ran": None,
-        "gradient": None, "gradient_shape": list(shapes[0][0]) if shapes else None,
-    }  # fmt: skip
+        "name": tensor_facts.node_name(node),
+        "next": following,
+        "born": 0,
+        "output": output,
+        "saved": saved,
+        "freed": freed,
+        "ran": None,
+        "gradient": None,
+        "gradient_shape": list(shapes[0][0]) if shapes else None,
+    }
 
 
 def _names_in(frame: FrameType | None) -> dict[Any, tuple[str, torch.Tensor]]:
-    """The variables of a frame that are tensors with a grad_fn, by that node; locals before globals, names with ``_`` in front left out."""
+    """The variables of a frame that are tensors with a grad_fn, by that node; locals before globals, names
+    with ``_`` in front left out.
+    """
     out: dict[Any, tuple[str, torch.Tensor]] = {}
     for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():
         for name, value in list(variables.items()):

@@ -19,13 +19,16 @@ from pitfall_lab.trace import Part, Source, Span
 HERE = Path(__file__).parent.parent
 #: Both paths, because code objects have the path that a module was imported by, which may contain a link.
 PACKAGE = (f"{HERE}/", f"{HERE.resolve()}/")
-#: The frames in which the recorder runs torch's functions have the learner's file name (for warnings) and this function name.
+#: The frames in which the recorder runs torch's functions have the learner's file name (for
+#: warnings) and this function name.
 STAND_IN = "_pitfall_lab_run"
 
 
 @cache
 def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Folders whose code is not the learner's: the standard library, installed packages on the module ``path``, and pitfall_lab itself."""
+    """Folders whose code is not the learner's: the standard library, installed packages on the module
+    ``path``, and pitfall_lab itself.
+    """
     paths = sysconfig.get_paths()
     places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
     places += site.getsitepackages() if hasattr(site, "getsitepackages") else []
@@ -37,9 +40,15 @@ def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _holds_installed_packages(folder: str) -> bool:
-    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site, another environment, or a zip file."""
+    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site,
+    another environment, or a zip file.
+    """
     place = Path(folder)
-    return place.is_file() or place.name in ("site-packages", "dist-packages") or next(place.glob("*.dist-info"), None) is not None
+    return (
+        place.is_file()
+        or place.name in ("site-packages", "dist-packages")
+        or next(place.glob("*.dist-info"), None) is not None
+    )
 
 
 Place = tuple[int, int, int, int]
@@ -49,11 +58,12 @@ Place = tuple[int, int, int, int]
 class SourceMap:
     """Finds the learner's innermost frame and the expression that it is executing.
 
-    ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner (imported modules,
-    functions of earlier cells) are added when a call first comes from them.
+    ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner
+    (imported modules, functions of earlier cells) are added when a call first comes from them.
 
-    If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other files the text contains, as
-    ``(file, first line there, last line there, first line here)``. ``main`` begins at the line ``begins``.
+    If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other
+    files the text contains, as ``(file, first line there, last line there, first line here)``. ``main``
+    begins at the line ``begins``.
     """
 
     def __init__(
@@ -91,20 +101,26 @@ class SourceMap:
         self._sources[0] = Source(name, source.text, parts)
 
     def rename_others(self, name_of: Callable[[str], str | None]) -> None:
-        """Rename the other files for which ``name_of`` returns a name: Python runs each cell from a file name that it generates."""
+        """Rename the other files for which ``name_of`` returns a name: Python runs each cell from a
+        file name that it generates.
+        """
         for filename, index in self._index.items():
             if index and (name := name_of(filename)):
                 self._sources[index] = replace(self._sources[index], name=name)
 
     def is_user(self, filename: str) -> bool:
-        """Whether code with this file name is the learner's: no library, not this package, and no code run by ``exec`` or ``eval``."""
+        """Whether code with this file name is the learner's: no library, not this package, and no code
+        run by ``exec`` or ``eval``.
+        """
         known = self._is_user.get(filename)
         if known is None:
             known = not filename.startswith((*_library_prefixes(tuple(sys.path)), "<eval_with_key>"))
             if known and filename.startswith("<"):  # not a file: a cell, or code whose source is in linecache
-                # Code run by exec or eval (``<string>``) has no source to show; the line that runs it is shown in its place. Since
-                # Python 3.13 linecache has a text under this name, but it is that of ``python -c``.
-                known = filename.startswith(("<ipython", "<stdin")) or (filename in linecache.cache and filename != "<string>")
+                # Code run by exec or eval (``<string>``) has no source to show; the line that runs it is shown in its
+                # place. Since Python 3.13 linecache has a text under this name, but it is that of ``python -c``.
+                known = filename.startswith(("<ipython", "<stdin")) or (
+                    filename in linecache.cache and filename != "<string>"
+                )
             self._is_user[filename] = known
         return known
 
@@ -112,13 +128,17 @@ class SourceMap:
         """Return the learner's innermost frame at or outside ``frame``, or ``None``."""
         while frame is not None:
             filename = frame.f_code.co_filename
-            if (self._is_user[filename] if filename in self._is_user else self.is_user(filename)) and frame.f_code.co_name != STAND_IN:
+            if (
+                self._is_user[filename] if filename in self._is_user else self.is_user(filename)
+            ) and frame.f_code.co_name != STAND_IN:
                 return frame
             frame = frame.f_back
         return None
 
     def scope(self, frame: FrameType) -> tuple[str, ...]:
-        """Return the names of at most 12 of the learner's functions around ``frame``, outermost first; of more, the innermost."""
+        """Return the names of at most 12 of the learner's functions around ``frame``, outermost
+        first; of more, the innermost.
+        """
         names: list[str] = []
         walk: FrameType | None = frame
         while walk is not None and len(names) < 12:
@@ -154,7 +174,9 @@ class SourceMap:
         return self.make(source, line + shift, start, (end_line or line) + shift, end)
 
     def _located(self, filename: str, line: int) -> tuple[int, int] | None:
-        """The number of the source that contains a line of a file, and how many lines further down it is there; None without a source."""
+        """The number of the source that contains a line of a file, and how many lines further down it is
+        there; None without a source.
+        """
         if filename in self._main:
             return 0, self._shift
         shift = next((shift for first, last, shift in self._places.get(filename, ()) if first <= line <= last), None)
@@ -164,7 +186,8 @@ class SourceMap:
         return None if source is None else (source, 0)
 
     def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
-        """Build a span from columns in UTF-8 bytes, as in Python's ``ast`` and code objects; ``None`` if a line does not exist.
+        """Build a span from columns in UTF-8 bytes, as in Python's ``ast`` and code objects;
+        ``None`` if a line does not exist.
 
         For a column None it reaches to the end of the line's text.
         """
@@ -186,7 +209,9 @@ class SourceMap:
         return "" if source is None else self._sources[source].text
 
     def line_span(self, filename: str, line: int) -> Span | None:
-        """Return the span of a whole line of one of the learner's files, without its indentation; None for a line of another file."""
+        """Return the span of a whole line of one of the learner's files, without its indentation;
+        None for a line of another file.
+        """
         found = self._located(filename, line)
         return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)
 
@@ -196,7 +221,9 @@ class SourceMap:
         return names.get((span.line, span.column, span.end_line, span.end_column))
 
     def statement(self, span: Span) -> Span:
-        """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as the position of ``x[0] = v``)."""
+        """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as
+        the position of ``x[0] = v``).
+        """
         _, statements = _assigned(self._sources[span.source].text)
         found = statements.get((span.line, span.column, span.end_line, span.end_column))
         if found is None:
@@ -207,15 +234,21 @@ class SourceMap:
         return Span(line, column, end_line, end_column, utf16, span.source)
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
-        """The names assigned on the line of ``span`` from expressions whose source contains ``text``, each with its expression's span.
+        """The names assigned on the line of ``span`` from expressions whose source contains ``text``,
+        each with its expression's span.
 
         Only expressions that lie on this one line.
         """
         names, _ = _assigned(self._sources[span.source].text)
-        return [(name, self._on_line(place, span.source)) for place, name in names.items() if self._contains(place, span, text)]
+        return [
+            (name, self._on_line(place, span.source))
+            for place, name in names.items()
+            if self._contains(place, span, text)
+        ]
 
     def returned_on(self, span: Span, text: str) -> Span | None:
-        """The span of the call whose result a ``return`` statement on the line of ``span`` returns, if its source contains ``text``.
+        """The span of the call whose result a ``return`` statement on the line of ``span`` returns, if
+        its source contains ``text``.
 
         Otherwise None.
         """
@@ -248,7 +281,11 @@ class SourceMap:
 
 
 def _code_points(line: str, byte_column: int) -> int:
-    return byte_column if line.isascii() else len(line.encode("utf-8", "surrogatepass")[:byte_column].decode("utf-8", "ignore"))
+    return (
+        byte_column
+        if line.isascii()
+        else len(line.encode("utf-8", "surrogatepass")[:byte_column].decode("utf-8", "ignore"))
+    )
 
 
 def _utf16(line: str, column: int) -> int:
@@ -259,15 +296,20 @@ def _place(node: ast.expr | ast.stmt, lines: list[str]) -> Place | None:
     end, end_column = node.end_lineno, node.end_col_offset
     if end is None or end_column is None or end > len(lines):
         return None
-    return (node.lineno, _code_points(lines[node.lineno - 1], node.col_offset), end, _code_points(lines[end - 1], end_column))
+    return (
+        node.lineno,
+        _code_points(lines[node.lineno - 1], node.col_offset),
+        end,
+        _code_points(lines[end - 1], end_column),
+    )
 
 
 @lru_cache(maxsize=64)
 def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
     """The assignments of a program, by position.
 
-    First: each assigned expression and the name it is assigned to. Second: each subscript or attribute that is an assignment's target, and
-    the position of the whole statement.
+    First: each assigned expression and the name it is assigned to. Second: each subscript or attribute that is an
+    assignment's target, and the position of the whole statement.
     """
     names: dict[Place, str] = {}
     statements: dict[Place, Place] = {}
@@ -298,7 +340,9 @@ def _returned(text: str) -> tuple[Place, ...]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    places = (_place(node.value, lines) for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Call))
+    places = (
+        _place(node.value, lines) for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Call)
+    )
     return tuple(place for place in places if place)
 
 
@@ -306,7 +350,8 @@ _SEQUENCE = (ast.Tuple, ast.List)
 
 
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """The assignment targets of a statement, each with its value; ``a, b = x, y`` gives the whole tuples and the two pairs.
+    """The assignment targets of a statement, each with its value; ``a, b = x, y`` gives the
+    whole tuples and the two pairs.
 
     A value that is a choice (``x if c else y``) gives a pair for each alternative.
     """
@@ -323,7 +368,9 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _choices(value: ast.expr) -> list[ast.expr]:
-    """The expression and its parts that may become its value: ``f(x) if ready else x``, ``x or f(x)``, ``y := f(x)``."""
+    """The expression and its parts that may become its value: ``f(x) if ready else x``,
+    ``x or f(x)``, ``y := f(x)``.
+    """
     inside = {ast.IfExp: ("body", "orelse"), ast.NamedExpr: ("value",)}.get(type(value), ())
     parts = value.values if isinstance(value, ast.BoolOp) else [getattr(value, field) for field in inside]
     return [value, *(choice for part in parts for choice in _choices(part))]

@@ -39,7 +39,8 @@ class Part:
 
 
 def parts(dataset: Any, depth: int = DEPTH) -> list[Part]:
-    """The arrays and tensors of a data set that hold several numbers with fractions, or colours (uint8), for each example.
+    """The arrays and tensors of a data set that hold several numbers with fractions, or
+    colours (uint8), for each example.
 
     At most ``PARTS``.
 

@@ -1,4 +1,6 @@
-"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch never reads (``require_grad``)."""
+"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch
+never reads (``require_grad``).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,18 @@ from pitfall_lab.observe.namespace import NO_MODULES, scopes
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIKE = 0.85
-"""How similar a name is to the one that was meant: ``require_grad`` to ``requires_grad`` 0.96, ``train`` to ``training`` 0.77."""
+"""How similar a name is to the one that was meant: ``require_grad`` to ``requires_grad`` 0.96,
+``train`` to ``training`` 0.77.
+"""
 OTHERWISE = {"trainable": "requires_grad", "learning_rate": "lr"}
 """Names of other libraries for what torch calls otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An attribute that the program set on ``owner`` without effect: it set ``value``, and torch uses ``actual``, named ``meant``."""
+    """An attribute that the program set on ``owner`` without effect: it set ``value``, and torch uses
+    ``actual``, named ``meant``.
+    """
 
     kind: Literal["tensor", "module", "optimizer"]
     owner: Any
@@ -66,7 +72,9 @@ def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tupl
 
 
 def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
-    """Attributes of tensors, under a similar name, that were meant to be ``requires_grad`` and are a bool other than that."""
+    """Attributes of tensors, under a similar name, that were meant to be ``requires_grad``
+    and are a bool other than that.
+    """
     for each in tensors:
         for name, value in each.__dict__.items() if type(each) in PLAIN else ():
             if isinstance(value, bool) and value != each.requires_grad and _means(name, "requires_grad"):
@@ -74,7 +82,8 @@ def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
 
 
 def of_modules(frame: FrameType | None) -> Iterator[Found]:
-    """Bool attributes of the program's modules that were meant for their parameters' ``requires_grad`` or for ``training``.
+    """Bool attributes of the program's modules that were meant for their parameters'
+    ``requires_grad`` or for ``training``.
 
     Only modules that a variable of the frames holds, and only where the value differs from what is really set.
     """
@@ -102,12 +111,18 @@ def _of_module(module: torch.nn.Module) -> Iterator[Found]:
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
-    """Attributes of an optimizer of torch's own, numbers named as one of its settings, with another value than in all ``param_groups``."""
+    """Attributes of an optimizer of torch's own, numbers named as one of its settings, with another value
+    than in all ``param_groups``.
+    """
     if not type(optimizer).__module__.startswith("torch.optim"):
         return
     for name, value in list(vars(optimizer).items()):
         meant = OTHERWISE.get(name, name)
-        actual = [group.get(meant) for group in optimizer.param_groups] if meant in optimizer.defaults and _is_number(value) else []
+        actual = (
+            [group.get(meant) for group in optimizer.param_groups]
+            if meant in optimizer.defaults and _is_number(value)
+            else []
+        )
         if actual and all(_is_number(each) and each != value for each in actual):
             held = tuple(parameter for group in optimizer.param_groups for parameter in group["params"])
             yield Found("optimizer", optimizer, name, meant, value, actual[0], held)
@@ -125,7 +140,10 @@ def _means(name: str, meant: str) -> bool:
 
 
 def _inside(module: torch.nn.Module, known: set[int]) -> Iterator[torch.nn.Module]:
-    """Yield the module and its submodules that are not ``known`` yet. A scripted module, whose tables are not dicts, is left out."""
+    """Yield the module and its submodules that are not ``known`` yet.
+
+    A scripted module, whose tables are not dicts, is left out.
+    """
     work = [module]
     while work:
         each = work.pop()

@@ -1,7 +1,7 @@
 """Observes ``torch.utils.swap_tensors``, also where a module conversion uses it.
 
-Torch refuses to swap a tensor with weak references, and no mode sees a swap. So while a program is recorded, torch's check for weak
-references ignores those of this package, and the function that swaps is wrapped.
+Torch refuses to swap a tensor with weak references, and no mode sees a swap. So while a program is recorded, torch's
+check for weak references ignores those of this package, and the function that swaps is wrapped.
 """
 
 from __future__ import annotations

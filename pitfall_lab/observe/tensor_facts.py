@@ -27,7 +27,9 @@ _CREATIONS = {
 
 
 class Facts(NamedTuple):
-    """What torch reports about one tensor now. ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
+    """What torch reports about one tensor now.
+
+    ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
 
     An opaque tensor (see :func:`is_opaque`) has ``storage`` None, and so have all fields that need its memory.
     """
@@ -37,7 +39,9 @@ class Facts(NamedTuple):
     device: str
     requires_grad: bool
     is_leaf: bool | None
-    """None where torch raises (a view created under no_grad and written since), or where it was not read (``stale``)."""
+    """None where torch raises (a view created under no_grad and written since), or
+    where it was not read (``stale``).
+    """
     kind: str
     stride: tuple[int, ...] | None = None
     offset: int | None = None
@@ -49,7 +53,9 @@ class Facts(NamedTuple):
     is_view: bool = False
     inference: bool = False
     foreign: bool = False
-    """Whether the memory belongs to something other than torch (a NumPy array, a file), which can write it without torch's knowledge."""
+    """Whether the memory belongs to something other than torch (a NumPy array, a file), which can write
+    it without torch's knowledge.
+    """
 
 
 def is_tensor(value: object) -> bool:
@@ -60,12 +66,18 @@ def is_tensor(value: object) -> bool:
 def read(tensor: torch.Tensor, *, stale: bool = False) -> Facts:
     """Read the facts of ``tensor``. Never raises for unusual layouts: facts that cannot be read keep their defaults.
 
-    ``stale``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the program can do (torch
-    then refuses to write such a view in place), so is_leaf is not read.
+    ``stale``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the
+    program can do (torch then refuses to write such a view in place), so is_leaf is not read.
     """
     kind = "parameter" if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter) else "tensor"
     device = tensor.device
-    first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, None if stale else _is_leaf(tensor), kind
+    first = (
+        dtype_name(tensor.dtype),
+        device_name(device),
+        tensor.requires_grad,
+        None if stale else _is_leaf(tensor),
+        kind,
+    )
     if is_opaque(tensor):
         shapeless = tensor.is_nested or isinstance(tensor, UNINITIALIZED)
         return Facts(() if shapeless else _sizes(tensor.shape), *first)
@@ -83,7 +95,9 @@ def _offset(tensor: torch.Tensor) -> int:
 
 
 def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
-    """A shape as plain integers; empty if a size is not one (nested tensors; tracers, which record each use of a size)."""
+    """A shape as plain integers; empty if a size is not one (nested tensors; tracers,
+    which record each use of a size).
+    """
     sizes = tuple(shape)
     return sizes if all(type(n) is int for n in sizes) else ()
 
@@ -105,8 +119,8 @@ def _is_leaf(tensor: torch.Tensor) -> bool | None:
 def _of_history(tensor: torch.Tensor, name: str) -> Any:
     """Read an attribute that regenerates the grad_fn of a view whose base was written in place.
 
-    In inference mode torch 2.13 fails at that for complex views and the tensor loses its history. So for normal tensors the attribute is
-    read outside inference mode.
+    In inference mode torch 2.13 fails at that for complex views and the tensor loses its history. So for normal tensors
+    the attribute is read outside inference mode.
     """
     if torch.is_inference_mode_enabled() and tensor._is_view() and not tensor.is_inference():
         with torch.inference_mode(mode=False):
@@ -120,20 +134,29 @@ def is_at_version(tensor: torch.Tensor, version: int) -> bool:
 
 
 def is_opaque(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has no strided memory that can be read: a sparse, nested, quantized, wrapped or lazy tensor, and the like."""
+    """Whether the tensor has no strided memory that can be read: a sparse, nested, quantized, wrapped
+    or lazy tensor, and the like.
+    """
     if isinstance(tensor, UNINITIALIZED):
         return True  # a parameter of a lazy module: it has no shape yet
     if tensor.layout is not torch.strided or _is_wrapped(tensor):
         return True
     kind = type(tensor)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
-        return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(tensor, torch.nn.Parameter)
-    # The storage of a conjugated or negated view has other values than the view; a zero tensor (the gradient of sgn) has no storage.
-    return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or private.is_zerotensor(tensor))
+        return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(
+            tensor, torch.nn.Parameter
+        )
+    # The storage of a conjugated or negated view has other values than the view; a zero tensor (the
+    # gradient of sgn) has no storage.
+    return bool(
+        tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or private.is_zerotensor(tensor)
+    )
 
 
 def _is_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a function transform has wrapped the tensor; the wrapper of ``gradcheck(check_batched_grad=True)`` only lacks a storage."""
+    """Whether a function transform has wrapped the tensor; the wrapper of
+    ``gradcheck(check_batched_grad=True)`` only lacks a storage.
+    """
     lacks = tensor.layout is torch.strided and not (tensor.is_nested or private.has_storage(tensor))
     return lacks or private.is_wrapped(tensor)
 
@@ -174,11 +197,19 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
         kind = "mkldnn" if tensor.is_mkldnn else str(tensor.layout).removeprefix("torch.")
         return T(f"a tensor of layout {kind}: it has no strides", f"布局为 {kind} 的张量，没有步长")
     if tensor.is_quantized:
-        return T("a quantized tensor: its memory holds quantized codes, not its values", "量化张量，内存里是编码而不是数值")
+        return T(
+            "a quantized tensor: its memory holds quantized codes, not its values", "量化张量，内存里是编码而不是数值"
+        )
     if tensor.is_conj() or tensor.is_neg():
-        return T("a conjugated or negated view: the values in its memory differ from its own", "共轭或取负的视图，内存里的数与它的值不同")
+        return T(
+            "a conjugated or negated view: the values in its memory differ from its own",
+            "共轭或取负的视图，内存里的数与它的值不同",
+        )
     if is_immutable(tensor):
-        return T("a zero tensor of torch, which has no memory and cannot be changed", "torch 自己的全零张量，没有内存，也不能改")
+        return T(
+            "a zero tensor of torch, which has no memory and cannot be changed",
+            "torch 自己的全零张量，没有内存，也不能改",
+        )
     kind = type(tensor).__name__
     return T(f"a tensor of class {kind}, which handles operations itself", f"{kind} 类的张量，自行处理运算")
 
@@ -196,7 +227,10 @@ def device_name(device: torch.device) -> str:
 
 
 def weak_storage(tensor: torch.Tensor) -> int:
-    """A weak reference to the tensor's StorageImpl, which keeps its address unique but not its memory. End it by ``private.let_go``."""
+    """A weak reference to the tensor's StorageImpl, which keeps its address unique but not its memory.
+
+    End it by ``private.let_go``.
+    """
     reference: Any = tensor.untyped_storage()._weak_ref()  # an address, whatever the stubs say
     return int(reference)
 
@@ -207,15 +241,19 @@ def storage_behind(reference: int) -> torch.UntypedStorage | None:
 
 
 def bytes_in(memory: torch.UntypedStorage, count: int) -> bytes:
-    """The first ``count`` bytes of a storage, which must have that many. Read without a torch operation: see :func:`flat_values`."""
+    """The first ``count`` bytes of a storage, which must have that many.
+
+    Read without a torch operation: see :func:`flat_values`.
+    """
     return ctypes.string_at(memory.data_ptr(), count) if count else b""
 
 
 def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     """Copy the whole storage of ``tensor``, flat, as a NumPy array of its dtype (bfloat16 as float32).
 
-    ``None`` if that is impossible: an opaque or meta tensor, more than ``limit`` elements, another device, or a dtype that NumPy does not
-    have. The bytes are read from memory and not by a torch operation, so that the learner's dispatch modes and profilers do not see it.
+    ``None`` if that is impossible: an opaque or meta tensor, more than ``limit`` elements, another device, or a dtype
+    that NumPy does not have. The bytes are read from memory and not by a torch operation, so that the learner's
+    dispatch modes and profilers do not see it.
     """
     if is_opaque(tensor) or tensor.device.type != "cpu":
         return None
@@ -236,7 +274,8 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     """The values of ``tensor`` only, with its strides, or None (see :func:`flat_values`).
 
-    Does not access ``untyped_storage()``: torch does not accumulate in place into a gradient whose storage has a Python object.
+    Does not access ``untyped_storage()``: torch does not accumulate in place into a gradient whose
+    storage has a Python object.
     """
     dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else numpy_dtype(tensor.dtype)
     shape, stride, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
@@ -253,7 +292,9 @@ def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 @cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
-    """NumPy's dtype with the byte layout of a torch dtype (uint16 for bfloat16: the upper halves of float32); None if there is none."""
+    """NumPy's dtype with the byte layout of a torch dtype (uint16 for bfloat16: the upper halves of
+    float32); None if there is none.
+    """
     if dtype == torch.bfloat16:
         return np.dtype(np.uint16)
     try:
@@ -273,7 +314,9 @@ def deterministic() -> bool:
 
 
 def distributed() -> bool:
-    """Whether torch.distributed is initialised: ``DistributedDataParallel`` then adds C++ hooks where gradients are accumulated."""
+    """Whether torch.distributed is initialised: ``DistributedDataParallel`` then adds C++ hooks
+    where gradients are accumulated.
+    """
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
@@ -296,8 +339,15 @@ def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None
 
 
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
-    """Whether no element is NaN or infinite; True for none. Tensors that are not dense or not floating point are left out."""
-    dense = [x.detach() for x in found if x.layout is torch.strided and x.is_floating_point() and x.numel() and x.device.type != "meta"]
+    """Whether no element is NaN or infinite; True for none.
+
+    Tensors that are not dense or not floating point are left out.
+    """
+    dense = [
+        x.detach()
+        for x in found
+        if x.layout is torch.strided and x.is_floating_point() and x.numel() and x.device.type != "meta"
+    ]
     return all(math.isfinite(torch.linalg.vector_norm(x, math.inf).item()) for x in dense)
 
 
@@ -307,15 +357,17 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def creation_of(view: torch.Tensor) -> str:
-    """How a view was created, which decides whether it may be written in place (``CreationMeta`` in ``torch/csrc/autograd/variable.h``)."""
+    """How a view was created, which decides whether it may be written in place (``CreationMeta`` in
+    ``torch/csrc/autograd/variable.h``).
+    """
     return _CREATIONS[private.creation_meta(view).name] if private.creation_meta is not None else "default"
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors share one version counter; False if torch does not let a version be changed.
 
-    Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the first is restored
-    before anything else can run.
+    Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the
+    first is restored before anything else can run.
     """
     version = one._version
     if other._version != version or private.set_versions is None:
@@ -337,7 +389,9 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:
-    """The tensor's ``grad_fn``; None for a leaf. Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway.
+    """The tensor's ``grad_fn``; None for a leaf.
+
+    Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway.
 
     Also ``None`` if torch raises (a view created under no_grad and written since).
     """
@@ -361,8 +415,8 @@ _APART: list[bool] = []
 def node_key(node: Any) -> tuple[Any, ...]:
     """A key that identifies the node within one thread and keeps nothing alive.
 
-    Sequence numbers are unique, except that some nodes all have the largest one: an AccumulateGrad is identified by its leaf, and a node
-    without a derivative (of ``x // 2``) by a number of ours in its ``metadata``.
+    Sequence numbers are unique, except that some nodes all have the largest one: an AccumulateGrad is identified by its
+    leaf, and a node without a derivative (of ``x // 2``) by a number of ours in its ``metadata``.
     """
     if node.name() == ACCUMULATE:
         return ("leaf", id(node.variable))
@@ -375,7 +429,8 @@ def node_key(node: Any) -> tuple[Any, ...]:
 
 
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
-    """Give each new node behind ``made`` a number of ours: another thread made it, so its sequence number may not be unique.
+    """Give each new node behind ``made`` a number of ours: another thread made it, so its
+    sequence number may not be unique.
 
     ``known`` are nodes that existed before; what is behind them is not visited.
     """
@@ -403,7 +458,8 @@ def sequence_of(node: Any) -> int:
 
 
 def is_of_engine(error: BaseException) -> bool:
-    """Whether torch's engine itself raised an error in a backward, not Python code that it called (a hook, a custom Function).
+    """Whether torch's engine itself raised an error in a backward, not Python code that it called
+    (a hook, a custom Function).
 
     Errors about what a hook returned are not the engine's either: they are TypeErrors, or say what hooks should return.
     """
@@ -436,10 +492,11 @@ def may_read_saved() -> bool:
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
-    """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without ``_saved_``, numbered in lists.
+    """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without
+    ``_saved_``, numbered in lists.
 
-    Values other than tensors (sizes, flags) are left out, and so are slots that torch does not unpack (freed, or changed since: torch's
-    version check runs here).
+    Values other than tensors (sizes, flags) are left out, and so are slots that torch does not unpack (freed, or
+    changed since: torch's version check runs here).
     """
     kind = type(node)
     slots = _SAVED.get(kind)
@@ -461,7 +518,9 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 class Slot(NamedTuple):
-    """One saved tensor of a node. ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` or ``hooked``.
+    """One saved tensor of a node.
+
+    ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` or ``hooked``.
 
     ``version`` is the version at which it was saved, ``now`` the present one; ``None`` where unknown.
     """
@@ -511,7 +570,8 @@ def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
 
 
 def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
-    """The version at which a tensor was saved, found by lowering its counter until unpacking succeeds; the counter is restored.
+    """The version at which a tensor was saved, found by lowering its counter until unpacking
+    succeeds; the counter is restored.
 
     None if unpacking succeeds at none of the last 64 versions before the present one.
     """
@@ -530,7 +590,9 @@ def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
-    """The shape and dtype of each result of the node's operation, as far as torch stores them; empty if this release of torch does not."""
+    """The shape and dtype of each result of the node's operation, as far as torch stores them; empty if
+    this release of torch does not.
+    """
     return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
 
 
@@ -571,4 +633,9 @@ def environment() -> tuple[tuple[str, str], ...]:
     import platform
 
     cuda = torch.version.cuda or "none"
-    return (("torch", str(torch.__version__)), ("numpy", np.__version__), ("python", platform.python_version()), ("cuda", cuda))
+    return (
+        ("torch", str(torch.__version__)),
+        ("numpy", np.__version__),
+        ("python", platform.python_version()),
+        ("cuda", cuda),
+    )

@@ -14,25 +14,30 @@ _OPERATORS = (type(torch.ops.aten.add.Tensor), type(torch.ops.aten.add))
 
 #: Calls that neither create a tensor, nor change one, nor start a backward. They are not recorded.
 QUIET_GETTERS = frozenset({
-    "shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "is_leaf", "_version", "ndim", "names", "itemsize", "nbytes",
-    "is_cpu", "is_cuda", "is_meta", "is_mkldnn", "is_mps", "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "is_vulkan",
-    "is_xla", "is_xpu", "is_mtia", "is_maia", "is_ipu", "_base", "output_nr", "name", "volatile", "retains_grad", "_backward_hooks",
-    "_post_accumulate_grad_hooks", "__cuda_array_interface__", "grad_dtype",
+    "shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "is_leaf", "_version", "ndim", "names",
+    "itemsize", "nbytes", "is_cpu", "is_cuda", "is_meta", "is_mkldnn", "is_mps", "is_nested", "is_quantized",
+    "is_sparse", "is_sparse_csr", "is_vulkan", "is_xla", "is_xpu", "is_mtia", "is_maia", "is_ipu", "_base", "output_nr",
+    "name", "volatile", "retains_grad", "_backward_hooks", "_post_accumulate_grad_hooks", "__cuda_array_interface__",
+    "grad_dtype",
 })  # fmt: skip
 QUIET_METHODS = frozenset({
-    "dim", "size", "numel", "stride", "storage_offset", "data_ptr", "untyped_storage", "storage", "_typed_storage", "element_size",
-    "is_contiguous", "is_complex", "is_floating_point", "is_signed", "is_inference", "is_shared", "is_pinned", "is_same_size",
-    "get_device", "nelement", "_parse_to", "ndimension", "type_as_", "__len__", "__repr__", "__format__", "__hash__", "__dir__",
-    "has_names", "__reduce_ex__", "__reduce__", "__dlpack_device__", "is_set_to", "_is_view", "_nnz", "is_conj", "is_neg", "is_coalesced",
-    "is_distributed", "is_nonzero_", "dim_order", "is_tensor", "is_storage", "result_type", "promote_types", "can_cast",
-    "get_default_dtype", "is_grad_enabled", "is_inference_mode_enabled", "_has_compatible_shallow_copy_type", "_is_all_true",
-    "_assert_async", "is_autocast_enabled", "_record_function_enter_new", "_record_function_exit", "_set_grad_enabled",
-    "device", "_assert", "set_default_dtype", "get_num_threads", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
+    "dim", "size", "numel", "stride", "storage_offset", "data_ptr", "untyped_storage", "storage", "_typed_storage",
+    "element_size", "is_contiguous", "is_complex", "is_floating_point", "is_signed", "is_inference", "is_shared",
+    "is_pinned", "is_same_size", "get_device", "nelement", "_parse_to", "ndimension", "type_as_", "__len__", "__repr__",
+    "__format__", "__hash__", "__dir__", "has_names", "__reduce_ex__", "__reduce__", "__dlpack_device__", "is_set_to",
+    "_is_view", "_nnz", "is_conj", "is_neg", "is_coalesced", "is_distributed", "is_nonzero_", "dim_order", "is_tensor",
+    "is_storage", "result_type", "promote_types", "can_cast", "get_default_dtype", "is_grad_enabled",
+    "is_inference_mode_enabled", "_has_compatible_shallow_copy_type", "_is_all_true", "_assert_async",
+    "is_autocast_enabled", "_record_function_enter_new", "_record_function_exit", "_set_grad_enabled", "device",
+    "_assert", "set_default_dtype", "get_num_threads", "manual_seed", "seed", "initial_seed", "get_rng_state",
+    "set_rng_state",
 })  # fmt: skip
 
 
 COMMON = {"torch.spmm": "torch.mm"}
-"""Names that torch's table has for functions which programs call by another one: the two are equal, and the table has the last."""
+"""Names that torch's table has for functions which programs call by another one: the two are
+equal, and the table has the last.
+"""
 
 
 def name_of(func: Callable[..., Any]) -> str:
@@ -65,7 +70,8 @@ def is_quiet(name: str) -> bool:
     """Whether calls of a function are not recorded, since it makes and changes no tensor and starts no backward."""
     parts = name.split(".")
     if name == "torch.Tensor._backward_hooks.__set__":
-        return True  # called by torch while it regenerates a view's grad_fn: it holds a lock, and reading the grad_fn would hang
+        # called by torch while it regenerates a view's grad_fn: it holds a lock, and reading the grad_fn would hang
+        return True
     if parts[-1] == "__get__" and len(parts) > 1:
         return parts[-2] in QUIET_GETTERS
     return parts[-1] in QUIET_METHODS or name.startswith("profiler.") or "._record_function" in name

@@ -1,4 +1,6 @@
-"""Makes ``torch.autograd.backward`` dispatch to function modes while recording; torch does so itself only from 2.11 on."""
+"""Makes ``torch.autograd.backward`` dispatch to function modes while recording; torch does
+so itself only from 2.11 on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The kernel's side of the live panel in JupyterLab's right sidebar, which shows a notebook's live objects and warnings about them.
+"""The kernel's side of the live panel in JupyterLab's right sidebar, which shows a notebook's live
+objects and warnings about them.
 
 A kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
 """
@@ -28,7 +29,9 @@ class Offer:
         """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why a cell failed, if the panel had warned of it before or finds it in the live graphs; else None."""
+        """The reason why a cell failed, if the panel had warned of it before or finds
+        it in the live graphs; else None.
+        """
         return self.beside.cause(error, text) if self.beside is not None else None
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
@@ -36,7 +39,9 @@ class Offer:
         return self.beside.failed_before(error, text) if self.beside is not None else None
 
     def warned(self, cell: str, text: str, counts: Sequence[int] = ()) -> list[Mapping[str, Any]]:
-        """The panel's warnings, as it sends them, that point to this cell (by its id, or its text) or to one of the runs ``counts``."""
+        """The panel's warnings, as it sends them, that point to this cell (by its id, or its text) or
+        to one of the runs ``counts``.
+        """
         return self.beside.warned(cell, text, counts) if self.beside is not None else []
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:

@@ -1,4 +1,6 @@
-"""Where a backward is known to go wrong before it is run: the earlier cells to be run again, recorded together with it."""
+"""Where a backward is known to go wrong before it is run: the earlier cells to be run
+again, recorded together with it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _ROOT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def ahead(root: str, runs: tuple[int | None, ...], ran: Ran, kind: Kind) -> dict[str, Any] | None:
-    """Return the offer to record the earlier cells ``runs`` together with ``root.backward()``; None if a cell that it needs is unknown."""
+    """Return the offer to record the earlier cells ``runs`` together with ``root.backward()``; None if a
+    cell that it needs is unknown.
+    """
     last = ran.last
     if last is None or not _ROOT.fullmatch(root):
         return None

@@ -15,7 +15,9 @@ def definitions(runs: list[Cell]) -> dict[str, ast.AST]:
 
 
 def reaching(words: str, runs: list[Cell]) -> set[str]:
-    """The names of functions and methods whose text contains ``words``, and of those that call one of them, directly or not."""
+    """The names of functions and methods whose text contains ``words``, and of those that call
+    one of them, directly or not.
+    """
     calls = {name: set(called_in(node)) for name, node in definitions(runs).items()}
     found = {name for name, node in definitions(runs).items() if words in ast.unparse(node)}
     while more := {name for name, inner in calls.items() if inner & found} - found:
@@ -27,7 +29,13 @@ def called_in(node: ast.AST) -> Iterator[str]:
     """Yield the names of the functions and methods that the code calls."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call):
-            yield each.func.id if isinstance(each.func, ast.Name) else each.func.attr if isinstance(each.func, ast.Attribute) else ""
+            yield (
+                each.func.id
+                if isinstance(each.func, ast.Name)
+                else each.func.attr
+                if isinstance(each.func, ast.Attribute)
+                else ""
+            )
 
 
 def does(node: ast.AST, words: str, through: set[str]) -> bool:

@@ -1,7 +1,8 @@
 """Why a cell failed, if the panel had warned before of just this.
 
-An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell has not made
-that graph anew. Where a cell has led its own backward into a used graph, the name that carried it there is found after the error.
+An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the
+cell has not made that graph anew. Where a cell has led its own backward into a used graph, the name that carried it
+there is found after the error.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ class Cause(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Functions that look at live objects: ``search`` finds what led into a used graph, from the names that the cell made and read.
+    """Functions that look at live objects: ``search`` finds what led into a used graph, from the names
+    that the cell made and read.
 
-    ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of operations.
-    ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what has switched a global setting.
-    ``kinds``: the number types and devices of names. ``inferred``: those of some names that inference mode has made.
+    ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of
+    operations. ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what
+    has switched a global setting. ``kinds``: the number types and devices of names. ``inferred``: those of some names
+    that inference mode has made.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -64,8 +67,12 @@ class Look(NamedTuple):
     inferred: Callable[[Iterable[str]], Sequence[str]] = lambda _: ()
 
 
-def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: Look) -> Cause | None:
-    """The reason why the cell with this text failed, if it was ``known`` before or the live graphs show it; else None."""
+def cause(
+    error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: Look
+) -> Cause | None:
+    """The reason why the cell with this text failed, if it was ``known`` before or the
+    live graphs show it; else None.
+    """
     if error is None:
         return None
     cell = Cell(0, "", text)
@@ -143,18 +150,19 @@ def _inference(name: str, made: Cut) -> Cause:
     return Cause(
         made,
         T(
-            f"`{name}` comes from {words} in {where}, and what inference mode has made can take no part in gradients: this is why the "
-            "cell failed.",
+            f"`{name}` comes from {words} in {where}, and what inference mode has made can take no part in gradients: "
+            "this is why the cell failed.",
             f"`{name}` 来自 {where} 中的 {words}，而推理模式产生的张量不能参与求梯度：所以此单元格失败了。",
         ),
         T(
-            "In inference mode torch does not count how often memory is changed, and backward needs that count. `no_grad()` leaves out the "
-            "graph as well, but makes ordinary tensors.",
-            "在推理模式下，torch 不统计内存被修改的次数，而反向传播需要它。`no_grad()` 同样不记录计算图，但产生普通张量。",
+            "In inference mode torch does not count how often memory is changed, and backward needs that count. "
+            "`no_grad()` leaves out the graph as well, but makes ordinary tensors.",
+            "在推理模式下，torch 不统计内存被修改的次数，而反向传播需要它。`no_grad()` 同样不记录计算"
+            "图，但产生普通张量。",
         ),
         T(
-            f"Write `torch.no_grad()` in place of `torch.inference_mode()` in {where} and run it again, with what follows from it; or make "
-            f"an ordinary copy: `{name} = {name}.clone()`.",
+            f"Write `torch.no_grad()` in place of `torch.inference_mode()` in {where} and run it again, with what "
+            f"follows from it; or make an ordinary copy: `{name} = {name}.clone()`.",
             f"在 {where} 中用 `torch.no_grad()` 代替 `torch.inference_mode()` 并重新运行它和由它得出的单元格；"
             f"或产生普通的副本：`{name} = {name}.clone()`。",
         ),
@@ -169,7 +177,8 @@ def _no_leaf(what: Computed) -> Cause:
     return Cause(
         what,
         T(
-            f"{name} is the result of {what.node}{en}, not a leaf: an optimizer can update only tensors that were made, not computed.",
+            f"{name} is the result of {what.node}{en}, not a leaf: an optimizer can update only tensors that "
+            "were made, not computed.",
             f"{name} 是{zh}{what.node} 的结果，不是叶子：优化器只能更新直接创建的张量，不能更新算出来的张量。",
         ),
         T(
@@ -192,17 +201,19 @@ def _no_gradient(what: Missing) -> Cause:
         return Cause(
             what,
             T(
-                f"`{name}` is the result of {what.node}{en}, not a leaf, and backward stores gradients only in leaves: `{name}.grad` is "
-                "None.",
+                f"`{name}` is the result of {what.node}{en}, not a leaf, and backward stores gradients only in "
+                f"leaves: `{name}.grad` is None.",
                 f"`{name}` 是{zh}{what.node} 的结果，不是叶子，而反向传播只把梯度存到叶子里：`{name}.grad` 是 None。",
             ),
             T(
-                "The gradient flows from a result to the tensors that it was computed from; the result itself keeps none.",
+                "The gradient flows from a result to the tensors that it was computed from; the "
+                "result itself keeps none.",
                 "梯度会从一个结果继续传到算出它的那些张量；结果本身不保留梯度。",
             ),
             T(
-                f"If it is to be trained, set `requires_grad` after the computation: `{name} = (…).detach().requires_grad_()`. To look at "
-                f"the gradient of a result, call `{name}.retain_grad()` before backward.",
+                f"If it is to be trained, set `requires_grad` after the computation: `{name} = "
+                "(…).detach().requires_grad_()`. To look at the gradient of a result, call "
+                f"`{name}.retain_grad()` before backward.",
                 f"如果要训练它，请在计算之后再设置 `requires_grad`：`{name} = (…).detach().requires_grad_()`。"
                 f"如果只想查看结果的梯度，请在反向传播之前调用 `{name}.retain_grad()`。",
             ),
@@ -216,8 +227,8 @@ def _no_gradient(what: Missing) -> Cause:
                 f"`{name}` 不需要梯度，所以没有反向传播会给它梯度：`{name}.grad` 是 None。",
             ),
             T(
-                f"What is computed under `torch.no_grad()` does not require gradients. `{name} = {name} - …` there makes a new tensor of "
-                "that kind, and the parameter has lost its name.",
+                f"What is computed under `torch.no_grad()` does not require gradients. `{name} = {name} - …` there "
+                "makes a new tensor of that kind, and the parameter has lost its name.",
                 "在 `torch.no_grad()` 之下算出的张量不需要梯度。"
                 f"在那里写 `{name} = {name} - …` 会产生一个这样的新张量，参数从此失去了名字。",
             ),
@@ -230,16 +241,18 @@ def _no_gradient(what: Missing) -> Cause:
     return Cause(
         what,
         T(
-            f"`{name}` requires gradients, but no backward has reached it since it was made or its gradient was cleared: `{name}.grad` is "
-            "None.",
+            f"`{name}` requires gradients, but no backward has reached it since it was made or its gradient was "
+            f"cleared: `{name}.grad` is None.",
             f"`{name}` 需要梯度，但自它创建或梯度被清除以来，没有反向传播到达过它：`{name}.grad` 是 None。",
         ),
         T(
-            "A backward stores a gradient in each leaf that its loss was computed from. `zero_grad()` sets gradients to None.",
+            "A backward stores a gradient in each leaf that its loss was computed from. `zero_grad()` "
+            "sets gradients to None.",
             "反向传播会给损失所依赖的每个叶子存一个梯度。`zero_grad()` 会把梯度设为 None。",
         ),
         T(
-            f"Check that the loss is computed from `{name}`, and read the gradient after backward and before `zero_grad()`.",
+            f"Check that the loss is computed from `{name}`, and read the gradient after backward and "
+            "before `zero_grad()`.",
             f"请检查损失是否由 `{name}` 算出，并在反向传播之后、`zero_grad()` 之前读取梯度。",
         ),
         "",
@@ -247,7 +260,8 @@ def _no_gradient(what: Missing) -> Cause:
 
 
 def runs_of(what: Found) -> tuple[int | None, ...]:
-    """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it.
+    """The numbers of the runs that made the graph and, if it was changed, that changed what
+    it had saved; or that left it.
 
     None for a run that is not known.
     """

@@ -1,4 +1,6 @@
-"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they show where the failure began."""
+"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they
+show where the failure began.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Kind = Callable[[str], str]
 
 
 class Behind(NamedTuple):
-    """Earlier runs of cells to repeat before a failed cell, oldest first, and what running them again changes (``effects``)."""
+    """Earlier runs of cells to repeat before a failed cell, oldest first, and what running them
+    again changes (``effects``).
+    """
 
     cells: tuple[Cell, ...]
     effects: T
@@ -26,7 +30,8 @@ class Behind(NamedTuple):
 def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ()) -> Behind | None:
     """The runs to be repeated before ``failed``; ``None`` if there are none, or too many.
 
-    ``known`` are the runs that are known to matter: the one that made a graph, and the one that changed what it had saved.
+    ``known`` are the runs that are known to matter: the one that made a graph, and the one
+    that changed what it had saved.
     """
     runs = [each for each in ran.since(0) if each.count != failed.count and each.whole]
     sure = {count for count in known if count is not None and count != failed.count}
@@ -41,7 +46,9 @@ def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ())
 
 
 def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Cell]:
-    """Return the runs that computed the names which the failed cell uses, found from the last run back to the first ``sure`` one."""
+    """Return the runs that computed the names which the failed cell uses, found from the last run
+    back to the first ``sure`` one.
+    """
     wanted, chosen = failed.flow[0], list[Cell]()
     for run in reversed(runs):
         if sure and run.count < min(sure):
@@ -49,7 +56,11 @@ def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Ce
         reads = run.flow[0]
         makes = wanted & (run.bound | run.written)
         between = bool(sure) and run.succeeded and (bool(makes) or ".backward(" in run.text)
-        computes = run.succeeded and any(kind(name) == "tensor" for name in makes) and any(kind(name) in _USED for name in reads)
+        computes = (
+            run.succeeded
+            and any(kind(name) == "tensor" for name in makes)
+            and any(kind(name) in _USED for name in reads)
+        )
         if run.count in sure or between or computes:
             chosen.insert(0, run)
             wanted = (wanted - run.bound) | reads
@@ -65,6 +76,10 @@ def _restoring(names: list[str], chosen: list[Cell], runs: list[Cell], kind: Kin
     found = {}
     for name in names:
         run = next((each for each in reversed(earlier) if name in each.bound), None)
-        if run is not None and kind(name) in ("tensor", "") and not any(kind(each) in ("module", "optimizer") for each in run.bound):
+        if (
+            run is not None
+            and kind(name) in ("tensor", "")
+            and not any(kind(each) in ("module", "optimizer") for each in run.bound)
+        ):
             found[run.count] = run
     return [found[count] for count in sorted(found)]

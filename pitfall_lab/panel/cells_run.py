@@ -18,7 +18,10 @@ _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a cell. ``whole``: its text is the cell's alone; else it begins with earlier cells, and lines are not the cell's lines."""
+    """One run of a cell.
+
+    ``whole``: its text is the cell's alone; else it begins with earlier cells, and lines are not the cell's lines.
+    """
 
     count: int
     id: str
@@ -41,12 +44,16 @@ class Cell:
 
     @cached_property
     def flow(self) -> tuple[set[str], dict[str, set[str]]]:
-        """The names that the cell reads from earlier cells, and for each that it binds the names that it was computed from."""
+        """The names that the cell reads from earlier cells, and for each that it binds the
+        names that it was computed from.
+        """
         return flow(self.tree)
 
     @cached_property
     def carried(self) -> frozenset[str]:
-        """Return the names that the cell reads from an earlier cell and binds anew: running it again would begin from its own result."""
+        """Return the names that the cell reads from an earlier cell and binds anew: running it again
+        would begin from its own result.
+        """
         taken, made = self.flow
         return frozenset(taken & made.keys())
 
@@ -71,11 +78,17 @@ class Cell:
     @cached_property
     def assigned(self) -> frozenset[str]:
         """The names that the cell binds to another object; ``x += …`` does not."""
-        defined = {each.name for each in self.tree.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+        defined = {
+            each.name
+            for each in self.tree.body
+            if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        }
         return assigned(self.tree) | defined
 
     def line(self, name: str = "") -> int | None:
-        """Return the line of the cell's only statement, or of the only one that writes into ``name``; None if there is not exactly one."""
+        """Return the line of the cell's only statement, or of the only one that writes into ``name``; None
+        if there is not exactly one.
+        """
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
         if not self.whole:
             return None
@@ -87,12 +100,19 @@ class Cell:
         """The line of the only statement that writes into ``name``, where it is a line of its own; else ``None``."""
         found = [each for each in simple(self.tree.body) if name in written_into(each)]
         lines = self.text.split("\n")
-        own = self.whole and len(found) == 1 and name.isidentifier() and not lines[found[0].lineno - 1][: found[0].col_offset].strip()
+        own = (
+            self.whole
+            and len(found) == 1
+            and name.isidentifier()
+            and not lines[found[0].lineno - 1][: found[0].col_offset].strip()
+        )
         return found[0].lineno if own else None
 
 
 def is_whole(raw: str) -> bool:
-    """Whether a cell as it was typed is run alone, and not with the texts of earlier cells before it (``%%pitfall --with 2,3``)."""
+    """Whether a cell as it was typed is run alone, and not with the texts of earlier cells before
+    it (``%%pitfall --with 2,3``).
+    """
     return _WITH.match(raw) is None
 
 

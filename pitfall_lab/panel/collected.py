@@ -1,4 +1,6 @@
-"""Reads from the texts of the cells whether a list or dict collects results, and whether a loop that fills it empties it as well."""
+"""Reads from the texts of the cells whether a list or dict collects results, and whether a loop that
+fills it empties it as well.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def list_of(element: str) -> str:
 
 
 def is_collected(element: str, ran: Ran) -> bool:
-    """Whether the cells add to the list or dict of this element, and nothing in it is replaced by what is computed from it.
+    """Whether the cells add to the list or dict of this element, and nothing in it is replaced
+    by what is computed from it.
 
     A list of hidden states that each step replaces is carried on, not collected.
     """
@@ -50,7 +53,9 @@ def empties(code: ast.AST, name: str) -> bool:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(_is_whole(each, name) for target in targets for each in _parts(target)):
                 return True
-        elif _is_call(node, _EMPTIES, name) or (isinstance(node, ast.Delete) and any(name in _names(each) for each in node.targets)):
+        elif _is_call(node, _EMPTIES, name) or (
+            isinstance(node, ast.Delete) and any(name in _names(each) for each in node.targets)
+        ):
             return True
     return False
 
@@ -75,7 +80,11 @@ def _parts(target: ast.expr) -> Iterable[ast.expr]:
 
 
 def _is_slot(target: ast.expr, name: str) -> bool:
-    return isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice) and _last(ast.unparse(target.value)) == name
+    return (
+        isinstance(target, ast.Subscript)
+        and not isinstance(target.slice, ast.Slice)
+        and _last(ast.unparse(target.value)) == name
+    )
 
 
 def _is_whole(target: ast.expr, name: str) -> bool:

@@ -1,7 +1,7 @@
 """The live panel's connection in one kernel: examines the namespace after each cell and answers the front end.
 
-Messages may arrive on another thread than the one that runs the cells (a kernel's subshell). While a cell runs, live objects are not
-read: the answer is then the state after the last cell.
+Messages may arrive on another thread than the one that runs the cells (a kernel's subshell). While a cell runs, live
+objects are not read: the answer is then the state after the last cell.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ EVERY = 20_000
 CELLS, BYTES = 50, 2_000_000
 """How many past cells' rows are kept, and how many bytes in all."""
 SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
-"""Processor time after a cell: SECONDS, or the fraction PART of the cell's run time if that is more, but at most LONGEST."""
+"""Processor time after a cell: SECONDS, or the fraction PART of the cell's run time if that
+is more, but at most LONGEST.
+"""
 ASKED_SECONDS, EVERY_SECONDS = 0.5, 1.5
 _RUNNING = T("A cell is running: this can be looked at when it has ended.", "有单元格正在运行：结束之后才能查看。")
 _GONE = T("This is no longer there.", "它已经不存在了。")
@@ -52,7 +54,8 @@ _CUT = T(
     "没有全部检查：为此预留的时间已用完。其余部分可能还有未显示的问题。",
 )
 _FAILED = T(
-    "pitfall_lab could not look at this ({reason}). The notebook is not affected.", "pitfall_lab 无法查看（{reason}）。笔记本不受影响。"
+    "pitfall_lab could not look at this ({reason}). The notebook is not affected.",
+    "pitfall_lab 无法查看（{reason}）。笔记本不受影响。",
 )
 
 
@@ -71,7 +74,8 @@ class Beside:
         #: What led the last cell's own backward into a used graph.
         self._led: Used | None = None
         self._live: Live | None = None
-        #: What the running cell failed at, by the id of its error: found before anything else is done, and used several times.
+        #: What the running cell failed at, by the id of its error: found before anything else is
+        #: done, and used several times.
         self._causes: dict[int, Cause | None] = {}
         self._statements = Statements(shell, self.statement)
         #: How cells have failed, and what was warned of last.
@@ -116,7 +120,9 @@ class Beside:
         self._comms[comm], self._languages[comm] = Watch(visible=False, stale=True), language
         comm.on_msg(lambda received: self.received(comm, received))
         comm.on_close(lambda _: self._closed(comm))
-        comm.send(message("warnings", cell=self._cells_now(), warnings=[]))  # the first message shows the page that the kernel answers
+        comm.send(
+            message("warnings", cell=self._cells_now(), warnings=[])
+        )  # the first message shows the page that the kernel answers
 
     def _closed(self, comm: Any) -> None:
         self._comms.pop(comm, None)
@@ -129,7 +135,9 @@ class Beside:
         except Refused as problem:
             answer = refused(problem.text)
         except Exception as error:
-            answer = refused(T(_FAILED.en.format(reason=type(error).__name__), _FAILED.zh.format(reason=type(error).__name__)))
+            answer = refused(
+                T(_FAILED.en.format(reason=type(error).__name__), _FAILED.zh.format(reason=type(error).__name__))
+            )
         if answer is not None:
             with contextlib.suppress(Exception):
                 comm.send(answer)
@@ -140,14 +148,24 @@ class Beside:
             return None
         if isinstance(ask, Past):
             kept = self._past.get(ask.cell)
-            return {**json.loads(kept[1]), "past": True, "cells": self._cells()} if kept is not None else refused(_NOT_KEPT)
+            return (
+                {**json.loads(kept[1]), "past": True, "cells": self._cells()}
+                if kept is not None
+                else refused(_NOT_KEPT)
+            )
         if self._running:
-            return {**self._rows, "cells": self._cells()} if isinstance(ask, Rows) and self._rows is not None else refused(_RUNNING)
+            return (
+                {**self._rows, "cells": self._cells()}
+                if isinstance(ask, Rows) and self._rows is not None
+                else refused(_RUNNING)
+            )
         with self._lock:
             if isinstance(ask, Rows):
                 seconds, most = (EVERY_SECONDS, EVERY) if ask.every else (ASKED_SECONDS, PAGE)
                 return self._look(seconds, rows=(ask.first, most), stale=False)[0]
-            return self._unfolded(ask) if isinstance(ask, Unfold) else self._pictured(ask, self._languages.get(comm, "en"))
+            return (
+                self._unfolded(ask) if isinstance(ask, Unfold) else self._pictured(ask, self._languages.get(comm, "en"))
+            )
 
     def _unfolded(self, ask: Unfold) -> dict[str, Any]:
         from pitfall_lab.observe.live.budget import Budget
@@ -159,13 +177,21 @@ class Beside:
     def _pictured(self, ask: Picture, language: Language) -> dict[str, Any]:
         from pitfall_lab.panel.row_pictures import picture
 
-        found = picture(self._shell.user_ns, _path(ask.id), ask.view, language) if self._watching() is not None else None
-        return message("picture", id=ask.id, view=ask.view, svg=found[0], text=text(found[1])) if found is not None else refused(_GONE)
+        found = (
+            picture(self._shell.user_ns, _path(ask.id), ask.view, language) if self._watching() is not None else None
+        )
+        return (
+            message("picture", id=ask.id, view=ask.view, svg=found[0], text=text(found[1]))
+            if found is not None
+            else refused(_GONE)
+        )
 
     # ------------------------------------------------------------------ the cells
 
     def before(self, info: Any) -> None:
-        """Called before a cell runs: note that it runs, whether torch was imported before it, and the number of its first node."""
+        """Called before a cell runs: note that it runs, whether torch was imported before it, and
+        the number of its first node.
+        """
         with self._lock:
             self._running = True
             self._had_torch = "torch" in sys.modules
@@ -177,7 +203,9 @@ class Beside:
         self._began = time.perf_counter()
 
     def statement(self, line: int) -> None:
-        """Called before the statement at this line of the running cell: pass it on, so that nodes can be given their line."""
+        """Called before the statement at this line of the running cell: pass it on, so that
+        nodes can be given their line.
+        """
         live = self._watching() if self._comms and self._running else None
         if live is not None:
             live.statement(line)
@@ -191,14 +219,22 @@ class Beside:
                 self._after(result, took)
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why the cell that ran last, with this text, has failed, if it was known before the cell ran; else None."""
+        """The reason why the cell that ran last, with this text, has failed, if it was known
+        before the cell ran; else None.
+        """
         if error is None or self._live is None:
             return None
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
 
             look = Look(
-                self._second_time, self._has_parameters, self._computed, self._missing, self._switched, self._kinds_of, self._inferred
+                self._second_time,
+                self._has_parameters,
+                self._computed,
+                self._missing,
+                self._switched,
+                self._kinds_of,
+                self._inferred,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -246,11 +282,17 @@ class Beside:
 
     def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:
         """The last warnings that point to the cell with this id, or this text, or to one of the runs ``counts``."""
-        runs = {run.count for run in self._ran.since(0) if run.count in counts or (run.id == cell if cell and run.id else run.text == text)}
+        runs = {
+            run.count
+            for run in self._ran.since(0)
+            if run.count in counts or (run.id == cell if cell and run.id else run.text == text)
+        }
         return [each for each in self._said if any(one["count"] in runs for one in each["cells"])]
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
-        """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are none."""
+        """The earlier cells in which the failure of this cell, which is the last that ran,
+        began; ``None`` if there are none.
+        """
         if error is None or "torch" not in sys.modules:
             return None
         from pitfall_lab.panel.cause import runs_of
@@ -292,7 +334,9 @@ class Beside:
         self._led = found.what if found is not None and isinstance(found.what, Used) else None
         if found is not None and isinstance(found.what, (Broken, Used, WrittenAgain)):
             self._failed.append(found.what)
-        rows, warnings = self._look(min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale)
+        rows, warnings = self._look(
+            min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale
+        )
         self._keep(rows)
         for comm, watch in list(self._comms.items()):
             if watch.stale and warnings is not None:
@@ -308,8 +352,12 @@ class Beside:
             self._live = Live()
         return self._live
 
-    def _look(self, seconds: float, *, rows: tuple[int, int] | None, stale: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the rows and the warnings for the present state of the namespace; None for the one that was not requested."""
+    def _look(
+        self, seconds: float, *, rows: tuple[int, int] | None, stale: bool
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the rows and the warnings for the present state of the namespace; None for
+        the one that was not requested.
+        """
         began = time.thread_time()
         live = self._watching()
         cell = self._cells_now()
@@ -402,9 +450,16 @@ class Beside:
 
     def _message(self, rows: list[Any], more: int, first: int, note: T | None, seconds: float) -> dict[str, Any]:
         made = message(
-            "rows", cell=self._cells_now(), past=False, ms=round(seconds * 1000, 2), **{"from": first}, rows=rows, more=more,
-            cells=self._cells(), note=text(note) if note is not None else None,
-        )  # fmt: skip
+            "rows",
+            cell=self._cells_now(),
+            past=False,
+            ms=round(seconds * 1000, 2),
+            **{"from": first},
+            rows=rows,
+            more=more,
+            cells=self._cells(),
+            note=text(note) if note is not None else None,
+        )
         if first == 0:
             self._rows = made
         return made

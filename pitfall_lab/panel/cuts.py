@@ -1,4 +1,6 @@
-"""Finds, in the texts of the cells, the statement that made plain numbers out of a model's output on the way to a name."""
+"""Finds, in the texts of the cells, the statement that made plain numbers out of a model's
+output on the way to a name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _CONTEXTS = {"no_grad", "inference_mode"}
 
 
 class Cut(NamedTuple):
-    """``words`` of the statement at ``line`` of run ``cell`` leave the graph behind, on the way from ``module`` to the name."""
+    """``words`` of the statement at ``line`` of run ``cell`` leave the graph behind, on the way
+    from ``module`` to the name.
+    """
 
     cell: int
     line: int | None
@@ -26,7 +30,8 @@ class Cut(NamedTuple):
 def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None = None) -> Cut | None:
     """The cut nearest to the model whose output ``name`` was computed from; ``None`` if there is none.
 
-    The names are followed backwards from run to run, and within one from statement to statement. ``last``: a run that is not in ``ran``.
+    The names are followed backwards from run to run, and within one from statement to statement. ``last``:
+    a run that is not in ``ran``.
     """
     wanted, found = {name}, None
     for run in reversed([*ran.since(0), *([last] if last is not None else [])]):
@@ -44,12 +49,19 @@ def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None
 
 
 def _ordered(tree: ast.Module) -> list[ast.stmt]:
-    """The statements in the order of the text; the headers of loops and ``with`` as assignments (``x = xs`` for ``for x in xs``)."""
-    return sorted(statements(tree), key=lambda each: getattr(each, "lineno", 0) or getattr(getattr(each, "value", None), "lineno", 0))
+    """The statements in the order of the text; the headers of loops and ``with`` as assignments
+    (``x = xs`` for ``for x in xs``).
+    """
+    return sorted(
+        statements(tree),
+        key=lambda each: getattr(each, "lineno", 0) or getattr(getattr(each, "value", None), "lineno", 0),
+    )
 
 
 def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
-    """The cuts of a statement, nearest to the model first: its own, those of functions that it calls, and a ``with`` around it."""
+    """The cuts of a statement, nearest to the model first: its own, those of functions that it
+    calls, and a ``with`` around it.
+    """
     line = getattr(statement, "lineno", None) if run.whole else None
     words = _words(statement)
     if words.startswith("."):
@@ -70,16 +82,24 @@ def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
 
 
 def _in_class_of(module: str, ran: Ran) -> Iterator[Cut]:
-    """Where the class of a module, if a cell defines it, switches grad mode off: in ``forward``, or in a method that it calls."""
+    """Where the class of a module, if a cell defines it, switches grad mode off: in
+    ``forward``, or in a method that it calls.
+    """
     trees = [(run, node) for run in reversed(list(ran.since(0))) for node in run.tree.body]
     makes = (node.value for _, node in trees if isinstance(node, ast.Assign) and module in binds(node))
     made = {_name(each) for value in makes for each in ast.walk(value) if isinstance(each, ast.Call)}
-    run, cls = next(((run, node) for run, node in trees if isinstance(node, ast.ClassDef) and node.name in made), (None, None))
+    run, cls = next(
+        ((run, node) for run, node in trees if isinstance(node, ast.ClassDef) and node.name in made), (None, None)
+    )
     methods = {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)} if cls is not None else {}
     work = [methods[name] for name in ("forward",) if name in methods]
     for method in work:  # the list grows during the iteration
         line = method.lineno if run is not None and run.whole else None
-        yield from (Cut(run.count, line, f"@{name}", module) for name in map(_name, method.decorator_list) if run and name in _CONTEXTS)
+        yield from (
+            Cut(run.count, line, f"@{name}", module)
+            for name in map(_name, method.decorator_list)
+            if run and name in _CONTEXTS
+        )
         for node in ast.walk(method):
             if run is not None and (words := _context(node)):
                 yield Cut(run.count, getattr(node, "lineno", None) if run.whole else None, words, module)
@@ -95,7 +115,9 @@ def _context(node: ast.AST) -> str:
 
 def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:
     """The notebook's functions that a statement calls by their names, each after the cell that defines it."""
-    called = {node.func.id for node in ast.walk(statement) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    called = {
+        node.func.id for node in ast.walk(statement) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
     for other in ran.since(0) if called else ():
         for node in other.tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in called:
@@ -112,7 +134,9 @@ def read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
 
 
 def _words(statement: ast.AST) -> str:
-    """The innermost part of a statement that leaves a graph behind: ``.detach()``, ``torch.tensor(…)``; empty if there is none."""
+    """The innermost part of a statement that leaves a graph behind: ``.detach()``,
+    ``torch.tensor(…)``; empty if there is none.
+    """
     found = ""
     for node in ast.walk(statement):  # from the outside to the inside
         if isinstance(node, ast.Attribute) and node.attr in _METHODS and _name(node.value) != "utils":

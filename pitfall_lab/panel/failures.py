@@ -1,4 +1,6 @@
-"""Remembers how cells have failed: a failed run may have changed what its cell starts from, and the next run then shows something else."""
+"""Remembers how cells have failed: a failed run may have changed what its cell starts from, and the next
+run then shows something else.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ class Failures:
         self._by_text: dict[str, Failed] = {}
 
     def ran(self, cell: Cell, error: BaseException | None, cause: Cause | None, ran: Ran) -> None:
-        """Called after a cell has run. A failure that followed from the one before, with nothing run in between, does not replace it."""
+        """Called after a cell has run.
+
+        A failure that followed from the one before, with nothing run in between, does not replace it.
+        """
         if not cell.whole:
             return
         if error is not None and self.before(cell.text, error, ran) is None:
@@ -36,8 +41,14 @@ class Failures:
             del self._by_text[next(iter(self._by_text))]
 
     def before(self, text: str, error: BaseException | None, ran: Ran) -> Failed | None:
-        """The failure of the run before of the cell with this text, if nothing else ran since and ``error`` is another one or None."""
+        """The failure of the run before of the cell with this text, if nothing else ran since and
+        ``error`` is another one or None.
+        """
         failed = self._by_text.get(text)
         if failed is None or (error is not None and str(error) == failed.message):
             return None
-        return failed if all(each.text == text or not each.bound | each.written for each in ran.since(failed.run)) else None
+        return (
+            failed
+            if all(each.text == text or not each.bound | each.written for each in ran.since(failed.run))
+            else None
+        )

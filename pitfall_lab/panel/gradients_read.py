@@ -11,7 +11,8 @@ from typing import Any
 
 
 def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Expression and object of each ``….grad`` in the failed expression, in the innermost frame of the notebook's own code.
+    """Expression and object of each ``….grad`` in the failed expression, in the innermost
+    frame of the notebook's own code.
 
     Only names and attributes that can be looked up without running code are followed.
     """
@@ -30,7 +31,12 @@ def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterat
     except (SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Attribute) or node.attr != "grad" or node.end_lineno is None or node.end_col_offset is None:
+        if (
+            not isinstance(node, ast.Attribute)
+            or node.attr != "grad"
+            or node.end_lineno is None
+            or node.end_col_offset is None
+        ):
             continue
         if (begin, first) <= (node.lineno, node.col_offset) and (node.end_lineno, node.end_col_offset) <= (end, stop):
             value = _value(node.value, frame.f_locals, frame.f_globals)
@@ -39,7 +45,9 @@ def gradients_read(error: BaseException, namespace: Mapping[str, Any]) -> Iterat
 
 
 def _value(node: ast.expr, inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
-    """The object of a name, or of an attribute of a module or of an object of the notebook's own classes; ``None`` if it is not known."""
+    """The object of a name, or of an attribute of a module or of an object of the notebook's own classes;
+    ``None`` if it is not known.
+    """
     if isinstance(node, ast.Name):
         return inner.get(node.id, outer.get(node.id))
     if not isinstance(node, ast.Attribute):

@@ -14,7 +14,11 @@ def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        blocks = [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(statement, name, None), list)]
+        blocks = [
+            block
+            for name in ("body", "orelse", "finalbody")
+            if isinstance(block := getattr(statement, name, None), list)
+        ]
         blocks += [handler.body for handler in getattr(statement, "handlers", ())]
         if not blocks:
             yield statement
@@ -23,7 +27,8 @@ def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
-    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names that it was computed from.
+    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the
+    names that it was computed from.
 
     >>> taken, made = flow(ast.parse("a = x * 2\nb = a + y\nc = b.shape"))
     >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
@@ -57,7 +62,11 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
         if isinstance(node, (ast.For, ast.AsyncFor)):
             yield ast.Assign([node.target], node.iter)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
-            yield from (ast.Assign([each.optional_vars], each.context_expr) for each in node.items if each.optional_vars is not None)
+            yield from (
+                ast.Assign([each.optional_vars], each.context_expr)
+                for each in node.items
+                if each.optional_vars is not None
+            )
 
 
 def reads(node: ast.AST) -> Iterator[str]:

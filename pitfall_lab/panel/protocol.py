@@ -1,6 +1,7 @@
 """The messages between the live panel and the kernel; ``protocol.json`` is their schema.
 
-Messages from a front end are parsed only here: the result is one of five requests, or :class:`Refused` with one sentence.
+Messages from a front end are parsed only here: the result is one of five requests, or
+:class:`Refused` with one sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A front end's request for the rows of the panel's table from number ``first`` on: one page, or ``every`` row, to be sorted there."""
+    """A front end's request for the rows of the panel's table from number ``first`` on: one page, or
+    ``every`` row, to be sorted there.
+    """
 
     first: int = 0
     every: bool = False
@@ -72,9 +75,10 @@ def opening(data: Any) -> Language:
     if type(version) is not int or version != VERSION:
         raise Refused(
             T(
-                f"This kernel's pitfall_lab has version {VERSION} of the live panel's protocol, and the extension has another one: "
-                "install the same version of pitfall-lab for both.",
-                f"此内核的 pitfall_lab 使用实时面板协议的版本 {VERSION}，扩展使用另一个版本：请为两者安装同一版本的 pitfall-lab。",
+                f"This kernel's pitfall_lab has version {VERSION} of the live panel's protocol, and the extension has "
+                "another one: install the same version of pitfall-lab for both.",
+                f"此内核的 pitfall_lab 使用实时面板协议的版本 {VERSION}，扩展使用另一个版本：请为两者安装同一"
+                "版本的 pitfall-lab。",
             )
         )
     return "zh" if data.get("language") == "zh" else "en"

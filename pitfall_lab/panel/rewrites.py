@@ -1,4 +1,6 @@
-"""Reads from the text of a cell which data one of its statements changes in place, so that a second run would change it once more."""
+"""Reads from the text of a cell which data one of its statements changes in place, so that a second
+run would change it once more.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import NamedTuple
 _ADDING = (ast.BitOr, ast.BitAnd)
 """Operators of which a second use changes nothing more."""
 _METHODS = {
-    "add_", "sub_", "subtract_", "mul_", "multiply_", "div_", "divide_", "pow_", "neg_", "exp_", "expm1_", "log_", "log2_",
-    "log10_", "log1p_", "sqrt_", "rsqrt_", "square_", "reciprocal_", "sigmoid_", "tanh_", "logit_",
+    "add_", "sub_", "subtract_", "mul_", "multiply_", "div_", "divide_", "pow_", "neg_", "exp_", "expm1_", "log_",
+    "log2_", "log10_", "log1p_", "sqrt_", "rsqrt_", "square_", "reciprocal_", "sigmoid_", "tanh_", "logit_",
     "bitwise_not_", "logical_not_", "cumsum_", "remainder_",
     "floor_divide_", "true_divide_", "t_", "transpose_", "squeeze_", "unsqueeze_",
 }  # fmt: skip
@@ -20,8 +22,8 @@ _METHODS = {
 class Write(NamedTuple):
     """A statement outside of loops and functions that changes ``target`` in place; ``root`` is the name in it.
 
-    ``key`` is the statement itself, to be found again in an edited cell. ``made``: the cell has bound the root before, by a call. ``names``
-    are the other names that the statement reads.
+    ``key`` is the statement itself, to be found again in an edited cell. ``made``: the cell has bound the root before,
+    by a call. ``names`` are the other names that the statement reads.
     """
 
     target: str
@@ -38,16 +40,20 @@ def writes(tree: ast.Module) -> list[Write]:
 
     >>> [(each.target, each.text, each.made) for each in writes(ast.parse("y = from_numpy(a)\ny -= 1\nx[:, 0] /= s\nz[0] = 1"))]
     [('y', 'y -= 1', True), ('x', 'x[:, 0] /= s', False)]
-    """
+    """  # noqa: E501
     found: list[Write] = []
     made: dict[str, bool] = {}
     for statement in _in_order(tree.body):
         target = _target(statement)
-        while isinstance(target, ast.Subscript) and (isinstance(target.slice, (ast.Slice, ast.Tuple)) or _is_mask(target.slice)):
+        while isinstance(target, ast.Subscript) and (
+            isinstance(target.slice, (ast.Slice, ast.Tuple)) or _is_mask(target.slice)
+        ):
             target = target.value
         root = _root(target) if target is not None else ""
         if target is not None and root and made.get(root, True):
-            reads = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+            reads = {
+                each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+            }
             key, text = ast.dump(statement), ast.unparse(statement)
             names = frozenset(reads - {root})
             found.append(Write(ast.unparse(target), root, key, text, statement.lineno, root in made, names))
@@ -62,14 +68,18 @@ def writes(tree: ast.Module) -> list[Write]:
 def assigned(tree: ast.Module) -> frozenset[str]:
     """The names that a cell binds to another object: ``x = …``, ``for x in …``, but not ``x += …``."""
     kept = {id(node.target) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)))
+    names = (
+        node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del))
+    )
     return frozenset(node.id for node in names if id(node) not in kept)
 
 
 def repeated(found: Iterable[Write], is_data: Callable[[str], bool], is_of: Callable[[str, str], bool]) -> list[Write]:
-    """Those writes that are no step of a state: into what the cell has made by a call; or by plain numbers, or by what came from the data.
+    """Those writes that are no step of a state: into what the cell has made by a call; or by plain numbers,
+    or by what came from the data.
 
-    ``is_data``: whether a name is a tensor or an array. ``is_of``: whether a name was computed from another one in an earlier cell.
+    ``is_data``: whether a name is a tensor or an array. ``is_of``: whether a name was computed from
+    another one in an earlier cell.
     """
     found = list(found)
     plain = {each: all(not is_data(name) or is_of(name, each.root) for name in each.names) for each in found}

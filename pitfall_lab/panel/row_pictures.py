@@ -8,11 +8,16 @@ from typing import Any
 from pitfall_lab.panel.protocol import View
 from pitfall_lab.trace import Language, T
 
-_NOTHING = T("This has no memory of its own: unfold it, and click what is inside.", "它没有自己的内存：请展开它，然后点击其中的内容。")
+_NOTHING = T(
+    "This has no memory of its own: unfold it, and click what is inside.",
+    "它没有自己的内存：请展开它，然后点击其中的内容。",
+)
 _OPAQUE = T("This cannot be looked at without running code of its class.", "不运行其类的代码就无法查看它。")
 
 
-def picture(namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language) -> tuple[str | None, T] | None:
+def picture(
+    namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language
+) -> tuple[str | None, T] | None:
     """The picture's SVG (None if there is none) and its text; ``None`` if the object no longer exists."""
     from pitfall_lab.observe.live.inside import resolve
     from pitfall_lab.observe.live.keeping import keeping

@@ -10,13 +10,14 @@ from pitfall_lab.trace import T
 
 FEW = 4
 _WRITING = {
-    "save", "savez", "savez_compressed", "savetxt", "savefig", "dump", "to_csv", "to_json", "to_parquet", "to_pickle", "write_text",
-    "write_bytes", "mkdir", "makedirs", "remove", "unlink", "rmdir", "rmtree", "rename", "save_pretrained", "add_scalar", "urlretrieve",
+    "save", "savez", "savez_compressed", "savetxt", "savefig", "dump", "to_csv", "to_json", "to_parquet", "to_pickle",
+    "write_text", "write_bytes", "mkdir", "makedirs", "remove", "unlink", "rmdir", "rmtree", "rename",
+    "save_pretrained", "add_scalar", "urlretrieve",
 }  # fmt: skip
 _RUNNING = {"system", "popen", "Popen", "check_call", "check_output", "getoutput", "run_cell_magic", "run_line_magic"}
 _DRAWING = {
-    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_", "bernoulli",
-    "bernoulli_", "multinomial", "dropout", "shuffle", "choice", "sample",
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_",
+    "bernoulli", "bernoulli_", "multinomial", "dropout", "shuffle", "choice", "sample",
 }  # fmt: skip
 
 
@@ -47,7 +48,9 @@ def side_effects(text: str) -> T:
 
 
 _UNREAD = T("What else these cells change could not be read from their text.", "无法从文本读出这些单元格还会改变什么。")
-_NOTHING = T("As far as their text shows, these cells change only what they make.", "从文本看，这些单元格只改变自己产生的内容。")
+_NOTHING = T(
+    "As far as their text shows, these cells change only what they make.", "从文本看，这些单元格只改变自己产生的内容。"
+)
 
 
 def _stepped(tree: ast.AST) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""Finds names whose value was computed from an older value of another name, so that running all cells in order gives something else.
+"""Finds names whose value was computed from an older value of another name, so that running all cells
+in order gives something else.
 
-Found by reading the texts of the cells that ran, statement by statement. A name is out of date if the cell that bound its source has
-run again with another value, and the name was not computed again. It is not out of date if *another* cell has bound the source's name
-(names are often reused), nor if only a shape or dtype of the source was used.
+Found by reading the texts of the cells that ran, statement by statement. A name is out of date if the cell that bound
+its source has run again with another value, and the name was not computed again. It is not out of date if *another*
+cell has bound the source's name (names are often reused), nor if only a shape or dtype of the source was used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _PLAIN = (int, float, str, bool, bytes, type(None))
 class Value(NamedTuple):
     """What a name was bound to by a ``cell``, and a number (``mark``) that identifies the value.
 
-    ``made_from`` has, for each name that it was computed from, the mark of its value and the id of the cell that had bound it.
+    ``made_from`` has, for each name that it was computed from, the mark of its value and the id
+    of the cell that had bound it.
     """
 
     cell: Cell
@@ -40,7 +42,10 @@ class OutOfOrder(NamedTuple):
 
 
 class Order:
-    """Tracks which name was computed from which, from cell to cell. Cells without an id are ignored, as no re-run can be recognised."""
+    """Tracks which name was computed from which, from cell to cell.
+
+    Cells without an id are ignored, as no re-run can be recognised.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, Value] = {}
@@ -64,7 +69,9 @@ class Order:
             else:
                 mark = self._values[name].mark
             self._seen[name] = seen
-            self._values[name] = Value(cell, mark, {each: before[each] for each in sources if each in before and each != name})
+            self._values[name] = Value(
+                cell, mark, {each: before[each] for each in sources if each in before and each != name}
+            )
         return stale
 
     def _stale(self, name: str, depth: int = DEPTH) -> OutOfOrder | None:
@@ -75,10 +82,16 @@ class Order:
             now = self._values.get(source)
             if now is None:
                 continue
-            # What one run has both read and replaced (`X, Y = X[order], Y[order]`) is as little out of date as `x = x + 1`.
+            # What one run has both read and replaced (`X, Y = X[order], Y[order]`) is as
+            # little out of date as `x = x + 1`.
             if now.mark != mark and now.cell.id == binder and now.cell.count != value.cell.count:
                 return OutOfOrder(name, source, value.cell.count, now.cell.count)
-            if now.mark == mark and depth and (behind := self._stale(source, depth - 1)) is not None and behind.again > value.cell.count:
+            if (
+                now.mark == mark
+                and depth
+                and (behind := self._stale(source, depth - 1)) is not None
+                and behind.again > value.cell.count
+            ):
                 return behind._replace(name=name, made=value.cell.count)
         return None
 
@@ -86,8 +99,8 @@ class Order:
 def _look(value: Any, cell: Cell, name: str) -> Any:
     """Return a key that two values share if they are equal as far as can be known without running code of their class.
 
-    For a value that cannot be compared without running its class's code, it is the statements that bind the name: the same statements
-    are taken to give the same value. A module is a different one each time, with its own parameters.
+    For a value that cannot be compared without running its class's code, it is the statements that bind the name: the
+    same statements are taken to give the same value. A module is a different one each time, with its own parameters.
     """
     if any(type(value) is each for each in _PLAIN):  # compared by identity: a metaclass may define __eq__
         return type(value), value

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Calls ``report`` with the line of each statement before IPython runs it; how it is run and what it raises is unchanged."""
+    """Calls ``report`` with the line of each statement before IPython runs it; how it is run and
+    what it raises is unchanged.
+    """
 
     def __init__(self, shell: InteractiveShell, report: Callable[[int], None]) -> None:
         self._shell, self._report = shell, report

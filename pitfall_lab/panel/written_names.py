@@ -1,4 +1,6 @@
-"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``, ``h.mul_()``."""
+"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -=
+…``, ``h[0] = …``, ``h.mul_()``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from collections.abc import Iterator
 
 
 def written_into(statement: ast.AST) -> set[str]:
-    """The names whose objects ``statement`` changes, as far as its text shows: ``w -= …``, ``h[0] = …``, ``h.mul_()``, ``opt.step()``."""
+    """The names whose objects ``statement`` changes, as far as its text shows: ``w -= …``, ``h[0] = …``,
+    ``h.mul_()``, ``opt.step()``.
+    """
     found = set()
     for node in ast.walk(statement):
         targets: list[ast.expr] = []
@@ -57,7 +61,9 @@ def changed(cell: str) -> list[str]:
 
 
 def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """The simple statements and the headers of blocks, in the order of the text; what a function does is left to its calls."""
+    """The simple statements and the headers of blocks, in the order of the text; what a
+    function does is left to its calls.
+    """
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue

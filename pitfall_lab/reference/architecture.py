@@ -1,6 +1,7 @@
 """The page of the architecture: what is in each room, and which room imports which, read off the files.
 
-``python -m pitfall_lab.reference.architecture`` writes ``pitfall_lab/docs/architecture.md`` from a clone; a test compares.
+``python -m pitfall_lab.reference.architecture`` writes ``pitfall_lab/docs/architecture.md``
+from a clone; a test compares.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ notebook, `lessons` teaches and grades with them.
 An arrow points from a room to one that it imports; there is none where a longer way of arrows leads to the same room.
 `tests/test_architecture.py` says what each room may import, and `python -m pitfall_lab.reference.architecture` writes this page.
 
-"""
+"""  # noqa: E501
 _ON_TOP = """
 Beside the rooms are `api.py` (what notebooks and scripts call), `cli.py` (the console script), `pytest_plugin.py`, `processes.py` (the only
 module that starts processes) and `resources.py` (where the shipped files are). `frontend` holds the TypeScript sources, `static`,
@@ -35,7 +36,7 @@ Where to change what: a call of torch is read in `observe/recorder.py`, predicte
 `verify/comparison.py` and written by `verify/writer.py`; calls that are repeated go through [the fast path](fastpath.md),
 `verify/fastpath/`. A pitfall is one file in `rules/`, a view one folder in `views/`, a belief one function in
 `lessons/misconceptions.py`, a chapter one notebook.
-"""
+"""  # noqa: E501
 
 
 def page() -> str:

@@ -1,7 +1,8 @@
 """The TypeScript types of everything that the browser reads, written from the types in Python.
 
-``python -m pitfall_lab.reference.browser_types`` writes ``pitfall_lab/frontend/src/core/wire.ts`` from a clone, and a test compares. The
-trace's types are its dataclasses, the state's and the scenes' are ``TypedDict`` classes; a view's scene is what its ``project`` returns.
+``python -m pitfall_lab.reference.browser_types`` writes ``pitfall_lab/frontend/src/core/wire.ts`` from a clone, and a
+test compares. The trace's types are its dataclasses, the state's and the scenes' are ``TypedDict`` classes; a view's
+scene is what its ``project`` returns.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def scene_type(name: str) -> Any:
     """The type of a view's part of the scene."""
     kind = typing.get_type_hints(importlib.import_module(f"pitfall_lab.views.{name}").project)["return"]
     if not typing.is_typeddict(kind):
-        raise TypeError(f"pitfall_lab.views.{name}.project has to return a TypedDict: the browser's type is made from it")
+        raise TypeError(
+            f"pitfall_lab.views.{name}.project has to return a TypedDict: the browser's type is made from it"
+        )
     return kind
 
 

@@ -1,11 +1,10 @@
 """The page of operations: what each saves for backward, when, and so which later write breaks it.
 
-``python -m pitfall_lab.reference.operations`` writes ``pitfall_lab/docs/operations.md``. Every row is an experiment on the running torch
-(:mod:`pitfall_lab.verify.experiments.saved_tensors`); for the operations that the shadow engine models, the same experiment runs on the shadow, and a row on
-which the two differ is refused. A test compares the page with what would be written.
+``python -m pitfall_lab.reference.operations`` writes ``pitfall_lab/docs/operations.md``. Every row is an experiment
+on the running torch (:mod:`pitfall_lab.verify.experiments.saved_tensors`); for the operations that the shadow
+engine models, the same experiment runs on the shadow, and a row on which the two differ is refused. A test compares
+the page with what would be written.
 """
-
-# ruff: noqa: E501 - the text of the page
 
 from __future__ import annotations
 
@@ -96,7 +95,9 @@ class Wording:
             kind, _, name = what.partition(" ")
             kind, name = ("counter", name.split(",")[0]) if "," in name else (kind, name)
             said.append(_KINDS[kind].say(self.language).format(name=self.mark(name)))
-        said += [_WRITES.say(self.language).format(name=self.mark(name), by=by) for name, by in study.main.bumps.items()]
+        said += [
+            _WRITES.say(self.language).format(name=self.mark(name), by=by) for name, by in study.main.bumps.items()
+        ]
         return ", ".join(dict.fromkeys(said))
 
 
@@ -132,17 +133,17 @@ that the next use raises another error: several views were returned at once. "ba
 **Modelled** 由影子引擎独立建模并逐项核对;**Mirrored** 没有模型,直接采用 torch 的结果。
 
 Contents: {contents}
-"""
+"""  # noqa: E501
 _MODELLED = """## Modelled
 
 {count} operations under {names} names have an entry in the shadow engine: it computes values, strides, aliasing, versions, nodes, saved tensors and gradients on its own,
 and each row below came out the same on both engines.
-"""
+"""  # noqa: E501
 _MIRRORED = """## Mirrored
 
 These have no entry: the recorder takes torch's result and its nodes over and marks them *observed*. What they save is read from torch, so that
 writes to it are still noticed. {count} functions and methods; for {rows} of them a call on small operands is known.
-"""
+"""  # noqa: E501
 _TABLE = "| operation | call | result | node: saves | a later write that breaks backward |\n|---|---|---|---|---|"
 
 
@@ -153,8 +154,8 @@ class Disagreement(Exception):
 def page(calls: dict[str, str] | None = None) -> str:
     """The text of the page.
 
-    ``calls`` maps the name of an operation that the shadow engine has no entry for (a *mirrored* one) to a call of it on small operands.
-    Without ``calls``, such calls are searched for, which takes about a minute.
+    ``calls`` maps the name of an operation that the shadow engine has no entry for (a *mirrored* one) to a call of it
+    on small operands. Without ``calls``, such calls are searched for, which takes about a minute.
     """
     from pitfall_lab.verify.experiments import catalogue
 
@@ -198,7 +199,11 @@ def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
         title = titled(operation)
         if not studies:
             unknown.append(title)
-        elif not any(study.main.nodes for study in studies) and set(studies[0].main.results.values()) == {"new"} and operation.entry:
+        elif (
+            not any(study.main.nodes for study in studies)
+            and set(studies[0].main.results.values()) == {"new"}
+            and operation.entry
+        ):
             flat.append(title)
         else:
             note = " (mirrored)" if operation.entry else ""
@@ -220,7 +225,9 @@ def row(title: str, study: Study, note: str = "") -> str:
     """One row of a table; ``note`` is put after the call. Of nodes that save nothing, only their number."""
     say = Wording()
     nodes = say.nodes(study)
-    keeping = [f"{name}: {saves}" for name, saves in nodes if saves != _NOTHING.en] or [f"{name}: {saves}" for name, saves in nodes[:1]]
+    keeping = [f"{name}: {saves}" for name, saves in nodes if saves != _NOTHING.en] or [
+        f"{name}: {saves}" for name, saves in nodes[:1]
+    ]
     others = len(nodes) - len(keeping)
     keeping += [f"({others} more: nothing)"] if others else []
     breaks = say.rows(study.breaking()) or "–"
@@ -238,8 +245,13 @@ def brief(name: str) -> str:
 
     >>> brief("torch.exp"), brief("torch.Tensor.exp"), brief("torch.nn.functional.relu"), brief("torch.Tensor.T.__get__")
     ('exp', 'exp', 'F.relu', 'T')
-    """
-    for prefix, instead in (("torch.Tensor.", ""), ("torch.nn.functional.", "F."), ("torch.functional.", ""), ("torch.", "")):
+    """  # noqa: E501
+    for prefix, instead in (
+        ("torch.Tensor.", ""),
+        ("torch.nn.functional.", "F."),
+        ("torch.functional.", ""),
+        ("torch.", ""),
+    ):
         if name.startswith(prefix):
             return instead + name.removeprefix(prefix).removesuffix(".__get__")
     return name

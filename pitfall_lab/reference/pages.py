@@ -1,7 +1,9 @@
-"""The pages of the catalogue: one for each rule and language, made from what the rule's file says and from what its programs do.
+"""The pages of the catalogue: one for each rule and language, made from what the rule's file says
+and from what its programs do.
 
-``python -m pitfall_lab.reference.pages`` writes them all to ``pitfall_lab/docs/rules``, with ``PL101`` behind it that one. What the
-programs print and what ``pitfall-lab check`` says about them is run, never typed; a test compares the pages with what would be written.
+``python -m pitfall_lab.reference.pages`` writes them all to ``pitfall_lab/docs/rules``, with ``PL101`` behind it that
+one. What the programs print and what ``pitfall-lab check`` says about them is run, never typed; a test compares the
+pages with what would be written.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _MADE = T(
 )
 _INDEX = T(en="# Pitfalls of PyTorch", zh="# PyTorch 的陷阱")
 _REFUSALS = T(
-    en="## Errors that torch raises\n\nWhere no pitfall above is the cause, a refused call is explained by one of these families.",
+    en="## Errors that torch raises\n"
+    "\n"
+    "Where no pitfall above is the cause, a refused call is explained by one of these families.",
     zh="## torch 抛出的错误\n\n如果原因不是上面的陷阱，被拒绝的调用由以下某一类来解释。",
 )
 
@@ -57,7 +61,9 @@ def demonstrate(rule: Rule, shop: Workshop) -> Demonstration:
     subject = Subject(plain(rule.bad), NAME)
     trace = shop.trace(subject)
     found = tried(shop, subject, trace)
-    bare = (each.with_fixes(tuple(replace(fix, printed=None) for fix in each.fixes)) for each in found)  # both outputs are on the page
+    bare = (
+        each.with_fixes(tuple(replace(fix, printed=None) for fix in each.fixes)) for each in found
+    )  # both outputs are on the page
     return Demonstration(shop.output(subject), shop.output(Subject(rule.good, NAME)), tuple(bare))
 
 
@@ -92,13 +98,17 @@ def page(rule: Rule, shown: Demonstration, language: Language = "en") -> str:
         lines = [f"- {say(_INSTEAD).format(new=_inline(t.new), old=_inline(t.old))}: {say(t.why)}" for t in rule.traps]
         parts.append("\n".join(lines))
     parts += [f"## {say(_DOCS)}", "\n".join(f"- <{link}>" for link in rule.docs)]
-    parts.append(f"[{say(_ALL)}]({'README.md' if language == 'en' else 'README.zh.md'}) · {say(_OTHER).format(code=rule.code)}")
+    parts.append(
+        f"[{say(_ALL)}]({'README.md' if language == 'en' else 'README.zh.md'}) · {say(_OTHER).format(code=rule.code)}"
+    )
     return "\n\n".join(parts) + "\n"
 
 
 def family_page(family: Family, trace: Trace, language: Language = "en") -> str:
     """Return the page of a family of errors as Markdown; ``trace`` is that of its bad program."""
-    report = "\n".join(finding_text(NAME, family.bad, finding.with_fixes(()), Style(language)) for finding in find(trace))
+    report = "\n".join(
+        finding_text(NAME, family.bad, finding.with_fixes(()), Style(language)) for finding in find(trace)
+    )
     parts = [
         _MADE.say(language),
         f"# {family.title.say(language)}",
@@ -121,7 +131,10 @@ def index(language: Language = "en") -> str:
     tables = []
     for entries in (RULES, FAMILIES):
         rows = [
-            f"| [{r.code}]({page_name(r.code, language)}) | {SEVERITIES[r.severity].say(language)} | `{r.name}`: {r.title.say(language)} |"
+            (
+                f"| [{r.code}]({page_name(r.code, language)}) | {SEVERITIES[r.severity].say(language)} | `{r.name}`: "
+                f"{r.title.say(language)} |"
+            )
             for r in entries
         ]
         tables.append("\n".join([head, "|---|---|---|", *rows]))
@@ -136,8 +149,14 @@ def page_name(code: str, language: Language = "en") -> str:
 
 def _family(rule: Rule, language: Language) -> list[str]:
     """Lines that name the more general rules of a rule and its special cases."""
-    families = ((_SPECIAL, [r for r in RULES if r.code in rule.refines]), (_GENERAL, [r for r in RULES if rule.code in r.refines]))
-    links = [(text, ", ".join(f"[{r.code}]({page_name(r.code, language)}) {r.name}" for r in rules)) for text, rules in families]
+    families = (
+        (_SPECIAL, [r for r in RULES if r.code in rule.refines]),
+        (_GENERAL, [r for r in RULES if rule.code in r.refines]),
+    )
+    links = [
+        (text, ", ".join(f"[{r.code}]({page_name(r.code, language)}) {r.name}" for r in rules))
+        for text, rules in families
+    ]
     return [text.say(language).format(rules=found) for text, found in links if found]
 
 
@@ -151,14 +170,18 @@ def _inline(code: str) -> str:
 
 
 def main(codes: list[str]) -> int:
-    """Write the pages of the given rules and families, or of all of them, and the index; delete pages of rules that there are no more."""
+    """Write the pages of the given rules and families, or of all of them, and the index; delete pages of
+    rules that there are no more.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with Workshop() as shop:
         for each in [rule(code) for code in codes] or CATALOGUE:
             if isinstance(each, Family):
                 trace = shop.trace(Subject(each.bad, NAME))
                 for language in LANGUAGES:
-                    (FOLDER / page_name(each.code, language)).write_text(family_page(each, trace, language), encoding="utf-8")
+                    (FOLDER / page_name(each.code, language)).write_text(
+                        family_page(each, trace, language), encoding="utf-8"
+                    )
                 continue
             shown = demonstrate(each, shop)
             for language in LANGUAGES:

@@ -1,10 +1,10 @@
 """Pitfalls, one file each. A rule is found by being in this folder: nothing else has to be edited to add one.
 
-A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pitfall_lab.rules.kit.finding.Rule`. The others
-(:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.calls`, :mod:`.marks`, :mod:`.repairs` with
-:mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with.
-Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined
-without torch, and no rule parses an error message. What torch refuses and no rule is about is explained by :mod:`.refusals`.
+A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pitfall_lab.rules.kit.finding.Rule`. The
+others (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.calls`, :mod:`.marks`,
+:mod:`.repairs` with :mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with. Rules are pure:
+they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined without torch, and no
+rule parses an error message. What torch refuses and no rule is about is explained by :mod:`.refusals`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ CATALOGUE: tuple[Rule | Family, ...] = (*RULES, *FAMILIES)
 
 
 def rule(code: str) -> Rule | Family:
-    """Return the rule or family called ``code`` (``"PL101"``) or by its name; raises ``KeyError`` when there is none."""
+    """Return the rule or family called ``code`` (``"PL101"``) or by its name; raises
+    ``KeyError`` when there is none.
+    """
     for candidate in CATALOGUE:
         if code in (candidate.code, candidate.name):
             return candidate
@@ -71,9 +73,11 @@ def _refined(story: Story, finding: Finding) -> Finding:
 
 
 def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
-    """Return what all rules find in ``trace``, in the order in which it happened; each place once, however often a loop passes it.
+    """Return what all rules find in ``trace``, in the order in which it happened; each place once,
+    however often a loop passes it.
 
-    ``cells`` are the first lines of the code cells where the program is a notebook: findings then name lines by their cell.
+    ``cells`` are the first lines of the code cells where the program is a notebook: findings
+    then name lines by their cell.
 
     Fixes are candidates here: none is verified before it was applied and re-run (:func:`pitfall_lab.check.check`).
     """

@@ -1,4 +1,6 @@
-"""PL604: gradients of several batches, each of a mean, were added up before one step: the step is several times longer."""
+"""PL604: gradients of several batches, each of a mean, were added up before one step: the
+step is several times longer.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ from pitfall_lab.rules.kit.training import Moment, lives
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, T
 
-MEANS = {"mean", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "binary_cross_entropy",
-         "binary_cross_entropy_with_logits", "nanmean"}  # fmt: skip
+MEANS = {"mean", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss",
+         "binary_cross_entropy", "binary_cross_entropy_with_logits", "nanmean"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Unscaled:
-    """Backwards of one line, ``count`` before each step of the optimizer, made under a condition ``(i + 1) % divisor == 0``."""
+    """Backwards of one line, ``count`` before each step of the optimizer, made under a
+    condition ``(i + 1) % divisor == 0``.
+    """
 
     backward: Event
     used: Event
@@ -32,7 +36,8 @@ class Unscaled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds up gradients of means over a number of batches written in the program, without dividing.
+    """One finding for each line that adds up gradients of means over a number of batches written in
+    the program, without dividing.
 
     Only in programs that finished.
     """
@@ -59,14 +64,20 @@ def _unscaled(story: Story, moments: list[Moment]) -> Unscaled | None:
             added = []
     else:
         return None
-    if len(added) < 2 or len({story.span(m.step) for m in added}) != 1 or not all(_is_mean(story, m.event) for m in added):
+    if (
+        len(added) < 2
+        or len({story.span(m.step) for m in added}) != 1
+        or not all(_is_mean(story, m.event) for m in added)
+    ):
         return None
     divisor = _divisor(story, moment.event)
     return Unscaled(added[0].event, moment.event, len(added), divisor) if divisor is not None else None
 
 
 def _is_mean(story: Story, backward: Event) -> bool:
-    """Whether ``backward`` has no gradient argument and starts at the result of a call in ``MEANS`` without another ``reduction``."""
+    """Whether ``backward`` has no gradient argument and starts at the result of a call in ``MEANS``
+    without another ``reduction``.
+    """
     start = story.tensor(backward.operands[0].label, backward.step) if backward.operands else None
     made = story.event((start or {}).get("born"))
     if made is None or made.name not in MEANS or len(backward.operands) > 1:
@@ -75,11 +86,15 @@ def _is_mean(story: Story, backward: Event) -> bool:
 
 
 def _divisor(story: Story, used: Event) -> ast.expr | None:
-    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a call that led to it, or None."""
+    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a
+    call that led to it, or None.
+    """
     for statement in call_chain(story, used):
         for around in story.program.ancestors(statement):
             if isinstance(around, ast.If):
-                found = next((n for n in ast.walk(around.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
+                found = next(
+                    (n for n in ast.walk(around.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None
+                )
                 if found is not None:
                     return found.right
     return None
@@ -90,18 +105,20 @@ def _finding(story: Story, found: Unscaled) -> Finding:
     span, stepped = story.span(step), at_line(story, story.span(found.used.step))
     here, k = at_line(story, span), program.segment(found.divisor)
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} adds up the gradients of {found.count} batches before {stepped.en} uses them, and each is a mean of "
-            f"its own: the step is {found.count} times as long as that of one large batch.",
+            en=f"{capital(here.en)} adds up the gradients of {found.count} batches before {stepped.en} uses them, and "
+            f"each is a mean of its own: the step is {found.count} times as long as that of one large batch.",
             zh=f"{here.zh}累加了 {found.count} 个批次的梯度，之后{stepped.zh}才使用它们；而每个都是自己批次的平均值："
             f"这一步的长度是一个大批次的 {found.count} 倍。",
         ),
         T(
-            en=f"The mean over {found.count} batches together is the sum of their means divided by {found.count}. Nothing divides "
-            f"here. That is the same as a learning rate {found.count} times as large, and changes with `{k}`.",
-            zh=f"{found.count} 个批次合在一起的平均值，是各自平均值之和再除以 {found.count}。这里没有做这个除法。这等于把学习率放大到 "
-            f"{found.count} 倍，并且会随 `{k}` 改变。",
+            en=f"The mean over {found.count} batches together is the sum of their means divided by "
+            f"{found.count}. Nothing divides here. That is the same as a learning rate {found.count} times as "
+            f"large, and changes with `{k}`.",
+            zh=f"{found.count} 个批次合在一起的平均值，是各自平均值之和再除以 {found.count}。这里没有做这个除法。这等"
+            f"于把学习率放大到 {found.count} 倍，并且会随 `{k}` 改变。",
         ),
         related=[
             story.related("backward", step, T(en="gradients are added up here", zh="梯度在这里累加")),
@@ -109,7 +126,7 @@ def _finding(story: Story, found: Unscaled) -> Finding:
         ],
         fixes=_fixes(program, program.at(span), found.divisor),
         facts=[Fact("batches", found.count, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, call: ast.AST | None, divisor: ast.expr) -> tuple[Fix, ...]:
@@ -125,26 +142,30 @@ RULE = Rule(
     code="PL604",
     name="accumulation-without-scaling",
     severity="info",
-    title=T(en="Gradients of several batches were added up and not divided", zh="累加了几个批次的梯度，却没有除以批次数"),
+    title=T(
+        en="Gradients of several batches were added up and not divided", zh="累加了几个批次的梯度，却没有除以批次数"
+    ),
     what=T(
-        en="A program saved memory by going through several small batches before each step, and added up their gradients. The sum of "
-        "several means is not a mean: the step is as many times too long. Divide each loss: `(loss / 4).backward()`.",
-        zh="程序为了节省内存，在每一步之前先处理几个小批次，并累加它们的梯度。几个平均值之和并不是平均值：批次有几个，步子就长了几倍。请把"
-        "每个损失除以批次数：`(loss / 4).backward()`。",
+        en="A program saved memory by going through several small batches before each step, and added up their "
+        "gradients. The sum of several means is not a mean: the step is as many times too long. Divide each loss: "
+        "`(loss / 4).backward()`.",
+        zh="程序为了节省内存，在每一步之前先处理几个小批次，并累加它们的梯度。几个平均值之和并不是平均值：批次有几个，"
+        "步子就长了几倍。请把每个损失除以批次数：`(loss / 4).backward()`。",
     ),
     why=T(
-        en="`backward()` adds to `.grad`, so several backwards before one `step()` give the sum of their gradients: *gradient "
-        "accumulation*. Losses are means over their batch by default. The mean over all examples of k equally large batches is the sum "
-        'of the k means divided by k, so each loss, or the learning rate, has to be divided by k. With `reduction="sum"` the total '
-        "number of examples takes the place of k. Adam hides the factor, since it divides by the size of the gradients; clipping and "
-        "weight decay do not.",
-        zh="`backward()` 会加到 `.grad` 上，所以在一次 `step()` 之前做几次反向传播，得到的是梯度之和：这叫*梯度累积*。损失默认是对批次求平"
-        "均。k 个同样大的批次，全部样本的平均值等于 k 个平均值之和除以 k，所以每个损失（或学习率）都要除以 k。若用 "
-        '`reduction="sum"`，则除以样本总数。Adam 会掩盖这个倍数，因为它除以梯度的大小；梯度裁剪和权重衰减则不会。',
+        en="`backward()` adds to `.grad`, so several backwards before one `step()` give the sum of their gradients: "
+        "*gradient accumulation*. Losses are means over their batch by default. The mean over all examples of k "
+        "equally large batches is the sum of the k means divided by k, so each loss, or the learning rate, has to be "
+        'divided by k. With `reduction="sum"` the total number of examples takes the place of k. Adam hides the '
+        "factor, since it divides by the size of the gradients; clipping and weight decay do not.",
+        zh="`backward()` 会加到 `.grad` 上，所以在一次 `step()` 之前做几次反向传播，得到的是梯度之和：这叫*梯度累"
+        "积*。损失默认是对批次求平均。k 个同样大的批次，全部样本的平均值等于 k 个平均值之和除以 k，所以每个损失"
+        '（或学习率）都要除以 k。若用 `reduction="sum"`，则除以样本总数。Adam 会掩盖这个倍数，因为它除以梯度的大'
+        "小；梯度裁剪和权重衰减则不会。",
     ),
     advice=T(
-        en="divide the loss by the number of batches before the backward on {backward}; if each batch was to have an update "
-        "of its own, clear the gradients before each.",
+        en="divide the loss by the number of batches before the backward on {backward}; if each batch was to have an "
+        "update of its own, clear the gradients before each.",
         zh="在{backward}的反向传播之前把损失除以批次数；如果每个批次本该各自更新一次，就在每次之前清零。",
     ),
     bad="""import torch

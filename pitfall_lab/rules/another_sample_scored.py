@@ -19,8 +19,8 @@ from pitfall_lab.trace import Event, Span, T
 DRAWS = {"multinomial": 1, "normal": 2, "bernoulli": 1, "poisson": 1}
 """The calls that draw, and how many of their operands are the distribution."""
 PASSING = {
-    "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "__getitem__", "detach", "clone", "stack", "cat",
-    "to", "float", "expand", "flatten", "contiguous", "transpose", "permute", "unbind", "data",
+    "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "__getitem__", "detach", "clone",
+    "stack", "cat", "to", "float", "expand", "flatten", "contiguous", "transpose", "permute", "unbind", "data",
 }  # fmt: skip
 WEIGHING = {"mul", "multiply", "__mul__", "__rmul__", "dot", "einsum"}
 ADDING_UP = PASSING | {"sum", "neg", "mean", "add", "sub", "gather"}
@@ -29,7 +29,9 @@ ROUNDS, FURTHER = 2, 60
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """``scored`` was drawn and only its log-probability computed, by ``score``; ``carried`` was drawn from the same distribution."""
+    """``scored`` was drawn and only its log-probability computed, by ``score``; ``carried`` was
+    drawn from the same distribution.
+    """
 
     scored: Event
     score: Event
@@ -37,12 +39,16 @@ class Scored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose samples are only scored, with a weight, while others from the same distribution are carried out."""
+    """One finding for each line whose samples are only scored, with a weight, while others from the same
+    distribution are carried out.
+    """
     groups: dict[Hashable, list[Event]] = defaultdict(list)
     for event in story.calls(*DRAWS) if story.trace.optimizer_steps else ():
         given = [o.label for o in event.operands if o.label is not None][: DRAWS[event.name]]
         if event.error is None and event.results and given:
-            groups[event.name, *(key(story, same_numbers(story, each, event.step), event.step) for each in given)].append(event)
+            groups[
+                event.name, *(key(story, same_numbers(story, each, event.step), event.step) for each in given)
+            ].append(event)
     rounds: dict[Span | None, list[Scored]] = defaultdict(list)
     for draws in groups.values():
         if len(draws) > 1:
@@ -54,7 +60,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
-    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is carried out and never scored."""
+    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is
+    carried out and never scored.
+    """
     alone, carried = [], []
     for draw in draws:
         uses = list(_uses(story, draw))
@@ -70,14 +78,21 @@ def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
 
 
 def _uses(story: Story, draw: Event) -> Iterator[Event]:
-    """Yield the calls that used a drawn tensor for something. Calls that only pass its numbers on are not given, but followed."""
+    """Yield the calls that used a drawn tensor for something.
+
+    Calls that only pass its numbers on are not given, but followed.
+    """
     pending, seen = [draw.results[0]], {draw.results[0]}
     while pending and len(seen) < FURTHER:
         label = pending.pop()
         for use in story.uses(label):
             if use.step <= draw.step or use.error is not None:
                 continue
-            place = next(number for number, operand in enumerate(o for o in use.operands if o.label is not None) if operand.label == label)
+            place = next(
+                number
+                for number, operand in enumerate(o for o in use.operands if o.label is not None)
+                if operand.label == label
+            )
             passed = use.name in PASSING and (place == 0 or use.name in ("stack", "cat")) and use.results
             if not passed:
                 yield use
@@ -98,7 +113,8 @@ def _is_score(story: Story, use: Event) -> bool:
 
 
 def _is_weighted(story: Story, score: Event) -> bool:
-    """Whether the score is multiplied by something that requires no grad, such as a return, and a backward ran through the product.
+    """Whether the score is multiplied by something that requires no grad, such as a return, and a
+    backward ran through the product.
 
     Sums, changes of sign and calls on the score's line may lie between. A number counts as a weight only if it varies.
     """
@@ -123,45 +139,58 @@ def _is_weighted(story: Story, score: Event) -> bool:
 def _varies(story: Story, use: Event) -> bool:
     """Whether the number by which this line multiplies differs from one round to another."""
     steps = story.steps_at[use.span, use.op]
-    numbers = {constant(story, None, o.text, step) for step in steps for o in story.events[step].operands if o.label is None}
+    numbers = {
+        constant(story, None, o.text, step) for step in steps for o in story.events[step].operands if o.label is None
+    }
     return len(numbers) > 1
 
 
 def _finding(story: Story, found: Scored) -> Finding:
     step = found.scored.step
     here, there, score = (at_line(story, story.span(each.step)) for each in (found.scored, found.carried, found.score))
-    where = T(en="in the same line" if here == there else f"on {there.en}", zh="在同一行" if here == there else f"在{there.zh}")
+    where = T(
+        en="in the same line" if here == there else f"on {there.en}",
+        zh="在同一行" if here == there else f"在{there.zh}",
+    )
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} draws a sample for nothing but its log-probability; what is carried out is another sample, drawn "
-            f"{where.en}.",
+            en=f"{capital(here.en)} draws a sample for nothing but its log-probability; what is carried out is "
+            f"another sample, drawn {where.en}.",
             zh=f"{here.zh}抽取的样本只用来计算它的对数概率；真正执行的是{where.zh}抽取的另一个样本。",
         ),
         T(
-            en=f"Each call of `sample()` draws anew. The weight that multiplies the log-probability of {score.en} says how good the sample "
-            "was that was carried out, and has nothing to do with the one that is scored: on average the gradient is zero, and the policy "
-            "does not learn.",
-            zh=f"每次调用 `sample()` 都重新抽取。与{score.zh}的对数概率相乘的权重，说的是被执行的样本有多好，与被评分的样本无关：平均而言梯"
-            "度为零，策略学不到东西。",
+            en=f"Each call of `sample()` draws anew. The weight that multiplies the log-probability of {score.en} "
+            "says how good the sample was that was carried out, and has nothing to do with the one that is scored: "
+            "on average the gradient is zero, and the policy does not learn.",
+            zh=f"每次调用 `sample()` 都重新抽取。与{score.zh}的对数概率相乘的权重，说的是被执行的样本有多好，与被评分"
+            "的样本无关：平均而言梯度为零，策略学不到东西。",
         ),
         related=[
             story.related("made", found.carried.step, T(en="this sample is carried out", zh="执行的是这个样本")),
-            story.related("used", found.score.step, T(en="the log-probability of the other one", zh="另一个样本的对数概率")),
+            story.related(
+                "used", found.score.step, T(en="the log-probability of the other one", zh="另一个样本的对数概率")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("scored", found.scored.results[0], story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Scored) -> tuple[Fix, ...]:
     """At most one fix: it scores the sample that is carried out, by its name, or by a name that is given to it first.
 
-    Empty unless both calls stand in one function, and the sample is assigned above the score or made in the same statement.
+    Empty unless both calls stand in one function, and the sample is assigned above the
+    score or made in the same statement.
     """
     program = story.program
     scored, carried = (program.at(story.span(each.step)) for each in (found.scored, found.carried))
-    if not isinstance(scored, ast.Call) or not isinstance(carried, ast.Call) or program.function(scored) is not program.function(carried):
+    if (
+        not isinstance(scored, ast.Call)
+        or not isinstance(carried, ast.Call)
+        or program.function(scored) is not program.function(carried)
+    ):
         return ()
     statement, own = program.statement(carried), program.statement(scored)
     title = T(en="Score the sample that is carried out", zh="对被执行的样本评分")
@@ -186,20 +215,23 @@ RULE = Rule(
     code="PL682",
     name="another-sample-scored",
     severity="warning",
-    title=T(en="The log-probability of another sample than the one that is carried out", zh="对数概率属于另一个样本，而不是被执行的那个"),
+    title=T(
+        en="The log-probability of another sample than the one that is carried out",
+        zh="对数概率属于另一个样本，而不是被执行的那个",
+    ),
     what=T(
-        en="A policy draws an action to carry it out, and draws once more to compute a log-probability. The reward then makes a different "
-        "action more or less probable than the one that earned it, and nothing is learned. Draw once and use the same sample in both "
-        "places.",
-        zh="策略抽取一个动作去执行，又抽取一次来计算对数概率。于是奖励使另一个动作变得更可能或更不可能，而不是赢得奖励的那一个，什么也学不到。"
-        "请只抽取一次，两处用同一个样本。",
+        en="A policy draws an action to carry it out, and draws once more to compute a log-probability. The reward "
+        "then makes a different action more or less probable than the one that earned it, and nothing is learned. "
+        "Draw once and use the same sample in both places.",
+        zh="策略抽取一个动作去执行，又抽取一次来计算对数概率。于是奖励使另一个动作变得更可能或更不可能，而不是赢得奖励"
+        "的那一个，什么也学不到。请只抽取一次，两处用同一个样本。",
     ),
     why=T(
-        en="The gradient of an expected reward is that of `log_prob(action)`, times the reward of this very action. `sample()` returns new "
-        "numbers at each call; two independent samples are uncorrelated, so the product has mean zero for every policy. All shapes fit and "
-        "the loss moves about as in any such training.",
-        zh="期望奖励的梯度，是 `log_prob(action)` 的梯度乘以这同一个动作的奖励。`sample()` 每次调用都返回新的数；两个独立的样本互不相关，所"
-        "以无论什么策略，乘积的均值都是零。形状都相符，损失也像平常一样波动。",
+        en="The gradient of an expected reward is that of `log_prob(action)`, times the reward of this very action. "
+        "`sample()` returns new numbers at each call; two independent samples are uncorrelated, so the product has "
+        "mean zero for every policy. All shapes fit and the loss moves about as in any such training.",
+        zh="期望奖励的梯度，是 `log_prob(action)` 的梯度乘以这同一个动作的奖励。`sample()` 每次调用都返回新的数；两个"
+        "独立的样本互不相关，所以无论什么策略，乘积的均值都是零。形状都相符，损失也像平常一样波动。",
     ),
     bad="""import torch
 from torch.distributions import Categorical
@@ -240,7 +272,10 @@ for _ in range(3):
         Trap(
             "policy.log_prob(policy.sample())",
             "policy.log_prob(policy.sample().detach())",
-            T(en="A sample has no gradient anyway; it still is another one.", zh="样本本来就没有梯度；它仍是另一个样本。"),
+            T(
+                en="A sample has no gradient anyway; it still is another one.",
+                zh="样本本来就没有梯度；它仍是另一个样本。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/distributions.html#score-function",),

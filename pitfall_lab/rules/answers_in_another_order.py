@@ -1,4 +1,6 @@
-"""PL964: predictions were collected from a loader that shuffles, and are compared with labels in the order of the data."""
+"""PL964: predictions were collected from a loader that shuffles, and are compared with
+labels in the order of the data.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from pitfall_lab.rules.signals.batches import Batch, behind, loaded, loaders
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
-COMPARES = ("eq", "__eq__", "ne", "__ne__", "sub", "__sub__", "__rsub__", "mse_loss", "l1_loss", "cross_entropy", "binary_cross_entropy",
-            "binary_cross_entropy_with_logits", "nll_loss")  # fmt: skip
+COMPARES = ("eq", "__eq__", "ne", "__ne__", "sub", "__sub__", "__rsub__", "mse_loss", "l1_loss", "cross_entropy",
+            "binary_cross_entropy", "binary_cross_entropy_with_logits", "nll_loss")  # fmt: skip
 LOOKS_UP = ("__getitem__", "index_select", "take", "take_along_dim")
 ORDERS = ("topk", "sort", "argsort", "nonzero")
 """Calls that return positions of rows."""
@@ -27,7 +29,8 @@ PLAIN = SAME_NUMBERS - {"stack", "cat"} | {"long", "int", "gt", "type"}
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with ``labels`` in the order of the data.
+    """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with
+    ``labels`` in the order of the data.
 
     Or it ``looks_up`` rows of ``labels`` at positions of the answers.
     """
@@ -40,7 +43,9 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares answers, collected over several shuffled batches, with labels in the stored order."""
+    """One finding for each line that compares answers, collected over several shuffled batches,
+    with labels in the stored order.
+    """
     passed = {each.event.step: each for each in loaded(story)}
     told = set()
     for event in story.calls(*COMPARES, *LOOKS_UP) if passed else ():
@@ -59,8 +64,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _looked_up(story: Story, event: Event, rows: str, index: str) -> Iterator[tuple[str, str]]:
     """Yield, at most once, the model's answers by which a call chooses ``rows``, with these rows.
 
-    The index is either a mask computed from the answers (which is yielded itself), or the positions that a sort or ``topk`` of them
-    returned.
+    The index is either a mask computed from the answers (which is yielded itself), or the positions that a sort
+    or ``topk`` of them returned.
     """
     for _ in range(FEWEST):
         record = story.tensor(index, event.step) or {}
@@ -80,7 +85,11 @@ def _looked_up(story: Story, event: Event, rows: str, index: str) -> Iterator[tu
 
 def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[int, Batch]) -> Mixed | None:
     rows = (story.shape(answers, event.step) or (0,))[0]
-    if rows < FEWEST or (story.shape(labels, event.step) or (0,))[0] != rows or not _is_stored(story, labels, event.step):
+    if (
+        rows < FEWEST
+        or (story.shape(labels, event.step) or (0,))[0] != rows
+        or not _is_stored(story, labels, event.step)
+    ):
         return None
     batches = tuple(passed[each.event.step] for each in behind(story, answers, event.step) if each.event.step in passed)
     taken = [row for each in batches for row in each.rows]
@@ -115,38 +124,50 @@ def _finding(story: Story, found: Mixed) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(first.step))
     answers, labels = expression(story, found.answers, step), expression(story, found.labels, step)
     compared = T(
-        en=f"{capital(here.en)} compares {answers.en}, collected on {there.en} in an order that a loader drew, with {labels.en} in the "
-        "order of the data: each answer meets the label of another example.",
-        zh=f"{here.zh}把 {answers.zh}（在{there.zh}按加载器抽取的次序收集）与按数据次序排列的 {labels.zh} 比较：每个回答遇到的都是别的"
-        "样本的标签。",
+        en=f"{capital(here.en)} compares {answers.en}, collected on {there.en} in an order that a loader drew, with "
+        f"{labels.en} in the order of the data: each answer meets the label of another example.",
+        zh=f"{here.zh}把 {answers.zh}（在{there.zh}按加载器抽取的次序收集）与按数据次序排列的 {labels.zh} 比较：每个回"
+        "答遇到的都是别的样本的标签。",
     )
     looked_up = T(
-        en=f"{capital(here.en)} takes rows of {labels.en}, which is in the order of the data, at positions in {answers.en}, collected on "
-        f"{there.en} in an order that a loader drew: the rows are those of other examples.",
-        zh=f"{here.zh}按 {answers.zh}（在{there.zh}按加载器抽取的次序收集）中的位置取 {labels.zh} 的行，而后者按数据次序排列：取到的是别的"
-        "样本的行。",
+        en=f"{capital(here.en)} takes rows of {labels.en}, which is in the order of the data, at positions in "
+        f"{answers.en}, collected on {there.en} in an order that a loader drew: the rows are those of other examples.",
+        zh=f"{here.zh}按 {answers.zh}（在{there.zh}按加载器抽取的次序收集）中的位置取 {labels.zh} 的行，而后者按数据次"
+        "序排列：取到的是别的样本的行。",
     )
     return RULE.finding(
-        span, step, looked_up if found.looks_up else compared,
+        span,
+        step,
+        looked_up if found.looks_up else compared,
         T(
-            en=f"The {len(found.batches)} batches whose rows are known begin elsewhere in the data than their places in the result. Take "
-            "the labels from the same batches, or measure with a loader that does not shuffle.",
-            zh=f"在行号已知的 {len(found.batches)} 批中，各行在数据里的位置与在结果中的位置不同。请从同样的批中取标签，或用不打乱的加载器"
-            "来测量。",
+            en=f"The {len(found.batches)} batches whose rows are known begin elsewhere in the data than their places "
+            "in the result. Take the labels from the same batches, or measure with a loader that does not shuffle.",
+            zh=f"在行号已知的 {len(found.batches)} 批中，各行在数据里的位置与在结果中的位置不同。请从同样的批中取标"
+            "签，或用不打乱的加载器来测量。",
         ),
-        related=[story.related("made", first.step, T(en="the examples come in a drawn order here", zh="样本在这里按抽取的次序到来"))],
+        related=[
+            story.related(
+                "made", first.step, T(en="the examples come in a drawn order here", zh="样本在这里按抽取的次序到来")
+            )
+        ],
         fixes=_fixes(story, first),
         facts=[Fact("batches", len(found.batches), story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, loaded: Event) -> tuple[Fix, ...]:
-    """Fixes that read the data in its own order in the loop that ``loaded`` a batch, or that write ``False`` for a ``shuffle=True``.
+    """Fixes that read the data in its own order in the loop that ``loaded`` a batch, or that write
+    ``False`` for a ``shuffle=True``.
 
-    A loader that the program names once, in this loop, needs no shuffling; of several the last in the program is tried first.
+    A loader that the program names once, in this loop, needs no shuffling; of several the last
+    in the program is tried first.
     """
     program = story.program
-    loops = [n for n in program.nodes if isinstance(n, (ast.For, ast.comprehension)) and isinstance(n.iter, (ast.Name, ast.Attribute))]
+    loops = [
+        n
+        for n in program.nodes
+        if isinstance(n, (ast.For, ast.comprehension)) and isinstance(n.iter, (ast.Name, ast.Attribute))
+    ]
     here = [n.iter for n in loops if loaded.span is not None and program.place(n.iter).line == loaded.span.line]
     made = loaders(story)
     own = []
@@ -160,7 +181,10 @@ def _fixes(story: Story, loaded: Event) -> tuple[Fix, ...]:
 
 
 def _unshuffled(story: Story) -> list[Fix]:
-    title = T(en="Let this loader keep the order of the data: `shuffle=False`", zh="让这个加载器保持数据的次序：`shuffle=False`")
+    title = T(
+        en="Let this loader keep the order of the data: `shuffle=False`",
+        zh="让这个加载器保持数据的次序：`shuffle=False`",
+    )
     flags = [k.value for call in loaders(story) for k in call.keywords if k.arg == "shuffle" and is_true(k.value)]
     flags += [call.args[2] for call in loaders(story) if len(call.args) > 2 and is_true(call.args[2])]
     flags.sort(key=lambda node: node.lineno, reverse=True)
@@ -173,21 +197,22 @@ RULE = Rule(
     name="answers-in-another-order",
     severity="warning",
     title=T(
-        en="Predictions in a shuffled order are compared with labels in the order of the data", zh="打乱次序的预测与按数据次序的标签相比较"
+        en="Predictions in a shuffled order are compared with labels in the order of the data",
+        zh="打乱次序的预测与按数据次序的标签相比较",
     ),
     what=T(
-        en="A program collects a network's answers batch by batch from a loader that shuffles, and then compares them with the labels as "
-        "they are stored. The accuracy is that of guessing. Collect the labels in the same loop, or make the loader with "
-        "`shuffle=False`.",
-        zh="程序从会打乱次序的加载器逐批收集网络的回答，再与存储次序的标签比较。得到的准确率与瞎猜一样。请在同一个循环里收集标签，或用 "
-        "`shuffle=False` 创建加载器。",
+        en="A program collects a network's answers batch by batch from a loader that shuffles, and then compares them "
+        "with the labels as they are stored. The accuracy is that of guessing. Collect the labels in the same loop, "
+        "or make the loader with `shuffle=False`.",
+        zh="程序从会打乱次序的加载器逐批收集网络的回答，再与存储次序的标签比较。得到的准确率与瞎猜一样。请在同一个循环"
+        "里收集标签，或用 `shuffle=False` 创建加载器。",
     ),
     why=T(
-        en="A `DataLoader` with `shuffle=True` draws a new order in each pass, also while a network is only measured. What `torch.cat` "
-        "puts together is in that order. The stored labels are as many and of the same type, so `==` compares place by place and raises "
-        "nothing.",
-        zh="带 `shuffle=True` 的 `DataLoader` 每次循环都抽取新的次序，只测量网络时也一样。`torch.cat` 拼起来的结果就是这个次序。存储的"
-        "标签数目与类型都相同，所以 `==` 按位置比较，不会报错。",
+        en="A `DataLoader` with `shuffle=True` draws a new order in each pass, also while a network is only measured. "
+        "What `torch.cat` puts together is in that order. The stored labels are as many and of the same type, so `==` "
+        "compares place by place and raises nothing.",
+        zh="带 `shuffle=True` 的 `DataLoader` 每次循环都抽取新的次序，只测量网络时也一样。`torch.cat` 拼起来的结果就是"
+        "这个次序。存储的标签数目与类型都相同，所以 `==` 按位置比较，不会报错。",
     ),
     advice=T(
         en="collect the labels in the loop on {made}, or let its loader keep the order: `shuffle=False`.",

@@ -26,7 +26,9 @@ PARTS = {"__getitem__", "select", "narrow"}
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """``write`` changed in place the tensor ``name`` that was an argument of ``call``; ``read`` used it afterwards as if unchanged."""
+    """``write`` changed in place the tensor ``name`` that was an argument of ``call``; ``read``
+    used it afterwards as if unchanged.
+    """
 
     write: Event
     storage: str
@@ -43,7 +45,14 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for event in story.calls():
         place = story.span(event.step)
-        if not event.writes or event.error is not None or event.parent is not None or place is None or place.source or place in reported:
+        if (
+            not event.writes
+            or event.error is not None
+            or event.parent is not None
+            or place is None
+            or place.source
+            or place in reported
+        ):
             continue
         found = _edited(story, event)
         if found is not None:
@@ -61,7 +70,9 @@ def _edited(story: Story, write: Event) -> Edited | None:
         return None
     for call, name, function in _given(story, write):
         read = _stale_read(story, write, call, name, function)
-        if read is not None and changed_numbers(story, storage, write.step):  # last: without values the program is recorded again
+        if read is not None and changed_numbers(
+            story, storage, write.step
+        ):  # last: without values the program is recorded again
             return Edited(write, storage, call, name, function, read)
     return None
 
@@ -69,8 +80,8 @@ def _edited(story: Story, write: Event) -> Edited | None:
 def _given(story: Story, write: Event) -> Iterator[tuple[ast.Call, str, Function | None]]:
     """The calls that the written tensor was an argument of, the tensor's name there, and the function that wrote it.
 
-    The function is ``None`` for a layer of torch with ``inplace=True``. A call is left out if the argument is no plain name, or if the
-    function does not return the parameter or has a name that ends in ``_``.
+    The function is ``None`` for a layer of torch with ``inplace=True``. A call is left out if the argument is no plain
+    name, or if the function does not return the parameter or has a name that ends in ``_``.
     """
     program, label = story.program, write.operands[0].label
     chain = list(call_chain(story, write))
@@ -101,9 +112,15 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
-    """Whether the function returns its parameter ``name``, a part of it or the write itself, and assigns nothing to it before the write."""
+    """Whether the function returns its parameter ``name``, a part of it or the write itself, and assigns
+    nothing to it before the write.
+    """
     program = story.program
-    inside = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)]
+    inside = [
+        n
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)
+    ]
     if any(n.lineno <= target.lineno for n in inside):
         return False
     returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None)
@@ -111,10 +128,11 @@ def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -
 
 
 def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function: Function | None) -> Event | None:
-    """The caller's first call after the write that uses the tensor by a name bound before ``call``, or an overlapping part of it.
+    """The caller's first call after the write that uses the tensor by a name bound before ``call``,
+    or an overlapping part of it.
 
-    A part counts only on a line up to that of ``call``, as in the next round of a loop. None if there is no such call, or if ``call`` is a
-    statement of its own.
+    A part counts only on a line up to that of ``call``, as in the next round of a loop. None if there is no such call,
+    or if ``call`` is a statement of its own.
     """
     program = story.program
     statement, caller = program.statement(call), program.function(call)
@@ -130,7 +148,12 @@ def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function:
             continue
         if any(o.label == label for o in event.operands):
             read = written_as(story, event, label)
-            if read is not None and id(read) not in inside and is_name(read) and _was_bound_before(story, read, name, statement):
+            if (
+                read is not None
+                and id(read) not in inside
+                and is_name(read)
+                and _was_bound_before(story, read, name, statement)
+            ):
                 return event
         elif function is not None and event.name in PARTS and event.results and program.place(node).line <= call.lineno:
             part = story.tensor(event.results[0], event.step) or {}
@@ -142,16 +165,22 @@ def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function:
 def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.stmt) -> bool:
     """Whether the name at ``read`` was assigned before ``statement``, and neither by it nor between the two.
 
-    A read above ``statement`` counts only if no assignment in the loop around it assigns the name. Without a loop it belongs to another
-    call of the function, in which a variable of its own is another one.
+    A read above ``statement`` counts only if no assignment in the loop around it assigns the name. Without a loop it
+    belongs to another call of the function, in which a variable of its own is another one.
     """
     program, text = story.program, story.program.segment(read)
     if text in assigned(program, statement):
         return False
     scope = program.function(statement)
-    stores = [n for n in program.nodes if isinstance(n, ast.Assign) and text in assigned(program, n) and program.function(n) is scope]
+    stores = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Assign) and text in assigned(program, n) and program.function(n) is scope
+    ]
     loop = next((a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While)), None)
-    again = loop is not None and any(text in assigned(program, n) for n in ast.walk(loop) if isinstance(n, ast.Assign | ast.For))
+    again = loop is not None and any(
+        text in assigned(program, n) for n in ast.walk(loop) if isinstance(n, ast.Assign | ast.For)
+    )
     later = [n for n in stores if statement.lineno < n.lineno <= read.lineno]
     before = text == name or any(n.lineno < statement.lineno for n in stores)
     own = loop is None and scope is not None and (bool(stores) or text in _parameters(scope))
@@ -169,45 +198,71 @@ def _finding(story: Story, found: Edited) -> Finding:
         en=f"`{read}`" if read == found.name else f"`{read}`, the same tensor,",
         zh=f"`{read}`" if read == found.name else f"`{read}`（同一个张量）",
     )
-    before, after = ((story.record("storages", found.storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
+    before, after = (
+        (story.record("storages", found.storage, at) or {}).get("cells") for at in (write.step - 1, write.step)
+    )
     shown = T(
-        en=f" Here its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
-        zh=f"这里它的内存从 {numbers(before)} 变成 {numbers(after)}。" if before is not None and after is not None else "",
+        en=f" Here its memory goes from {numbers(before)} to {numbers(after)}."
+        if before is not None and after is not None
+        else "",
+        zh=f"这里它的内存从 {numbers(before)} 变成 {numbers(after)}。"
+        if before is not None and after is not None
+        else "",
     )
     doer = T(
-        en=f"`{found.function.name}` changes its argument" if found.function is not None else f"`{code}` works in place",
+        en=f"`{found.function.name}` changes its argument"
+        if found.function is not None
+        else f"`{code}` works in place",
         zh=f"`{found.function.name}` 修改了它的参数" if found.function is not None else f"`{code}` 是就地操作",
     )
     return RULE.finding(
-        span, write.step,
+        span,
+        write.step,
         T(
-            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} uses {old.en} "
-            f"as if it were still the old one.",
+            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} uses "
+            f"{old.en} as if it were still the old one.",
             zh=f"{here.zh}改变的是 `{found.name}` 本身，并没有创建新张量；而{there.zh}仍把 {old.zh} 当作原来的值使用。",
         ),
         T(
-            en=f"{doer.en} and gives the same tensor back, so the argument and the result are two names of one tensor.{shown.en}",
+            en=f"{doer.en} and gives the same tensor back, so the argument and the result are two names of "
+            f"one tensor.{shown.en}",
             zh=f"{doer.zh}，返回的还是同一个张量，所以参数和结果是同一个张量的两个名字。{shown.zh}",
         ),
         related=[
-            Related("alias", site, max(0, write.step - 1), T(en=f"`{found.name}` is given to it here", zh=f"`{found.name}` 在这里交给它")),
+            Related(
+                "alias",
+                site,
+                max(0, write.step - 1),
+                T(en=f"`{found.name}` is given to it here", zh=f"`{found.name}` 在这里交给它"),
+            ),
             story.related("changed", write.step, T(en="its numbers are changed here", zh="它的数在这里被改变")),
-            story.related("read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")),
+            story.related(
+                "read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")
+            ),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("storage", found.storage, story.by(write.step)), Fact("argument", found.name, story.by(write.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("storage", found.storage, story.by(write.step)),
+            Fact("argument", found.name, story.by(write.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, found: Edited) -> tuple[Fix, ...]:
     program = story.program
-    given = next(a for a in [*found.call.args, *(k.value for k in found.call.keywords)] if program.segment(a) == found.name)
+    given = next(
+        a for a in [*found.call.args, *(k.value for k in found.call.keywords)] if program.segment(a) == found.name
+    )
     copy = Fix(
         T(en=f"Give it a copy: `{found.name}.clone()`", zh=f"交给它一个副本：`{found.name}.clone()`"),
         program.replace((given, f"{found.name}.clone()")),
         meaning="later",
     )
-    written = [Fix(fix.title, fix.edits, meaning="later") for fix in changing_repairs(program, story, found.write.step) if fix is not None]
+    written = [
+        Fix(fix.title, fix.edits, meaning="later")
+        for fix in changing_repairs(program, story, found.write.step)
+        if fix is not None
+    ]
     return unique(program.text, [*written[:3], copy])
 
 
@@ -215,22 +270,27 @@ RULE = Rule(
     code="PL711",
     name="argument-edited-in-place",
     severity="warning",
-    title=T(en="A function changed its argument, which was still needed as it was", zh="函数修改了它的参数，而调用者还需要原来的值"),
+    title=T(
+        en="A function changed its argument, which was still needed as it was",
+        zh="函数修改了它的参数，而调用者还需要原来的值",
+    ),
     what=T(
-        en="A program called a function that changes what it is given and returns it, and then used the old name for the old numbers. "
-        "Both names are one tensor, so the old numbers are gone. Let the function make a new tensor (`x = x + noise`), or give it a copy.",
-        zh="程序调用了一个函数，它修改交给它的东西并返回；之后程序仍用旧名字来指旧的数值。两个名字是同一个张量，旧的数值已经没有了。请让函数创建"
-        "新张量（`x = x + noise`），或者交给它一个副本。",
+        en="A program called a function that changes what it is given and returns it, and then used the old name for "
+        "the old numbers. Both names are one tensor, so the old numbers are gone. Let the function make a new tensor "
+        "(`x = x + noise`), or give it a copy.",
+        zh="程序调用了一个函数，它修改交给它的东西并返回；之后程序仍用旧名字来指旧的数值。两个名字是同一个张量，旧的数"
+        "值已经没有了。请让函数创建新张量（`x = x + noise`），或者交给它一个副本。",
     ),
     why=T(
-        en="Python passes objects and never copies them. Inside a function `x += 1`, `x.mul_(2)` or `x[mask] = 0` writes into the "
-        "caller's tensor; `x = x + 1` makes a new one. Layers and functions with `inplace=True` do the same: `nn.ReLU(inplace=True)(x)` "
-        "returns `x`. That saves memory where nothing else reads `x`. With a slice of a data set it is the data set that changes, more "
-        "in every epoch. Backward does not notice as long as nothing had saved the old numbers.",
-        zh="Python 传递的是对象，从不复制。在函数里，`x += 1`、`x.mul_(2)` 或 `x[mask] = 0` 写入的是调用者的张量；`x = x + 1` 则创建新"
-        "张量。带 "
-        "`inplace=True` 的层和函数也一样：`nn.ReLU(inplace=True)(x)` 返回的就是 `x`。如果没有别处再读 `x`，这样可以节省内存。如果交进去的是"
-        "数据集的切片，改变的就是数据集，而且一轮比一轮更多。只要没有保存过旧的数值，反向传播就不会察觉。",
+        en="Python passes objects and never copies them. Inside a function `x += 1`, `x.mul_(2)` or `x[mask] = 0` "
+        "writes into the caller's tensor; `x = x + 1` makes a new one. Layers and functions with `inplace=True` do "
+        "the same: `nn.ReLU(inplace=True)(x)` returns `x`. That saves memory where nothing else reads `x`. With a "
+        "slice of a data set it is the data set that changes, more in every epoch. Backward does not notice as long "
+        "as nothing had saved the old numbers.",
+        zh="Python 传递的是对象，从不复制。在函数里，`x += 1`、`x.mul_(2)` 或 `x[mask] = 0` 写入的是调用者的张量；`x "
+        "= x + 1` 则创建新张量。带 `inplace=True` 的层和函数也一样：`nn.ReLU(inplace=True)(x)` 返回的就是 `x`。如果没"
+        "有别处再读 `x`，这样可以节省内存。如果交进去的是数据集的切片，改变的就是数据集，而且一轮比一轮更多。只要没有"
+        "保存过旧的数值，反向传播就不会察觉。",
     ),
     advice=T(
         en="make a new tensor on {line} instead of writing into the argument, or pass a copy on {alias}.",

@@ -1,4 +1,6 @@
-"""PL658: a backward that was run for the gradient of an input also filled the parameters' gradients, and the next update uses them."""
+"""PL658: a backward that was run for the gradient of an input also filled the parameters' gradients,
+and the next update uses them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ SCALES = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "true_divide", "di
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it left in the input ``given``.
+    """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it
+    left in the input ``given``.
 
     ``last`` is the backward of the loss that was computed from what ``read`` returned.
     ``places`` are those of all backwards that the update uses, in order.
@@ -57,8 +60,11 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, next((each for each in rounds if _is_summed(story, each)), rounds[0]))
 
 
-def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]) -> Kept | None:
-    """The data of the finding if an earlier backward of this update filled the gradient of an input and ``_read`` finds its use; else None.
+def _kept(
+    story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]
+) -> Kept | None:
+    """The data of the finding if an earlier backward of this update filled the gradient of an input and
+    ``_read`` finds its use; else None.
 
     ``filled``: the inputs with a gradient, by the step of the backward.
     """
@@ -72,7 +78,8 @@ def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: t
 
 
 def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:
-    """The first call that used the gradient of the input ``given``, if the last loss was computed from its result, not from ``given``.
+    """The first call that used the gradient of the input ``given``, if the last loss was computed from
+    its result, not from ``given``.
 
     Otherwise None, also if more than ``LIMIT`` steps are between the two backwards.
     """
@@ -82,7 +89,9 @@ def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Ev
         return None
     used, reader = {grad}, None
     for event in story.events[first.step + 1 : last.step]:
-        given_to = [operand.label for operand in event.operands if operand.label is not None] if event.kind == "call" else []
+        given_to = (
+            [operand.label for operand in event.operands if operand.label is not None] if event.kind == "call" else []
+        )
         if any(label in used or (story.tensor(label, event.step) or {}).get("storage") in used for label in given_to):
             reader = reader or event
             used.update((*event.results, *event.writes, *(given_to[:1] if event.op.endswith(".data.__set__") else ())))
@@ -90,7 +99,9 @@ def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Ev
 
 
 def _is_summed(story: Story, found: Kept) -> bool:
-    """Whether the update adds up the steps of an attack: several in a row, on another line than the last backward, and not scaled."""
+    """Whether the update adds up the steps of an attack: several in a row, on another line than the
+    last backward, and not scaled.
+    """
     place = story.span(found.first.step)
     if place == found.places[-1] or (place, place) not in pairwise(found.places):
         return False
@@ -102,9 +113,15 @@ def _is_summed(story: Story, found: Kept) -> bool:
 def _finding(story: Story, found: Kept) -> Finding:
     here, last = at_line(story, story.span(found.first.step)), at_line(story, found.update.span)
     own, read = at_line(story, story.span(found.last.step)), at_line(story, story.span(found.read.step))
-    name, given = called(story, found.parameter, None, found.update.step), called(story, found.given, None, found.first.step)
+    name, given = (
+        called(story, found.parameter, None, found.update.step),
+        called(story, found.given, None, found.first.step),
+    )
     summed = _is_summed(story, found)
-    meant = T(en=" If the update is meant to use both losses, nothing is wrong.", zh="如果更新本来就要使用两个损失，那就没有错。")
+    meant = T(
+        en=" If the update is meant to use both losses, nothing is wrong.",
+        zh="如果更新本来就要使用两个损失，那就没有错。",
+    )
     used = T(en="the gradients of two losses, this one and that of", zh="两个损失的梯度来更新，即这个损失和")
     if summed:
         meant, count = T(en="", zh=""), found.places.count(story.span(found.first.step))
@@ -113,19 +130,22 @@ def _finding(story: Story, found: Kept) -> Finding:
             zh=f" {len(found.places)} 个梯度的和来更新，其中 {count} 个来自这里，而不是来自",
         )
     return RULE.finding(
-        story.span(found.first.step), found.first.step,
+        story.span(found.first.step),
+        found.first.step,
         T(
-            en=f"{capital(here.en)} fills the gradient of {given.en}, which {read.en} uses, and also that of {name.en}: {last.en} steps "
-            f"with {used.en} {own.en}.",
-            zh=f"{here.zh}填写了{read.zh}使用的 {given.zh} 的梯度，也填写了 {name.zh} 的梯度：{last.zh}用{used.zh}{own.zh}的损失。",
+            en=f"{capital(here.en)} fills the gradient of {given.en}, which {read.en} uses, and also that of "
+            f"{name.en}: {last.en} steps with {used.en} {own.en}.",
+            zh=f"{here.zh}填写了{read.zh}使用的 {given.zh} 的梯度，也填写了 {name.zh} 的梯度："
+            f"{last.zh}用{used.zh}{own.zh}的损失。",
         ),
         T(
-            en=f"`backward()` adds to the `.grad` of every leaf that the loss was computed from, and nothing clears the parameters' "
-            f"gradients before {own.en} adds its own. If only the gradient of {given.en} was wanted, take it with "
-            f"`torch.autograd.grad`, or name it in `backward(inputs=…)`, or clear the gradients afterwards.{meant.en}",
-            zh=f"`backward()` 会加到算出这个损失的每个叶子的 `.grad` 上，而在{own.zh}加上自己的梯度之前，没有清零参数的梯度。"
-            f"如果只需要 {given.zh} 的梯度，请使用 `torch.autograd.grad`，或者在 `backward(inputs=…)` 中指定它，或者在之后清零梯度。"
-            f"{meant.zh}",
+            en="`backward()` adds to the `.grad` of every leaf that the loss was computed from, and nothing clears "
+            f"the parameters' gradients before {own.en} adds its own. If only the gradient of {given.en} was wanted, "
+            "take it with `torch.autograd.grad`, or name it in `backward(inputs=…)`, or clear the gradients "
+            f"afterwards.{meant.en}",
+            zh=f"`backward()` 会加到算出这个损失的每个叶子的 `.grad` 上，而在{own.zh}加上自己的梯度之前，没有清零参数"
+            f"的梯度。如果只需要 {given.zh} 的梯度，请使用 `torch.autograd.grad`，或者在 `backward(inputs=…)` 中指定"
+            f"它，或者在之后清零梯度。{meant.zh}",
         ),
         severity="warning" if summed else None,
         related=[
@@ -133,12 +153,17 @@ def _finding(story: Story, found: Kept) -> Finding:
             story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("parameter", found.parameter, story.by(found.first.step)), Fact("input", found.given, story.by(found.first.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("parameter", found.parameter, story.by(found.first.step)),
+            Fact("input", found.given, story.by(found.first.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
-    """Fixes that add ``inputs=[x]`` to the ``backward``; none if the input has no name, or the call has ``inputs`` or ``**`` already."""
+    """Fixes that add ``inputs=[x]`` to the ``backward``; none if the input has no name, or the call has
+    ``inputs`` or ``**`` already.
+    """
     program, name = story.program, story.name(found.given)
     call = program.at(story.span(found.first.step))
     if name is None or not isinstance(call, ast.Call) or any(word.arg in (None, "inputs") for word in call.keywords):
@@ -148,7 +173,11 @@ def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
 
 def _with_input(program: Program, call: ast.Call, name: str) -> Fix:
     before = [program.segment(each) for each in (*call.args, *(word.value for word in call.keywords))]
-    named = [*before[: len(call.args)], *(f"{word.arg}={program.segment(word.value)}" for word in call.keywords), f"inputs=[{name}]"]
+    named = [
+        *before[: len(call.args)],
+        *(f"{word.arg}={program.segment(word.value)}" for word in call.keywords),
+        f"inputs=[{name}]",
+    ]
     text = f"{program.segment(call.func)}({', '.join(named)})"
     title = T(en=f"Fill the gradient of the input alone: `{text}`", zh=f"只填写输入的梯度：`{text}`")
     return Fix(title, program.replace((call, text)), meaning="later")
@@ -159,23 +188,26 @@ RULE = Rule(
     name="attack-gradient-kept",
     severity="info",
     title=T(
-        en="A backward for the gradient of an input is left in the parameters' gradients", zh="为输入求梯度的反向传播留在了参数的梯度里"
+        en="A backward for the gradient of an input is left in the parameters' gradients",
+        zh="为输入求梯度的反向传播留在了参数的梯度里",
     ),
     what=T(
-        en="A program runs `backward()` to learn how an input changes the loss, as an adversarial attack or a saliency map does, changes "
-        "the input by that gradient, and then trains on it. The first backward also filled the gradients of the parameters, so the update "
-        "uses two losses. With one such backward it is a note only: some programs mean to train on both. With several, the update is "
-        "mostly made of an attack's own steps.",
+        en="A program runs `backward()` to learn how an input changes the loss, as an adversarial attack or a "
+        "saliency map does, changes the input by that gradient, and then trains on it. The first backward also filled "
+        "the gradients of the parameters, so the update uses two losses. With one such backward it is a note only: "
+        "some programs mean to train on both. With several, the update is mostly made of an attack's own steps.",
         zh="程序用 `backward()` 求输入怎样影响损失（例如对抗攻击或显著图），按这个梯度改变输入，然后用它训练。"
         "第一次反向传播也填写了参数的梯度，所以更新使用了两个损失。只有一次这样的反向传播时，这只是一条提示："
         "有的程序本来就要用两者训练。有多次时，更新主要由攻击自己的各步组成。",
     ),
     why=T(
-        en="`backward()` has no list of leaves unless it is given one: every leaf that requires a gradient gets its part added to "
-        "`.grad`. `zero_grad()` before the attack does not help, only after it. `torch.autograd.grad(loss, x)` returns the gradient and "
-        "adds to no `.grad`; `backward(inputs=[x])` adds to that of `x` alone.",
-        zh="如果不指定叶子，`backward()` 会加到每个需要梯度的叶子的 `.grad` 上。在攻击之前调用 `zero_grad()` 没有用，之后调用才有用。"
-        "`torch.autograd.grad(loss, x)` 返回梯度，不加到任何 `.grad`；`backward(inputs=[x])` 只加到 `x` 的 `.grad`。",
+        en="`backward()` has no list of leaves unless it is given one: every leaf that requires a gradient gets "
+        "its part added to `.grad`. `zero_grad()` before the attack does not help, only after it. "
+        "`torch.autograd.grad(loss, x)` returns the gradient and adds to no `.grad`; `backward(inputs=[x])` adds "
+        "to that of `x` alone.",
+        zh="如果不指定叶子，`backward()` 会加到每个需要梯度的叶子的 `.grad` 上。在攻击之前调用 `zero_grad()` 没有"
+        "用，之后调用才有用。`torch.autograd.grad(loss, x)` 返回梯度，不加到任何 `.grad`；`backward(inputs=[x])` "
+        "只加到 `x` 的 `.grad`。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -1,4 +1,6 @@
-"""PL724: a module keeps tensors that its output depends on in plain attributes, and its state was saved and loaded without them."""
+"""PL724: a module keeps tensors that its output depends on in plain attributes, and its state was
+saved and loaded without them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ OFTEN = 2
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The attribute ``path`` of the saved module was ``old``; the one that was loaded has ``new``, and ``used`` computes with that."""
+    """The attribute ``path`` of the saved module was ``old``; the one that was loaded has ``new``, and
+    ``used`` computes with that.
+    """
 
     path: str
     saving: Saving
@@ -47,7 +51,9 @@ def _lost(story: Story, saving: Saving, loading: Loading) -> Iterator[Lost | Non
     old, new = dict(saving.plain), dict(loading.plain)
     for path in old.keys() & new.keys():
         one, other = old[path], new[path]
-        used = next((use for use in story.uses(other) if use.step >= loading.step and use.results and use.error is None), None)
+        used = next(
+            (use for use in story.uses(other) if use.step >= loading.step and use.results and use.error is None), None
+        )
         worked = [use for use in story.uses(one) if use.step < saving.step and use.results and use.name != "copy_"]
         if one == other or used is None or used.name == "copy_" or len(worked) < OFTEN or _learns(story, one):
             continue
@@ -71,17 +77,17 @@ def _finding(story: Story, lost: list[Lost]) -> Finding:
                 for label, at in ((found.old, found.saving.step), (found.new, used.step)))  # fmt: skip
     path = found.path
     return RULE.finding(
-        span, loading.step,
+        span,
+        loading.step,
         T(
-            en=f"{capital(here.en)} keeps `{path}` in a plain attribute, which no state has: after the loading on {there.en} it is "
-            f"{numbers(new)}, and it was {numbers(old)} where the state was saved.",
-            zh=f"{here.zh}把 `{path}` 放在普通属性里，状态中没有它：{there.zh}加载之后它是 {numbers(new)}，而保存状态时它是 "
-            f"{numbers(old)}。",
+            en=f"{capital(here.en)} keeps `{path}` in a plain attribute, which no state has: after the loading on "
+            f"{there.en} it is {numbers(new)}, and it was {numbers(old)} where the state was saved.",
+            zh=f"{here.zh}把 `{path}` 放在普通属性里，状态中没有它：{there.zh}加载之后它是 {numbers(new)}，而保存状态"
+            f"时它是 {numbers(old)}。",
         ),
         T(
-            en=f"`state_dict()` has parameters and registered buffers only. {capital(then.en)} computes with the value that a new "
-            f"module is "
-            'made with. Register such tensors: `self.register_buffer("name", tensor)`.',
+            en=f"`state_dict()` has parameters and registered buffers only. {capital(then.en)} computes with the "
+            'value that a new module is made with. Register such tensors: `self.register_buffer("name", tensor)`.',
             zh=f"`state_dict()` 只有参数和注册过的缓冲区。{then.zh}用来计算的是新建模块时的值。请注册这样的张量："
             '`self.register_buffer("name", tensor)`。',
         ),
@@ -91,7 +97,7 @@ def _finding(story: Story, lost: list[Lost]) -> Finding:
         ],
         fixes=_fixes(story, lost),
         facts=[Fact("attributes", sorted(each.path for each in lost)), Fact("saved", old), Fact("loaded", new)],
-    )  # fmt: skip
+    )
 
 
 def _made(story: Story, path: str) -> ast.Assign | None:
@@ -100,7 +106,11 @@ def _made(story: Story, path: str) -> ast.Assign | None:
     for node in story.program.nodes:
         function = story.program.function(node) if isinstance(node, ast.Assign) else None
         first = isinstance(node, ast.Assign) and function is not None and function.name == "__init__"
-        if first and isinstance(node, ast.Assign) and any(story.program.segment(target) == name for target in node.targets):
+        if (
+            first
+            and isinstance(node, ast.Assign)
+            and any(story.program.segment(target) == name for target in node.targets)
+        ):
             return node
     return None
 
@@ -123,18 +133,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Tensors in plain attributes are lost when a model is saved", zh="放在普通属性里的张量在保存模型时丢失"),
     what=T(
-        en="A model keeps numbers that it computes with, such as the mean of its inputs, in plain attributes. Saving and loading its state "
-        "leaves them out, so the loaded model works with the numbers that a new one has. Use `register_buffer`.",
-        zh="模型把参与计算的数（例如输入的均值）放在普通属性里。保存和加载状态时不会带上它们，所以加载后的模型用的是新模型的数。请用 "
-        "`register_buffer`。",
+        en="A model keeps numbers that it computes with, such as the mean of its inputs, in plain attributes. "
+        "Saving and loading its state leaves them out, so the loaded model works with the numbers that a new one "
+        "has. Use `register_buffer`.",
+        zh="模型把参与计算的数（例如输入的均值）放在普通属性里。保存和加载状态时不会带上它们，所以加载后的模型用的是新"
+        "模型的数。请用 `register_buffer`。",
     ),
     why=T(
-        en="`state_dict()` collects what was registered: parameters, by assigning an `nn.Parameter`, and buffers, by `register_buffer`. A "
-        "tensor that is simply assigned is an attribute like any other. `load_state_dict` compares names, and where neither side has the "
-        "name nothing is missing. `.to(device)` passes over plain tensors as well.",
-        zh="`state_dict()` 收集的是注册过的东西：赋值 `nn.Parameter` 得到的参数，以及 `register_buffer` 得到的缓冲区。直接赋值的张量"
-        "只是普通属性。"
-        "`load_state_dict` 比较的是名字，两边都没有这个名字，也就不缺什么。`.to(device)` 同样会跳过普通张量。",
+        en="`state_dict()` collects what was registered: parameters, by assigning an `nn.Parameter`, and "
+        "buffers, by `register_buffer`. A tensor that is simply assigned is an attribute like any other. "
+        "`load_state_dict` compares names, and where neither side has the name nothing is missing. "
+        "`.to(device)` passes over plain tensors as well.",
+        zh="`state_dict()` 收集的是注册过的东西：赋值 `nn.Parameter` 得到的参数，以及 `register_buffer` 得到的缓冲区。"
+        "直接赋值的张量只是普通属性。`load_state_dict` 比较的是名字，两边都没有这个名字，也就不缺什么。`.to(device)` "
+        "同样会跳过普通张量。",
     ),
     bad="""import torch
 

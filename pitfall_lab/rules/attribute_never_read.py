@@ -20,7 +20,9 @@ OWNERS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that set an attribute under a name that torch never reads, unless the program itself reads it."""
+    """One finding for each line that set an attribute under a name that torch never reads, unless
+    the program itself reads it.
+    """
     reported = set()
     for stray in story.trace.beside.strays:
         place = _set(story, stray)
@@ -31,8 +33,14 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _set(story: Story, stray: Stray) -> ast.Attribute | None:
-    """The attribute in the program's assignment to it: if possible one that assigns the recorded value; None if none assigns it."""
-    stores = (n for n in story.program.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and n.attr == stray.attribute)
+    """The attribute in the program's assignment to it: if possible one that assigns the recorded
+    value; None if none assigns it.
+    """
+    stores = (
+        n
+        for n in story.program.nodes
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and n.attr == stray.attribute
+    )
     found = [n for n in stores if isinstance(story.program.parents.get(n), ast.Assign)]
     same = [n for n in found if _value(story, n) == stray.value]
     return next(iter(same or found), None)
@@ -45,9 +53,17 @@ def _value(story: Story, target: ast.Attribute) -> object:
 
 
 def _is_read(story: Story, stray: Stray) -> bool:
-    """Whether the program reads an attribute of this name; if torch reads that name too, only reads from ``self`` count."""
-    reads = (n for n in story.program.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == stray.attribute)
-    return any(stray.attribute != stray.meant or (isinstance(n.value, ast.Name) and n.value.id == "self") for n in reads)
+    """Whether the program reads an attribute of this name; if torch reads that name too,
+    only reads from ``self`` count.
+    """
+    reads = (
+        n
+        for n in story.program.nodes
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == stray.attribute
+    )
+    return any(
+        stray.attribute != stray.meant or (isinstance(n.value, ast.Name) and n.value.id == "self") for n in reads
+    )
 
 
 def _matters(story: Story, stray: Stray) -> bool:
@@ -64,21 +80,25 @@ def _finding(story: Story, stray: Stray, target: ast.Attribute) -> Finding:
     here, owner = at_line(story, span), OWNERS[stray.kind]
     text, meant = program.segment(target), _right(story, stray, target)
     actual = number(stray.actual)
-    since = stray.step if stray.kind == "optimizer" else 0  # when a tensor or module got it is not known, only that it had it by then
+    since = (
+        stray.step if stray.kind == "optimizer" else 0
+    )  # when a tensor or module got it is not known, only that it had it by then
     return RULE.finding(
-        span, since,
+        span,
+        since,
         T(
             en=f"{capital(here.en)} sets `{text}`, which torch never reads: {_still(stray).en}.",
             zh=f"{here.zh}设置的 `{text}`，torch 从不读取：{_still(stray).zh}。",
         ),
         T(
-            en=f"Python lets a program add any attribute to {owner.en}. This one has no meaning for torch; what torch reads is `{meant}`, "
-            f"which is {actual}.",
-            zh=f"Python 允许程序给{owner.zh}添加任何属性。这个属性对 torch 没有意义；torch 读取的是 `{meant}`，它是 {actual}。",
+            en=f"Python lets a program add any attribute to {owner.en}. This one has no meaning for torch; what torch "
+            f"reads is `{meant}`, which is {actual}.",
+            zh=f"Python 允许程序给{owner.zh}添加任何属性。这个属性对 torch 没有意义；torch 读取的是 "
+            f"`{meant}`，它是 {actual}。",
         ),
         fixes=_fixes(story, stray, target),
         facts=[Fact("attribute", stray.attribute), Fact("value", stray.value), Fact("actual", stray.actual)],
-    )  # fmt: skip
+    )
 
 
 def _still(stray: Stray) -> T:
@@ -89,16 +109,24 @@ def _still(stray: Stray) -> T:
         mode = T(en="training", zh="训练") if stray.actual else T(en="evaluation", zh="评估")
         return T(en=f"the module stays in {mode.en} mode", zh=f"模块仍处在{mode.zh}模式")
     if stray.actual:
-        return T(en="the gradients are computed as before and the optimizer uses them", zh="梯度照样计算，优化器照样使用")
+        return T(
+            en="the gradients are computed as before and the optimizer uses them", zh="梯度照样计算，优化器照样使用"
+        )
     return T(en="no gradient is recorded", zh="不会记录梯度")
 
 
 def _right(story: Story, stray: Stray, target: ast.Attribute) -> str:
-    """Return the attribute that torch reads, as the program would write it; for a module's ``requires_grad`` that of its weight."""
+    """Return the attribute that torch reads, as the program would write it; for a module's
+    ``requires_grad`` that of its weight.
+    """
     base = operand(story.program, target.value)
     if stray.kind == "optimizer":
         return f'{base}.param_groups[0]["{stray.meant}"]'
-    return f"{base}.{stray.meant}" if stray.kind == "tensor" or stray.meant == "training" else f"{base}.weight.requires_grad"
+    return (
+        f"{base}.{stray.meant}"
+        if stray.kind == "tensor" or stray.meant == "training"
+        else f"{base}.weight.requires_grad"
+    )
 
 
 def _fixes(story: Story, stray: Stray, target: ast.Attribute) -> tuple[Fix, ...]:
@@ -126,17 +154,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="An attribute was set that torch never reads", zh="设置了一个 torch 从不读取的属性"),
     what=T(
-        en="A program sets `require_grad`, `optimizer.lr` or `module.requires_grad`. Such an attribute does not exist in torch, so the "
-        "line does nothing. Python does not complain: any name may be set on an object.",
-        zh="程序设置了 `require_grad`、`optimizer.lr` 或 `module.requires_grad`。torch 里没有这样的属性，所以这一行什么也不做。Python "
-        "不会抱怨：对象上可以设置任何名字。",
+        en="A program sets `require_grad`, `optimizer.lr` or `module.requires_grad`. Such an attribute does not exist "
+        "in torch, so the line does nothing. Python does not complain: any name may be set on an object.",
+        zh="程序设置了 `require_grad`、`optimizer.lr` 或 `module.requires_grad`。torch 里没有这样的属性，所以这一行什"
+        "么也不做。Python 不会抱怨：对象上可以设置任何名字。",
     ),
     why=T(
-        en="Whether a gradient is recorded for a tensor is its attribute `requires_grad`; a module has none, but a method "
-        "`requires_grad_()` that sets it for all its parameters. An optimizer reads its learning rate from `param_groups`, a list of "
-        "dictionaries with the parameters, and not from an attribute. An assignment to another name makes a new attribute.",
-        zh="张量是否记录梯度，由它的属性 `requires_grad` 决定；模块没有这个属性，但有方法 `requires_grad_()`，会为它的所有参数设置。"
-        "优化器从 `param_groups`（带有参数的字典列表）读取学习率，而不是从某个属性。给别的名字赋值只会新建一个属性。",
+        en="Whether a gradient is recorded for a tensor is its attribute `requires_grad`; a module has none, but a "
+        "method `requires_grad_()` that sets it for all its parameters. An optimizer reads its learning rate from "
+        "`param_groups`, a list of dictionaries with the parameters, and not from an attribute. An assignment to "
+        "another name makes a new attribute.",
+        zh="张量是否记录梯度，由它的属性 `requires_grad` 决定；模块没有这个属性，但有方法 `requires_grad_()`，会为"
+        "它的所有参数设置。优化器从 `param_groups`（带有参数的字典列表）读取学习率，而不是从某个属性。给别的名字赋"
+        "值只会新建一个属性。",
     ),
     advice=T(
         en="correct the name on {line}: the reason below says which attribute torch reads.",

@@ -38,7 +38,9 @@ class Blend:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that gives the decay of a moving average to the new weights, in two rounds at least."""
-    trained = {(story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds}
+    trained = {
+        (story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds
+    }
     places: dict[object, list[Blend]] = defaultdict(list)
     for event in story.calls(*ADD, *LERP) if trained else ():
         found = _blend(story, event, trained) if event.error is None and event.parent is None else None
@@ -56,7 +58,11 @@ def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
 
     Then these are moved a little towards their starting values, on purpose.
     """
-    goals = [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")] if event.results else []
+    goals = (
+        [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")]
+        if event.results
+        else []
+    )
     return bool(trained & {*event.writes, *((story.tensor(label, event.step) or {}).get("storage") for label in goals)})
 
 
@@ -87,13 +93,18 @@ def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
 
 
 def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tuple[float, bool, Event, str] | None:
-    """The factor that a tensor was just multiplied by, whether that tensor was a trained one, the multiplication, and the tensor.
+    """The factor that a tensor was just multiplied by, whether that tensor was a trained one, the
+    multiplication, and the tensor.
 
     None if the tensor is not the product of one tensor and one literal number, or was written since.
     """
     record = story.tensor(label, event.step) or {}
     writes = story.writes(str(record.get("storage")), record.get("born") or 0, event.step)
-    before = [step for step in story.writes(str(record.get("storage")), -1, event.step) if story.events[step].name in ("mul_", "__imul__")]
+    before = [
+        step
+        for step in story.writes(str(record.get("storage")), -1, event.step)
+        if story.events[step].name in ("mul_", "__imul__")
+    ]
     made = story.event(before[-1] if before else record.get("born"))
     if made is None or made.name not in MULTIPLY or (writes and made.step < writes[-1]):
         return None
@@ -119,24 +130,25 @@ def _finding(story: Story, found: Blend) -> Finding:
     event = found.event
     here, old, new = at_line(story, story.span(event.step)), number(found.old), number(found.new)
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} keeps {old} of the average and takes {new} of the new weights: the average is almost the newest "
-            f"weights.",
+            en=f"{capital(here.en)} keeps {old} of the average and takes {new} of the new weights: the average is "
+            "almost the newest weights.",
             zh=f"{here.zh}只保留平均值的 {old}，却取新权重的 {new}：平均值几乎就是最新的权重。",
         ),
         T(
-            en=f"An average with a decay of {new} keeps {new} of itself and takes {old} of the new weights, so it looks back over about "
-            f"{1 / found.old:.0f} steps. With the numbers exchanged it looks back over {1 / found.new:.2f} steps: it smooths nothing, "
-            f"and a target "
-            "network moves along with the one that it is to steady.",
-            zh=f"衰减为 {new} 的平均值保留自己的 {new}，取新权重的 {old}，于是大约回顾 {1 / found.old:.0f} 步。两个数互换后，它只回顾 "
-            f"{1 / found.new:.2f} 步：什么也没有平滑，目标网络会跟着它本应稳住的网络一起动。",
+            en=f"An average with a decay of {new} keeps {new} of itself and takes {old} of the new weights, "
+            f"so it looks back over about {1 / found.old:.0f} steps. With the numbers exchanged it looks back "
+            f"over {1 / found.new:.2f} steps: it smooths nothing, and a target network moves along with the "
+            "one that it is to steady.",
+            zh=f"衰减为 {new} 的平均值保留自己的 {new}，取新权重的 {old}，于是大约回顾 {1 / found.old:.0f} 步。两个数"
+            f"互换后，它只回顾 {1 / found.new:.2f} 步：什么也没有平滑，目标网络会跟着它本应稳住的网络一起动。",
         ),
         related=[],
         fixes=_fixes(story, found),
         facts=[Fact("old", found.old, story.by(event.step)), Fact("new", found.new, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
@@ -146,23 +158,40 @@ def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
     title = T(en="Exchange the two numbers", zh="交换这两个数")
     if len(nodes) == 1 and nodes[0] is not None:
         given = nodes[0]
-        turned = program.segment(given.right) if _from_one(given) and isinstance(given, ast.BinOp) else f"1 - {operand(program, given)}"
+        turned = (
+            program.segment(given.right)
+            if _from_one(given) and isinstance(given, ast.BinOp)
+            else f"1 - {operand(program, given)}"
+        )
         return unique(program.text, [Fix(title, program.replace((given, turned)), meaning="later")])
     if len(nodes) == 2:
         nodes = [node or _same_text(story, found.parts[i][0], nodes[1 - i]) for i, node in enumerate(nodes)]
     if len(nodes) == 2 and nodes[0] is not None and nodes[1] is not None:
         one, other = nodes[0], nodes[1]
-        if isinstance(sum_of := program.parents.get(one), ast.BinOp) and isinstance(also := program.parents.get(other), ast.BinOp):
-            one = sum_of.left if one is sum_of.right else sum_of.right  # the tensors change places: no parentheses are left over
+        if isinstance(sum_of := program.parents.get(one), ast.BinOp) and isinstance(
+            also := program.parents.get(other), ast.BinOp
+        ):
+            one = (
+                sum_of.left if one is sum_of.right else sum_of.right
+            )  # the tensors change places: no parentheses are left over
             other = also.left if other is also.right else also.right
         return unique(
-            program.text, [Fix(title, program.replace((one, program.segment(other)), (other, program.segment(one))), meaning="later")]
+            program.text,
+            [
+                Fix(
+                    title,
+                    program.replace((one, program.segment(other)), (other, program.segment(one))),
+                    meaning="later",
+                )
+            ],
         )
     return ()
 
 
 def _same_text(story: Story, event: Event, other: ast.expr | None) -> ast.expr | None:
-    """The side of the product at ``event`` that is written like ``decay`` in ``other``, if ``other`` is ``1 - decay``; else None."""
+    """The side of the product at ``event`` that is written like ``decay`` in ``other``, if
+    ``other`` is ``1 - decay``; else None.
+    """
     program, node = story.program, story.program.at(story.span(event.step))
     if not isinstance(node, ast.BinOp) or not isinstance(other, ast.BinOp) or not _from_one(other):
         return None
@@ -171,7 +200,12 @@ def _same_text(story: Story, event: Event, other: ast.expr | None) -> ast.expr |
 
 
 def _from_one(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant) and node.left.value == 1
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and isinstance(node.left, ast.Constant)
+        and node.left.value == 1
+    )
 
 
 def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
@@ -193,7 +227,9 @@ def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
 
 
 def _like_a_number(text: str, node: ast.expr, names: set[str]) -> int:
-    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a name not in ``names`` (tensors), else 0."""
+    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a name not in
+    ``names`` (tensors), else 0.
+    """
     if isinstance(node, ast.Constant):
         return 3
     if _from_one(node):
@@ -208,21 +244,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A moving average keeps almost nothing of its past", zh="滑动平均几乎不保留过去"),
     what=T(
-        en="A program keeps a slow average of a network's weights, and gives the large number to the new weights. So the average is the "
-        "newest weights, "
-        "and smooths nothing. Exchange the numbers: `average = 0.99 * average + 0.01 * weight`.",
-        zh="程序保存网络权重的缓慢平均，却把大的那个数给了新权重。于是平均值就是最新的权重，什么也没有平滑。请交换两个数："
-        "`average = 0.99 * average + 0.01 * weight`。",
+        en="A program keeps a slow average of a network's weights, and gives the large number to the new weights. "
+        "So the average is the newest weights, and smooths nothing. Exchange the numbers: `average = 0.99 * "
+        "average + 0.01 * weight`.",
+        zh="程序保存网络权重的缓慢平均，却把大的那个数给了新权重。于是平均值就是最新的权重，什么也没有平滑。请交换两个"
+        "数：`average = 0.99 * average + 0.01 * weight`。",
     ),
     why=T(
-        en="The number is called decay, momentum, beta or tau, and means the share of the old value in one place and of the new one in "
-        "another: "
-        "`tau` of a soft update is the share of the new weights (0.005), a decay that of the old ones (0.999), and `lerp_(new, w)` takes "
-        "w of "
-        "the new value. Torch cannot know which was meant; both run.",
-        zh="这个数叫 decay、momentum、beta 或 tau，在一个地方指旧值的份额，在另一个地方指新值的份额：软更新的 `tau` 是新权重的份额（"
-        "0.005），"
-        "decay 是旧值的份额（0.999），而 `lerp_(new, w)` 取新值的 w。torch 无法知道想要的是哪一个；两种都能运行。",
+        en="The number is called decay, momentum, beta or tau, and means the share of the old value in one "
+        "place and of the new one in another: `tau` of a soft update is the share of the new weights (0.005), "
+        "a decay that of the old ones (0.999), and `lerp_(new, w)` takes w of the new value. Torch cannot "
+        "know which was meant; both run.",
+        zh="这个数叫 decay、momentum、beta 或 tau，在一个地方指旧值的份额，在另一个地方指新值的份额：软更新的 "
+        "`tau` 是新权重的份额（0.005），decay 是旧值的份额（0.999），而 `lerp_(new, w)` 取新值的 w。torch 无法知道"
+        "想要的是哪一个；两种都能运行。",
     ),
     bad="""import copy
 

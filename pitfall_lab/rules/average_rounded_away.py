@@ -18,7 +18,11 @@ from pitfall_lab.trace import Event, T
 
 BITS = {"float16": 11, "bfloat16": 8}
 """The number of significant binary digits of each type."""
-LERPS, SUMS, PRODUCTS = ("lerp", "lerp_"), ("add", "add_", "__add__", "__radd__"), ("mul", "mul_", "__mul__", "__rmul__")
+LERPS, SUMS, PRODUCTS = (
+    ("lerp", "lerp_"),
+    ("add", "add_", "__add__", "__radd__"),
+    ("mul", "mul_", "__mul__", "__rmul__"),
+)
 HALF = 0.5
 ROUNDS, FEWEST = 3, 6
 FAR = 0.1
@@ -29,7 +33,9 @@ MOST = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of ``new``."""
+    """One round: ``event`` returned the new average, of ``old`` as it was before step
+    ``began`` and a ``share`` of ``new``.
+    """
 
     event: Event
     old: str
@@ -53,7 +59,9 @@ def find(story: Story) -> Iterator[Finding]:
         if event.name == "mul_":
             scaled[memory] = event
         elif (step := _step(story, event, scaled.pop(memory, None))) is not None:
-            before = (story.tensor(step.old, event.step) or {}).get("storage")  # the new average of the round before is the old one now
+            before = (story.tensor(step.old, event.step) or {}).get(
+                "storage"
+            )  # the new average of the round before is the old one now
             averages[memory] = [*averages.pop(before, ()), step]
     reported = set()
     for steps in averages.values():
@@ -65,7 +73,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
-    """One round of a moving average: ``lerp`` by a small share, or a sum of two parts with shares that make 1; else None.
+    """One round of a moving average: ``lerp`` by a small share, or a sum of two parts with
+    shares that make 1; else None.
 
     ``scaled`` is the ``mul_`` that wrote the memory of the sum before.
     """
@@ -76,7 +85,10 @@ def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
         share = _number(argument(event, "weight", 2))
         return Step(event, given[0], event.step, given[1], share) if share is not None and 0 < share <= HALF else None
     alpha = _number(argument(event, "alpha", 2))
-    parts = [_part(scaled) if scaled is not None and place == 0 else _scaled(story, label, event) for place, label in enumerate(given)]
+    parts = [
+        _part(scaled) if scaled is not None and place == 0 else _scaled(story, label, event)
+        for place, label in enumerate(given)
+    ]
     if alpha is not None and parts[0] is not None:
         parts[1] = (given[1], alpha, event.step)
     one, other = parts
@@ -106,17 +118,26 @@ def _number(text: str | None) -> float | None:
 
 
 def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
-    """One number of the average and the new number that should have moved it, if most of the numbers that should move do not; else None.
+    """One number of the average and the new number that should have moved it, if most of the numbers that
+    should move do not; else None.
 
     Only the later half of the steps counts, and of the elements those whose new number is far from the average's.
     """
     tally: list[tuple[bool, float, float]] = []
     for step in steps[len(steps) // 2 :]:
-        before, after = Elements(story, step.old, step.began - 1), Elements(story, step.event.results[0], step.event.step)
+        before, after = (
+            Elements(story, step.old, step.began - 1),
+            Elements(story, step.event.results[0], step.event.step),
+        )
         new = Elements(story, step.new, step.event.step)
         for index, was in before.known():
             now, wanted = after.at(index), new.at(index)
-            if now is not None and wanted is not None and math.isfinite(wanted) and abs(wanted - was) > FAR * max(abs(was), abs(wanted)):
+            if (
+                now is not None
+                and wanted is not None
+                and math.isfinite(wanted)
+                and abs(wanted - was) > FAR * max(abs(was), abs(wanted))
+            ):
                 tally.append((now == was, was, wanted))
     stuck = [each for each in tally if each[0]]
     if len(tally) < FEWEST or len(stuck) < MOST * len(tally):
@@ -132,28 +153,25 @@ def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Find
     name = called(story, first.old, None, first.event.step)
     digits, old, new = BITS[kind], number(was), number(wanted)
     return RULE.finding(
-        story.span(first.event.step), first.event.step,
+        story.span(first.event.step),
+        first.event.step,
         T(
-            en=f"{capital(there.en)} averages into {name.en}, of type {kind}, and most of its numbers never move: {old} stays "
-            f"{old} while "
-            f"{new} is taken into it with a share of {number(first.share)}.",
-            zh=f"{there.zh}把新值平均进 {kind} 类型的 {name.zh}，其中多数的数却从不移动：以 {number(first.share)} 的份额取入 "
-            f"{new}，{old} "
-            f"仍是 {old}。",
+            en=f"{capital(there.en)} averages into {name.en}, of type {kind}, and most of its numbers never move: "
+            f"{old} stays {old} while {new} is taken into it with a share of {number(first.share)}.",
+            zh=f"{there.zh}把新值平均进 {kind} 类型的 {name.zh}，其中多数的数却从不移动：以 {number(first.share)} 的份"
+            f"额取入 {new}，{old} 仍是 {old}。",
         ),
         T(
-            en=f"{kind} keeps {digits} binary digits, so a change of less than about 1/{2 ** (digits + 1)} of a number is rounded "
-            "back to "
-            f"it. The average, made on {here.en}, stops long before it gets near to what it averages. Keep averages in float32, and "
-            "convert where they are used.",
-            zh=f"{kind} 保留 {digits} 个二进制位，所以小于一个数的约 1/{2 ** (digits + 1)} 的变化会被舍入回去。{here.zh}创建的平均"
-            "值在接近"
-            "被平均的值之前早就停住了。请用 float32 保存平均值，使用时再转换。",
+            en=f"{kind} keeps {digits} binary digits, so a change of less than about 1/{2 ** (digits + 1)} of a "
+            f"number is rounded back to it. The average, made on {here.en}, stops long before it gets near to what it "
+            "averages. Keep averages in float32, and convert where they are used.",
+            zh=f"{kind} 保留 {digits} 个二进制位，所以小于一个数的约 1/{2 ** (digits + 1)} 的变化会被舍入回去。"
+            f"{here.zh}创建的平均值在接近被平均的值之前早就停住了。请用 float32 保存平均值，使用时再转换。",
         ),
         related=[story.related("made", born, T(en=f"the type {kind} is chosen here", zh=f"类型 {kind} 在这里定下"))],
         fixes=_fixes(story, born),
         facts=[Fact("share", first.share), Fact("stays", was), Fact("wanted", wanted)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
@@ -176,19 +194,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A moving average in a short number type does not move", zh="短数值类型的滑动平均不移动"),
     what=T(
-        en="A program keeps a moving average in 16 bits, to save memory, and takes a thousandth of the new values into it each time. So "
-        "small a change is lost when it is rounded, and the average stays at its first values. Keep averages in float32.",
-        zh="程序为节省内存用 16 位保存滑动平均，每次取入新值的千分之一。这么小的变化在舍入时丢失，平均值便停在最初的值。请用 float32 保存"
-        "平均值。",
+        en="A program keeps a moving average in 16 bits, to save memory, and takes a thousandth of the new values "
+        "into it each time. So small a change is lost when it is rounded, and the average stays at its first values. "
+        "Keep averages in float32.",
+        zh="程序为节省内存用 16 位保存滑动平均，每次取入新值的千分之一。这么小的变化在舍入时丢失，平均值便停在最初的"
+        "值。请用 float32 保存平均值。",
     ),
     why=T(
-        en="Next to 1 the type bfloat16 has steps of 1/128. `0.999 * a + 0.001 * w` changes `a` by a thousandth of the distance to `w`: "
-        "less than half a step as long as `w` is less than 4 away, and rounded back to `a` then, every time. Adding up does not help, as "
-        "nothing is kept of what was rounded. Gradients and activations may be in 16 bits; what is *carried along* over many steps "
-        "must not be.",
-        zh="在 1 附近，bfloat16 的步长是 1/128。`0.999 * a + 0.001 * w` 使 `a` 改变它到 `w` 距离的千分之一：只要 `w` 相差不到 4，就"
-        "不足半步，"
-        "每次都被舍入回 `a`。累积也没有用，因为被舍去的部分什么也不留下。梯度和激活可以用 16 位；跨越许多步*延续*的量则不行。",
+        en="Next to 1 the type bfloat16 has steps of 1/128. `0.999 * a + 0.001 * w` changes `a` by a thousandth of "
+        "the distance to `w`: less than half a step as long as `w` is less than 4 away, and rounded back to `a` then, "
+        "every time. Adding up does not help, as nothing is kept of what was rounded. Gradients and activations may "
+        "be in 16 bits; what is *carried along* over many steps must not be.",
+        zh="在 1 附近，bfloat16 的步长是 1/128。`0.999 * a + 0.001 * w` 使 `a` 改变它到 `w` 距离的千分之一：只要 `w` "
+        "相差不到 4，就不足半步，每次都被舍入回 `a`。累积也没有用，因为被舍去的部分什么也不留下。梯度和激活可以用 16 "
+        "位；跨越许多步*延续*的量则不行。",
     ),
     bad="""import torch
 

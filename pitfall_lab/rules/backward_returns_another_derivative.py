@@ -1,6 +1,8 @@
-"""PL590: a custom backward does not return the derivative of what forward computed: values in exchanged places, or another formula.
+"""PL590: a custom backward does not return the derivative of what forward computed: values in
+exchanged places, or another formula.
 
-Found from the calls of forward and of backward: both are formulas, element by element, which are evaluated at chosen numbers.
+Found from the calls of forward and of backward: both are formulas, element by element, which are
+evaluated at chosen numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ POINTS = 10
 ENOUGH = 4
 """The least number of points at which all formulas must have a value."""
 EQUAL, APART = 1e-3, 0.1
-"""Relative differences: of values of two formulas that are the same, and of two of which one is no approximation of the other."""
+"""Relative differences: of values of two formulas that are the same, and of two of which one is
+no approximation of the other.
+"""
 MOST = 4
 """The largest number of inputs."""
 TRIED = 20
@@ -32,7 +36,9 @@ TRIED = 20
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One run of a Function's backward: what it returned at each point for an incoming gradient of 1, and the derivatives by each input."""
+    """One run of a Function's backward: what it returned at each point for an incoming gradient of 1, and
+    the derivatives by each input.
+    """
 
     custom: Custom
     node: str
@@ -59,7 +65,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged | None:
-    """What one run of backward computed, beside the derivatives of forward. None if it did not run, or if one of its formulas is not known.
+    """What one run of backward computed, beside the derivatives of forward.
+
+    None if it did not run, or if one of its formulas is not known.
 
     None also if it has more inputs than ``MOST``, or if what it returns is not linear in the gradient.
     """
@@ -84,14 +92,18 @@ def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged |
     found = _at_points(value, [g for g in gradients if g is not None], [str(label) for label in inputs], given)
     if found is None:
         return None
-    numbers = any(o.label is None for event in calls for o in event.operands) or any(event.name in ("neg", "rsub") for event in calls)
+    numbers = any(o.label is None for event in calls for o in event.operands) or any(
+        event.name in ("neg", "rsub") for event in calls
+    )
     return Judged(custom, node, backward, tuple(v for _, v in own), tuple(n for n, _ in own), *found, plain=not numbers)
 
 
 Columns = tuple[tuple[float, ...], ...]
 
 
-def _at_points(value: Formula, gradients: list[Formula], inputs: list[str], given: str) -> tuple[Columns, Columns, Columns] | None:
+def _at_points(
+    value: Formula, gradients: list[Formula], inputs: list[str], given: str
+) -> tuple[Columns, Columns, Columns] | None:
     """At each point the inputs, what backward returns for the gradient 1, and the derivatives of forward.
 
     None if they are known at fewer points than ``ENOUGH``, or if twice the gradient does not give twice as much.
@@ -99,7 +111,9 @@ def _at_points(value: Formula, gradients: list[Formula], inputs: list[str], give
     rows: list[tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]] = []
     for k in range(POINTS):
         sign = -1 if k % 2 else 1
-        point = {label: sign * (0.2 + 1.4 * ((k * len(inputs) + i + 1) * 0.618034 % 1)) for i, label in enumerate(inputs)}
+        point = {
+            label: sign * (0.2 + 1.4 * ((k * len(inputs) + i + 1) * 0.618034 % 1)) for i, label in enumerate(inputs)
+        }
         returned = [gradient.at({**point, given: 1.0}) for gradient in gradients]
         twice = [gradient.at({**point, given: 2.0}) for gradient in gradients]
         slopes = [value.slope(point, label) for label in inputs]
@@ -130,7 +144,9 @@ def _run(story: Story, custom: Custom, last: Event) -> list[Event]:
 
 
 def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
-    """The calls of the run of backward for a node; empty if the calls do not divide evenly among the nodes of that Function."""
+    """The calls of the run of backward for a node; empty if the calls do not divide evenly
+    among the nodes of that Function.
+    """
     name, ran = f"{custom.name}Backward", (story.record("nodes", node) or {}).get("ran")
     outer = story.outer_call(ran)
     if outer is None:
@@ -151,7 +167,9 @@ def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
 
 
 def _given(story: Story, run: list[Event], calls: list[Event], known: set[str]) -> tuple[dict[str, str], str | None]:
-    """Which labels in backward stand for tensors of forward, and the label of the incoming gradient, if there is exactly one other."""
+    """Which labels in backward stand for tensors of forward, and the label of the incoming
+    gradient, if there is exactly one other.
+    """
     before = known | {result for event in run for result in event.results}
     where = {(story.tensor(label) or {}).get("storage"): label for label in before if story.shape(label) is not None}
     made, same, others = {result for event in calls for result in event.results}, dict[str, str](), set[str]()
@@ -180,7 +198,8 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _label(story: Story, custom: Custom, calls: list[Event], value: ast.expr) -> str | None:
-    """The tensor that an expression of the ``return`` is: the result of the call that is written there, or of the last assignment.
+    """The tensor that an expression of the ``return`` is: the result of the call that is written
+    there, or of the last assignment.
 
     None if it is neither.
     """
@@ -205,8 +224,12 @@ def _findings(story: Story, judged: Judged) -> Iterator[Finding]:
     if all(_near(row[k], slopes[k]) for row, slopes in rows for k in range(count)):
         return
     for order in permutations(range(count)):
-        if order != tuple(range(count)) and all(_near(row[k], slopes[order[k]]) for row, slopes in rows for k in range(count)):
-            if not _is_steady([slopes[0] for slopes in judged.slopes]) or not _is_steady([slopes[-1] for slopes in judged.slopes]):
+        if order != tuple(range(count)) and all(
+            _near(row[k], slopes[order[k]]) for row, slopes in rows for k in range(count)
+        ):
+            if not _is_steady([slopes[0] for slopes in judged.slopes]) or not _is_steady(
+                [slopes[-1] for slopes in judged.slopes]
+            ):
                 yield _exchanged(story, judged, order)
             return
     for k in range(count):
@@ -232,24 +255,26 @@ def _exchanged(story: Story, judged: Judged, order: tuple[int, ...]) -> Finding:
     span = program.place(judged.values[k])
     here = at_line(story, span)
     en = (
-        f"{capital(here.en)} returns the gradient of `{other}` in the place of `{name}`: the values of `{judged.custom.name}.backward` are "
+        f"{capital(here.en)} returns the gradient of `{other}` in the place of `{name}`: the values of "
+        f"`{judged.custom.name}.backward` are "
     )
     zh = f"{here.zh}在 `{name}` 的位置返回了 `{other}` 的梯度：`{judged.custom.name}.backward` 的返回值次序与 "
     changes = [(judged.values[k], texts[order.index(k)]) for k in range(len(order)) if order[k] != k]
     title = T(en="Return them in the order of forward's arguments", zh="按 forward 参数的次序返回")
     return RULE.finding(
-        span, judged.backward.step,
+        span,
+        judged.backward.step,
         T(en=f"{en}not in the order of forward's arguments.", zh=f"{zh}forward 的参数次序不一致。"),
         T(
-            en="Torch gives the first returned value to the first argument of `forward`, and so on; the shapes agree, so nothing is "
-            f"raised. {_compared(judged, k).en} That is the derivative by `{other}`.",
+            en="Torch gives the first returned value to the first argument of `forward`, and so on; the shapes "
+            f"agree, so nothing is raised. {_compared(judged, k).en} That is the derivative by `{other}`.",
             zh="torch 把第一个返回值给 `forward` 的第一个参数，依此类推；因为形状相同，所以不会报错。"
             f"{_compared(judged, k).zh}那是对 `{other}` 的导数。",
         ),
         related=_related(story, judged),
         fixes=unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]),
         facts=[Fact("order", list(order), story.by(judged.backward.step))],
-    )  # fmt: skip
+    )
 
 
 def _other(story: Story, judged: Judged, k: int, ratio: float | None) -> Finding:
@@ -264,9 +289,11 @@ def _other(story: Story, judged: Judged, k: int, ratio: float | None) -> Finding
         fixes = [Fix(title, program.replace((value, text)), meaning="later")]
     compared = _compared(judged, k)
     return RULE.finding(
-        span, judged.backward.step,
+        span,
+        judged.backward.step,
         T(
-            en=f"What {here.en} returns for `{name}` is not the derivative of what `{judged.custom.name}.forward` computes.",
+            en=f"What {here.en} returns for `{name}` is not the derivative of what "
+            f"`{judged.custom.name}.forward` computes.",
             zh=f"{here.zh}为 `{name}` 返回的值不是 `{judged.custom.name}.forward` 所算结果的导数。",
         ),
         T(
@@ -275,21 +302,26 @@ def _other(story: Story, judged: Judged, k: int, ratio: float | None) -> Finding
         ),
         related=_related(story, judged),
         fixes=unique(program.text, fixes),
-        facts=[Fact("returned", judged.returned[0][k], story.by(judged.backward.step)), Fact("derivative", judged.slopes[0][k])],
-    )  # fmt: skip
+        facts=[
+            Fact("returned", judged.returned[0][k], story.by(judged.backward.step)),
+            Fact("derivative", judged.slopes[0][k]),
+        ],
+    )
 
 
 def _compared(judged: Judged, k: int) -> T:
     """A sentence with the numbers at one point where the returned value and the derivative differ."""
     row = max(range(len(judged.points)), key=lambda i: abs(judged.returned[i][k] - judged.slopes[i][k]))
-    there = " and ".join(f"`{name}` = {number(value)}" for name, value in zip(judged.names, judged.points[row], strict=True))
+    there = " and ".join(
+        f"`{name}` = {number(value)}" for name, value in zip(judged.names, judged.points[row], strict=True)
+    )
     one, other = number(judged.returned[row][k]), number(judged.slopes[row][k])
     name = judged.names[k]
     return T(
-        en=f"At {there}, with an incoming gradient of 1, the calls in `backward` give {one} for `{name}`; by the calls in `forward`, the "
-        f"result changes {other} times as much as `{name}`.",
-        zh=f"在 {there.replace(' and ', '、')} 处，传入的梯度为 1 时，`backward` 中的调用为 `{name}` 给出 {one}；而按 `forward` 中的调用，"
-        f"结果的变化是 `{name}` 变化的 {other} 倍。",
+        en=f"At {there}, with an incoming gradient of 1, the calls in `backward` give {one} for `{name}`; by the "
+        f"calls in `forward`, the result changes {other} times as much as `{name}`.",
+        zh=f"在 {there.replace(' and ', '、')} 处，传入的梯度为 1 时，`backward` 中的调用为 `{name}` 给出 {one}；而按 "
+        f"`forward` 中的调用，结果的变化是 `{name}` 变化的 {other} 倍。",
     )
 
 
@@ -298,7 +330,9 @@ def _related(story: Story, judged: Judged) -> list[Related]:
     name = judged.custom.name
     return [
         story.related("used", born, T(en=f"`{name}` is applied here", zh=f"`{name}` 在这里被使用")),
-        story.related("backward", judged.backward.step, T(en="its backward is run from here", zh="从这里运行它的 backward")),
+        story.related(
+            "backward", judged.backward.step, T(en="its backward is run from here", zh="从这里运行它的 backward")
+        ),
     ]
 
 
@@ -306,22 +340,26 @@ RULE = Rule(
     code="PL590",
     name="backward-returns-another-derivative",
     severity="warning",
-    title=T(en="A custom backward does not return the derivative of its forward", zh="自定义的 backward 返回的不是 forward 的导数"),
+    title=T(
+        en="A custom backward does not return the derivative of its forward",
+        zh="自定义的 backward 返回的不是 forward 的导数",
+    ),
     what=T(
-        en="A program wrote an operation of its own, and what it returns as the derivative does not belong to what it computes: two "
-        "values are in each other's place, or the formula is another one. Return one gradient for each argument of `forward`, in their "
-        "order, and test it with `torch.autograd.gradcheck`.",
-        zh="程序写了一个自己的运算，而它作为导数返回的值与它的计算不相符：两个值换了位置，或者公式不对。请按 `forward` 参数的次序，"
-        "为每个参数返回一个梯度，并用 `torch.autograd.gradcheck` 检验。",
+        en="A program wrote an operation of its own, and what it returns as the derivative does not belong to what it "
+        "computes: two values are in each other's place, or the formula is another one. Return one gradient for each "
+        "argument of `forward`, in their order, and test it with `torch.autograd.gradcheck`.",
+        zh="程序写了一个自己的运算，而它作为导数返回的值与它的计算不相符：两个值换了位置，或者公式不对。请按 "
+        "`forward` 参数的次序，为每个参数返回一个梯度，并用 `torch.autograd.gradcheck` 检验。",
     ),
     why=T(
-        en="For a `torch.autograd.Function` torch does not derive anything: the gradients are what `backward` returns, the first one for "
-        "the first argument of `forward`. Torch checks their number and shapes, no values. `gradcheck` compares them with small "
-        "differences of `forward`, in double precision. What is returned on purpose is not reported: a gradient that is reversed or "
-        "scaled, and one that goes straight through a step that has no derivative.",
-        zh="对于 `torch.autograd.Function`，torch 不会求导：梯度就是 `backward` 返回的值，第一个给 `forward` 的第一个参数。torch 只检查"
-        "它们的个数和形状，不检查数值。`gradcheck` 用双精度把它们与 `forward` 的微小差分比较。有意返回的不会报告：反转或缩放的梯度，"
-        "以及直接穿过没有导数的步骤的梯度。",
+        en="For a `torch.autograd.Function` torch does not derive anything: the gradients are what `backward` "
+        "returns, the first one for the first argument of `forward`. Torch checks their number and shapes, no values. "
+        "`gradcheck` compares them with small differences of `forward`, in double precision. What is returned on "
+        "purpose is not reported: a gradient that is reversed or scaled, and one that goes straight through a step "
+        "that has no derivative.",
+        zh="对于 `torch.autograd.Function`，torch 不会求导：梯度就是 `backward` 返回的值，第一个给 `forward` 的第一个"
+        "参数。torch 只检查它们的个数和形状，不检查数值。`gradcheck` 用双精度把它们与 `forward` 的微小差分比较。有意返"
+        "回的不会报告：反转或缩放的梯度，以及直接穿过没有导数的步骤的梯度。",
     ),
     bad="""import torch
 

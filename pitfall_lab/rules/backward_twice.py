@@ -32,29 +32,41 @@ def _finding(reuse: Reuse) -> Finding:
     born = (story.tensor(shared) or {}).get("born") if shared is not None else None
     born = reuse.born if born is None or born >= reuse.freed.step else born
     here, before, built = (at_line(story, story.span(at)) for at in (step, reuse.freed.step, born))
-    what = called(story, shared, None, step, born) if shared is not None else T(en="what was computed there", zh="那里算出的结果")
+    what = (
+        called(story, shared, None, step, born)
+        if shared is not None
+        else T(en="what was computed there", zh="那里算出的结果")
+    )
     name = (story.record("nodes", reuse.failure.node) or {}).get("name") or "an operation"
     return RULE.finding(
         span,
         step,
         T(
-            en=f"{capital(here.en)} goes back through the computation of {what.en} ({built.en}) a second time; {before.en} did so before "
-            "and used it up.",
+            en=f"{capital(here.en)} goes back through the computation of {what.en} ({built.en}) a second time; "
+            f"{before.en} did so before and used it up.",
             zh=f"{here.zh}第二次沿着 {what.zh}（{built.zh}）的计算往回走；{before.zh}已经走过一次，把它用完了。",
         ),
         T(
-            en=f"To find gradients torch walks back through what it recorded up to {built.en}. `{name}` in it had kept numbers for this. "
-            f"They were given back when {before.en} had used them, to save memory. On {here.en} they are needed again, and they are "
-            "gone.",
-            zh=f"求梯度时，torch 沿着它到{built.zh}为止记录的计算往回走。其中的 `{name}` 为此留下了一些数值。{before.zh}用过之后，"
-            f"为了节省内存，它们被释放了。{here.zh}又需要它们，但已经没有了。",
+            en=f"To find gradients torch walks back through what it recorded up to {built.en}. `{name}` in it had "
+            f"kept numbers for this. They were given back when {before.en} had used them, to save memory. On "
+            f"{here.en} they are needed again, and they are gone.",
+            zh=f"求梯度时，torch 沿着它到{built.zh}为止记录的计算往回走。其中的 `{name}` 为此留下了一些数值。"
+            f"{before.zh}用过之后，为了节省内存，它们被释放了。{here.zh}又需要它们，但已经没有了。",
         ),
         related=[
-            story.related("made", born, T(en=f"{what.en} is computed, and recorded, here", zh=f"{what.zh} 在这里算出并被记录")),
             story.related(
-                "freed", reuse.freed.step, T(en="this backward uses the record and frees it", zh="这次反向传播用过记录之后把它释放")
+                "made", born, T(en=f"{what.en} is computed, and recorded, here", zh=f"{what.zh} 在这里算出并被记录")
             ),
-            story.related("backward", step, T(en="the record is needed again here, and torch raises", zh="这里又需要这份记录，torch 报错")),
+            story.related(
+                "freed",
+                reuse.freed.step,
+                T(en="this backward uses the record and frees it", zh="这次反向传播用过记录之后把它释放"),
+            ),
+            story.related(
+                "backward",
+                step,
+                T(en="the record is needed again here, and torch raises", zh="这里又需要这份记录，torch 报错"),
+            ),
         ],
         fixes=_fixes(reuse),
         facts=[Fact("node", reuse.failure.node, story.by(step))],
@@ -68,14 +80,16 @@ def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
     second = reuse.statement
     if first is None or second is None:
         return ()
-    return unique(program.text, [*_detached(reuse, first), _together(reuse, first, second), _again(reuse, first, second)])
+    return unique(
+        program.text, [*_detached(reuse, first), _together(reuse, first, second), _again(reuse, first, second)]
+    )
 
 
 def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
     """Fixes that detach the shared part in one of the two backwards; right if its gradient is not wanted there.
 
-    That is so if the program ends with the same gradients when the graph is kept for the second backward instead. Nothing if the first
-    backward is no plain ``loss.backward()``, or if nothing is shared but its start.
+    That is so if the program ends with the same gradients when the graph is kept for the second backward instead.
+    Nothing if the first backward is no plain ``loss.backward()``, or if nothing is shared but its start.
     """
     story, program, shared = reuse.story, reuse.story.program, reuse.shared()
     start = _plain_backward(first)
@@ -87,8 +101,14 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
     names |= names_of(story, (story.tensor(shared) or {}).get("storage"), reuse.backward.step)
     uses = (program.at(story.span(use.step)) for use in story.uses(shared) if use.step < reuse.backward.step)
     begun = max((m.lineno for m in makers if program.block(m) is program.block(first)), default=first.lineno)
-    between = (s for s in program.block(first) if begun < s.lineno <= reuse.statement.lineno) if reuse.statement is not None else ()
-    inside = (n for statement in (*uses, *between) if statement is not None for n in ast.walk(statement))  # used there, or handed on
+    between = (
+        (s for s in program.block(first) if begun < s.lineno <= reuse.statement.lineno)
+        if reuse.statement is not None
+        else ()
+    )
+    inside = (
+        n for statement in (*uses, *between) if statement is not None for n in ast.walk(statement)
+    )  # used there, or handed on
     places = dict.fromkeys(n for n in inside if isinstance(n, ast.expr) and is_name(n) and program.segment(n) in names)
     for place in places:
         if isinstance(getattr(place, "ctx", None), ast.Load):
@@ -100,7 +120,8 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
     """A fix that replaces ``first.backward(); second.backward()`` by one backward of the sum, with the same gradients.
 
-    None unless both are plain calls in this order in one block, on two tensors, without a use of ``grad`` or ``step`` in between.
+    None unless both are plain calls in this order in one block, on two tensors, without a use of
+    ``grad`` or ``step`` in between.
     """
     program = reuse.story.program
     roots = [_plain_backward(statement) for statement in (first, second)]
@@ -124,7 +145,11 @@ def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
     """
     program = reuse.story.program
     built = [s for s in builders(reuse.story, reuse.backward) if s in program.block(second) and s.lineno < first.lineno]
-    if not built or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in built):
+    if (
+        not built
+        or not program.stands_alone(second)
+        or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in built)
+    ):
         return None
     indent, last = program.indent(second), program.place(first).end_line
     text = "".join(indented(program, statement, indent) for statement in built)
@@ -152,21 +177,22 @@ RULE = Rule(
     severity="error",
     title=T(en="The same computation was gone back through twice", zh="沿着同一次计算反向传播了两次"),
     what=T(
-        en="Gradients were computed twice from one computation, but its record had been thrown away after the first time. "
-        "Compute both gradients at once, or compute the result again before the second time.",
+        en="Gradients were computed twice from one computation, but its record had been thrown away after the first "
+        "time. Compute both gradients at once, or compute the result again before the second time.",
         zh="对同一次计算求了两次梯度，但第一次之后它的记录已经被丢掉了。请一次求完，或者在再次求之前重新计算结果。",
     ),
     why=T(
-        en="While your program computes, torch records how (this record is the *graph*), and some operations keep their inputs or "
-        "results for the backward pass. `backward()` uses them and frees them at once: ordinary training does not need them any more, "
-        "and they are the largest part of its memory. Two losses that share a part of their computation share its record as well. "
-        "Gradients are *added* into `.grad`, so one backward from the sum of two losses gives what two backwards would. "
-        "`retain_graph=True` keeps the record; it is right when the gradients of the two are wanted separately, and a leak of memory "
-        "when it is only there to silence the error.",
-        zh="程序计算时，torch 会记录是怎么算的（这份记录就是*计算图*），有些运算还会留下输入或结果，供往回走时使用。`backward()` 用过之后立"
-        "即释放它们：普通训练中没人再需要，而它们占了内存的大部分。两个损失如果共用一段计算，也就共用它的记录。梯度是*累加*进 `.grad` "
-        "的，所以对两个损失之和反向传播一次，结果与两次相同。`retain_graph=True` 会保留记录：需要分别得到两个梯度时是对的；只为消除报"
-        "错而加，就是浪费内存。",
+        en="While your program computes, torch records how (this record is the *graph*), and some operations keep "
+        "their inputs or results for the backward pass. `backward()` uses them and frees them at once: ordinary "
+        "training does not need them any more, and they are the largest part of its memory. Two losses that share "
+        "a part of their computation share its record as well. Gradients are *added* into `.grad`, so one "
+        "backward from the sum of two losses gives what two backwards would. `retain_graph=True` keeps the "
+        "record; it is right when the gradients of the two are wanted separately, and a leak of memory when it is "
+        "only there to silence the error.",
+        zh="程序计算时，torch 会记录是怎么算的（这份记录就是*计算图*），有些运算还会留下输入或结果，供往回走时使用。"
+        "`backward()` 用过之后立即释放它们：普通训练中没人再需要，而它们占了内存的大部分。两个损失如果共用一段计算，也"
+        "就共用它的记录。梯度是*累加*进 `.grad` 的，所以对两个损失之和反向传播一次，结果与两次相同。"
+        "`retain_graph=True` 会保留记录：需要分别得到两个梯度时是对的；只为消除报错而加，就是浪费内存。",
     ),
     advice=T(
         en="if the backward on {freed} is not meant to go through {made}, give it the `.detach()` of that result; else "
@@ -198,7 +224,8 @@ print(x.grad)
             "second.backward()",
             "second.detach().requires_grad_().backward()",
             T(
-                en="The error is gone because nothing is left to go back through: the second loss no longer reaches `x`.",
+                en="The error is gone because nothing is left to go back through: the second loss "
+                "no longer reaches `x`.",
                 zh="不再报错，是因为已经没有可以往回走的计算：第二个损失再也到不了 `x`。",
             ),
         ),

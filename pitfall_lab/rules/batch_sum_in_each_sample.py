@@ -20,15 +20,17 @@ from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, Span, T
 
 SUMS = {"sum", "nansum"}
-LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-          "cross_entropy", "nll_loss", "kl_div", "gaussian_nll_loss"}  # fmt: skip
+LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+          "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "kl_div", "gaussian_nll_loss"}  # fmt: skip
 ENDS = {"mean", "sum", "logsumexp"}
 ROUNDS, UPWARD, FURTHER = 3, 300, 60
 
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """``sums`` add up all numbers of tensors with a row for each of ``count`` samples; ``added`` adds the result to each sample's own."""
+    """``sums`` add up all numbers of tensors with a row for each of ``count`` samples; ``added`` adds the
+    result to each sample's own.
+    """
 
     sums: list[Event]
     added: Event
@@ -41,7 +43,11 @@ def find(story: Story) -> Iterator[Finding]:
 
     Searched at the additions of one number to a larger tensor, the first ``ROUNDS`` of each line, if a backward ran.
     """
-    roots = {label: b for b in story.backwards() if b.error is None and b.operands and (label := b.operands[0].label) is not None}
+    roots = {
+        label: b
+        for b in story.backwards()
+        if b.error is None and b.operands and (label := b.operands[0].label) is not None
+    }
     reported: set[Span | None] = set()
     passed: Counter[Span | None] = Counter()
     for event in story.calls(*ADDING) if roots else ():
@@ -60,7 +66,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | None:
-    """The data of the finding if a call adds a sum over the batch to a vector with an entry for each sample of it; else None.
+    """The data of the finding if a call adds a sum over the batch to a vector with an entry for
+    each sample of it; else None.
 
     Only on the way to a backward in ``roots``, only sums that require grad, and of the samples of the vector itself.
     """
@@ -81,7 +88,9 @@ def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | Non
 
 
 def _sums(story: Story, label: str, step: int, count: int) -> Iterator[Event]:
-    """The sums over all rows of a tensor with ``count`` of them that a number consists of, unless it was divided by their number."""
+    """The sums over all rows of a tensor with ``count`` of them that a number consists of, unless it
+    was divided by their number.
+    """
     for part in parts(story, label, step, end=SUMS):
         made = made_by(story, part.label, step)
         if made is None or not made.operands or prod(story.shape(part.label, made.step) or ()) != 1:
@@ -93,13 +102,17 @@ def _sums(story: Story, label: str, step: int, count: int) -> Iterator[Event]:
 
 
 def _is_other(story: Story, made: Event, own: set[str]) -> bool:
-    """Whether the summed tensor is none that the sample's own number consists of; if it is, ``x.sum() - x`` is the sum of all others."""
+    """Whether the summed tensor is none that the sample's own number consists of; if it is, ``x.sum() -
+    x`` is the sum of all others.
+    """
     label = str(made.operands[0].label)
     return own.isdisjoint({part.label for part in parts(story, label, made.step)} | {label})
 
 
 def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
-    """The tensors with ``count`` as first length that a tensor was computed from through such ones, itself included, without weights."""
+    """The tensors with ``count`` as first length that a tensor was computed from through such ones,
+    itself included, without weights.
+    """
     pending, seen = deque([(label, step)]), {label}
     while pending and len(seen) < UPWARD:
         here, at = pending.popleft()
@@ -114,7 +127,9 @@ def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
 
 
 def _root(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """The backward whose root is a mean or sum of these numbers, perhaps with constant factors and other terms; None if there is none."""
+    """The backward whose root is a mean or sum of these numbers, perhaps with constant factors and other
+    terms; None if there is none.
+    """
     pending, seen, walked = deque([(label, False)]), {label}, 0
     while pending and walked < FURTHER:
         here, reduced = pending.popleft()
@@ -123,9 +138,15 @@ def _root(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
         for use in story.uses(here):
             walked += 1
             ends = use.name in ENDS
-            constants = [o for o in use.operands if o.label != here and constant(story, o.label, o.text, use.step) is not None]
+            constants = [
+                o for o in use.operands if o.label != here and constant(story, o.label, o.text, use.step) is not None
+            ]
             scales = use.name in SCALING and len(constants) == 1
-            if use.error is None and use.results and (ends or scales or use.name in ADDING or use.name == "neg" or use.name in SAME_SHARE):
+            if (
+                use.error is None
+                and use.results
+                and (ends or scales or use.name in ADDING or use.name == "neg" or use.name in SAME_SHARE)
+            ):
                 new = use.results[0]
                 if new not in seen:
                     seen.add(new)
@@ -143,26 +164,31 @@ def _finding(story: Story, found: Summed) -> Finding:
     if len(lengths) == 1:
         repair = T(en="Without this sum, each sample has its own.", zh="去掉这个求和，每个样本才是自己的那一项。")
     return RULE.finding(
-        story.span(first.step), first.step,
+        story.span(first.step),
+        first.step,
         T(
-            en=f"{capital(here.en)} adds up {what.en} for all {count} samples, and {there.en} adds this sum to the number of each sample, "
-            f"so it counts {count} times.",
-            zh=f"{here.zh}把 {what.zh} 对全部 {count} 个样本求和，而{there.zh}又把这个和加到每个样本的数上，所以它被计算了 {count} 次。",
+            en=f"{capital(here.en)} adds up {what.en} for all {count} samples, and {there.en} adds this sum to the "
+            f"number of each sample, so it counts {count} times.",
+            zh=f"{here.zh}把 {what.zh} 对全部 {count} 个样本求和，而{there.zh}又把这个和加到每个样本的数上，所以它"
+            f"被计算了 {count} 次。",
         ),
         T(
-            en=f"The summed tensor has shape {shape}, with a row for each sample. Without an axis, `sum` returns one number for all rows; "
-            f"broadcasting then gives it to each of the {count} numbers, so that each sample also has the terms of all others. The mean of "
-            f"them contains {count} times what belongs to one sample. {repair.en}",
-            zh=f"被求和的张量形状为 {shape}，每个样本一行。不给出轴时，`sum` 返回所有行的总和；广播再把它加到 {count} 个数中的每一个上，"
-            f"于是每个样本都含有其他样本的项，平均之后是一个样本应有的 {count} 倍。{repair.zh}",
+            en=f"The summed tensor has shape {shape}, with a row for each sample. Without an axis, `sum` returns "
+            f"one number for all rows; broadcasting then gives it to each of the {count} numbers, so that each "
+            f"sample also has the terms of all others. The mean of them contains {count} times what belongs to "
+            f"one sample. {repair.en}",
+            zh=f"被求和的张量形状为 {shape}，每个样本一行。不给出轴时，`sum` 返回所有行的总和；广播再把它加到 {count} "
+            f"个数中的每一个上，于是每个样本都含有其他样本的项，平均之后是一个样本应有的 {count} 倍。{repair.zh}",
         ),
         related=[
-            story.related("used", added.step, T(en="added to the number of each sample here", zh="在这里加到每个样本的数上")),
+            story.related(
+                "used", added.step, T(en="added to the number of each sample here", zh="在这里加到每个样本的数上")
+            ),
             story.related("backward", found.root.step, T(en="the loss goes back from here", zh="损失从这里反向传播")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("samples", count, story.by(first.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
@@ -171,12 +197,19 @@ def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
     Empty if one of them is written with a ``dim``, a keyword, or not as a call of ``sum``.
     """
     program = story.program
-    column = len(story.shape(next(o.label for o in found.added.operands if prod(story.shape(o.label) or ()) > 1)) or ()) > 1
+    column = (
+        len(story.shape(next(o.label for o in found.added.operands if prod(story.shape(o.label) or ()) > 1)) or ()) > 1
+    )
     changes: dict[Span | None, tuple[ast.AST, str]] = {}
     for made in found.sums:
         node = program.at(story.span(made.step)) if program.tree is not None else None
         axes = len(story.shape(made.operands[0].label, made.step) or ())
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords or call_name(node) != "sum":
+        if (
+            not isinstance(node, ast.Call)
+            or not isinstance(node.func, ast.Attribute)
+            or node.keywords
+            or call_name(node) != "sum"
+        ):
             return ()
         is_function = len(node.args) == 1 and program.segment(node.func.value) == "torch"
         if not is_function and node.args:
@@ -186,7 +219,11 @@ def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
         if axes == 1:
             new = operand(program, inner)
         elif axes == 2:
-            new = f"torch.sum({program.segment(inner)}, {kept})" if is_function else f"{operand(program, inner)}.sum({kept})"
+            new = (
+                f"torch.sum({program.segment(inner)}, {kept})"
+                if is_function
+                else f"{operand(program, inner)}.sum({kept})"
+            )
         else:
             new = f"{operand(program, inner)}.flatten(1).sum({kept})"
         changes[story.span(made.step)] = node, new
@@ -200,17 +237,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A sum over the whole batch is added to each sample", zh="整个批次的总和被加到每个样本上"),
     what=T(
-        en="A program computes a loss for each sample and adds a term to it, but has summed that term over all samples as well. Each "
-        "sample gets the sum of all of them, so with 256 samples the term counts 256 times. Sum over the other axes alone: `term.sum(1)`.",
-        zh="程序为每个样本算出一个损失，再加上一项，但这一项连同所有样本一起求了和。每个样本都得到全部样本的总和，所以有 256 个样本时，"
-        "这一项被计算 256 次。请只沿其他的轴求和：`term.sum(1)`。",
+        en="A program computes a loss for each sample and adds a term to it, but has summed that term over all "
+        "samples as well. Each sample gets the sum of all of them, so with 256 samples the term counts 256 times. Sum "
+        "over the other axes alone: `term.sum(1)`.",
+        zh="程序为每个样本算出一个损失，再加上一项，但这一项连同所有样本一起求了和。每个样本都得到全部样本的总和，所以"
+        "有 256 个样本时，这一项被计算 256 次。请只沿其他的轴求和：`term.sum(1)`。",
     ),
     why=T(
-        en="`x.sum()` reduces all axes, the one of the samples included, to one number. Added to a vector with an entry for each sample, "
-        "that number is broadcast to all of them: a result of the right shape, without an error. A log-determinant, a divergence or an "
-        "entropy belongs to one sample; a penalty of the weights has no samples, and may be added to each.",
-        zh="`x.sum()` 把所有的轴，包括样本所在的轴，归约为一个数。把它加到每个样本一项的向量上时，这个数会广播给每一项：结果形状正确，不会"
-        "报错。对数行列式、散度或熵属于单个样本；权重的惩罚项与样本无关，可以加到每一项上。",
+        en="`x.sum()` reduces all axes, the one of the samples included, to one number. Added to a vector with an "
+        "entry for each sample, that number is broadcast to all of them: a result of the right shape, without an "
+        "error. A log-determinant, a divergence or an entropy belongs to one sample; a penalty of the weights has no "
+        "samples, and may be added to each.",
+        zh="`x.sum()` 把所有的轴，包括样本所在的轴，归约为一个数。把它加到每个样本一项的向量上时，这个数会广播给每一"
+        "项：结果形状正确，不会报错。对数行列式、散度或熵属于单个样本；权重的惩罚项与样本无关，可以加到每一项上。",
     ),
     bad="""import torch
 

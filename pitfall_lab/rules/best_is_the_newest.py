@@ -16,21 +16,38 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.trace import Event, Span, T
 
-ORDERS = ("lt", "gt", "le", "ge", "__lt__", "__gt__", "__le__", "__ge__", "less", "greater", "less_equal", "greater_equal")
+ORDERS = (
+    "lt",
+    "gt",
+    "le",
+    "ge",
+    "__lt__",
+    "__gt__",
+    "__le__",
+    "__ge__",
+    "less",
+    "greater",
+    "less_equal",
+    "greater_equal",
+)
 BETTER = ("minimum", "maximum", "fmin", "fmax")
 ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The ``rounds`` in which one line compared a tensor with itself, and the write (its step) between the first two of them."""
+    """The ``rounds`` in which one line compared a tensor with itself, and the write (its step)
+    between the first two of them.
+    """
 
     rounds: tuple[Event, ...]
     written: int
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares two tensors on one piece of memory, in several rounds with a write between them."""
+    """One finding for each line that compares two tensors on one piece of memory, in several
+    rounds with a write between them.
+    """
     places: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls(*ORDERS, *BETTER):
         if event.error is None and _is_of_one(story, event):
@@ -58,33 +75,40 @@ def _finding(story: Story, found: Newest) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.written))
     name, count = expression(story, label, event.step), len(found.rounds)
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} compares {name.en} with itself, in {count} rounds: what was kept is the same tensor as the newest, and "
-            f"{there.en} writes it.",
+            en=f"{capital(here.en)} compares {name.en} with itself, in {count} rounds: what was kept is the same "
+            f"tensor as the newest, and {there.en} writes it.",
             zh=f"{here.zh}在 {count} 轮里把 {name.zh} 与它自己比较：留下的和最新的是同一个张量，而{there.zh}写入了它。",
         ),
         T(
-            en="An assignment gives a tensor a second name and copies nothing. After the next write both names show the new "
-            "numbers, so the "
-            "comparison always has the same answer. Keep a copy, `clone()`, or a plain number, `item()`.",
-            zh="赋值只是给张量第二个名字，并不复制。下一次写入之后，两个名字看到的都是新的数，所以比较的答案永远一样。请保留副本 "
-            "`clone()`，"
-            "或者普通的数 `item()`。",
+            en="An assignment gives a tensor a second name and copies nothing. After the next write both names "
+            "show the new numbers, so the comparison always has the same answer. Keep a copy, `clone()`, or a "
+            "plain number, `item()`.",
+            zh="赋值只是给张量第二个名字，并不复制。下一次写入之后，两个名字看到的都是新的数，所以比较的答案永远一样。"
+            "请保留副本 `clone()`，或者普通的数 `item()`。",
         ),
         related=[story.related("changed", found.written, T(en="both names change here", zh="两个名字在这里一起改变"))],
         fixes=_fixes(story.program, node),
         facts=[Fact("rounds", count, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, compared: ast.AST | None) -> tuple[Fix, ...]:
-    """Fixes that add ``.clone()`` where one of the compared names is assigned to the other; none if no statement does that."""
+    """Fixes that add ``.clone()`` where one of the compared names is assigned to the other;
+    none if no statement does that.
+    """
     sides = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
     sides = compared.args if isinstance(compared, ast.Call) else sides
     texts, fixes = [program.segment(each) for each in sides], list[Fix]()
     for node in program.nodes:
-        if isinstance(node, ast.Assign) and len(texts) > 1 and len(node.targets) == 1 and program.segment(node.targets[0]) in texts:
+        if (
+            isinstance(node, ast.Assign)
+            and len(texts) > 1
+            and len(node.targets) == 1
+            and program.segment(node.targets[0]) in texts
+        ):
             rest = [text for text in texts if text != program.segment(node.targets[0])]
             if rest and program.segment(node.value) == rest[0]:
                 text = f"{operand(program, node.value)}.clone()"
@@ -99,17 +123,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="The best so far is the same tensor as the newest", zh="“目前最好的”与最新的是同一个张量"),
     what=T(
-        en="A program keeps the best loss so far by giving it another name, and continues to add into the same tensor. The best one "
-        "changes with it, so no later loss is ever better. Keep a copy.",
-        zh="程序只是给目前最好的损失另起一个名字，然后继续往同一个张量里累加。最好的那个也跟着变，于是再也没有比它更好的。请保留一份副本。",
+        en="A program keeps the best loss so far by giving it another name, and continues to add into the same "
+        "tensor. The best one changes with it, so no later loss is ever better. Keep a copy.",
+        zh="程序只是给目前最好的损失另起一个名字，然后继续往同一个张量里累加。最好的那个也跟着变，于是再也没有比它更好"
+        "的。请保留一份副本。",
     ),
     why=T(
-        en="`best = total` binds a second name to one tensor. `total.zero_()` and `total += loss` write into its memory, which is that of "
-        "`best` too. `best = total.clone()` has memory of its own; `total.item()` is a Python number, which nothing can write into; and "
-        "`total = torch.zeros(1)` in every round makes a new tensor instead of writing the old one.",
-        zh="`best = total` 只是让第二个名字指向同一个张量。`total.zero_()` 与 `total += loss` 写入它的内存，而那也是 `best` 的内存。"
-        "`best = total.clone()` 有自己的内存；`total.item()` 是 Python 的数，谁也改不了；每一轮用 `total = torch.zeros(1)` 则会新建张量，"
-        "而不是写旧的。",
+        en="`best = total` binds a second name to one tensor. `total.zero_()` and `total += loss` write into its "
+        "memory, which is that of `best` too. `best = total.clone()` has memory of its own; `total.item()` is a "
+        "Python number, which nothing can write into; and `total = torch.zeros(1)` in every round makes a new tensor "
+        "instead of writing the old one.",
+        zh="`best = total` 只是让第二个名字指向同一个张量。`total.zero_()` 与 `total += loss` 写入它的内存，而那也是 "
+        "`best` 的内存。`best = total.clone()` 有自己的内存；`total.item()` 是 Python 的数，谁也改不了；每一轮用 "
+        "`total = torch.zeros(1)` 则会新建张量，而不是写旧的。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL402: numbers of each row met the columns: a reduction dropped its axis, or a bias has its numbers along the wrong axis."""
+"""PL402: numbers of each row met the columns: a reduction dropped its axis, or a bias has its
+numbers along the wrong axis.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,30 @@ from pitfall_lab.rules.signals.row_numbers import belongs_to_rows, looked_up, re
 from pitfall_lab.trace import Event, T
 
 Shape = tuple[int, ...]
-REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod", "median", "nanmean",
-              "nansum"}  # fmt: skip
-ARITHMETIC = ("add", "sub", "mul", "div", "rsub", "true_divide", "subtract", "add_", "sub_", "mul_", "div_", "__rtruediv__", "__rdiv__")
+REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod",
+              "median", "nanmean", "nansum"}  # fmt: skip
+ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rsub",
+    "true_divide",
+    "subtract",
+    "add_",
+    "sub_",
+    "mul_",
+    "div_",
+    "__rtruediv__",
+    "__rdiv__",
+)
 PRODUCTS = {"matmul", "mm", "mv", "addmm", "__matmul__", "__rmatmul__", "linear"}
 
 
 @dataclass(frozen=True, slots=True)
 class MixUp:
-    """``event`` combined ``full`` with ``small``, whose numbers belong to other axes than those that torch lined them up with.
+    """``event`` combined ``full`` with ``small``, whose numbers belong to other axes than those
+    that torch lined them up with.
 
     ``axis`` is the one that ``made``, a reduction, has dropped; ``None`` for a bias.
     """
@@ -39,17 +56,26 @@ class MixUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that combines a tensor with numbers of its rows as if they were numbers of its columns.
+    """One finding for each place that combines a tensor with numbers of its rows as if they
+    were numbers of its columns.
 
     Each call that made such numbers is reported once. Calls with an error of another kind than of shapes are left out.
     """
     reported = set[object]()
     for event in story.calls(*ARITHMETIC):
         labels = [o.label for o in event.operands if o.label is not None][:2]
-        if len(labels) < 2 or (event.span, event.name) in reported or (event.error is not None and event.error.kind != "shape"):
+        if (
+            len(labels) < 2
+            or (event.span, event.name) in reported
+            or (event.error is not None and event.error.kind != "shape")
+        ):
             continue
         for full, small in (labels, labels[::-1]):
-            found = _reduced(story, event, full, small) or _bias(story, event, full, small) or _looked_up(story, event, full, small)
+            found = (
+                _reduced(story, event, full, small)
+                or _bias(story, event, full, small)
+                or _looked_up(story, event, full, small)
+            )
             if found is not None:
                 reported.add((event.span, event.name))
                 if found.made is None or found.made.name in REDUCTIONS or ("made", found.made.step) not in reported:
@@ -59,10 +85,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the mix-up if ``small`` is a reduction, without ``keepdim``, over a known axis of ``full``, but not over axis 0; else None.
+    """Return the mix-up if ``small`` is a reduction, without ``keepdim``, over a known axis of ``full``,
+    but not over axis 0; else None.
 
-    A tensor of the same shape may have been reduced instead; if the call raised no error, one related to ``full``, which must not be
-    symmetric. If the shapes differ, ``_is_of_rows`` decides.
+    A tensor of the same shape may have been reduced instead; if the call raised no error, one related to ``full``,
+    which must not be symmetric. If the shapes differ, ``_is_of_rows`` decides.
     """
     made = story.event((story.tensor(small, event.step) or {}).get("born"))
     if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
@@ -73,7 +100,13 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
     axis = _axis(made, len(source))
     if source != shape:
         return MixUp(event, full, small, made, axis) if axis == 1 and _is_of_rows(story, event, full, made) else None
-    if axis is None or axis == 0 or shape[:axis] + shape[axis + 1 :] != size or shape == (*size, 1) or math.prod(shape) == 1:
+    if (
+        axis is None
+        or axis == 0
+        or shape[:axis] + shape[axis + 1 :] != size
+        or shape == (*size, 1)
+        or math.prod(shape) == 1
+    ):
         return None
     if event.error is None and (not _related(story, event, full, made) or _is_symmetric(story, full, event.step)):
         return None
@@ -81,14 +114,18 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is square, the call raised no error, and ``made`` reduced a tensor with the same rows of a table as ``full``."""
+    """Whether ``full`` is square, the call raised no error, and ``made`` reduced a tensor with the same
+    rows of a table as ``full``.
+    """
     shape, source = story.shape(full, event.step) or (), made.operands[0].label
     square = event.error is None and bool(event.results) and len(shape) == 2 and shape[0] == shape[1] > 1
     return square and source is not None and reduced_from_rows(story, event, full, source)
 
 
 def _axis(made: Event, dimensions: int) -> int | None:
-    """The axis that a reduction was given (``dim``), as a number from 0 on; ``None`` if it was not given one integer."""
+    """The axis that a reduction was given (``dim``), as a number from 0 on; ``None`` if
+    it was not given one integer.
+    """
     for given in made.operands[1:]:
         if given.label is None and given.name in ("dim", "axis", "") and given.text.lstrip("-").isdigit():
             return int(given.text) % dimensions
@@ -96,7 +133,9 @@ def _axis(made: Event, dimensions: int) -> int | None:
 
 
 def _related(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is what ``made`` reduced, was made directly from it, or directly from one of the operands that it was made from."""
+    """Whether ``full`` is what ``made`` reduced, was made directly from it, or directly from one of the
+    operands that it was made from.
+    """
     source = made.operands[0].label
     if full == source:
         return True
@@ -106,7 +145,9 @@ def _related(story: Story, event: Event, full: str, made: Event) -> bool:
 
 
 def _is_symmetric(story: Story, label: str, step: int) -> bool:
-    """Whether the matrix is symmetric, so that it makes no difference along which axis it was reduced; False if values are unknown."""
+    """Whether the matrix is symmetric, so that it makes no difference along which axis it was reduced;
+    False if values are unknown.
+    """
     record = story.tensor(label, step) or {}
     cells = flat((story.record("storages", record.get("storage"), step) or {}).get("cells"))
     shape = tuple(record.get("shape") or ())
@@ -117,7 +158,8 @@ def _is_symmetric(story: Story, label: str, step: int) -> bool:
 
 
 def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the finding's data if ``small``, a leaf that requires grad, was added to a matrix product along the wrong axis; else None.
+    """Return the finding's data if ``small``, a leaf that requires grad, was added to a matrix product
+    along the wrong axis; else None.
 
     That is: of shape ``(n, 1)`` to ``n`` columns, or of shape ``(n,)`` to ``n`` rows and one column.
     """
@@ -136,12 +178,20 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _looked_up(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the data if ``small`` was looked up in a table by an index with one entry per row, as other uses of the index show.
+    """Return the data if ``small`` was looked up in a table by an index with one entry per row, as
+    other uses of the index show.
 
     Otherwise None, also if the first and the last size of ``full`` differ or the call raised an error.
     """
     shape, size = story.shape(full, event.step) or (), story.shape(small, event.step)
-    if event.error is not None or not event.results or len(shape) < 2 or size != shape[:1] or shape[0] != shape[-1] or shape[0] < 2:
+    if (
+        event.error is not None
+        or not event.results
+        or len(shape) < 2
+        or size != shape[:1]
+        or shape[0] != shape[-1]
+        or shape[0] < 2
+    ):
         return None
     made = looked_up(story, small, event.step)
     index = made.operands[1].label if made is not None else None
@@ -162,49 +212,59 @@ def _finding(story: Story, found: MixUp) -> Finding:
     if found.made is not None:
         code = snippet(story, story.span(found.made.step))
         message = T(
-            en=f"{capital(here.en)} combines {full.en} with {small.en}, which has one number for each row, as if it had one for each "
-            "column.",
+            en=f"{capital(here.en)} combines {full.en} with {small.en}, which has one number for each row, as if it "
+            "had one for each column.",
             zh=f"{here.zh}把 {full.zh} 与 {small.zh} 一起运算：后者每行有一个数，却被当成每列有一个数。",
         )
         why = T(
-            en=f"`{code}` removes axis {found.axis}: shape {shapes[0]} becomes {shapes[1]}. Broadcasting aligns shapes from the right, so "
-            f"the result is aligned with the last axis of {full.en}: {happens.en}. With `keepdim=True` that axis stays with length 1, and "
-            "each number is combined with the row it was computed from.",
-            zh=f"`{code}` 去掉了第 {found.axis} 维：从 {shapes[0]} 变成 {shapes[1]}。两者一起运算时，torch 从右边对齐形状，"
-            f"于是这些数对齐到 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，"
-            "每个数就会与它所来自的那一行一起运算。",
+            en=f"`{code}` removes axis {found.axis}: shape {shapes[0]} becomes {shapes[1]}. Broadcasting "
+            f"aligns shapes from the right, so the result is aligned with the last axis of {full.en}: "
+            f"{happens.en}. With `keepdim=True` that axis stays with length 1, and each number is combined "
+            "with the row it was computed from.",
+            zh=f"`{code}` 去掉了第 {found.axis} 维：从 {shapes[0]} 变成 {shapes[1]}。两者一起运算时，torch 从右边对齐"
+            f"形状，于是这些数对齐到 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，每个"
+            "数就会与它所来自的那一行一起运算。",
         )
         if found.made.name not in REDUCTIONS:
             why = _why_looked_up(code, shapes, full)
     else:
         message = T(
-            en=f"{capital(here.en)} adds {small.en} of shape {shapes[1]} to {full.en} of shape {shapes[0]}: the numbers are along "
-            "the wrong axis.",
-            zh=f"{here.zh}把形状为 {shapes[1]} 的 {small.zh} 加到形状为 {shapes[0]} 的 {full.zh} 上：这些数的方向放错了。",
+            en=f"{capital(here.en)} adds {small.en} of shape {shapes[1]} to {full.en} of shape {shapes[0]}: the "
+            "numbers are along the wrong axis.",
+            zh=f"{here.zh}把形状为 {shapes[1]} 的 {small.zh} 加到形状为 {shapes[0]} 的 {full.zh} 上："
+            "这些数的方向放错了。",
         )
         why = T(
-            en=f"Torch lines shapes up from the right. A column of shape (n, 1) gives each row one number, a row of shape (n,) gives each "
-            f"column one. Here {happens.en}.",
-            zh=f"torch 从右边对齐形状。形状为 (n, 1) 的列给每一行一个数，形状为 (n,) 的行给每一列一个数。这里{happens.zh}。",
+            en="Torch lines shapes up from the right. A column of shape (n, 1) gives each row one number, a row of "
+            f"shape (n,) gives each column one. Here {happens.en}.",
+            zh="torch 从右边对齐形状。形状为 (n, 1) 的列给每一行一个数，形状为 (n,) 的行给每一列一个"
+            f"数。这里{happens.zh}。",
         )
     return RULE.finding(
-        span, step, message, why,
+        span,
+        step,
+        message,
+        why,
         related=[
-            story.related("made", born, T(en=f"{small.en} gets its shape {shapes[1]} here", zh=f"{small.zh} 在这里得到形状 {shapes[1]}")),
+            story.related(
+                "made",
+                born,
+                T(en=f"{small.en} gets its shape {shapes[1]} here", zh=f"{small.zh} 在这里得到形状 {shapes[1]}"),
+            ),
             story.related("used", step, T(en=f"it meets shape {shapes[0]} here", zh=f"它在这里遇到形状 {shapes[0]}")),
         ],
         fixes=_fixes(story, found, shapes[0]),
         facts=[Fact("full", list(shapes[0]), story.by(step)), Fact("small", list(shapes[1]), story.by(step))],
         predicted=event.error is not None and story.predicted(event.error, step),
         severity="error" if raised else "warning",
-    )  # fmt: skip
+    )
 
 
 def _why_looked_up(code: str, shapes: list[Shape], full: T) -> T:
     return T(
         en=f"`{code}` takes one number for each row: elsewhere in the program its index is combined with the rows. "
-        f"Shape {shapes[1]} lines up with the last axis of {full.en}, which is as long by chance, so each number meets a column. "
-        f"As a column of shape {_column(shapes)} it meets its row.",
+        f"Shape {shapes[1]} lines up with the last axis of {full.en}, which is as long by chance, so each number "
+        f"meets a column. As a column of shape {_column(shapes)} it meets its row.",
         zh=f"`{code}` 为每一行取一个数：它的索引在程序别处与各行并列。形状 {shapes[1]} 对齐到 {full.zh} 的最后一维，"
         f"后者碰巧一样长，于是每个数遇到的是一列。写成形状为 {_column(shapes)} 的列，它才会遇到自己的那一行。",
     )
@@ -233,9 +293,15 @@ def _fixes(story: Story, found: MixUp, shape: Shape) -> tuple[Fix, ...]:
             candidates.append(Fix(title, program.replace((table, new)), meaning=meaning))
     node = program.at(story.span(found.event.step)) if program.tree else None
     name = story.name(found.small, found.event.step)
-    used = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name] if node else []
+    used = (
+        [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name]
+        if node
+        else []
+    )
     if used:
-        turned = f"unsqueeze({found.axis})" if found.axis is not None else "unsqueeze(1)" if shape[1] == 1 else "squeeze(1)"
+        turned = (
+            f"unsqueeze({found.axis})" if found.axis is not None else "unsqueeze(1)" if shape[1] == 1 else "squeeze(1)"
+        )
         new = f"{operand(program, used[0])}.{turned}"
         title = T(en=f"Turn it round where it is used: `{new}`", zh=f"在使用处转成正确的方向：`{new}`")
         candidates.append(Fix(title, program.replace((used[0], new)), meaning=meaning))
@@ -248,21 +314,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="Numbers of the rows were combined with the columns", zh="每行的数与各列一起运算"),
     what=T(
-        en="A program took one number from each row, a sum or a mean, and combined the rows with it, but the numbers met the columns "
-        "instead. Where there are as many rows as columns no error is raised. Keep the axis: `x / x.sum(dim=1, keepdim=True)`.",
-        zh="程序从每一行取出一个数（和或平均值），再与各行一起运算，但这些数遇到的却是各列。行数与列数相等时，谁也不会发现。请保留这一维："
-        "`x / x.sum(dim=1, keepdim=True)`。",
+        en="A program took one number from each row, a sum or a mean, and combined the rows with it, but the numbers "
+        "met the columns instead. Where there are as many rows as columns no error is raised. Keep the axis: `x / "
+        "x.sum(dim=1, keepdim=True)`.",
+        zh="程序从每一行取出一个数（和或平均值），再与各行一起运算，但这些数遇到的却是各列。行数与列数相等时，谁也不会"
+        "发现。请保留这一维：`x / x.sum(dim=1, keepdim=True)`。",
     ),
     why=T(
-        en="To combine tensors of different shapes torch *broadcasts*: it lines the shapes up from the right and stretches axes of "
-        "length 1. `x.sum(dim=1)` of a tensor of shape `(3, 3)` has shape `(3,)`: it is along the last axis, and the sum of row 0 "
-        "divides column 0. With `keepdim=True` it has shape `(3, 1)`, a column, and the sum of row 0 divides row 0. Sums over the "
-        "first axis need no `keepdim`. A bias follows the same rule: one number for each output belongs on the last axis, shape "
-        "`(outputs,)`; as `(outputs, 1)` it gives each *row* a number.",
-        zh="形状不同的张量一起运算时，torch 会*广播*：从右边对齐形状，并拉伸长度为 1 的轴。形状为 `(3, 3)` 的张量，`x.sum(dim=1)` 的形状是 "
-        "`(3,)`：它沿最后一维排列，第 0 列被除以第 0 行的和。加上 `keepdim=True`，形状就是 `(3, 1)`，即一列，第 0 行被除以第 0 行的和。沿"
-        "第一维求和不需要 `keepdim`。偏置也遵循同样的规则：每个输出一个数，沿最后一维排列，形状是 `(outputs,)`；写成 `(outputs, 1)` 则"
-        "是给每一*行*一个数。",
+        en="To combine tensors of different shapes torch *broadcasts*: it lines the shapes up from the right and "
+        "stretches axes of length 1. `x.sum(dim=1)` of a tensor of shape `(3, 3)` has shape `(3,)`: it is along "
+        "the last axis, and the sum of row 0 divides column 0. With `keepdim=True` it has shape `(3, 1)`, a "
+        "column, and the sum of row 0 divides row 0. Sums over the first axis need no `keepdim`. A bias follows "
+        "the same rule: one number for each output belongs on the last axis, shape `(outputs,)`; as `(outputs, "
+        "1)` it gives each *row* a number.",
+        zh="形状不同的张量一起运算时，torch 会*广播*：从右边对齐形状，并拉伸长度为 1 的轴。形状为 `(3, 3)` 的张量，"
+        "`x.sum(dim=1)` 的形状是 `(3,)`：它沿最后一维排列，第 0 列被除以第 0 行的和。加上 `keepdim=True`，形状就是 "
+        "`(3, 1)`，即一列，第 0 行被除以第 0 行的和。沿第一维求和不需要 `keepdim`。偏置也遵循同样的规则：每个输出一个"
+        "数，沿最后一维排列，形状是 `(outputs,)`；写成 `(outputs, 1)` 则是给每一*行*一个数。",
     ),
     advice=T(
         en="keep the axis that {made} reduces (`keepdim=True`), so that {used} combines each number with its own row.",
@@ -297,5 +365,8 @@ print(share.detach().sum(dim=1))
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/broadcasting.html", "https://docs.pytorch.org/docs/stable/generated/torch.sum.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/broadcasting.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.sum.html",
+    ),
 )

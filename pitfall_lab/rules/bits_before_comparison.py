@@ -1,4 +1,6 @@
-"""PL832: ``pred == labels & valid`` combines the bits of ``labels`` with ``valid`` first, and compares with what is left of them."""
+"""PL832: ``pred == labels & valid`` combines the bits of ``labels`` with ``valid`` first, and
+compares with what is left of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """``event`` combined the bits of ``numbers`` (a tensor, or a plain number's text) with ``truth``; ``compared`` uses the result."""
+    """``event`` combined the bits of ``numbers`` (a tensor, or a plain number's text) with ``truth``;
+    ``compared`` uses the result.
+    """
 
     event: Event
     numbers: str
@@ -44,7 +48,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _bits(story: Story, event: Event) -> Bits | None:
-    """The data of a finding if one operand has truth values, the other has other whole numbers, and a comparison is the only use.
+    """The data of a finding if one operand has truth values, the other has other whole numbers, and
+    a comparison is the only use.
 
     Else None.
 
@@ -52,7 +57,9 @@ def _bits(story: Story, event: Event) -> Bits | None:
     """
     if len(event.operands) != BOTH or not _is_whole(story, event.results[0], event.step):
         return None
-    truth = next((o.label for o in event.operands if o.label is not None and _is_truth(story, o.label, event.step)), None)
+    truth = next(
+        (o.label for o in event.operands if o.label is not None and _is_truth(story, o.label, event.step)), None
+    )
     other = next((o for o in event.operands if truth is not None and o.label != truth), None)
     if truth is None or other is None or (other.label is None and not other.text.lstrip("-").isdigit()):
         return None
@@ -98,13 +105,16 @@ def _is_more(story: Story, label: str, truth: str, step: int) -> bool:
 
 
 def _is_other(use: Event, event: Event, least: float) -> bool:
-    """Whether the result is compared with another tensor than those that it was made of, or with a plain number from ``least`` on.
+    """Whether the result is compared with another tensor than those that it was made of, or with a
+    plain number from ``least`` on.
 
     The bits of a whole number and a bool give 0 or 1, so a comparison with 2 was meant for the number.
     """
     others = [o for o in use.operands if o.label != event.results[0]]
     own = {o.label for o in event.operands}
-    return bool(others) and all(o.label not in own if o.label is not None else o.text.isdigit() and int(o.text) >= least for o in others)
+    return bool(others) and all(
+        o.label not in own if o.label is not None else o.text.isdigit() and int(o.text) >= least for o in others
+    )
 
 
 def _finding(story: Story, found: Bits) -> Finding:
@@ -112,32 +122,40 @@ def _finding(story: Story, found: Bits) -> Finding:
     sign = next(sign for name, sign in SIGNS.items() if name in event.name)
     span, said = story.span(compared.step), snippet(story, story.span(event.step))
     here, truth = at_line(story, span), expression(story, found.truth, event.step)
-    numbers = T(en=f"`{found.numbers}`", zh=f"`{found.numbers}`") if found.plain else expression(story, found.numbers, event.step)
+    numbers = (
+        T(en=f"`{found.numbers}`", zh=f"`{found.numbers}`")
+        if found.plain
+        else expression(story, found.numbers, event.step)
+    )
     return RULE.finding(
-        span, compared.step,
+        span,
+        compared.step,
         T(
             en=f"{capital(here.en)} compares with `{said}`: the bits of {numbers.en} are "
             f"combined with {truth.en} before anything is compared.",
-            zh=f"{here.zh}比较的对象是 `{said}`：在比较之前，{numbers.zh} 的各个二进"
-            "制位已经"
-            f"与 {truth.zh} 结合。",
+            zh=f"{here.zh}比较的对象是 `{said}`：在比较之前，{numbers.zh} 的各个二进制位已经与 {truth.zh} 结合。",
         ),
         T(
-            en=f"In Python `{sign}` binds tighter than a comparison, unlike `and` and `or`. True is 1 and False is 0 there, so of "
-            "a whole "
-            "number no more than its last bit is compared. Put the comparison in parentheses.",
-            zh=f"在 Python 里，`{sign}` 比比较运算结合得更紧，这与 `and`、`or` 不同。True 是 1，False 是 0，所以整数只剩最后一个二"
-            "进制位参与"
-            "比较。请给比较加上括号。",
+            en=f"In Python `{sign}` binds tighter than a comparison, unlike `and` and `or`. True is 1 and False is 0 "
+            "there, so of a whole number no more than its last bit is compared. Put the comparison in parentheses.",
+            zh=f"在 Python 里，`{sign}` 比比较运算结合得更紧，这与 `and`、`or` 不同。True 是 1，False 是 0，所以整数只"
+            "剩最后一个二进制位参与比较。请给比较加上括号。",
         ),
-        related=[story.related("operand", event.step, T(en="whole numbers and truth values, bit by bit", zh="整数与布尔值按位结合"))],
+        related=[
+            story.related(
+                "operand", event.step, T(en="whole numbers and truth values, bit by bit", zh="整数与布尔值按位结合")
+            )
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("operation", event.name, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Bits) -> tuple[Fix, ...]:
-    """At most one fix: it puts parentheses around the comparison. Empty unless the line shows one comparison with one operator."""
+    """At most one fix: it puts parentheses around the comparison.
+
+    Empty unless the line shows one comparison with one operator.
+    """
     program = story.program
     node = program.at(story.span(found.compared.step)) if program.tree is not None else None
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
@@ -184,18 +202,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A comparison gets bits, because `&` comes first", zh="因为 `&` 先计算，比较得到的是二进制位"),
     what=T(
-        en="A program counts where two tensors agree and a third one is true, and writes `a == b & c`. That is computed as "
-        "`a == (b & c)`, "
-        "which compares with the last bit of each number. Put parentheses around the comparison: `(a == b) & c`.",
-        zh="程序想数出两个张量相等、且第三个为真的位置，写成了 `a == b & c`。它按 `a == (b & c)` 计算，比较的是每个数的最后一个二进制位。"
-        "请给比较加上括号：`(a == b) & c`。",
+        en="A program counts where two tensors agree and a third one is true, and writes `a == b & c`. That is "
+        "computed as `a == (b & c)`, which compares with the last bit of each number. Put parentheses around the "
+        "comparison: `(a == b) & c`.",
+        zh="程序想数出两个张量相等、且第三个为真的位置，写成了 `a == b & c`。它按 `a == (b & c)` 计算，比较的是每个数"
+        "的最后一个二进制位。请给比较加上括号：`(a == b) & c`。",
     ),
     why=T(
-        en="`&`, `|` and `^` are Python's operators for bits, and bind tighter than `==` and `<`. Torch uses them for truth values as "
-        "well, since `and` and `or` cannot be given a meaning for tensors. Between a bool tensor and one of whole numbers they work on "
-        "the bits of the wider type: `7 & True` is 1, and `6 & True` is 0. Nothing is raised.",
-        zh="`&`、`|`、`^` 是 Python 的位运算符，比 `==` 和 `<` 结合得更紧。由于 `and` 和 `or` 无法用于张量，torch 也用它们处理布尔值。"
-        "bool 张量与整数张量之间，它们按较宽的类型逐位运算：`7 & True` 是 1，`6 & True` 是 0，不会报错。",
+        en="`&`, `|` and `^` are Python's operators for bits, and bind tighter than `==` and `<`. Torch uses them "
+        "for truth values as well, since `and` and `or` cannot be given a meaning for tensors. Between a bool "
+        "tensor and one of whole numbers they work on the bits of the wider type: `7 & True` is 1, and `6 & True` "
+        "is 0. Nothing is raised.",
+        zh="`&`、`|`、`^` 是 Python 的位运算符，比 `==` 和 `<` 结合得更紧。由于 `and` 和 `or` 无法用于张量，"
+        "torch 也用它们处理布尔值。bool 张量与整数张量之间，它们按较宽的类型逐位运算：`7 & True` 是 1，`6 & "
+        "True` 是 0，不会报错。",
     ),
     bad="""import torch
 

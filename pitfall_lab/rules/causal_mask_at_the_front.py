@@ -1,4 +1,6 @@
-"""PL466: a causal mask is lined up with the first keys where there are more keys than queries, so the newest keys are never seen."""
+"""PL466: a causal mask is lined up with the first keys where there are more keys than queries, so
+the newest keys are never seen.
+"""
 
 from __future__ import annotations
 
@@ -39,34 +41,43 @@ def _finding(story: Story, event: Event, queries: int, keys: int) -> Finding:
     here = at_line(story, span)
     seen = T(en="the first key" if queries == 1 else f"the first {queries} keys", zh=f"前 {queries} 个键")
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
             en=f"{capital(here.en)} has {queries} {'query' if queries == 1 else 'queries'} and {keys} keys, and its "
             f"causal mask lets them see "
             f"{seen.en} only: the newest {keys - queries} {'is' if keys - queries == 1 else 'are'} never seen.",
-            zh=f"{here.zh}有 {queries} 个查询和 {keys} 个键，而它的因果掩码只让查询看到{seen.zh}：最新的 {keys - queries} 个键从未被看到。",
+            zh=f"{here.zh}有 {queries} 个查询和 {keys} 个键，而它的因果掩码只让查询看到{seen.zh}：最新的 "
+            f"{keys - queries} 个键从未被看到。",
         ),
         T(
-            en="`is_causal=True` lines the mask up at the upper left: query 0 sees key 0, query 1 sees keys 0 and 1. With a cache of "
-            "earlier keys the queries are the last ones, and the mask has to be lined up at the lower right. One new query may see all.",
+            en="`is_causal=True` lines the mask up at the upper left: query 0 sees key 0, query 1 sees keys 0 and 1. "
+            "With a cache of earlier keys the queries are the last ones, and the mask has to be lined up at the lower "
+            "right. One new query may see all.",
             zh="`is_causal=True` 的掩码从左上角对齐：查询 0 看到键 0，查询 1 看到键 0 和 "
             "1。有缓存的旧键时，查询是最后几个，掩码应当从右下角"
             "对齐。只有一个新查询时，它可以看到全部。",
         ),
         fixes=_fixes(story, event, queries),
         facts=[Fact("queries", queries, story.by(event.step)), Fact("keys", keys, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event, queries: int) -> tuple[Fix, ...]:
-    """Fixes that mask only where there are as many queries as keys, for one query, and that give a mask for the last queries.
+    """Fixes that mask only where there are as many queries as keys, for one query, and that
+    give a mask for the last queries.
 
     Empty if the call does not show ``is_causal=True``, or queries and keys that have names.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(event.step))
     said = next((k for k in node.keywords if k.arg == "is_causal"), None) if isinstance(node, ast.Call) else None
-    if said is None or not isinstance(node, ast.Call) or len(node.args) < 2 or not all(is_name(each) for each in node.args[:2]):
+    if (
+        said is None
+        or not isinstance(node, ast.Call)
+        or len(node.args) < 2
+        or not all(is_name(each) for each in node.args[:2])
+    ):
         return ()
     query, key = (f"{operand(program, each)}.size(-2)" for each in node.args[:2])
     fixes = []
@@ -86,20 +97,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The causal mask hides the newest keys", zh="因果掩码遮住了最新的键"),
     what=T(
-        en="A program keeps the keys and values of earlier tokens and computes attention for the new ones with `is_causal=True`. The mask "
-        "begins with the first key, so the new tokens see the beginning of the text only. Use the mask where all tokens are computed at "
-        "once.",
-        zh="程序保留先前词元的键和值，用 `is_causal=True` 为新词元计算注意力。掩码从第一个键开始，所以新词元只看到文本的开头。请只在一次"
-        "计算全部词元时使用该掩码。",
+        en="A program keeps the keys and values of earlier tokens and computes attention for the new ones with "
+        "`is_causal=True`. The mask begins with the first key, so the new tokens see the beginning of the text only. "
+        "Use the mask where all tokens are computed at once.",
+        zh="程序保留先前词元的键和值，用 `is_causal=True` 为新词元计算注意力。掩码从第一个键开始，所以新词元只看到文本"
+        "的开头。请只在一次计算全部词元时使用该掩码。",
     ),
     why=T(
         en="`scaled_dot_product_attention` makes `ones(L, S).tril()` of `L` queries and `S` keys. If `L` is smaller "
-        "than `S`, row 0 has one "
-        "entry, at key 0, wherever that query stands in the text. Training, with all tokens at once, is right; generating with a cache is "
-        "not, and raises nothing. `torch.nn.attention.bias.causal_lower_right` makes the other mask.",
-        zh="`scaled_dot_product_attention` 对 `L` 个查询和 `S` 个键使用 `ones(L, S).tril()`。如果 `L` 小于 `S`，第 0 行只有键 0 这一项，"
-        "无论那个查询在文本中的什么位置。训练时一次计算全部词元，是对的；用缓存生成时就错了，而且不报错。"
-        "`torch.nn.attention.bias.causal_lower_right` 给出另一种掩码。",
+        "than `S`, row 0 has one entry, at key 0, wherever that query stands in the text. Training, with all tokens "
+        "at once, is right; generating with a cache is not, and raises nothing. "
+        "`torch.nn.attention.bias.causal_lower_right` makes the other mask.",
+        zh="`scaled_dot_product_attention` 对 `L` 个查询和 `S` 个键使用 `ones(L, S).tril()`。如果 `L` 小于 `S`，第 0 "
+        "行只有键 0 这一项，无论那个查询在文本中的什么位置。训练时一次计算全部词元，是对的；用缓存生成时就错了，而且不"
+        "报错。`torch.nn.attention.bias.causal_lower_right` 给出另一种掩码。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -122,7 +133,10 @@ print(F.scaled_dot_product_attention(q, k, v, is_causal=q.size(-2) == k.size(-2)
         Trap(
             "torch.randn(1, 2, 1, 4)",
             "torch.randn(1, 2, 3, 4)",
-            T(en="Three queries see the first three keys, not the last.", zh="三个查询看到的是前三个键，而不是最后三个。"),
+            T(
+                en="Three queries see the first three keys, not the last.",
+                zh="三个查询看到的是前三个键，而不是最后三个。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",),

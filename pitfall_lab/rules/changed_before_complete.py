@@ -1,4 +1,6 @@
-"""PL540: gradients that are still being added up are clipped or divided after every batch, so the earlier batches count less."""
+"""PL540: gradients that are still being added up are clipped or divided after every batch, so
+the earlier batches count less.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,26 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, gradient_of,
 from pitfall_lab.rules.signals.clipping import has_shrunk, is_clip
 from pitfall_lab.trace import Event, T
 
-SCALINGS = {"mul", "mul_", "__mul__", "__imul__", "__rmul__", "div", "div_", "__truediv__", "__itruediv__", "truediv", "true_divide"}
+SCALINGS = {
+    "mul",
+    "mul_",
+    "__mul__",
+    "__imul__",
+    "__rmul__",
+    "div",
+    "div_",
+    "__truediv__",
+    "__itruediv__",
+    "truediv",
+    "true_divide",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """One line changed the gradient of ``label`` after each of several backwards of another line, before ``used`` took their sum."""
+    """One line changed the gradient of ``label`` after each of several backwards of another line,
+    before ``used`` took their sum.
+    """
 
     label: str
     added: tuple[Moment, ...]
@@ -34,7 +50,9 @@ class Early:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that clips or scales a gradient several times while backwards of one line are added up to it."""
+    """One finding for each line that clips or scales a gradient several times while backwards of
+    one line are added up to it.
+    """
     reported = set()
     for label, moments in lives(story).items():
         for found in _early(story, label, moments):
@@ -56,7 +74,8 @@ def _early(story: Story, label: str, moments: list[Moment]) -> Iterator[Early]:
 
 
 def _repeated(story: Story, label: str, held: list[Moment], used: Moment) -> Early | None:
-    """The data of the finding if, before the update ``used``, additions by one backward's line and one line of changes alternate.
+    """The data of the finding if, before the update ``used``, additions by one backward's line and
+    one line of changes alternate.
 
     Else None.
 
@@ -85,8 +104,12 @@ def _same_factor(story: Story, changes: list[Moment]) -> bool:
 
 
 def _scaling(story: Story, changed: Moment) -> Event | None:
-    """The call that scaled the gradient: in place, or as a new tensor that was assigned to ``.grad``; None if it is another change."""
-    event = changed.event if changed.event.name != "grad" else story.event((story.tensor(changed.grad) or {}).get("born"))
+    """The call that scaled the gradient: in place, or as a new tensor that was assigned to ``.grad``;
+    None if it is another change.
+    """
+    event = (
+        changed.event if changed.event.name != "grad" else story.event((story.tensor(changed.grad) or {}).get("born"))
+    )
     return event if event is not None and event.name in SCALINGS else None
 
 
@@ -100,7 +123,10 @@ def _finding(story: Story, found: Early) -> Finding:
     gradient = gradient_of(called(story, found.label, None, first.step))
     here, update = (at_line(story, story.span(m.step)) for m in (first, found.used))
     count = len(found.added)
-    times = sum(any(a < m.step < b for m in found.changed) for a, b in pairwise([*(m.step for m in found.added), found.used.step]))
+    times = sum(
+        any(a < m.step < b for m in found.changed)
+        for a, b in pairwise([*(m.step for m in found.added), found.used.step])
+    )
     before, after = cells(story, first.storage, first.step - 1), cells(story, first.storage, first.step)
     known = before is not None and after is not None and numbers(before) != numbers(after)
     shown = T(
@@ -110,27 +136,36 @@ def _finding(story: Story, found: Early) -> Finding:
     code = snippet(story, story.span(first.step))
     does = T(en="clips", zh="裁剪") if found.clips else T(en="scales", zh="缩放")
     return RULE.finding(
-        story.span(first.step), first.step,
+        story.span(first.step),
+        first.step,
         T(
-            en=f"{capital(here.en)} {does.en} the gradients after each of {count} batches that are added up for {update.en}: what the "
-            f"first batch gave is changed {times} times, what the last one gave {'once' if times == count else 'never'}.",
-            zh=f"{here.zh}在{update.zh}要用的 {count} 个批次还在累加时，每个批次之后都{does.zh}一次梯度：第一个批次的部分被改了 "
-            f"{times} 次，最后一个批次的部分{'只被改了一次' if times == count else '没有被改'}。",
+            en=f"{capital(here.en)} {does.en} the gradients after each of {count} batches that are added up for "
+            f"{update.en}: what the first batch gave is changed {times} times, what the last one gave "
+            f"{'once' if times == count else 'never'}.",
+            zh=f"{here.zh}在{update.zh}要用的 {count} 个批次还在累加时，每个批次之后都{does.zh}一次梯度：第一个批次的"
+            f"部分被改了 {times} 次，最后一个批次的部分{'只被改了一次' if times == count else '没有被改'}。",
         ),
         T(
-            en=f"`{code}` changes the whole sum in `.grad`, with the batches that are in it already.{shown.en} The sum no longer points "
-            "where the gradient of all batches together points. Do it once, when all of them are added up, just before the update.",
-            zh=f"`{code}` 改变的是 `.grad` 里的整个和，包括已经加进去的批次。{shown.zh}于是这个和不再指向所有批次合在一起的梯度方向。应当"
-            "在全部累加完之后、更新之前只做一次。",
+            en=f"`{code}` changes the whole sum in `.grad`, with the batches that are in it already.{shown.en} The "
+            "sum no longer points where the gradient of all batches together points. Do it once, when all of them "
+            "are added up, just before the update.",
+            zh=f"`{code}` 改变的是 `.grad` 里的整个和，包括已经加进去的批次。{shown.zh}于是这个和不再指向所有批次合在"
+            "一起的梯度方向。应当在全部累加完之后、更新之前只做一次。",
         ),
         related=[
-            story.related("backward", found.added[0].step, T(en="each batch adds its gradients here", zh="每个批次在这里加上自己的梯度")),
+            story.related(
+                "backward",
+                found.added[0].step,
+                T(en="each batch adds its gradients here", zh="每个批次在这里加上自己的梯度"),
+            ),
             story.related("changed", first.step, T(en="the sum so far is changed here", zh="到此为止的和在这里被改变")),
-            story.related("step", found.used.step, T(en="this update uses what became of it", zh="这次更新使用的是改变后的结果")),
+            story.related(
+                "step", found.used.step, T(en="this update uses what became of it", zh="这次更新使用的是改变后的结果")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("tensor", found.label, story.by(first.step)), Fact("batches", count), Fact("changes", times)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Early) -> tuple[Fix, ...]:
@@ -141,7 +176,9 @@ def _fixes(story: Story, found: Early) -> tuple[Fix, ...]:
     program = story.program
     if program.tree is None:
         return ()
-    changed, added, used = (list(call_chain(story, story.line_event(m.step))) for m in (found.changed[0], found.added[0], found.used))
+    changed, added, used = (
+        list(call_chain(story, story.line_event(m.step))) for m in (found.changed[0], found.added[0], found.used)
+    )
     pair = meeting(program, changed, added)
     apart = meeting(program, [pair[0]], used) if pair is not None else None
     if pair is None or apart is None or not program.stands_alone(pair[0]):
@@ -164,17 +201,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Gradients are clipped while they are still being added up", zh="梯度还在累加时就被裁剪"),
     what=T(
-        en="A program adds up the gradients of several batches for one update, and clips or divides them after every batch. Each time the "
-        "earlier batches are shrunk once more, so they count less than the later ones. Clip once, just before the update.",
-        zh="程序把几个批次的梯度累加起来做一次更新，却在每个批次之后都裁剪或相除。每一次，之前的批次都会再缩小一遍，所以它们的份量比后面的批次小。"
-        "请在更新之前只裁剪一次。",
+        en="A program adds up the gradients of several batches for one update, and clips or divides them after every "
+        "batch. Each time the earlier batches are shrunk once more, so they count less than the later ones. Clip "
+        "once, just before the update.",
+        zh="程序把几个批次的梯度累加起来做一次更新，却在每个批次之后都裁剪或相除。每一次，之前的批次都会再缩小一遍，所"
+        "以它们的份量比后面的批次小。请在更新之前只裁剪一次。",
     ),
     why=T(
-        en="`backward()` adds to `.grad`, and `clip_grad_norm_` looks at `.grad` as it is at that moment: a sum that is not complete. If "
-        "its norm is above the limit, all of it is scaled down, and the next batch is then added in full size. The result is not the "
-        "clipped gradient of the large batch: its direction is another one, and depends on the order of the batches.",
-        zh="`backward()` 把梯度加到 `.grad` 上，而 `clip_grad_norm_` 看到的是那一刻的 `.grad`：一个尚未完成的和。如果它的范数超过上限，整"
-        "个和都会被缩小，下一个批次则以原来的大小加上去。结果并不是大批次梯度被裁剪后的样子：方向不同，而且取决于批次的顺序。",
+        en="`backward()` adds to `.grad`, and `clip_grad_norm_` looks at `.grad` as it is at that moment: a sum that "
+        "is not complete. If its norm is above the limit, all of it is scaled down, and the next batch is then added "
+        "in full size. The result is not the clipped gradient of the large batch: its direction is another one, and "
+        "depends on the order of the batches.",
+        zh="`backward()` 把梯度加到 `.grad` 上，而 `clip_grad_norm_` 看到的是那一刻的 `.grad`：一个尚未完成的和。如果"
+        "它的范数超过上限，整个和都会被缩小，下一个批次则以原来的大小加上去。结果并不是大批次梯度被裁剪后的样子：方向"
+        "不同，而且取决于批次的顺序。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL968: a call within an expression changed a network's result in place, and another line used it as if it were unchanged."""
+"""PL968: a call within an expression changed a network's result in place, and another line
+used it as if it were unchanged.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,19 @@ class Changed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each in-place call inside a larger expression that changes a result which another statement uses later."""
+    """One finding for each in-place call inside a larger expression that changes a result which
+    another statement uses later.
+    """
     reported = set()
     for event in story.calls() if story.program.tree is not None and story.backwards() else ():
         place = story.span(event.step)
-        if not event.writes or not event.name.endswith("_") or event.error is not None or event.parent is not None or place in reported:
+        if (
+            not event.writes
+            or not event.name.endswith("_")
+            or event.error is not None
+            or event.parent is not None
+            or place in reported
+        ):
             continue
         found = _changed(story, event)
         if found is not None:
@@ -42,7 +52,12 @@ def _changed(story: Story, write: Event) -> Changed | None:
     label = write.operands[0].label if write.operands else None
     record = story.tensor(label, write.step - 1) or {}
     storage = record.get("storage")
-    if not record.get("requires_grad") or record.get("is_leaf") or storage not in write.writes or write.name in OVERWRITING:
+    if (
+        not record.get("requires_grad")
+        or record.get("is_leaf")
+        or storage not in write.writes
+        or write.name in OVERWRITING
+    ):
         return None
     node = story.program.at(story.span(write.step))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != write.name:
@@ -52,9 +67,17 @@ def _changed(story: Story, write: Event) -> Changed | None:
         return None
     for read in story.uses(label):
         other = story.program.statement_at(story.span(read.step))
-        if read.step > write.step and read.error is None and not read.writes and other is not None and other is not statement:
+        if (
+            read.step > write.step
+            and read.error is None
+            and not read.writes
+            and other is not None
+            and other is not statement
+        ):
             return (
-                Changed(write, node, story.program.segment(node.func.value), read) if changed_numbers(story, storage, write.step) else None
+                Changed(write, node, story.program.segment(node.func.value), read)
+                if changed_numbers(story, storage, write.step)
+                else None
             )
     return None
 
@@ -80,31 +103,42 @@ def _finding(story: Story, found: Changed) -> Finding:
     storage, born = record.get("storage"), record.get("born")
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
     shown = T(
-        en=f" Its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
+        en=f" Its memory goes from {numbers(before)} to {numbers(after)}."
+        if before is not None and after is not None
+        else "",
         zh=f"它的内存从 {numbers(before)} 变成 {numbers(after)}。" if before is not None and after is not None else "",
     )
     plain = write.name.rstrip("_")
     return RULE.finding(
-        span, write.step,
+        span,
+        write.step,
         T(
-            en=f"`{found.name}.{write.name}` on {here.en} changes `{found.name}` itself, not only its result: {there.en} then reads the "
-            "changed numbers.",
-            zh=f"{here.zh}的 `{found.name}.{write.name}` 不只给出结果，还改变了 `{found.name}` 本身：{there.zh}随后读到的是改变后的数。",
+            en=f"`{found.name}.{write.name}` on {here.en} changes `{found.name}` itself, not only its result: "
+            f"{there.en} then reads the changed numbers.",
+            zh=f"{here.zh}的 `{found.name}.{write.name}` 不只给出结果，还改变了 `{found.name}` 本身：{there.zh}随"
+            "后读到的是改变后的数。",
         ),
         T(
-            en=f"`{write.name}` writes its result into the tensor that it is called on.{shown.en} `{plain}` makes a new one and leaves "
-            f"`{found.name}` as it was. The gradient is right for what was computed, so nothing is raised.",
-            zh=f"`{write.name}` 把结果写进调用它的张量。{shown.zh}`{plain}` 会生成新的张量，`{found.name}` 保持原样。对于实际算出的东西，"
-            "梯度是正确的，所以不会报错。",
+            en=f"`{write.name}` writes its result into the tensor that it is called on.{shown.en} `{plain}` "
+            f"makes a new one and leaves `{found.name}` as it was. The gradient is right for what was "
+            "computed, so nothing is raised.",
+            zh=f"`{write.name}` 把结果写进调用它的张量。{shown.zh}`{plain}` 会生成新的张量，`{found.name}` 保持原样。"
+            "对于实际算出的东西，梯度是正确的，所以不会报错。",
         ),
         related=[
             story.related("made", born, T(en=f"`{found.name}` is computed here", zh=f"`{found.name}` 在这里算出")),
-            story.related("changed", write.step, T(en=f"`{found.name}` itself is changed here", zh=f"`{found.name}` 本身在这里被改变")),
-            story.related("read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")),
+            story.related(
+                "changed",
+                write.step,
+                T(en=f"`{found.name}` itself is changed here", zh=f"`{found.name}` 本身在这里被改变"),
+            ),
+            story.related(
+                "read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")
+            ),
         ],
         fixes=_fixes(story, found, plain),
         facts=[Fact("storage", storage, story.by(write.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Changed, plain: str) -> tuple[Fix, ...]:
@@ -123,18 +157,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="An expression changed a result that another line still needed", zh="一个表达式改变了别处还需要的结果"),
     what=T(
-        en="A program computes `log_variance.mul_(0.5).exp()` and uses `log_variance` again for another term of its loss. The name ends "
-        "with an underscore, so the first line halves the tensor itself, and the second term is computed from half of it. Write "
-        "`log_variance.mul(0.5).exp()`.",
-        zh="程序计算 `log_variance.mul_(0.5).exp()`，之后又在损失的另一项里使用 `log_variance`。名字以下划线结尾，所以第一行把张量本身减半"
-        "了，第二项是由减半后的数算出的。请写 `log_variance.mul(0.5).exp()`。",
+        en="A program computes `log_variance.mul_(0.5).exp()` and uses `log_variance` again for another term of its "
+        "loss. The name ends with an underscore, so the first line halves the tensor itself, and the second term is "
+        "computed from half of it. Write `log_variance.mul(0.5).exp()`.",
+        zh="程序计算 `log_variance.mul_(0.5).exp()`，之后又在损失的另一项里使用 `log_variance`。名字以下划线结尾，所以"
+        "第一行把张量本身减半了，第二项是由减半后的数算出的。请写 `log_variance.mul(0.5).exp()`。",
     ),
     why=T(
-        en="Functions whose name ends with an underscore write *in place* and return the same tensor, so they can be used in a chain like "
-        "all others. The change shows under every name of the tensor, in other functions too. Autograd differentiates what was really "
-        "computed and raises only if a backward needs the old numbers, which a product with a constant does not.",
-        zh="名字以下划线结尾的函数是*就地*写入的，并返回同一个张量，所以可以像其他函数一样写在链中。这个改变在张量的所有名字下都能看到，"
-        "在别的函数里也一样。自动求导按实际的计算求导，只有反向传播需要旧的数时才报错，而与常数相乘并不需要。",
+        en="Functions whose name ends with an underscore write *in place* and return the same tensor, so they can be "
+        "used in a chain like all others. The change shows under every name of the tensor, in other functions too. "
+        "Autograd differentiates what was really computed and raises only if a backward needs the old numbers, which "
+        "a product with a constant does not.",
+        zh="名字以下划线结尾的函数是*就地*写入的，并返回同一个张量，所以可以像其他函数一样写在链中。这个改变在"
+        "张量的所有名字下都能看到，在别的函数里也一样。自动求导按实际的计算求导，只有反向传播需要旧的数时才报"
+        "错，而与常数相乘并不需要。",
     ),
     advice=T(
         en="use the function without the underscore on {line}.",

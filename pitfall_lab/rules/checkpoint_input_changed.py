@@ -1,8 +1,9 @@
 """PL108: what a checkpointed function reads was changed before backward ran the function a second time.
 
-Found in four ways: the shadow engine's harm (a tensor of the closure was written: a special case of PL301), calls that gave other
-numbers when they ran again, random numbers that differ the second time because of ``preserve_rng_state=False`` (in torch's own layers,
-whose second run is not observed), and torch's refusal where an argument of the function was written.
+Found in four ways: the shadow engine's harm (a tensor of the closure was written: a special case of PL301), calls that
+gave other numbers when they ran again, random numbers that differ the second time because of
+``preserve_rng_state=False`` (in torch's own layers, whose second run is not observed), and torch's refusal where an
+argument of the function was written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from pitfall_lab.rules.kit.syntax import assigned, reads
 from pitfall_lab.rules.kit.wording import at_line, capital, line_of, numbers, statement_text
 from pitfall_lab.trace import Event, T
 
-DRAWS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "rrelu"}
+DRAWS = {
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_dropout",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+    "rrelu",
+}
 RUN_AGAIN = T(
     en="Checkpointing does not keep what was computed inside the function; backward runs the function again to get it.",
     zh="检查点不保留函数内部算出的东西；反向传播会再次运行这个函数来得到它们。",
@@ -38,24 +48,27 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return RULE.instead(
         general,
         T(
-            en=f"{wrong.en}, because {here.en} changed {what.en} before {later.en} ran the checkpointed function again.",
+            en=f"{wrong.en}, because {here.en} changed {what.en} before {later.en} ran the "
+            "checkpointed function again.",
             zh=f"{wrong.zh}，因为{here.zh}在{later.zh}再次运行被检查点的函数之前修改了 {what.zh}。",
         ),
         T(
-            en=f"{RUN_AGAIN.en} {capital(then.en)} read {what.en} the first time. `{code}` on {here.en} changed it. When {later.en} runs "
-            f"{then.en} again, it reads the new values: the gradient belongs to another computation than the loss. Only the function's "
-            "arguments are checked, not what it reads from outside.",
-            zh=f"{RUN_AGAIN.zh}{then.zh}第一次读取了 {what.zh}。{here.zh}的 `{code}` 修改了它。当{later.zh}再次运行{then.zh}时，读到的是新"
-            "值："
-            "梯度与损失不再属于同一个计算。torch 只检查函数的参数，不检查它从外面读取的东西。",
+            en=f"{RUN_AGAIN.en} {capital(then.en)} read {what.en} the first time. `{code}` on {here.en} changed it. "
+            f"When {later.en} runs {then.en} again, it reads the new values: the gradient belongs to another "
+            "computation than the loss. Only the function's arguments are checked, not what it reads from outside.",
+            zh=f"{RUN_AGAIN.zh}{then.zh}第一次读取了 {what.zh}。{here.zh}的 `{code}` 修改了它。"
+            f"当{later.zh}再次运行{then.zh}时，读到的是新值：梯度与损失不再属于同一个计算。torch 只检查函"
+            "数的参数，不检查它从外面读取的东西。",
         ),
     )
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that ran a checkpointed function again with other numbers, or after its argument was written.
+    """One finding for each backward that ran a checkpointed function again with other numbers, or
+    after its argument was written.
 
-    Written arguments only at backwards that torch refused; backwards with a harm, which other rules report, are left out.
+    Written arguments only at backwards that torch refused; backwards with a harm, which
+    other rules report, are left out.
     """
     if not checkpoints(story):
         return
@@ -80,10 +93,16 @@ def _unrestored(call: ast.AST | None) -> ast.keyword | None:
 
 
 def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
-    """Return a ``checkpoint`` call with ``preserve_rng_state=False``, and a dropout inside it that ran again in ``backward``; else None."""
+    """Return a ``checkpoint`` call with ``preserve_rng_state=False``, and a dropout inside it that ran
+    again in ``backward``; else None.
+    """
     for call in checkpoints(story):
         for event in story.within(call) if _unrestored(call) is not None else ():
-            node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results and event.name in DRAWS else None
+            node = (
+                (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
+                if event.results and event.name in DRAWS
+                else None
+            )
             record = story.record("nodes", node) or {}
             ran = story.outer_call(record.get("ran"))
             off = any(o.name == "p" and o.text in ("0", "0.0") for o in event.operands)
@@ -98,19 +117,21 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
         story.span(drawn.step),
         drawn.step,
         T(
-            en=f"{capital(then.en)} computes with random numbers (`{drawn.name}`), and {later.en} computes it again with other ones to get "
-            "the gradients.",
+            en=f"{capital(then.en)} computes with random numbers (`{drawn.name}`), and {later.en} computes it again "
+            "with other ones to get the gradients.",
             zh=f"{then.zh}用随机数计算（`{drawn.name}`），而{later.zh}为了求梯度再次计算时，用的是另一批随机数。",
         ),
         T(
-            en=f"{RUN_AGAIN.en} Torch puts the random numbers back for the second run, so that the same ones are drawn; "
-            "`preserve_rng_state=False` switches that off. Other elements are dropped the second time, and the gradients belong to another "
-            "computation than the loss.",
-            zh=f"{RUN_AGAIN.zh}为了让第二次抽到同样的随机数，torch 会恢复随机数的状态；`preserve_rng_state=False` 让它不要这样做。"
-            "于是第二次丢弃的是另一些元素，梯度与损失不再属于同一个计算。",
+            en=f"{RUN_AGAIN.en} Torch puts the random numbers back for the second run, so that the same ones are "
+            "drawn; `preserve_rng_state=False` switches that off. Other elements are dropped the second time, and "
+            "the gradients belong to another computation than the loss.",
+            zh=f"{RUN_AGAIN.zh}为了让第二次抽到同样的随机数，torch 会恢复随机数的状态；`preserve_rng_state=False` 让它"
+            "不要这样做。于是第二次丢弃的是另一些元素，梯度与损失不再属于同一个计算。",
         ),
         related=[
-            story.related("made", drawn.step, T(en="computed here, and again in backward", zh="在这里计算，反向传播时又计算一次")),
+            story.related(
+                "made", drawn.step, T(en="computed here, and again in backward", zh="在这里计算，反向传播时又计算一次")
+            ),
             story.related("backward", backward.step, T(en="the function is run again here", zh="函数在这里再次运行")),
         ],
         fixes=unique(story.program.text, _same_draw(story, call)),
@@ -118,7 +139,9 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
 
 
 def _same_draw(story: Story, call: ast.Call) -> Iterator[Fix]:
-    """Yield the fix that drops ``preserve_rng_state=False``, if it is there; valid if the gradients are then those without a checkpoint."""
+    """Yield the fix that drops ``preserve_rng_state=False``, if it is there; valid if the gradients are
+    then those without a checkpoint.
+    """
     program, keyword = story.program, _unrestored(call)
     if keyword is None or not call.args or any(isinstance(a, ast.Starred) for a in call.args[:1]):
         return
@@ -140,23 +163,29 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
         story.span(backward.step),
         backward.step,
         T(
-            en=f"{capital(later.en)} ran {then.en} again for its gradients and got other numbers than the first time: {other} instead of "
-            f"{one}.",
+            en=f"{capital(later.en)} ran {then.en} again for its gradients and got other numbers than the first time: "
+            f"{other} instead of {one}.",
             zh=f"{later.zh}为了求梯度再次运行{then.zh}，得到的数与第一次不同：是 {other}，而不是 {one}。",
         ),
         T(
-            en=f"{RUN_AGAIN.en} Something that it reads from outside (a number, a tensor, the random numbers) was not the same the second "
-            "time, so the gradients belong to another computation than the loss. Torch does not compare the two.",
-            zh=f"{RUN_AGAIN.zh}它从外面读取的东西（一个数、一个张量、随机数）第二次已经不同，所以梯度与损失不再属于同一个计算。torch 不比"
-            "较这两次。",
+            en=f"{RUN_AGAIN.en} Something that it reads from outside (a number, a tensor, the random numbers) was "
+            "not the same the second time, so the gradients belong to another computation than the loss. Torch "
+            "does not compare the two.",
+            zh=f"{RUN_AGAIN.zh}它从外面读取的东西（一个数、一个张量、随机数）第二次已经不同，所以梯度与损失不再属于同"
+            "一个计算。torch 不比较这两次。",
         ),
         related=[
-            story.related("made", first.step, T(en="computed here, and again in backward", zh="在这里计算，反向传播时又计算一次")),
+            story.related(
+                "made", first.step, T(en="computed here, and again in backward", zh="在这里计算，反向传播时又计算一次")
+            ),
             story.related("backward", backward.step, T(en="the function is run again here", zh="函数在这里再次运行")),
         ],
         fixes=unique(
             story.program.text,
-            [*_later_assignments(story, backward, first), *(fix for call in checkpoints(story) for fix in _same_draw(story, call))],
+            [
+                *_later_assignments(story, backward, first),
+                *(fix for call in checkpoints(story) for fix in _same_draw(story, call)),
+            ],
         ),
     )
 
@@ -164,7 +193,8 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
 def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix, ...]:
     """Fixes that move an assignment to a name which the checkpointed function reads behind the backward.
 
-    Only the last three such assignments between the checkpoint and the backward, in the backward's block; none if there are none.
+    Only the last three such assignments between the checkpoint and the backward, in the backward's
+    block; none if there are none.
     """
     program = story.program
     place, end = program.at(story.span(first.step)), program.statement_at(story.span(backward.step))
@@ -173,19 +203,29 @@ def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix
         return ()
     names = reads(program, function)
     block = program.block(end)
-    found = [s for s in block[: block.index(end)] if assigned(program, s) & names and any(c.lineno < s.lineno for c in checkpoints(story))]
+    found = [
+        s
+        for s in block[: block.index(end)]
+        if assigned(program, s) & names and any(c.lineno < s.lineno for c in checkpoints(story))
+    ]
     return unique(program.text, [fix for statement in reversed(found[-3:]) for fix in moves(program, statement, end)])
 
 
 def _written_arguments(story: Story, backward: Event) -> Iterator[Finding]:
-    """Yield at most one finding, about an argument of a checkpointed function written before a backward that torch then refused."""
+    """Yield at most one finding, about an argument of a checkpointed function written before a
+    backward that torch then refused.
+    """
     for call in checkpoints(story):
         function = story.program.segment(call.args[0]) if call.args else ""
         place = story.program.place(call)
         for argument in (each for each in call.args[1:] if isinstance(each, ast.Name)):
             for event in story.calls():
-                inside = event.span == place or (bool(event.scope) and event.scope[-1].rsplit(".", 1)[-1] in (function, "forward"))
-                used = [o.label for o in event.operands if o.label is not None and argument.id in _names(story, o.label)]
+                inside = event.span == place or (
+                    bool(event.scope) and event.scope[-1].rsplit(".", 1)[-1] in (function, "forward")
+                )
+                used = [
+                    o.label for o in event.operands if o.label is not None and argument.id in _names(story, o.label)
+                ]
                 if not inside or not used or event.step >= backward.step:
                     continue
                 storage = (story.tensor(used[0], event.step) or {}).get("storage")
@@ -207,19 +247,30 @@ def _written(story: Story, clash: Clash, name: str) -> Finding:
         story.span(changed),
         changed,
         T(
-            en=f"{capital(here.en)} overwrites `{name}`, but {later.en} runs the checkpointed function again and needs `{name}` as it was.",
+            en=f"{capital(here.en)} overwrites `{name}`, but {later.en} runs the checkpointed function again and "
+            f"needs `{name}` as it was.",
             zh=f"{here.zh}覆盖了 `{name}`，但{later.zh}要再次运行被检查点的函数，需要原来的 `{name}`。",
         ),
         T(
-            en=f"{RUN_AGAIN.en} Its argument `{name}` is kept for that: the memory, not a copy. `{code}` on {here.en} writes into it, and "
-            f"torch, which checks the arguments, stops on {later.en}.",
-            zh=f"{RUN_AGAIN.zh}为此留下了它的参数 `{name}`：是内存，不是副本。{here.zh}的 `{code}` 写进了这块内存，而 torch 会检查参数，"
-            f"于是在{later.zh}停下来。",
+            en=f"{RUN_AGAIN.en} Its argument `{name}` is kept for that: the memory, not a copy. `{code}` on {here.en} "
+            f"writes into it, and torch, which checks the arguments, stops on {later.en}.",
+            zh=f"{RUN_AGAIN.zh}为此留下了它的参数 `{name}`：是内存，不是副本。{here.zh}的 `{code}` 写进了这块内存，而 "
+            f"torch 会检查参数，于是在{later.zh}停下来。",
         ),
         related=[
-            story.related("saved", saved_at, T(en=f"`{name}` is used here, and again in backward", zh=f"`{name}` 在这里和反向传播时使用")),
-            story.related("changed", changed, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")),
-            story.related("backward", backward, T(en="the function is to run again, and torch raises", zh="要再次运行函数，torch 报错")),
+            story.related(
+                "saved",
+                saved_at,
+                T(en=f"`{name}` is used here, and again in backward", zh=f"`{name}` 在这里和反向传播时使用"),
+            ),
+            story.related(
+                "changed", changed, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")
+            ),
+            story.related(
+                "backward",
+                backward,
+                T(en="the function is to run again, and torch raises", zh="要再次运行函数，torch 报错"),
+            ),
         ],
         fixes=repairs(story, clash),
         severity="error",
@@ -232,28 +283,27 @@ RULE = Rule(
     severity="warning",
     title=T(en="A checkpointed function was run again with other values", zh="被检查点的函数再次运行时用了别的值"),
     what=T(
-        en="Checkpointing saves memory by computing a part of the model a second time during `backward()`. Something that this part reads "
-        "was changed in between, so the second computation is another one than the first, and the gradients do not fit the loss. There is "
-        "usually no error. Change it after `backward()`.",
-        zh="检查点通过在 `backward()` 期间把模型的一部分再算一遍来节省内存。这一部分所读取的某样东西在两次之间被改掉了，于是第二次的计算与"
-        "第"
-        "一次不同，梯度与损失对不上。通常没有报错。请在 `backward()` 之后再修改。",
+        en="Checkpointing saves memory by computing a part of the model a second time during `backward()`. Something "
+        "that this part reads was changed in between, so the second computation is another one than the first, and "
+        "the gradients do not fit the loss. There is usually no error. Change it after `backward()`.",
+        zh="检查点通过在 `backward()` 期间把模型的一部分再算一遍来节省内存。这一部分所读取的某样东西在两次之间被改掉"
+        "了，于是第二次的计算与第一次不同，梯度与损失对不上。通常没有报错。请在 `backward()` 之后再修改。",
     ),
     why=T(
-        en="`torch.utils.checkpoint.checkpoint(f, x)` runs `f(x)` without keeping the tensors that backward will need. It keeps `x`, and "
-        "runs "
-        "`f(x)` once more when backward arrives. The *version* of `x` (a number that grows with each write in place) is compared, so a "
-        "write into `x` raises. Everything else that `f` reads is read again as it is then: tensors and numbers from outside (its "
-        "*closure*), parameters that an optimizer has moved, the mode of a layer. Only the state of the random number generators is "
-        "put back, so that dropout draws the same numbers, unless `preserve_rng_state=False` forbids it.",
-        zh="`torch.utils.checkpoint.checkpoint(f, x)` 运行 `f(x)`，但不留下反向传播需要的张量。它留下 `x`，等反向传播到来时再运行一次 "
-        "`f(x)`。"
-        "`x` 的*版本*（每次就地写入就增大的一个数）会被比较，所以写入 `x` 会报错。`f` 读取的其他一切都按当时的样子再读一遍：外面的张量和数"
-        "（它的*闭包*）、被优化器移动过的参数、层的模式。只有随机数生成器的状态会被恢复，使 dropout 抽到同样的数，除非用 "
-        "`preserve_rng_state=False` 禁止。",
+        en="`torch.utils.checkpoint.checkpoint(f, x)` runs `f(x)` without keeping the tensors that backward will "
+        "need. It keeps `x`, and runs `f(x)` once more when backward arrives. The *version* of `x` (a number that "
+        "grows with each write in place) is compared, so a write into `x` raises. Everything else that `f` reads is "
+        "read again as it is then: tensors and numbers from outside (its *closure*), parameters that an optimizer has "
+        "moved, the mode of a layer. Only the state of the random number generators is put back, so that dropout "
+        "draws the same numbers, unless `preserve_rng_state=False` forbids it.",
+        zh="`torch.utils.checkpoint.checkpoint(f, x)` 运行 `f(x)`，但不留下反向传播需要的张量。它留下 `x`，等反向传播"
+        "到来时再运行一次 `f(x)`。`x` 的*版本*（每次就地写入就增大的一个数）会被比较，所以写入 `x` 会报错。`f` 读取的"
+        "其他一切都按当时的样子再读一遍：外面的张量和数（它的*闭包*）、被优化器移动过的参数、层的模式。只有随机数生成"
+        "器的状态会被恢复，使 dropout 抽到同样的数，除非用 `preserve_rng_state=False` 禁止。",
     ),
     advice=T(
-        en="change the value on {changed} only after the backward on {backward}, or give the checkpointed function a copy as an argument.",
+        en="change the value on {changed} only after the backward on {backward}, or give the checkpointed function a "
+        "copy as an argument.",
         zh="等{backward}的反向传播之后再在{changed}修改，或者把副本作为参数传给被检查点包装的函数。",
     ),
     bad="""import torch
@@ -300,7 +350,8 @@ print(layer.bias.grad)
             "scale.mul_(5)",
             "scale = scale * 5",
             T(
-                en="A new tensor does not help here: the function looks up the name `scale` again and finds the new one.",
+                en="A new tensor does not help here: the function looks up the name `scale` again "
+                "and finds the new one.",
                 zh="生成新张量在这里没有用：函数会重新查找名字 `scale`，找到的是新的那个。",
             ),
         ),
@@ -308,9 +359,8 @@ print(layer.bias.grad)
             "use_reentrant=False",
             "use_reentrant=True",
             T(
-                en="The other way of checkpointing runs the function a second time as well; here it does not even give the layer a "
-                "gradient, "
-                "because no argument requires one.",
+                en="The other way of checkpointing runs the function a second time as well; here it does not even "
+                "give the layer a gradient, because no argument requires one.",
                 zh="另一种检查点方式同样会把函数运行第二次；这里它甚至不给这一层任何梯度，因为没有参数需要梯度。",
             ),
         ),

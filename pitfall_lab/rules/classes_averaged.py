@@ -28,7 +28,9 @@ FURTHER, MANY = 60, 2
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made whole again, is class numbers."""
+    """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made
+    whole again, is class numbers.
+    """
 
     event: Event
     source: str
@@ -44,7 +46,12 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for event in story.calls("interpolate", "grid_sampler"):
         place, mode = story.span(event.step), _mode(event)
-        if place in reported or event.error is not None or not event.results or not any(word in mode for word in AVERAGING):
+        if (
+            place in reported
+            or event.error is not None
+            or not event.results
+            or not any(word in mode for word in AVERAGING)
+        ):
             continue
         source, used = _whole_before(story, event), _classes_after(story, event)
         if source is not None and used is not None:
@@ -63,7 +70,9 @@ def _is_whole(story: Story, label: str | None, step: int) -> bool:
 
 
 def _whole_before(story: Story, event: Event) -> str | None:
-    """The integer tensor whose numbers, converted or reshaped (``CAST``), are the input of the call; None if there is none."""
+    """The integer tensor whose numbers, converted or reshaped (``CAST``), are the input of the
+    call; None if there is none.
+    """
     label, step = event.operands[0].label, event.step
     for _ in range(FURTHER):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -76,7 +85,8 @@ def _whole_before(story: Story, event: Event) -> str | None:
 
 
 def _classes_after(story: Story, event: Event) -> Event | None:
-    """The call to which the resized numbers, as integers, are classes: a loss of more than two, embedding, one_hot or bincount.
+    """The call to which the resized numbers, as integers, are classes: a loss of more than two,
+    embedding, one_hot or bincount.
 
     None if there is none.
     """
@@ -99,32 +109,38 @@ def _classes_after(story: Story, event: Event) -> Event | None:
 
 def _finding(story: Story, found: Averaged) -> Finding:
     event, used = found.event, found.used
-    span, here, there = story.span(event.step), at_line(story, story.span(event.step)), at_line(story, story.span(used.step))
+    span, here, there = (
+        story.span(event.step),
+        at_line(story, story.span(event.step)),
+        at_line(story, story.span(used.step)),
+    )
     name = expression(story, found.source, event.step)
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} resizes {name.en} with mode `{found.mode}`, which averages neighbours, and {there.en} takes the "
-            "result for "
-            "numbers of classes.",
-            zh=f"{here.zh}用 `{found.mode}` 模式缩放 {name.zh}，它会对相邻的数取平均，而{there.zh}把结果当作类别的编号。",
+            en=f"{capital(here.en)} resizes {name.en} with mode `{found.mode}`, which averages neighbours, and "
+            f"{there.en} takes the result for numbers of classes.",
+            zh=f"{here.zh}用 `{found.mode}` 模式缩放 {name.zh}，它会对相邻的数取平均，"
+            f"而{there.zh}把结果当作类别的编号。",
         ),
         T(
-            en="The number of a class is a name and no quantity. Half way between class 1 and class 3 the average is 2, so every "
-            "border between "
-            "two classes gets a rim of others that are not there. `nearest` takes a number that exists.",
-            zh="类别的编号是名字，不是数量。类别 1 与类别 3 的中间，平均值是 2，于是两个类别的每条边界都会镶上一圈并不存在的类"
-            "别。`nearest` "
-            "取的是实际存在的编号。",
+            en="The number of a class is a name and no quantity. Half way between class 1 and class 3 the "
+            "average is 2, so every border between two classes gets a rim of others that are not there. "
+            "`nearest` takes a number that exists.",
+            zh="类别的编号是名字，不是数量。类别 1 与类别 3 的中间，平均值是 2，于是两个类别的每条边界都会镶上一圈并不"
+            "存在的类别。`nearest` 取的是实际存在的编号。",
         ),
         related=[story.related("used", used.step, T(en="taken for classes here", zh="在这里被当作类别"))],
         fixes=_fixes(story, event),
         facts=[Fact("mode", found.mode, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that write ``mode="nearest"`` (``"nearest-exact"`` for ``interpolate``) into the call; none if it is written in another way."""
+    """Fixes that write ``mode="nearest"`` (``"nearest-exact"`` for ``interpolate``) into the call; none if
+    it is written in another way.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) not in MODES or any(k.arg is None for k in node.keywords):
@@ -145,22 +161,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A map of class numbers was resized by averaging", zh="对类别编号的图做了取平均的缩放"),
     what=T(
-        en="A program makes a map of labels smaller or larger like a photograph, by averages of neighbouring numbers. Between two "
-        "classes there "
-        'are then numbers of other classes, which the labels do not contain. Use `mode="nearest"` for labels.',
-        zh='程序像缩放照片那样缩放标签图：对相邻的数取平均。于是两个类别之间出现了没有标注过的其他类别。标签请用 `mode="nearest"`。',
+        en="A program makes a map of labels smaller or larger like a photograph, by averages of neighbouring numbers. "
+        "Between two classes there are then numbers of other classes, which the labels do not contain. Use "
+        '`mode="nearest"` for labels.',
+        zh="程序像缩放照片那样缩放标签图：对相邻的数取平均。于是两个类别之间出现了没有标注过的其他类别。标签请"
+        '用 `mode="nearest"`。',
     ),
     why=T(
-        en="`interpolate` with `bilinear`, `bicubic` or `area`, and `grid_sample` by default, compute weighted means, and `.long()` "
-        "cuts off what "
-        "comes after the point. They need floats, so a map of labels is converted first, which is the moment to think of the mode. "
-        "`nearest` "
-        "and `nearest-exact` copy values. One-hot maps of floats may be averaged: then each class has a share.",
-        zh="`interpolate` 的 `bilinear`、`bicubic`、`area` 模式，以及默认的 `grid_sample`，计算的是加权平均，而 `.long()` 又去掉小数"
-        "部分。它们需要"
-        "浮点数，所以标签图要先转换，这正是该想到模式的时候。`nearest` 与 `nearest-exact` 复制数值。浮点的 one-hot 图可以取平均：那"
-        "样每个类别"
-        "得到一个份额。",
+        en="`interpolate` with `bilinear`, `bicubic` or `area`, and `grid_sample` by default, compute weighted means, "
+        "and `.long()` cuts off what comes after the point. They need floats, so a map of labels is converted first, "
+        "which is the moment to think of the mode. `nearest` and `nearest-exact` copy values. One-hot maps of floats "
+        "may be averaged: then each class has a share.",
+        zh="`interpolate` 的 `bilinear`、`bicubic`、`area` 模式，以及默认的 `grid_sample`，计算的是加权平均，而 "
+        "`.long()` 又去掉小数部分。它们需要浮点数，所以标签图要先转换，这正是该想到模式的时候。`nearest` 与 "
+        "`nearest-exact` 复制数值。浮点的 one-hot 图可以取平均：那样每个类别得到一个份额。",
     ),
     advice=T(en='resize the labels on {line} with `mode="nearest"`.', zh='在{line}用 `mode="nearest"` 缩放标签。'),
     bad="""import torch
@@ -192,7 +206,10 @@ print(loss.item())
         Trap(
             "small.squeeze(1).long()",
             "small.squeeze(1).round().long()",
-            T(en="A rounded average of two classes is still a third one.", zh="两个类别的平均值四舍五入后仍是第三个类别。"),
+            T(
+                en="A rounded average of two classes is still a third one.",
+                zh="两个类别的平均值四舍五入后仍是第三个类别。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",),

@@ -31,12 +31,18 @@ class Averaged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds weights of one trained model to those of another, which is then still used for itself."""
+    """One finding for each line that adds weights of one trained model to those of another, which
+    is then still used for itself.
+    """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     told = set()
     for event in story.calls(*ADDS) if held else ():
         place = story.span(event.step)
-        found = _averaged(story, event, held) if place not in told and event.error is None and len(event.operands) > 1 else None
+        found = (
+            _averaged(story, event, held)
+            if place not in told and event.error is None and len(event.operands) > 1
+            else None
+        )
         if found is not None:
             told.add(place)
             yield _finding(story, found)
@@ -69,7 +75,12 @@ def _averaged(story: Story, write: Event, held: set[str]) -> Averaged | None:
                 return None  # it gets values of its own again
             if source.get("storage") == storage and event.operands[0].label not in held:
                 load = load or event
-        elif load is not None and any(o.label == mine for o in event.operands) and event.results and not event.op.endswith("__get__"):
+        elif (
+            load is not None
+            and any(o.label == mine for o in event.operands)
+            and event.results
+            and not event.op.endswith("__get__")
+        ):
             computes = any(o.label not in (mine, None) for o in event.operands)
             return Averaged(write, mine, load, event) if computes and not event.writes else None
     return None
@@ -80,35 +91,40 @@ def _finding(story: Story, found: Averaged) -> Finding:
     here, there = at_line(story, story.span(write.step)), at_line(story, story.span(found.used.step))
     loaded, name = at_line(story, story.span(found.load.step)), called(story, found.mine, None, write.step)
     return RULE.finding(
-        story.span(write.step), write.step,
+        story.span(write.step),
+        write.step,
         T(
-            en=f"{capital(here.en)} adds the weights of other models to {name.en} itself, and {there.en} still computes with "
-            f"{name.en} as the "
-            "weights of its own model.",
-            zh=f"{here.zh}把其他模型的权重直接加到 {name.zh} 上，而{there.zh}仍把 {name.zh} 当作它自己模型的权重来计算。",
+            en=f"{capital(here.en)} adds the weights of other models to {name.en} itself, and {there.en} still "
+            f"computes with {name.en} as the weights of its own model.",
+            zh=f"{here.zh}把其他模型的权重直接加到 {name.zh} 上，而{there.zh}仍把 {name.zh} 当作它"
+            "自己模型的权重来计算。",
         ),
         T(
-            en=f"`state_dict()` gives the tensors of the model and not copies. `{statement_text(story, story.span(write.step))}` "
-            f"writes into "
-            f"them, so the first of the averaged models is the average from here on; {loaded.en} copies it to where it was meant to "
-            f"go. Add "
-            "up in copies.",
-            zh=f"`state_dict()` 给出的是模型的张量本身，而不是副本。`{statement_text(story, story.span(write.step))}` 写入的正是它们"
-            f"，所以从这里起，"
-            f"被平均的第一个模型就成了平均值；{loaded.zh}再把它复制到本来要去的地方。请在副本上累加。",
+            en="`state_dict()` gives the tensors of the model and not copies. "
+            f"`{statement_text(story, story.span(write.step))}` writes into them, so the first of the averaged models "
+            f"is the average from here on; {loaded.en} copies it to where it was meant to go. Add up in copies.",
+            zh="`state_dict()` 给出的是模型的张量本身，而不是副本。"
+            f"`{statement_text(story, story.span(write.step))}` 写入的正是它们，所以从这里起，被平均的第一个模型就"
+            f"成了平均值；{loaded.zh}再把它复制到本来要去的地方。请在副本上累加。",
         ),
         related=[
             story.related("changed", write.step, T(en="written here", zh="在这里写入")),
             story.related("copied", found.load.step, T(en="the average is loaded here", zh="在这里加载平均值")),
-            story.related("used", found.used.step, T(en="the model is used as if it were still its own", zh="仍把模型当作自己的来用")),
+            story.related(
+                "used",
+                found.used.step,
+                T(en="the model is used as if it were still its own", zh="仍把模型当作自己的来用"),
+            ),
         ],
         fixes=_fixes(story, write),
         facts=[Fact("parameter", found.mine, story.by(write.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """At most one fix: it copies the dictionary where it gets its name; empty if the write is not of the form ``name[key] += …``."""
+    """At most one fix: it copies the dictionary where it gets its name; empty if the write is not of
+    the form ``name[key] += …``.
+    """
     program = story.program
     for statement in call_chain(story, story.line_event(write.step)):
         target = statement.target if isinstance(statement, ast.AugAssign) else None
@@ -116,8 +132,14 @@ def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
         if owner is None or not is_name(owner):
             continue
         name, function = program.segment(owner), program.function(statement)
-        made = [n for n in program.nodes if isinstance(n, ast.Assign) and program.function(n) is function and n.lineno < statement.lineno
-                and any(program.segment(t) == name for t in n.targets)]  # fmt: skip
+        made = [
+            n
+            for n in program.nodes
+            if isinstance(n, ast.Assign)
+            and program.function(n) is function
+            and n.lineno < statement.lineno
+            and any(program.segment(t) == name for t in n.targets)
+        ]
         if made:
             text = f"{{k: v.clone() for k, v in {program.segment(made[-1].value)}.items()}}"
             title = T(en=f"Begin with copies: `{name} = {text}`", zh=f"从副本开始：`{name} = {text}`")
@@ -129,22 +151,22 @@ RULE = Rule(
     code="PL726",
     name="client-state-overwritten",
     severity="warning",
-    title=T(en="An average was made in the weights of one of the averaged models", zh="平均值直接写进了被平均的模型之一"),
+    title=T(
+        en="An average was made in the weights of one of the averaged models", zh="平均值直接写进了被平均的模型之一"
+    ),
     what=T(
-        en="A program averages the weights of several models, and adds them up in the `state_dict()` of the first. That dictionary "
-        "holds the "
-        "first model's own tensors, so this model is overwritten, and is used afterwards as if it were not. Add up in copies.",
-        zh="程序对几个模型的权重求平均，并在第一个模型的 `state_dict()` 里累加。那个字典里就是第一个模型自己的张量，所以这个模型被覆"
-        "盖了，之后却还"
-        "被当作原来的来用。请在副本上累加。",
+        en="A program averages the weights of several models, and adds them up in the `state_dict()` of the first. "
+        "That dictionary holds the first model's own tensors, so this model is overwritten, and is used afterwards as "
+        "if it were not. Add up in copies.",
+        zh="程序对几个模型的权重求平均，并在第一个模型的 `state_dict()` 里累加。那个字典里就是第一个模型自己的张量，所"
+        "以这个模型被覆盖了，之后却还被当作原来的来用。请在副本上累加。",
     ),
     why=T(
-        en="`state_dict()` returns detached tensors on the same memory, so that saving a model needs no second copy of it. `avg = "
-        "states[0]` makes a second name for the dictionary, and `avg[k] += …` writes in place. The average itself is right, and so is the "
-        "model that it is loaded into.",
-        zh="`state_dict()` 返回的是同一块内存上分离出来的张量，这样保存模型时不需要第二份副本。`avg = states[0]` 只是给字典起了第二"
-        "个名字，而 "
-        "`avg[k] += …` 是就地写入。平均值本身没有错，加载它的模型也没有错。",
+        en="`state_dict()` returns detached tensors on the same memory, so that saving a model needs no second copy "
+        "of it. `avg = states[0]` makes a second name for the dictionary, and `avg[k] += …` writes in place. The "
+        "average itself is right, and so is the model that it is loaded into.",
+        zh="`state_dict()` 返回的是同一块内存上分离出来的张量，这样保存模型时不需要第二份副本。`avg = states[0]` 只是"
+        "给字典起了第二个名字，而 `avg[k] += …` 是就地写入。平均值本身没有错，加载它的模型也没有错。",
     ),
     bad="""import torch
 

@@ -18,15 +18,25 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``clip_grad_norm_`` that saw no gradient in any of several rounds, though backwards had filled some before."""
+    """One finding for each ``clip_grad_norm_`` that saw no gradient in any of several rounds, though
+    backwards had filled some before.
+    """
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls():
-        if event.span is not None and event.span.source == 0 and event.parent is None and story.said(event.step) == "clip_grad_norm_":
+        if (
+            event.span is not None
+            and event.span.source == 0
+            and event.parent is None
+            and story.said(event.step) == "clip_grad_norm_"
+        ):
             places[event.span].append(event)
     for span, events in places.items():
         if any(operand.label is not None for event in events for operand in event.operands) or len(events) < ROUNDS:
             continue
-        filled = sum(any(m.kind == "added" and m.step < event.step for each in lives(story).values() for m in each) for event in events)
+        filled = sum(
+            any(m.kind == "added" and m.step < event.step for each in lives(story).values() for m in each)
+            for event in events
+        )
         if filled >= ROUNDS and any(update.step > events[0].step for update in story.trace.optimizer_steps):
             yield _finding(story, span, events)
 
@@ -38,38 +48,43 @@ def _finding(story: Story, span: Span, events: list[Event]) -> Finding:
     name = story.program.segment(given) if isinstance(given, ast.Name) else ""
     used_up = bool(name) and _source(story, name) is not None
     why = T(
-        en=f" `{name}` is an iterator that was read to its end before, so it gives nothing any more." if used_up else "",
+        en=f" `{name}` is an iterator that was read to its end before, so it gives nothing any more."
+        if used_up
+        else "",
         zh=f"`{name}` 是一个迭代器，之前已经读到末尾，不再给出任何东西。" if used_up else "",
     )
     unclipped = T(en="this update uses them unclipped", zh="这次更新用的是未裁剪的梯度")
     update = next((update for update in story.trace.optimizer_steps if update.step > events[0].step), None)
     return RULE.finding(
-        span, events[0].step,
+        span,
+        events[0].step,
         T(
             en=f"{capital(here.en)} clips nothing: `{text}` was given no gradient in any of {len(events)} rounds.",
             zh=f"{here.zh}什么也没有裁剪：在 {len(events)} 轮里，`{text}` 没有得到任何梯度。",
         ),
         T(
-            en=f"The function looks at `.grad` of the parameters that it is given, and returns 0 when there are none.{why.en} "
-            f"`net.parameters()` "
-            "makes such an iterator, for one pass: an optimizer that is given it reads it to the end. Call `net.parameters()` anew, or "
-            "keep a list.",
-            zh=f"这个函数查看所得参数的 `.grad`，没有时返回 0。{why.zh}`net.parameters()` 生成的就是这种只能走一遍的迭代器：拿到它的优化"
-            f"器会把它读完。请重新"
-            "调用 `net.parameters()`，或者保存为列表。",
+            en="The function looks at `.grad` of the parameters that it is given, and returns 0 when there are "
+            f"none.{why.en} `net.parameters()` makes such an iterator, for one pass: an optimizer that is given it "
+            "reads it to the end. Call `net.parameters()` anew, or keep a list.",
+            zh=f"这个函数查看所得参数的 `.grad`，没有时返回 0。{why.zh}`net.parameters()` 生成的就是这种只能走一遍的迭"
+            "代器：拿到它的优化器会把它读完。请重新调用 `net.parameters()`，或者保存为列表。",
         ),
         related=[story.related("step", update.step, unclipped)] if update else [],
         fixes=_fixes(story, name),
         facts=[Fact("rounds", len(events), story.by(events[0].step))],
-    )  # fmt: skip
+    )
 
 
 def _source(story: Story, name: str) -> ast.Assign | None:
-    """The first assignment of ``name``, if its value is a generator expression or a call such as ``….parameters()``; else None."""
+    """The first assignment of ``name``, if its value is a generator expression or a call such as
+    ``….parameters()``; else None.
+    """
     for node in story.program.nodes:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             value = node.value
-            iterates = isinstance(value, ast.GeneratorExp) or (isinstance(value, ast.Call) and call_name(value) in ITERATORS)
+            iterates = isinstance(value, ast.GeneratorExp) or (
+                isinstance(value, ast.Call) and call_name(value) in ITERATORS
+            )
             return node if iterates else None
     return None
 
@@ -94,18 +109,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="Clipping was given no gradient at all", zh="裁剪没有得到任何梯度"),
     what=T(
-        en="A program limits the size of its gradients, but passes an iterator of parameters that has been used up already, so "
-        "nothing is limited. Keep the parameters in a list, or call `parameters()` again.",
-        zh="程序要限制梯度的大小，却交出了一个已经用完的参数迭代器，于是什么也没有被限制。请把参数保存为列表，或再次向网络索取。",
+        en="A program limits the size of its gradients, but passes an iterator of parameters that has been used up "
+        "already, so nothing is limited. Keep the parameters in a list, or call `parameters()` again.",
+        zh="程序要限制梯度的大小，却交出了一个已经用完的参数迭代器，于是什么也没有被限制。请把参数保存为列"
+        "表，或再次向网络索取。",
     ),
     why=T(
-        en="`parameters()` is a generator: it gives each parameter once. `torch.optim.SGD(params)` turns it into a list of its own; a "
-        "second reader of "
-        "`params` finds it empty. `clip_grad_norm_` accepts that, with a total norm of 0. The returned norm is worth printing: it is 0 "
-        "in each round.",
-        zh="`parameters()` 是生成器：每个参数只给出一次。`torch.optim.SGD(params)` 会把它变成自己的列表；第二个读取 `params` 的得到的是"
-        "空的。"
-        "`clip_grad_norm_` 接受这种情况，总范数为 0。返回的范数值得打印：它每一轮都是 0。",
+        en="`parameters()` is a generator: it gives each parameter once. `torch.optim.SGD(params)` turns it into a "
+        "list of its own; a second reader of `params` finds it empty. `clip_grad_norm_` accepts that, with a total "
+        "norm of 0. The returned norm is worth printing: it is 0 in each round.",
+        zh="`parameters()` 是生成器：每个参数只给出一次。`torch.optim.SGD(params)` 会把它变成自己的列表；第二个读取 "
+        "`params` 的得到的是空的。`clip_grad_norm_` 接受这种情况，总范数为 0。返回的范数值得打印：它每一轮都是 0。",
     ),
     bad="""import torch
 

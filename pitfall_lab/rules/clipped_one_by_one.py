@@ -1,4 +1,6 @@
-"""PL548: ``clip_grad_norm_`` is called for each parameter by itself, so the gradient of the network changes its direction."""
+"""PL548: ``clip_grad_norm_`` is called for each parameter by itself, so the gradient of the
+network changes its direction.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from pitfall_lab.trace import Span, T
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """The line ``span`` clipped the gradients of ``leaves``, which one backward had filled, in a call for each of them."""
+    """The line ``span`` clipped the gradients of ``leaves``, which one backward had
+    filled, in a call for each of them.
+    """
 
     span: Span
     leaves: tuple[str, ...]
@@ -39,7 +43,12 @@ def find(story: Story) -> Iterator[Finding]:
         for moment in moments:
             added = moment if moment.kind == "added" else added
             span = story.span(moment.step)
-            if moment.kind == "changed" and added is not None and span is not None and story.said(moment.step) == "clip_grad_norm_":
+            if (
+                moment.kind == "changed"
+                and added is not None
+                and span is not None
+                and story.said(moment.step) == "clip_grad_norm_"
+            ):
                 places[span].setdefault(label, (added, moment))
                 clips[span].append(moment)
     for span, found in places.items():
@@ -51,7 +60,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _loop(story: Story, span: Span) -> ast.For | None:
-    """The loop over single parameters around the call at ``span``, whose variable is all that the call is given; None if there is none."""
+    """The loop over single parameters around the call at ``span``, whose variable is all that the call is
+    given; None if there is none.
+    """
     program = story.program
     call = program.at(span) if program.tree is not None else None
     loop = next((a for a in program.ancestors(call) if isinstance(a, ast.For)), None) if call is not None else None
@@ -69,17 +80,18 @@ def _finding(story: Story, found: Single, loop: ast.For) -> Finding:
         found.span,
         found.first.step,
         T(
-            en=f"{capital(here.en)} limits the gradient of each of {count} parameters by itself: what the backward on {back.en} gave as "
-            "one direction becomes another one.",
+            en=f"{capital(here.en)} limits the gradient of each of {count} parameters by itself: what the backward on "
+            f"{back.en} gave as one direction becomes another one.",
             zh=f"{here.zh}对 {count} 个参数的梯度逐个限制：{back.zh}的反向传播给出的一个整体方向变成了另一个方向。",
         ),
         T(
-            en=f"`{snippet(story, found.span)}` is called once for each parameter. A long gradient is shortened and a short one next to "
-            "it is not, so layers with small gradients get more weight than the loss gives them, and the norm of all gradients together "
-            "is not limited to the number that is written there. With all parameters in one call every gradient is multiplied by one "
-            "factor.",
-            zh=f"`{snippet(story, found.span)}` 对每个参数各调用一次。长的梯度被缩短，旁边短的梯度则没有，于是梯度小的层得到的份量比损失给"
-            "它们的更多，而所有梯度合起来的范数也不受所写数值的限制。把所有参数放进一次调用，每个梯度都乘以同一个系数。",
+            en=f"`{snippet(story, found.span)}` is called once for each parameter. A long gradient is shortened and a "
+            "short one next to it is not, so layers with small gradients get more weight than the loss gives them, "
+            "and the norm of all gradients together is not limited to the number that is written there. With all "
+            "parameters in one call every gradient is multiplied by one factor.",
+            zh=f"`{snippet(story, found.span)}` 对每个参数各调用一次。长的梯度被缩短，旁边短的梯度则没有，于是梯度小的"
+            "层得到的份量比损失给它们的更多，而所有梯度合起来的范数也不受所写数值的限制。把所有参数放进一次调用，每个"
+            "梯度都乘以同一个系数。",
         ),
         related=[
             story.related("backward", found.added.step, T(en="the gradients are computed here", zh="梯度在这里算出")),
@@ -105,7 +117,9 @@ def _fixes(story: Story, span: Span, loop: ast.For) -> tuple[Fix, ...]:
     text = f"{program.segment(call.func)}({program.segment(loop.iter)}{rest})"
     title = T(en=f"Clip all of them together: `{text}`", zh=f"一起裁剪：`{text}`")
     return (
-        unique(program.text, [Fix(title, program.replace((loop, text)), meaning="later")]) if call_name(call) == "clip_grad_norm_" else ()
+        unique(program.text, [Fix(title, program.replace((loop, text)), meaning="later")])
+        if call_name(call) == "clip_grad_norm_"
+        else ()
     )
 
 
@@ -115,17 +129,19 @@ RULE = Rule(
     severity="info",
     title=T(en="Gradients are clipped parameter by parameter", zh="逐个参数裁剪梯度"),
     what=T(
-        en="A program limits the length of the gradient in a loop, one weight after the other. Long ones are shortened and short ones are "
-        "not, so the step goes another way than the gradient says. Give all parameters to one call of `clip_grad_norm_`.",
-        zh="程序在循环里一个权重接一个权重地限制梯度的长度。长的被缩短，短的没有，于是这一步的方向与梯度所说的不同。请把所有参数交给一次 "
-        "`clip_grad_norm_` 调用。",
+        en="A program limits the length of the gradient in a loop, one weight after the other. Long ones are "
+        "shortened and short ones are not, so the step goes another way than the gradient says. Give all parameters "
+        "to one call of `clip_grad_norm_`.",
+        zh="程序在循环里一个权重接一个权重地限制梯度的长度。长的被缩短，短的没有，于是这一步的方向与梯度所说的不同。请"
+        "把所有参数交给一次 `clip_grad_norm_` 调用。",
     ),
     why=T(
-        en="`clip_grad_norm_` computes the norm of all gradients that it is given, as if they were one long vector, and multiplies each of "
-        "them by the same factor. That shortens the vector and keeps its direction. Called for one parameter it knows nothing of the "
-        "others. Some methods limit each layer on purpose; then this note can be ignored.",
-        zh="`clip_grad_norm_` 把得到的所有梯度当作一个长向量来计算范数，并把每个梯度乘以同一个系数。这缩短了向量而保持方向。只给它一个参"
-        "数时，它对其他参数一无所知。有些方法有意逐层限制；那样可以忽略这条提示。",
+        en="`clip_grad_norm_` computes the norm of all gradients that it is given, as if they were one long "
+        "vector, and multiplies each of them by the same factor. That shortens the vector and keeps its "
+        "direction. Called for one parameter it knows nothing of the others. Some methods limit each layer on "
+        "purpose; then this note can be ignored.",
+        zh="`clip_grad_norm_` 把得到的所有梯度当作一个长向量来计算范数，并把每个梯度乘以同一个系数。这缩短了向量而保持"
+        "方向。只给它一个参数时，它对其他参数一无所知。有些方法有意逐层限制；那样可以忽略这条提示。",
     ),
     bad="""import torch
 
@@ -157,7 +173,10 @@ print(net.weight)
         Trap(
             "clip_grad_norm_(p, 1.0)",
             "clip_grad_norm_([p], 0.5)",
-            T(en="A smaller limit for each of them changes the direction even more.", zh="给每个更小的上限，方向的改变更大。"),
+            T(
+                en="A smaller limit for each of them changes the direction even more.",
+                zh="给每个更小的上限，方向的改变更大。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",),

@@ -35,7 +35,20 @@ COMPARES = (
 DISTANCES = {"triplet_margin_loss", "pairwise_distance", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 """What is 0 with gradient 0 where both sides are equal, also when one of them is a constant."""
 QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
-CHANCE = {"rand", "dropout", "bernoulli", "normal", "multinomial", "sample", "perm", "exponential", "empty", "gumbel", "rrelu", "apply"}
+CHANCE = {
+    "rand",
+    "dropout",
+    "bernoulli",
+    "normal",
+    "multinomial",
+    "sample",
+    "perm",
+    "exponential",
+    "empty",
+    "gumbel",
+    "rrelu",
+    "apply",
+}
 ROUNDS = 2
 DEEP = 2000
 
@@ -50,7 +63,8 @@ class Same:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares two equal results, in every of its several rounds of a training, on the way to a loss.
+    """One finding for each line that compares two equal results, in every of its several rounds of a
+    training, on the way to a loss.
 
     An update must lie between the rounds; for a ratio both results must also belong to the same data.
     """
@@ -65,7 +79,9 @@ def find(story: Story) -> Iterator[Finding]:
         if len(rounds) >= ROUNDS and all(same.key(a, e.step) == same.key(b, e.step) for e, (a, b) in rounds):
             (_, labels), events = rounds[0], tuple(event for event, _ in rounds)
             steps = [update.step for update in story.trace.optimizer_steps]
-            if any(_is_ratio(story, event, pair) for event, pair in rounds) and not _on_the_same_data(story, rounds, steps):
+            if any(_is_ratio(story, event, pair) for event, pair in rounds) and not _on_the_same_data(
+                story, rounds, steps
+            ):
                 continue
             if any(events[0].step < step <= events[-1].step for step in steps):
                 yield _finding(story, Same(events, labels[0], labels[1]))
@@ -79,32 +95,51 @@ def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
     records = [story.tensor(label, event.step) or {} for label in labels]
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
     graphs = [bool(record.get("requires_grad") and not record.get("is_leaf")) for record in records]
-    return node.get("ran") is not None and (any(graphs) if event.name in DISTANCES else all(graphs) or _is_ratio(story, event, labels))
+    return node.get("ran") is not None and (
+        any(graphs) if event.name in DISTANCES else all(graphs) or _is_ratio(story, event, labels)
+    )
 
 
 def _is_ratio(story: Story, event: Event, labels: list[str]) -> bool:
-    """Whether the call is the difference in ``exp(new - old)``, where one side was computed without a graph: a ratio of probabilities."""
+    """Whether the call is the difference in ``exp(new - old)``, where one side was computed without a
+    graph: a ratio of probabilities.
+    """
     graphs = [bool((story.tensor(label, event.step) or {}).get("requires_grad")) for label in labels]
-    if sum(graphs) != 1 or event.name in DISTANCES | QUOTIENTS or not any(use.name == "exp" for use in story.uses(event.results[0])):
+    if (
+        sum(graphs) != 1
+        or event.name in DISTANCES | QUOTIENTS
+        or not any(use.name == "exp" for use in story.uses(event.results[0]))
+    ):
         return False
     plain = origin(story, labels[graphs.index(False)], event.step)
     return plain is not None and not (story.tensor(plain.results[0], plain.step) or {}).get("requires_grad")
 
 
 def _on_the_same_data(story: Story, rounds: list[tuple[Event, list[str]]], updates: list[int]) -> bool:
-    """Whether two rounds in a row, with an update between them, compute both sides from the same data: the older side should be kept."""
+    """Whether two rounds in a row, with an update between them, compute both sides from the same data:
+    the older side should be kept.
+    """
     given = [(event, _data(story, labels[0], event.step)) for event, labels in rounds]
-    return any(one == other and one and any(a.step < step <= b.step for step in updates) for (a, one), (b, other) in pairwise(given))
+    return any(
+        one == other and one and any(a.step < step <= b.step for step in updates)
+        for (a, one), (b, other) in pairwise(given)
+    )
 
 
 def _data(story: Story, label: str, step: int) -> set[str]:
-    """The tensors that a result was computed from and that no call computed from others, without those that require grad."""
+    """The tensors that a result was computed from and that no call computed from others,
+    without those that require grad.
+    """
     found, pending, seen = set[str](), [label], {label}
     while pending and len(seen) < DEEP:
         here = pending.pop()
         record = story.tensor(here, step) or {}
         event = story.event(record.get("born"))
-        given = [o.label for o in event.operands if o.label is not None] if event is not None and here in event.results else []
+        given = (
+            [o.label for o in event.operands if o.label is not None]
+            if event is not None and here in event.results
+            else []
+        )
         if not given and not record.get("requires_grad"):
             found.add(here)
         pending += [each for each in given if each not in seen]
@@ -125,7 +160,9 @@ class Sameness:
                 self._writes[storage].append(event.step)
 
     def key(self, label: str, step: int) -> int:
-        """The number of the computation of ``label`` as it was before ``step``; two tensors with equal numbers hold equal results."""
+        """The number of the computation of ``label`` as it was before ``step``; two tensors with
+        equal numbers hold equal results.
+        """
         pending = [label]
         while pending:
             here = pending[-1]
@@ -145,12 +182,17 @@ class Sameness:
     def _made(self, label: str, step: int) -> Event | None:
         """The call that computed ``label``; ``None`` where the tensor counts as given.
 
-        That is: no call with operands made it, it is a leaf that requires grad, it was drawn at random, or its memory was written in place
-        at any time.
+        That is: no call with operands made it, it is a leaf that requires grad, it was drawn at random, or its memory
+        was written in place at any time.
         """
         record = self.story.tensor(label, step) or {}
         event = self.story.event(record.get("born"))
-        if event is None or event.kind != "call" or label not in event.results or (record.get("is_leaf") and record.get("requires_grad")):
+        if (
+            event is None
+            or event.kind != "call"
+            or label not in event.results
+            or (record.get("is_leaf") and record.get("requires_grad"))
+        ):
             return None
         if any(word in event.name for word in CHANCE) or not event.operands:
             return None
@@ -159,7 +201,9 @@ class Sameness:
     def _number(self, label: str, event: Event | None) -> int:
         key: object = label
         if event is not None:
-            given = tuple(self._input(o.label, event.step) if o.label is not None else (o.name, o.text) for o in event.operands)
+            given = tuple(
+                self._input(o.label, event.step) if o.label is not None else (o.name, o.text) for o in event.operands
+            )
             if event.name in ("clone", "detach") and isinstance(given[0], int):
                 return given[0]
             key = (event.op, given, event.results.index(label))
@@ -187,46 +231,43 @@ def _finding(story: Story, found: Same) -> Finding:
     if found.one == found.other:
         again = T(en="itself", zh="它自己相比")
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} compares {one.en} with {again.en}: {what.en} is {value} in each of {len(found.events)} rounds.",
+            en=f"{capital(here.en)} compares {one.en} with {again.en}: {what.en} is {value} in each of "
+            f"{len(found.events)} rounds.",
             zh=f"{here.zh}把 {one.zh} 与 {again.zh}：{len(found.events)} 轮里{what.zh}都是 {value}。",
         ),
         _why(story, found),
         related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
         fixes=_fixes(story, event, found.other) if found.one != found.other and not ratio else (),
         facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _why(story: Story, found: Same) -> T:
     if all((story.tensor(label) or {}).get("requires_grad") for label in (found.one, found.other)):
         return T(
-            en="Both were computed by the same calls from the same weights and inputs, in the same round. Their gradients are equal too "
-            "and "
-            "meet here with opposite signs, so nothing is learned from the comparison. What belongs to an earlier moment has to be "
-            "computed "
-            "then, without a graph, and kept.",
-            zh="两者在同一轮里由同样的调用、同样的权重与输入算出。它们的梯度也相等，在这里以相反的符号相遇，所以从这个比较学不到任何东西"
-            "。属于较早时刻的"
-            "值必须在那时不带计算图地算出并保存。",
+            en="Both were computed by the same calls from the same weights and inputs, in the same round. Their "
+            "gradients are equal too and meet here with opposite signs, so nothing is learned from the comparison. "
+            "What belongs to an earlier moment has to be computed then, without a graph, and kept.",
+            zh="两者在同一轮里由同样的调用、同样的权重与输入算出。它们的梯度也相等，在这里以相反的符号相遇，所以从这个"
+            "比较学不到任何东西。属于较早时刻的值必须在那时不带计算图地算出并保存。",
         )
     if _is_ratio(story, found.events[0], [found.one, found.other]):
         return T(
-            en="Both were computed by the same calls from the same weights and inputs, so the quotient of the two is always 1, and a limit "
-            "on how far it moves never acts. The side without a graph belongs to the weights *before* the first update with this data: "
-            "compute it there, once, and keep it for all updates.",
-            zh="两者由同样的调用、同样的权重与输入算出，所以它们的比值总是 1，限制它变动的范围也从不起作用。没有计算图的一边属于用这批数据"
-            "*第一次更新之前*的权重：请在那里算一次，并在所有更新中沿用。",
+            en="Both were computed by the same calls from the same weights and inputs, so the quotient of the two is "
+            "always 1, and a limit on how far it moves never acts. The side without a graph belongs to the weights "
+            "*before* the first update with this data: compute it there, once, and keep it for all updates.",
+            zh="两者由同样的调用、同样的权重与输入算出，所以它们的比值总是 1，限制它变动的范围也从不起作用。没有计算图"
+            "的一边属于用这批数据*第一次更新之前*的权重：请在那里算一次，并在所有更新中沿用。",
         )
     return T(
-        en="Both were computed by the same calls from the same weights and inputs. A distance of 0 has the gradient 0, so nothing is "
-        "learned from "
-        "it: the two networks are one, or the target is the prediction itself. What is to be followed needs weights, or inputs, of its "
-        "own.",
-        zh="两者由同样的调用、同样的权重与输入算出。距离为 0 时梯度也是 0，所以学不到任何东西：两个网络其实是同一个，或者目标就是预测本"
-        "身。要追随的对象"
-        "需要有自己的权重或输入。",
+        en="Both were computed by the same calls from the same weights and inputs. A distance of 0 has the gradient "
+        "0, so nothing is learned from it: the two networks are one, or the target is the prediction itself. What is "
+        "to be followed needs weights, or inputs, of its own.",
+        zh="两者由同样的调用、同样的权重与输入算出。距离为 0 时梯度也是 0，所以学不到任何东西：两个网络其实是同一个，"
+        "或者目标就是预测本身。要追随的对象需要有自己的权重或输入。",
     )
 
 
@@ -239,32 +280,35 @@ def _fixes(story: Story, event: Event, other: str) -> tuple[Fix, ...]:
         en=f"Take it as a constant: `{snippet(story, program.place(node))}.detach()`",
         zh=f"把它当作常数：`{snippet(story, program.place(node))}.detach()`",
     )
-    return unique(program.text, [Fix(title, program.replace((node, f"{in_parentheses(program, node)}.detach()")), meaning="later")])
+    return unique(
+        program.text,
+        [Fix(title, program.replace((node, f"{in_parentheses(program, node)}.detach()")), meaning="later")],
+    )
 
 
 RULE = Rule(
     code="PL518",
     name="compared-with-itself",
     severity="warning",
-    title=T(en="A loss compares a result with the same result computed again", zh="损失把一个结果与它自己的重复计算相比"),
+    title=T(
+        en="A loss compares a result with the same result computed again", zh="损失把一个结果与它自己的重复计算相比"
+    ),
     what=T(
-        en="A program compares new results with old ones to see how far it has moved, but computes the old ones anew in each round, "
-        "with the "
-        "new weights. Both are always equal. Compute the old results once, before the updates, and keep them.",
-        zh="程序想把新结果与旧结果相比，看走了多远，却在每一轮都用新的权重重新计算旧结果。两者总是相等。请在更新之前计算一次旧结果并保存。",
+        en="A program compares new results with old ones to see how far it has moved, but computes the old ones anew "
+        "in each round, with the new weights. Both are always equal. Compute the old results once, before the "
+        "updates, and keep them.",
+        zh="程序想把新结果与旧结果相比，看走了多远，却在每一轮都用新的权重重新计算旧结果。两者总是相等。请在更新之前计"
+        "算一次旧结果并保存。",
     ),
     why=T(
-        en="In policy gradients the ratio `exp(new - old)` of two log-probabilities is 1 in the first round, and its gradient is that "
-        "of `new` "
-        "alone, as long as `old` is a constant. If `old` has a graph as well, backward goes into both, and as they are the same "
-        "function of the "
-        "same weights, the two gradients cancel exactly. A clipped ratio that is always 1 is never clipped either. `detach()` makes the "
-        "value a "
-        "constant; `torch.no_grad()` does it for a block.",
-        zh="在策略梯度里，两个对数概率之比 `exp(new - old)` 在第一轮是 1；只要 `old` 是常数，它的梯度就是 `new` 的梯度。若 `old` 也带着"
-        "计算图，反向传播"
-        "会进入两边，而它们是同样权重的同一个函数，两份梯度恰好抵消。始终为 1 的比值也永远不会被截断。`detach()` 把这个值变成常数；"
-        "`torch.no_grad()` 对整个代码块这样做。",
+        en="In policy gradients the ratio `exp(new - old)` of two log-probabilities is 1 in the first round, and its "
+        "gradient is that of `new` alone, as long as `old` is a constant. If `old` has a graph as well, backward goes "
+        "into both, and as they are the same function of the same weights, the two gradients cancel exactly. A "
+        "clipped ratio that is always 1 is never clipped either. `detach()` makes the value a constant; "
+        "`torch.no_grad()` does it for a block.",
+        zh="在策略梯度里，两个对数概率之比 `exp(new - old)` 在第一轮是 1；只要 `old` 是常数，它的梯度就是 `new` 的梯"
+        "度。若 `old` 也带着计算图，反向传播会进入两边，而它们是同样权重的同一个函数，两份梯度恰好抵消。始终为 1 的比"
+        "值也永远不会被截断。`detach()` 把这个值变成常数；`torch.no_grad()` 对整个代码块这样做。",
     ),
     bad="""import torch
 

@@ -45,7 +45,12 @@ def _compared(story: Story, event: Event) -> Compared | None:
     Programs compare NaN with NaN to show what it is.
     """
     for one, other in (event.operands[:2], event.operands[1::-1]) if len(event.operands) > 1 else ():
-        if one.label is None or one.label == other.label or not _is_nan(story, other, event.step) or _is_nan(story, one, event.step):
+        if (
+            one.label is None
+            or one.label == other.label
+            or not _is_nan(story, other, event.step)
+            or _is_nan(story, one, event.step)
+        ):
             continue
         held = story.held(one.label, event.step)
         return Compared(event, one.label, sum(_nan(value) for value in held.values()))
@@ -70,24 +75,27 @@ def _finding(story: Story, found: Compared) -> Finding:
     always = event.name in UNEQUAL
     answer = T(en="True", zh="True") if always else T(en="False", zh="False")
     missed = (
-        T(en=f" {found.missing} of its numbers are NaN.", zh=f"其中有 {found.missing} 个数是 NaN。") if found.missing else T(en="", zh="")
+        T(en=f" {found.missing} of its numbers are NaN.", zh=f"其中有 {found.missing} 个数是 NaN。")
+        if found.missing
+        else T(en="", zh="")
     )
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} compares {name.en} with NaN: the answer is {answer.en} for every element, whatever it "
-            f"holds.{missed.en}",
+            en=f"{capital(here.en)} compares {name.en} with NaN: the answer is {answer.en} for every element, "
+            f"whatever it holds.{missed.en}",
             zh=f"{here.zh}把 {name.zh} 与 NaN 比较：无论元素是什么，结果都是 {answer.zh}。{missed.zh}",
         ),
         T(
-            en="NaN is not a number, so it equals nothing, not even another NaN. `==` finds none of them, and `!=` lets all of "
-            "them pass. `torch.isnan` looks at the elements themselves.",
+            en="NaN is not a number, so it equals nothing, not even another NaN. `==` finds none of them, and `!=` "
+            "lets all of them pass. `torch.isnan` looks at the elements themselves.",
             zh="NaN 表示“不是数”，所以它不等于任何东西，连另一个 NaN 也不等于。`==` 一个也找不到，`!=` 则全部放行。"
             "`torch.isnan` 检查的是元素本身。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("missing", found.missing, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Compared) -> tuple[Fix, ...]:
@@ -109,7 +117,11 @@ def _fixes(story: Story, found: Compared) -> tuple[Fix, ...]:
     new = f"~{torch}.isnan({inside})" if negated else f"{torch}.isnan({inside})"
     title = T(en=f"Look for NaN: `{new}`", zh=f"直接检查 NaN：`{new}`")
     parent = program.parents.get(node)
-    bare = not negated or not isinstance(parent, ast.Attribute | ast.Subscript) or in_parentheses(program, node).startswith("(")
+    bare = (
+        not negated
+        or not isinstance(parent, ast.Attribute | ast.Subscript)
+        or in_parentheses(program, node).startswith("(")
+    )
     return unique(program.text, [Fix(title, program.replace((node, new if bare else f"({new})")), meaning="later")])
 
 
@@ -119,18 +131,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A comparison with NaN is never true", zh="与 NaN 的比较永远不成立"),
     what=T(
-        en="A program looks for missing values by comparing with NaN. Nothing equals NaN, not even NaN, so it finds none of them and "
-        "computes with them. Ask `torch.isnan(x)`.",
-        zh="程序通过与 NaN 比较来寻找缺失值。没有任何东西等于 NaN，连 NaN 自己也不等于，所以它一个也找不到，并拿它们去计算。请用 "
-        "`torch.isnan(x)`。",
+        en="A program looks for missing values by comparing with NaN. Nothing equals NaN, not even NaN, so it finds "
+        "none of them and computes with them. Ask `torch.isnan(x)`.",
+        zh="程序通过与 NaN 比较来寻找缺失值。没有任何东西等于 NaN，连 NaN 自己也不等于，所以它一个也找不到，并拿它们去"
+        "计算。请用 `torch.isnan(x)`。",
     ),
     why=T(
-        en="Floating-point numbers follow a standard (IEEE 754) in which NaN is the result of a computation that has none, such as 0/0. It "
-        "has no place in the order of numbers: `<`, `>` and `==` with NaN are False, and `!=` is True. Python, NumPy and torch all do so. "
-        "`x != x` is True exactly for NaN; `torch.isnan(x)` says what is meant, and `torch.isfinite(x)` leaves out infinities as well.",
-        zh="浮点数遵循一个标准（IEEE 754），其中 NaN 是没有结果的计算（例如 0/0）的结果。它在数的次序中没有位置：与 NaN 的 `<`、`>`、`==` "
-        "都是 False，`!=` 是 True。Python、NumPy 与 torch 都如此。`x != x` 恰好对 NaN 为 True；`torch.isnan(x)` 写明了意图，"
-        "`torch.isfinite(x)` 还会排除无穷大。",
+        en="Floating-point numbers follow a standard (IEEE 754) in which NaN is the result of a computation that has "
+        "none, such as 0/0. It has no place in the order of numbers: `<`, `>` and `==` with NaN are False, and `!=` "
+        "is True. Python, NumPy and torch all do so. `x != x` is True exactly for NaN; `torch.isnan(x)` says what is "
+        "meant, and `torch.isfinite(x)` leaves out infinities as well.",
+        zh="浮点数遵循一个标准（IEEE 754），其中 NaN 是没有结果的计算（例如 0/0）的结果。它在数的次序中没有位置：与 "
+        "NaN 的 `<`、`>`、`==` 都是 False，`!=` 是 True。Python、NumPy 与 torch 都如此。`x != x` 恰好对 NaN 为 True；"
+        "`torch.isnan(x)` 写明了意图，`torch.isfinite(x)` 还会排除无穷大。",
     ),
     bad="""import torch
 
@@ -157,7 +170,10 @@ print(w.grad)
         Trap(
             'x == float("nan")',
             "x == torch.nan",
-            T(en="`torch.nan` is the same number, and equals as little.", zh="`torch.nan` 是同一个数，同样不等于任何东西。"),
+            T(
+                en="`torch.nan` is the same number, and equals as little.",
+                zh="`torch.nan` 是同一个数，同样不等于任何东西。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.isnan.html",),

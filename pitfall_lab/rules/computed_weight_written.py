@@ -19,7 +19,9 @@ DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` computed it anew, and ``used`` uses that."""
+    """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` computed it
+    anew, and ``used`` uses that.
+    """
 
     made: Event
     write: Event
@@ -35,7 +37,14 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for event in story.calls():
         place = story.span(event.step)
-        if event.writes and event.operands and event.parent is None and event.error is None and place is not None and place.source == 0:
+        if (
+            event.writes
+            and event.operands
+            and event.parent is None
+            and event.error is None
+            and place is not None
+            and place.source == 0
+        ):
             found = _lost(story, event) if place not in reported else None
             if found is not None:
                 reported.add(place)
@@ -43,14 +52,22 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _lost(story: Story, write: Event) -> Lost | None:
-    labels = (o.label for o in write.operands if (story.tensor(o.label, write.step) or {}).get("storage") in write.writes)
+    labels = (
+        o.label for o in write.operands if (story.tensor(o.label, write.step) or {}).get("storage") in write.writes
+    )
     label = next(labels, None)
     storage = (story.tensor(label, write.step) or {}).get("storage")
     if label is None or storage not in write.writes or write.step == (story.tensor(label) or {}).get("born"):
         return None
     first = next(iter(story.tensors_on(storage)), None)
     made = story.event(first[1].get("born")) if first is not None else None
-    if first is None or made is None or made.step >= write.step or first[0] not in made.results or storage in made.writes:
+    if (
+        first is None
+        or made is None
+        or made.step >= write.step
+        or first[0] not in made.results
+        or storage in made.writes
+    ):
         return None
     sources = _sources(story, made)
     parameter = next((p for p in sources or () if _learns(story, p) and story.shape(p) == story.shape(first[0])), None)
@@ -71,13 +88,19 @@ def _learns(story: Story, label: str) -> bool:
 
 
 def _sources(story: Story, event: Event) -> frozenset[str] | None:
-    """The tensors that the result was computed from, back to those that no call computed; None if there are too many calls between."""
+    """The tensors that the result was computed from, back to those that no call computed; None if
+    there are too many calls between.
+    """
     found, pending, steps = set(), [o.label for o in event.operands if o.label is not None], 0
     while pending:
         label = pending.pop()
         record = story.tensor(label) or {}
         born = story.event(record.get("born"))
-        behind = [o.label for o in born.operands if o.label is not None] if born is not None and label in born.results else []
+        behind = (
+            [o.label for o in born.operands if o.label is not None]
+            if born is not None and label in born.results
+            else []
+        )
         if record.get("kind") == "parameter" or not behind or label in behind or _learns(story, label):
             found.add(label)
             continue
@@ -89,12 +112,18 @@ def _sources(story: Story, event: Event) -> frozenset[str] | None:
 
 
 def _is_read(story: Story, storage: str, write: Event) -> bool:
-    """Whether a call after the write reads the memory, or the program's text reads a plain name that it had; writes and views do not.
+    """Whether a call after the write reads the memory, or the program's text reads a plain name that it
+    had; writes and views do not.
 
     True also where the write has no statement in the program.
     """
     statement = story.program.statement_at(story.span(write.step)) if story.program.tree is not None else None
-    names = {n for label, _ in story.tensors_on(storage) for _, given in story.history("tensors", label, "names") for n in given or ()}
+    names = {
+        n
+        for label, _ in story.tensors_on(storage)
+        for _, given in story.history("tensors", label, "names")
+        for n in given or ()
+    }
     if statement is None or any(name.isidentifier() and not unread(story.program, name, [statement]) for name in names):
         return True
     for label, _ in story.tensors_on(storage):
@@ -111,28 +140,38 @@ def _finding(story: Story, found: Lost) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.again.step))
     attribute = _attribute(story, found)
     text = story.program.segment(attribute) if attribute is not None else ""
-    what = T(en=f"`{text}`", zh=f"`{text}`") if text else called(story, found.write.operands[0].label, None, found.write.step)
+    what = (
+        T(en=f"`{text}`", zh=f"`{text}`")
+        if text
+        else called(story, found.write.operands[0].label, None, found.write.step)
+    )
     source = called(story, found.parameter, None, found.again.step)
     return RULE.finding(
-        span, found.write.step,
+        span,
+        found.write.step,
         T(
-            en=f"{capital(here.en)} writes into {what.en}, which is computed anew whenever it is needed: {there.en} uses other numbers, "
-            "and the write is lost.",
+            en=f"{capital(here.en)} writes into {what.en}, which is computed anew whenever it is needed: {there.en} "
+            "uses other numbers, and the write is lost.",
             zh=f"{here.zh}写入 {what.zh}，而它每次需要时都会重新计算：{there.zh}用的是别的数，这次写入丢失了。",
         ),
         T(
-            en=f"`{found.made.name}` computes this weight from {source.en}, the parameter that is kept and trained. "
-            f"`{snippet(story, span)}` changes the result of one such computation, and nothing reads that memory afterwards.",
+            en=f"`{found.made.name}` computes this weight from {source.en}, the parameter that is kept and "
+            f"trained. `{snippet(story, span)}` changes the result of one such computation, and nothing reads "
+            "that memory afterwards.",
             zh=f"`{found.made.name}` 由 {source.zh} 算出这个权重，保存和训练的是后者。`{snippet(story, span)}` "
             "修改的是其中一次计算的结果，之后没有任何地方读取那块内存。",
         ),
         related=[
-            story.related("changed", found.write.step, T(en="only a result is changed here", zh="这里只修改了一个结果")),
-            story.related("used", found.used.step, T(en="computed from the parameter again here", zh="这里又由参数重新计算")),
+            story.related(
+                "changed", found.write.step, T(en="only a result is changed here", zh="这里只修改了一个结果")
+            ),
+            story.related(
+                "used", found.used.step, T(en="computed from the parameter again here", zh="这里又由参数重新计算")
+            ),
         ],
         fixes=_fixes(story, found, attribute),
         facts=[Fact("parameter", found.parameter, story.by(found.made.step))],
-    )  # fmt: skip
+    )
 
 
 def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
@@ -144,7 +183,11 @@ def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
         return node
     parameter = (story.name(found.parameter, found.write.step) or "").rpartition(".parametrizations.")
     last = parameter[2].split(".")[0]
-    inside = (n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and n.attr == last) if statement is not None and last else ()
+    inside = (
+        (n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and n.attr == last)
+        if statement is not None and last
+        else ()
+    )
     return next(iter(inside), None)
 
 
@@ -168,23 +211,26 @@ RULE = Rule(
     severity="warning",
     title=T(en="A weight that is computed anew was written in place", zh="就地写入了一个会重新计算的权重"),
     what=T(
-        en="A layer computes its weights from other numbers whenever it needs them, and a program writes into the weights that were "
-        "computed. The next time they are computed again, and what was written is gone. Assign the new weights to the layer, or fill the "
-        "numbers that they are computed from.",
-        zh="一层每次需要权重时都由别的数算出它们，而程序写进的是算出来的权重。下一次它们会重新计算，写进去的就没有了。请把新的权重赋给"
-        "这一层，或者填写用来计算权重的那些数。",
+        en="A layer computes its weights from other numbers whenever it needs them, and a program writes into the "
+        "weights that were computed. The next time they are computed again, and what was written is gone. Assign the "
+        "new weights to the layer, or fill the numbers that they are computed from.",
+        zh="一层每次需要权重时都由别的数算出它们，而程序写进的是算出来的权重。下一次它们会重新计算，写进去的就没有了。"
+        "请把新的权重赋给这一层，或者填写用来计算权重的那些数。",
     ),
     why=T(
-        en="`weight_norm`, `spectral_norm` and `register_parametrization` replace the parameter `weight` by others, such as a length and a "
-        "direction; `layer.weight` is then the result of a function of them, made at each access. The result of one access is a tensor "
-        "with memory of its own, which nobody keeps. `layer.weight = new` is another matter: there torch calls the inverse of the function "
-        "(`right_inverse`) and stores what it gives in the parameters.",
-        zh="`weight_norm`、`spectral_norm` 和 `register_parametrization` 用别的参数（例如长度和方向）取代参数 `weight`；之后 "
-        "`layer.weight` 是它们的一个函数的结果，每次访问时算出。一次访问的结果是一个有自己内存的张量，没有谁保存它。`layer.weight = new` "
-        "则不同：这时 torch 会调用这个函数的逆（`right_inverse`），把得到的东西存进参数。",
+        en="`weight_norm`, `spectral_norm` and `register_parametrization` replace the parameter `weight` by others, "
+        "such as a length and a direction; `layer.weight` is then the result of a function of them, made at each "
+        "access. The result of one access is a tensor with memory of its own, which nobody keeps. `layer.weight = "
+        "new` is another matter: there torch calls the inverse of the function (`right_inverse`) and stores what it "
+        "gives in the parameters.",
+        zh="`weight_norm`、`spectral_norm` 和 `register_parametrization` 用别的参数（例如长度和方向）取代参数 "
+        "`weight`；之后 `layer.weight` 是它们的一个函数的结果，每次访问时算出。一次访问的结果是一个有自己内存"
+        "的张量，没有谁保存它。`layer.weight = new` 则不同：这时 torch 会调用这个函数的逆（`right_inverse`），"
+        "把得到的东西存进参数。",
     ),
     advice=T(
-        en="on {line}, fill the parameters that the weight is computed from, or initialise the layer before it is parametrized.",
+        en="on {line}, fill the parameters that the weight is computed from, or initialise the layer "
+        "before it is parametrized.",
         zh="在{line}，请填写用来计算权重的参数，或者在参数化之前初始化这一层。",
     ),
     bad="""import torch

@@ -1,4 +1,6 @@
-"""PL705: a conversion that had nothing to convert gave back the tensor itself, and a write through one name changed the other."""
+"""PL705: a conversion that had nothing to convert gave back the tensor itself, and a write
+through one name changed the other.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,14 @@ from pitfall_lab.rules.kit.syntax import is_name, written_root
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
-CONVERTING = ("to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "type_as", "contiguous", "cpu", "as_tensor",
-              "asarray", "positive", "dropout")  # fmt: skip
+CONVERTING = ("to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "type_as", "contiguous",
+              "cpu", "as_tensor", "asarray", "positive", "dropout")  # fmt: skip
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that returned its own argument, when it was written through one name and both are read later."""
+    """One finding for each conversion that returned its own argument, when it was written through one
+    name and both are read later.
+    """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
     reported = set()
@@ -34,7 +38,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | None:
-    """The two names, the one that is written first, and the step of that write, if the text uses both names after it; else None.
+    """The two names, the one that is written first, and the step of that write, if the text uses
+    both names after it; else None.
 
     The conversion must be assigned to a name, and the write be in the same function.
     """
@@ -79,7 +84,9 @@ def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: s
     """Whether an assignment on a line between the two statements assigns one of the names."""
     program = story.program
     return any(
-        isinstance(n, ast.Assign) and made.lineno < n.lineno < written.lineno and any(program.segment(t) in names for t in n.targets)
+        isinstance(n, ast.Assign)
+        and made.lineno < n.lineno < written.lineno
+        and any(program.segment(t) in names for t in n.targets)
         for n in program.nodes
     )
 
@@ -87,7 +94,11 @@ def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: s
 def _read_after(story: Story, written: ast.stmt, name: str) -> bool:
     """Whether ``name`` is read further down in the same function before it is bound to another value."""
     program, here = story.program, story.program.function(written)
-    nodes = [n for n in program.nodes if isinstance(n, ast.Name | ast.Attribute) and n.lineno > (written.end_lineno or written.lineno)]
+    nodes = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Name | ast.Attribute) and n.lineno > (written.end_lineno or written.lineno)
+    ]
     mine = [n for n in nodes if program.segment(n) == name and program.function(n) is here]
     first = min(mine, key=lambda n: (n.lineno, isinstance(n.ctx, ast.Store), n.col_offset), default=None)
     return first is not None and isinstance(first.ctx, ast.Load)
@@ -102,45 +113,60 @@ def _finding(story: Story, event: Event, names: tuple[str, str, str], written: i
     fix = appended(program, node, ".clone()") if isinstance(node, ast.expr) else None
     record, other = story.tensor(event.results[0], event.step) or {}, old if through == new else new
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} has nothing to convert and gives back `{old}` itself, so {there.en} changes `{other}` too.",
+            en=f"{capital(here.en)} has nothing to convert and gives back `{old}` itself, so {there.en} "
+            f"changes `{other}` too.",
             zh=f"{here.zh}没有什么可转换的，给回的就是 `{old}` 本身，所以{there.zh}把 `{other}` 也改变了。",
         ),
         T(
-            en=f"`{old}` is already of type {record.get('dtype')} and in place, so `{code}` returns the same object, and `{new}` and "
-            f"`{old}` are two names of one tensor. `{write}` writes into it. With another type the same line would have copied.",
-            zh=f"`{old}` 本来就是 {record.get('dtype')} 类型，位置也合适，所以 `{code}` 返回同一个对象，`{new}` 和 `{old}` 是同一个张量的"
-            f"两个名字。`{write}` 写入的就是它。如果类型不同，同一行代码就会复制。",
+            en=f"`{old}` is already of type {record.get('dtype')} and in place, so `{code}` returns the same object, "
+            f"and `{new}` and `{old}` are two names of one tensor. `{write}` writes into it. With another type the "
+            "same line would have copied.",
+            zh=f"`{old}` 本来就是 {record.get('dtype')} 类型，位置也合适，所以 `{code}` 返回同一个对象，`{new}` 和 "
+            f"`{old}` 是同一个张量的两个名字。`{write}` 写入的就是它。如果类型不同，同一行代码就会复制。",
         ),
         related=[
-            story.related("alias", event.step, T(en=f"`{new}` becomes another name of `{old}`", zh=f"`{new}` 成为 `{old}` 的另一个名字")),
+            story.related(
+                "alias",
+                event.step,
+                T(en=f"`{new}` becomes another name of `{old}`", zh=f"`{new}` 成为 `{old}` 的另一个名字"),
+            ),
             story.related("changed", written, T(en="the one tensor is written here", zh="这同一个张量在这里被写入")),
         ],
         fixes=unique(program.text, [fix and Fix(fix.title, fix.edits, meaning="later")]),
-        facts=[Fact("tensor", event.results[0], story.by(event.step)), Fact("dtype", record.get("dtype"), story.by(event.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("tensor", event.results[0], story.by(event.step)),
+            Fact("dtype", record.get("dtype"), story.by(event.step)),
+        ],
+    )
 
 
 RULE = Rule(
     code="PL705",
     name="conversion-returned-same-object",
     severity="warning",
-    title=T(en="A conversion gave back the same tensor, which was then written", zh="转换返回了同一个张量，随后又被写入"),
+    title=T(
+        en="A conversion gave back the same tensor, which was then written", zh="转换返回了同一个张量，随后又被写入"
+    ),
     what=T(
-        en="A program made a version of a tensor with `x.float()` or `x.to(device)` and changed that version. The tensor was of that type "
-        "already, so there was no second version: the original changed. Write `x.float().clone()` where a copy is meant.",
-        zh="程序用 `x.float()` 或 `x.to(device)` 得到张量的另一个版本，并修改那个版本。但张量本来就是那种类型，所以根本没有第二个版本：改"
-        "变的是原来的张量。需要副本的地方请写 `x.float().clone()`。",
+        en="A program made a version of a tensor with `x.float()` or `x.to(device)` and changed that version. The "
+        "tensor was of that type already, so there was no second version: the original changed. Write "
+        "`x.float().clone()` where a copy is meant.",
+        zh="程序用 `x.float()` 或 `x.to(device)` 得到张量的另一个版本，并修改那个版本。但张量本来就是那种类型，所以根"
+        "本没有第二个版本：改变的是原来的张量。需要副本的地方请写 `x.float().clone()`。",
     ),
     why=T(
-        en="`to`, `float`, `double`, `cpu`, `contiguous` and `as_tensor` promise a tensor of the wanted type, place or layout, and not a "
-        "new one. If nothing has to be done they return their argument, the very object; `y is x` is then true. Otherwise they copy. "
-        "So the same function shares memory with a `float32` argument and does not with a `float64` one, or shares it on the CPU and "
-        "not on a GPU. `clone()` always copies, and `to(…, copy=True)` does both.",
-        zh="`to`、`float`、`double`、`cpu`、`contiguous` 和 `as_tensor` 承诺给出所要的类型、位置或布局的张量，而不是新的张量。如果什么也不"
-        "用做，它们就返回参数本身，即同一个对象；这时 `y is x` 为真。否则它们会复制。所以同一个函数，参数是 `float32` 时共用内存，是 "
-        "`float64` 时不共用；或者在 CPU 上共用，在 GPU 上不共用。`clone()` 总是复制，`to(…, copy=True)` 则两件事都做。",
+        en="`to`, `float`, `double`, `cpu`, `contiguous` and `as_tensor` promise a tensor of the wanted type, place "
+        "or layout, and not a new one. If nothing has to be done they return their argument, the very object; `y is "
+        "x` is then true. Otherwise they copy. So the same function shares memory with a `float32` argument and does "
+        "not with a `float64` one, or shares it on the CPU and not on a GPU. `clone()` always copies, and `to(…, "
+        "copy=True)` does both.",
+        zh="`to`、`float`、`double`、`cpu`、`contiguous` 和 `as_tensor` 承诺给出所要的类型、位置或布局的张量，而不是新"
+        "的张量。如果什么也不用做，它们就返回参数本身，即同一个对象；这时 `y is x` 为真。否则它们会复制。所以同一个函"
+        "数，参数是 `float32` 时共用内存，是 `float64` 时不共用；或者在 CPU 上共用，在 GPU 上不共用。`clone()` 总是复"
+        "制，`to(…, copy=True)` 则两件事都做。",
     ),
     advice=T(
         en="copy on {alias} where a copy is meant (`.clone()`), so that {changed} changes nothing else.",

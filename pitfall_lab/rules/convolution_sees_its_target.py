@@ -21,13 +21,17 @@ from pitfall_lab.trace import Event, T
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "gaussian_nll_loss", *CLASSIFIERS)
 FLATTENED = {"flatten", "reshape", "view"}
 FEWEST, FEWEST_KINDS = 6, 3
-"""The number of values, and of different ones, that have to agree before a target counts as a later part of an input."""
+"""The number of values, and of different ones, that have to agree before a target
+counts as a later part of an input.
+"""
 PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``loss`` wants ``target``, the numbers ``ahead`` positions further on in the input that ``field`` says is read up to there."""
+    """``loss`` wants ``target``, the numbers ``ahead`` positions further on in the input that
+    ``field`` says is read up to there.
+    """
 
     loss: Event
     target: str
@@ -83,7 +87,9 @@ def _sequences(story: Story, guess: str, target: str, loss: Event) -> Iterator[t
 
 
 def _ahead(story: Story, target: str, at: int, field: Field) -> int | None:
-    """By how many positions along the axis of an input the target begins later than it; None if it is no later part, as far as is known."""
+    """By how many positions along the axis of an input the target begins later than it; None if it is no
+    later part, as far as is known.
+    """
     later, given = story.tensor(target, at) or {}, story.tensor(field.label, field.step) or {}
     one, other = list(later.get("shape") or ()), list(given.get("shape") or ())
     if (
@@ -108,7 +114,11 @@ def _is_next(story: Story, target: str, at: int, field: Field) -> bool:
         for index, value in Elements(story, field.label, field.step).known()
         if index[axis] > 0 and (found := wanted.at((*index[:axis], index[axis] - 1, *index[axis + 1 :]))) is not None
     ]
-    return len(pairs) >= FEWEST and len({value for value, _ in pairs}) >= FEWEST_KINDS and all(value == found for value, found in pairs)
+    return (
+        len(pairs) >= FEWEST
+        and len({value for value, _ in pairs}) >= FEWEST_KINDS
+        and all(value == found for value, found in pairs)
+    )
 
 
 def _finding(story: Story, found: Seen) -> Finding:
@@ -117,24 +127,31 @@ def _finding(story: Story, found: Seen) -> Finding:
     target, given = expression(story, found.target, loss.step), expression(story, found.field.label, found.field.step)
     far, ahead = max(found.field.offsets), found.ahead
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} lets each position of the result see {given.en} up to {far} {_steps(far)} ahead, and the target "
-            f"{target.en} on {there.en} is {given.en} {ahead} {_steps(ahead)} ahead: the answer is among the inputs.",
-            zh=f"{here.zh}让结果的每个位置看到 {given.zh} 往后多达 {far} 步的内容，而{there.zh}的目标 {target.zh} 正是 {given.zh} 往后 "
-            f"{ahead} 步的内容：答案就在输入里。",
+            en=f"{capital(here.en)} lets each position of the result see {given.en} up to {far} {_steps(far)} "
+            f"ahead, and the target {target.en} on {there.en} is {given.en} {ahead} {_steps(ahead)} ahead: the "
+            "answer is among the inputs.",
+            zh=f"{here.zh}让结果的每个位置看到 {given.zh} 往后多达 {far} 步的内容，而{there.zh}的目标 {target.zh} 正"
+            f"是 {given.zh} 往后 {ahead} 步的内容：答案就在输入里。",
         ),
         T(
-            en="A convolution that is padded on both sides has its window centered; cutting off the beginning of the result moves the "
-            "window towards later positions, cutting off the end leaves only earlier ones in it. With the answer in the window the loss "
-            "falls to almost nothing, and a forecast, where the later numbers do not exist yet, fails.",
-            zh="两侧都填充的卷积，窗口居中；切掉结果的开头会把窗口移向后面的位置，切掉结尾则窗口里只剩前面的位置。窗口里有答案时，损失几乎降到"
-            "零，而预测时后面的数还不存在，模型就失败了。",
+            en="A convolution that is padded on both sides has its window centered; cutting off the beginning of the "
+            "result moves the window towards later positions, cutting off the end leaves only earlier ones in it. "
+            "With the answer in the window the loss falls to almost nothing, and a forecast, where the later numbers "
+            "do not exist yet, fails.",
+            zh="两侧都填充的卷积，窗口居中；切掉结果的开头会把窗口移向后面的位置，切掉结尾则窗口里只剩前面的位置。窗口"
+            "里有答案时，损失几乎降到零，而预测时后面的数还不存在，模型就失败了。",
         ),
-        related=[story.related("used", loss.step, T(en="the later numbers are the targets here", zh="在这里，目标是后面的数"))],
+        related=[
+            story.related(
+                "used", loss.step, T(en="the later numbers are the targets here", zh="在这里，目标是后面的数")
+            )
+        ],
         fixes=_fixes(story, event),
         facts=[Fact("ahead", ahead, story.by(loss.step)), Fact("seen", far, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _steps(count: int) -> str:
@@ -152,14 +169,19 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
         text = f":-{in_parentheses(program, cut[0].lower)}"
         title = T(en=f"Cut off the end: `{text}`", zh=f"切掉结尾：`{text}`")
         candidates.append(Fix(title, program.replace((cut[0], text)), meaning="later"))
-    convolutions = [each for each in program.nodes if isinstance(each, ast.Call) and call_name(each) in ("Conv1d", "conv1d")]
+    convolutions = [
+        each for each in program.nodes if isinstance(each, ast.Call) and call_name(each) in ("Conv1d", "conv1d")
+    ]
     padded = [(each, word.value) for each in convolutions for word in each.keywords if word.arg == "padding"]
     if event.name == "conv1d" and isinstance(node, ast.Call) and len(padded) == 1:
         size = story.shape(event.operands[1].label, event.step) or (0,)
         dilation = next((program.segment(word.value) for word in padded[0][0].keywords if word.arg == "dilation"), "1")
         width = f"{size[-1] - 1}" if dilation == "1" else f"({size[-1] - 1} * {dilation})"
         text = f"{program.segment(node)}[..., :-{width}]"
-        title = T(en=f"Pad the whole width, and cut off the end: `[..., :-{width}]`", zh=f"按整个宽度填充，并切掉结尾：`[..., :-{width}]`")
+        title = T(
+            en=f"Pad the whole width, and cut off the end: `[..., :-{width}]`",
+            zh=f"按整个宽度填充，并切掉结尾：`[..., :-{width}]`",
+        )
         if node is padded[0][0]:
             text = text.replace(f"padding={program.segment(padded[0][1])}", f"padding={width}")
             candidates.append(Fix(title, program.replace((node, text)), meaning="later"))
@@ -185,19 +207,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A convolution reads the numbers that it is trained to predict", zh="卷积读到了它要预测的数"),
     what=T(
-        en="A model learns to predict the next numbers of a sequence, and the window of its convolution reaches over them. So it copies "
-        "the answer and learns nothing that helps where the next numbers do not exist yet. Pad the beginning of the sequence only, or cut "
-        "off the end of the result.",
-        zh="模型学习预测序列接下来的数，而卷积的窗口已经覆盖了这些数。于是它照抄答案，学不到在后面的数还不存在时有用的东西。请只填充序列的"
-        "开头，或者切掉结果的结尾。",
+        en="A model learns to predict the next numbers of a sequence, and the window of its convolution reaches over "
+        "them. So it copies the answer and learns nothing that helps where the next numbers do not exist yet. Pad the "
+        "beginning of the sequence only, or cut off the end of the result.",
+        zh="模型学习预测序列接下来的数，而卷积的窗口已经覆盖了这些数。于是它照抄答案，学不到在后面的数还不存在时有用的"
+        "东西。请只填充序列的开头，或者切掉结果的结尾。",
     ),
     why=T(
-        en="`nn.Conv1d` knows no direction of time: `padding=p` adds p zeros on both sides, so position t of the result reads t - p to "
-        "t - p + (k - 1)·d. A causal convolution pads (k - 1)·d and drops that many positions at the end, `y[..., :-pad]`, or pads the "
-        "beginning alone, `F.pad(x, (pad, 0))`. `y[..., pad:]` has the same shape and reads t to t + (k - 1)·d, the future.",
-        zh="`nn.Conv1d` 不知道时间的方向：`padding=p` 在两侧各加 p 个零，所以结果的位置 t 读取 t - p 到 t - p + (k - 1)·d。因果卷积填充 "
-        "(k - 1)·d 再去掉结尾同样多的位置（`y[..., :-pad]`），或者只填充开头（`F.pad(x, (pad, 0))`）。`y[..., pad:]` 形状相同，读的却是 "
-        "t 到 t + (k - 1)·d，即未来。",
+        en="`nn.Conv1d` knows no direction of time: `padding=p` adds p zeros on both sides, so position t of the "
+        "result reads t - p to t - p + (k - 1)·d. A causal convolution pads (k - 1)·d and drops that many positions "
+        "at the end, `y[..., :-pad]`, or pads the beginning alone, `F.pad(x, (pad, 0))`. `y[..., pad:]` has the same "
+        "shape and reads t to t + (k - 1)·d, the future.",
+        zh="`nn.Conv1d` 不知道时间的方向：`padding=p` 在两侧各加 p 个零，所以结果的位置 t 读取 t - p 到 t - p + (k - "
+        "1)·d。因果卷积填充 (k - 1)·d 再去掉结尾同样多的位置（`y[..., :-pad]`），或者只填充开头（`F.pad(x, (pad, "
+        "0))`）。`y[..., pad:]` 形状相同，读的却是 t 到 t + (k - 1)·d，即未来。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -24,14 +24,20 @@ APART = 4
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves.
 
-    Only after an update by an optimizer. Not where saved weights are restored, nor within a load that really changed other tensors.
+    Only after an update by an optimizer. Not where saved weights are restored, nor within a load that
+    really changed other tensors.
     """
     reported = set()
     kept = {story.span(found.load.step) for found in restored(story)}  # another rule says where they were kept
     parts = _parts(story)
     for event in story.calls("copy_", "lerp_", "add_"):
         labels = [o.label for o in event.operands[:2]]
-        if event.error is not None or len(labels) < 2 or None in labels or (event.name == "add_" and not _averages(story, event)):
+        if (
+            event.error is not None
+            or len(labels) < 2
+            or None in labels
+            or (event.name == "add_" and not _averages(story, event))
+        ):
             continue
         if story.span(event.step) in kept or event.step in parts:
             continue
@@ -40,7 +46,9 @@ def find(story: Story) -> Iterator[Finding]:
         if not same_piece(target, source) or place in reported or target is None or source is None or place is None:
             continue
         trained = any(r.get("is_leaf") and r.get("requires_grad") for _, r in story.tensors_on(storage))
-        alive = source.get("kind") == "parameter" and target.get("kind") == "parameter"  # no snapshot: the weights themselves, by two names
+        alive = (
+            source.get("kind") == "parameter" and target.get("kind") == "parameter"
+        )  # no snapshot: the weights themselves, by two names
         since = story.writes(str(storage), source.get("born") or 0, event.step)
         fresh = labels[0] == labels[1] or alive or not since
         born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
@@ -51,7 +59,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parts(story: Story) -> set[int]:
-    """The copies made by one load, or in one round of a loop, in which other tensors were copied too and not onto themselves."""
+    """The copies made by one load, or in one round of a loop, in which other tensors were copied
+    too and not onto themselves.
+    """
     groups: dict[Span | None, list[list[Event]]] = defaultdict(list)
     for event in story.calls("copy_"):
         runs = groups[story.span(event.step)]
@@ -61,13 +71,17 @@ def _parts(story: Story) -> set[int]:
             runs.append([event])
     found = set[int]()
     for run in (run for runs in groups.values() for run in runs if len(run) > 1):
-        if not all(same_piece(*(story.tensor(o.label, e.step) for o in e.operands[:2])) for e in run if len(e.operands) > 1):
+        if not all(
+            same_piece(*(story.tensor(o.label, e.step) for o in e.operands[:2])) for e in run if len(e.operands) > 1
+        ):
             found |= {event.step for event in run}
     return found
 
 
 def _averages(story: Story, event: Event) -> bool:
-    """Whether the call is the second half of a moving average, ``t.mul_(m).add_(s, alpha=1 - m)``, with weights that add up to 1."""
+    """Whether the call is the second half of a moving average, ``t.mul_(m).add_(s, alpha=1 - m)``,
+    with weights that add up to 1.
+    """
     before = story.event(event.step - 1)
     if before is None or before.name != "mul_" or not set(before.writes) & set(event.writes):
         return False
@@ -93,27 +107,34 @@ def _finding(story: Story, copy: Event, update: int) -> Finding:
         zh=f"{there.zh}只是给 `{name}` 起了第二个名字，并没有创建第二个模型。" if bound is not None else "",
     )
     if shared is not None:
-        twice = T(en=f" {capital(there.en)} made two parameters one memory.", zh=f"{there.zh}使两个参数成为同一块内存。")
+        twice = T(
+            en=f" {capital(there.en)} made two parameters one memory.", zh=f"{there.zh}使两个参数成为同一块内存。"
+        )
     if copy.name == "add_":
         return _averaged(story, copy, update, place, shared)
     return RULE.finding(
-        place, update,
+        place,
+        update,
         T(
-            en=f"{capital(here.en)} copies {what.en} onto itself: both are one memory, so what was to stay or lag behind moves along.",
+            en=f"{capital(here.en)} copies {what.en} onto itself: both are one memory, so what was to stay or "
+            "lag behind moves along.",
             zh=f"{here.zh}把 {what.zh} 复制到它自己身上：两者其实是同一块内存，本应不变或滞后的总是跟着一起动。",
         ),
         T(
-            en=f"Source and target of `{code}` are the same memory.{twice.en} Each update changes both, and copying changes nothing.",
+            en=f"Source and target of `{code}` are the same memory.{twice.en} Each update changes both, and "
+            "copying changes nothing.",
             zh=f"`{code}` 的来源和目标是同一块内存。{twice.zh}每次更新同时改变两者，而复制什么也不改变。",
         ),
         related=[
             *([Related("alias", place, None, T(en="a second name", zh="第二个名字"))] if bound is not None else []),
-            story.related("changed", update, T(en="training changes the one model here", zh="训练在这里改变这同一个模型")),
+            story.related(
+                "changed", update, T(en="training changes the one model here", zh="训练在这里改变这同一个模型")
+            ),
             story.related("copied", copy.step, T(en="copied onto itself here", zh="在这里复制到它自己身上")),
         ],
         fixes=_fixes(program, bound),
         facts=[Fact("tensor", copy.operands[0].label, story.by(copy.step))],
-    )  # fmt: skip
+    )
 
 
 def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared: Event | None) -> Finding:
@@ -123,26 +144,37 @@ def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared
         en=f"{capital(there.en)} made the two one memory: assigning `.data` shares the memory itself."
         if shared is not None
         else "Both names lead to one memory.",
-        zh=f"{there.zh}使两者成为同一块内存：对 `.data` 赋值交出的是内存本身。" if shared is not None else "两个名字通向同一块内存。",
+        zh=f"{there.zh}使两者成为同一块内存：对 `.data` 赋值交出的是内存本身。"
+        if shared is not None
+        else "两个名字通向同一块内存。",
     )
     return RULE.finding(
-        place, update,
+        place,
+        update,
         T(
-            en=f"{capital(here.en)} averages {what.en} with itself: the average and the model are one memory, so nothing lags behind.",
+            en=f"{capital(here.en)} averages {what.en} with itself: the average and the model are one memory, so "
+            "nothing lags behind.",
             zh=f"{here.zh}把 {what.zh} 与它自己求平均：平均值和模型是同一块内存，什么都没有滞后。",
         ),
         T(
-            en=f"{cause.en} `mul_` then shrinks the model's own weights, and `add_` adds a part of what has just been shrunk.",
+            en=f"{cause.en} `mul_` then shrinks the model's own weights, and `add_` adds a part of what "
+            "has just been shrunk.",
             zh=f"{cause.zh}于是 `mul_` 缩小的是模型自己的权重，`add_` 再加上刚刚缩小后的一部分。",
         ),
         related=[
-            *[story.related("alias", s.step, T(en="the memory is handed on", zh="内存在这里被交出")) for s in (shared,) if s is not None],
-            story.related("changed", update, T(en="training changes the one memory here", zh="训练在这里改变这同一块内存")),
+            *[
+                story.related("alias", s.step, T(en="the memory is handed on", zh="内存在这里被交出"))
+                for s in (shared,)
+                if s is not None
+            ],
+            story.related(
+                "changed", update, T(en="training changes the one memory here", zh="训练在这里改变这同一块内存")
+            ),
             story.related("copied", copy.step, T(en="averaged with itself here", zh="在这里与自己求平均")),
         ],
         fixes=_data_fixes(story, shared),
         facts=[Fact("tensor", copy.operands[0].label, story.by(copy.step))],
-    )  # fmt: skip
+    )
 
 
 def _shared(story: Story, copy: Event) -> Event | None:
@@ -151,7 +183,11 @@ def _shared(story: Story, copy: Event) -> Event | None:
     None if there is none, or if both operands are one tensor.
     """
     labels = {o.label for o in copy.operands[:2]}
-    sets = (e for e in story.calls("data") if e.op.endswith("__set__") and e.step < copy.step and e.operands[0].label in labels)
+    sets = (
+        e
+        for e in story.calls("data")
+        if e.op.endswith("__set__") and e.step < copy.step and e.operands[0].label in labels
+    )
     return next(sets, None) if len(labels) > 1 else None
 
 
@@ -161,11 +197,14 @@ def _data_fixes(story: Story, shared: Event | None) -> tuple[Fix, ...]:
         return ()
     value = story.program.segment(statement.value)
     title = T(en=f"Give it memory of its own: `{value}.clone()`", zh=f"让它有自己的内存：`{value}.clone()`")
-    return unique(story.program.text, [Fix(title, story.program.replace((statement.value, f"{value}.clone()")), meaning="later")])
+    return unique(
+        story.program.text, [Fix(title, story.program.replace((statement.value, f"{value}.clone()")), meaning="later")]
+    )
 
 
 def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
-    """The first assignment ``a = b`` of plain names that shares a name, or its last attribute, with ``statement``; None if there is none.
+    """The first assignment ``a = b`` of plain names that shares a name, or its last attribute, with
+    ``statement``; None if there is none.
 
     In ``a.load_state_dict(b.state_dict())`` the two names became one module by it.
     """
@@ -181,7 +220,9 @@ def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
 
 
 def _fixes(program: Program, bound: ast.Assign | None) -> tuple[Fix, ...]:
-    """At most one fix: it makes a second model with the same weights, by ``copy.deepcopy``; none without the assignment ``bound``."""
+    """At most one fix: it makes a second model with the same weights, by ``copy.deepcopy``; none
+    without the assignment ``bound``.
+    """
     if bound is None or program.tree is None:
         return ()
     value = program.segment(bound.value)
@@ -201,22 +242,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A model's weights were copied onto themselves", zh="模型的权重被复制到它自己身上"),
     what=T(
-        en="A program keeps a second model that should lag behind the first one (a target network, an average, a teacher), but made it by "
-        "giving the first one another name. There is only one model, so both always have the same weights. Make a second one: "
-        "`target = copy.deepcopy(online)`.",
-        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字。实际上只有一个模型，两"
-        "者的权重"
-        "始终相同。请创建第二个：`target = copy.deepcopy(online)`。",
+        en="A program keeps a second model that should lag behind the first one (a target network, an average, a "
+        "teacher), but made it by giving the first one another name. There is only one model, so both always have the "
+        "same weights. Make a second one: `target = copy.deepcopy(online)`.",
+        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字。实际"
+        "上只有一个模型，两者的权重始终相同。请创建第二个：`target = copy.deepcopy(online)`。",
     ),
     why=T(
-        en="`target = online` copies nothing: it makes a second name for one module. Its parameters are the same objects, an "
-        "optimizer that steps one steps the other, and `target.load_state_dict(online.state_dict())` writes every number into the place "
-        "where it is already. `copy.deepcopy` makes new modules with memory of their own; `load_state_dict` then copies between two "
-        "memories.",
-        zh="`target = online` 不复制任何东西：只是给同一个模块起了第二个名字。它们的参数是同样的对象，优化器更新一个就是更新另一个，"
-        "`target.load_state_dict(online.state_dict())` 把每个数写回原处。`copy.deepcopy` 会创建拥有自己内存的新模块；之后 "
-        "`load_state_dict` 才"
-        "是在两块内存之间复制。",
+        en="`target = online` copies nothing: it makes a second name for one module. Its parameters are the same "
+        "objects, an optimizer that steps one steps the other, and `target.load_state_dict(online.state_dict())` "
+        "writes every number into the place where it is already. `copy.deepcopy` makes new modules with memory of "
+        "their own; `load_state_dict` then copies between two memories.",
+        zh="`target = online` 不复制任何东西：只是给同一个模块起了第二个名字。它们的参数是同样的对象，优化器更新一个就"
+        "是更新另一个，`target.load_state_dict(online.state_dict())` 把每个数写回原处。`copy.deepcopy` 会创建拥有自己"
+        "内存的新模块；之后 `load_state_dict` 才是在两块内存之间复制。",
     ),
     advice=T(
         en="keep a second one with `copy.deepcopy(…)`, so that {line} copies between two memories and not within one.",

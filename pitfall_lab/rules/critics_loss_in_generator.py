@@ -1,4 +1,6 @@
-"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's update used them with its own."""
+"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's
+update used them with its own.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class Leaked:
-    """``update`` used the gradient that ``first`` left in ``parameter``, although ``first`` is the backward for the step ``player``.
+    """``update`` used the gradient that ``first`` left in ``parameter``, although ``first`` is the
+    backward for the step ``player``.
 
-    ``judged`` is the call that combined ``made``, computed from the parameters of ``update`` only, with a parameter of ``player``.
+    ``judged`` is the call that combined ``made``, computed from the parameters of ``update`` only,
+    with a parameter of ``player``.
     """
 
     update: OptimizerStep
@@ -36,7 +40,8 @@ class Leaked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward of a loss of one network that leaves gradients in another network, whose update uses them.
+    """One finding for each backward of a loss of one network that leaves gradients in another
+    network, whose update uses them.
 
     It must have happened in several rounds. The networks are told apart by the optimizers that hold their parameters.
     """
@@ -44,7 +49,11 @@ def find(story: Story) -> Iterator[Finding]:
         return
     flow, told = Flow(story), set()
     for label in lives(story):
-        rounds = [found for update, added in joint_updates(story, label) if (found := _leaked(story, flow, label, added, update))]
+        rounds = [
+            found
+            for update, added in joint_updates(story, label)
+            if (found := _leaked(story, flow, label, added, update))
+        ]
         place = story.span(rounds[0].first.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
@@ -52,7 +61,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Leaked | None:
-    """The data of the finding if another optimizer (the player's) stepped between two backwards that reach its parameters; else None.
+    """The data of the finding if another optimizer (the player's) stepped between two backwards that
+    reach its parameters; else None.
 
     The gradient of the second of them must be lost unused in those parameters.
     """
@@ -62,7 +72,12 @@ def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: Op
     reached = flow.leaves(first.operands[0].label, first.step) & flow.leaves(last.operands[0].label, last.step)
     for other in story.trace.optimizer_steps:
         theirs = set(other.holds) & reached
-        if first.step < other.step < last.step and theirs and not mine & set(other.holds) and _is_unused(story, theirs, last.step):
+        if (
+            first.step < other.step < last.step
+            and theirs
+            and not mine & set(other.holds)
+            and _is_unused(story, theirs, last.step)
+        ):
             judged = _boundary(story, flow, first, mine, set(other.holds))
             if judged is not None:
                 return Leaked(update, label, first, last, other, *judged)
@@ -70,7 +85,9 @@ def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: Op
 
 
 def _is_unused(story: Story, labels: set[str], step: int) -> bool:
-    """Whether each parameter's gradient is cleared, after the backward at ``step``, before an update uses it; False if neither happens."""
+    """Whether each parameter's gradient is cleared, after the backward at ``step``, before an update uses
+    it; False if neither happens.
+    """
     for label in labels:
         later = [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")]
         if not later or later[0] != "cleared":
@@ -79,7 +96,8 @@ def _is_unused(story: Story, labels: set[str], step: int) -> bool:
 
 
 def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs: set[str]) -> tuple[Event, str] | None:
-    """The first call, going back from the loss, that has a result of ``mine`` alone and a parameter of ``theirs``; and that result.
+    """The first call, going back from the loss, that has a result of ``mine`` alone and a parameter of
+    ``theirs``; and that result.
 
     None if there is none.
     """
@@ -91,7 +109,9 @@ def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs:
             continue
         seen.add(label)
         given = [each.label for each in made.operands if each.label is not None]
-        alone = [each for each in given if (found := flow.leaves(each, made.step)) and found <= mine and each not in mine]
+        alone = [
+            each for each in given if (found := flow.leaves(each, made.step)) and found <= mine and each not in mine
+        ]
         if alone and theirs & set(given):
             return made, alone[0]
         pending += given
@@ -102,30 +122,36 @@ def _finding(story: Story, found: Leaked) -> Finding:
     here, meant = at_line(story, story.span(found.first.step)), at_line(story, found.player.span)
     there, last = at_line(story, story.span(found.judged.step)), at_line(story, found.update.span)
     own = at_line(story, story.span(found.last.step))
-    name, made = called(story, found.parameter, None, found.update.step), called(story, found.made, None, found.judged.step)
+    name, made = (
+        called(story, found.parameter, None, found.update.step),
+        called(story, found.made, None, found.judged.step),
+    )
     return RULE.finding(
-        story.span(found.first.step), found.first.step,
+        story.span(found.first.step),
+        found.first.step,
         T(
-            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update mixes this loss, which "
-            f"is meant for the step on {meant.en}, with its own.",
-            zh=f"{here.zh}也会填写 {name.zh} 的梯度，而{last.zh}用它来更新：这次更新混合了两个损失，其中一个是为{meant.zh}"
-            "的更新准备的。",
+            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update "
+            f"mixes this loss, which is meant for the step on {meant.en}, with its own.",
+            zh=f"{here.zh}也会填写 {name.zh} 的梯度，而{last.zh}用它来更新：这次更新混合了两个损失，其中一个是"
+            f"为{meant.zh}的更新准备的。",
         ),
         T(
-            en=f"{made.en} still has its graph when {there.en} uses it, so this loss goes back through it to the parameters that made it, "
-            f"and nothing clears their gradients before {own.en} adds those of their own loss. Detach it "
-            "for the loss of the other network, or clear the gradients before the second backward.",
+            en=f"{made.en} still has its graph when {there.en} uses it, so this loss goes back through it to the "
+            f"parameters that made it, and nothing clears their gradients before {own.en} adds those of their own "
+            "loss. Detach it for the loss of the other network, or clear the gradients before the second backward.",
             zh=f"{there.zh}使用 {made.zh} 时它仍带着计算图，所以这个损失会经过它回到生成它的参数，而在"
             f"{own.zh}加上它们自己的损失的梯度之前没有清零。请在另一个网络的损失里对它 detach，"
             "或者在第二次反向传播之前清零梯度。",
         ),
         related=[
-            story.related("kept", found.judged.step, T(en="the result keeps its graph here", zh="结果在这里仍带着计算图")),
+            story.related(
+                "kept", found.judged.step, T(en="the result keeps its graph here", zh="结果在这里仍带着计算图")
+            ),
             story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("parameter", found.parameter, story.by(found.first.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Leaked) -> tuple[Fix, ...]:
@@ -145,18 +171,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A discriminator's loss is left in the generator's gradients", zh="判别器的损失留在了生成器的梯度里"),
     what=T(
-        en="A program trains two networks against each other, and the loss of the second goes back into the first, because the result of "
-        "the first was not detached. The first is then updated with the sum of two losses that work against each other. Detach the "
-        "result for the second network's loss.",
+        en="A program trains two networks against each other, and the loss of the second goes back into the first, "
+        "because the result of the first was not detached. The first is then updated with the sum of two losses that "
+        "work against each other. Detach the result for the second network's loss.",
         zh="程序让两个网络对抗训练，而第二个网络的损失会回到第一个网络，因为第一个网络的结果没有 detach。于是第一个"
         "网络用两个互相对抗的损失之和来更新。请在第二个网络的损失里对结果 detach。",
     ),
     why=T(
-        en="`backward()` adds to the `.grad` of every leaf that it reaches, whichever optimizer is stepped next. In a GAN the "
-        "discriminator learns on samples of the generator; if they keep their graph, its loss also tells the generator how to be "
-        "caught. With one `zero_grad()` for both at the top of the round, nothing clears that before the generator's own loss is added.",
-        zh="`backward()` 会加到它到达的每个叶子的 `.grad` 上，不管接下来更新哪个优化器。在 GAN 中，判别器在生成器的样本上学习；如果样本"
-        "还带着计算图，它的损失也会告诉生成器怎样被识破。如果一轮开始时才一起 `zero_grad()`，在加上生成器自己的损失之前就没有清零。",
+        en="`backward()` adds to the `.grad` of every leaf that it reaches, whichever optimizer is stepped next. In a "
+        "GAN the discriminator learns on samples of the generator; if they keep their graph, its loss also tells the "
+        "generator how to be caught. With one `zero_grad()` for both at the top of the round, nothing clears that "
+        "before the generator's own loss is added.",
+        zh="`backward()` 会加到它到达的每个叶子的 `.grad` 上，不管接下来更新哪个优化器。在 GAN 中，判别器在生成器的样"
+        "本上学习；如果样本还带着计算图，它的损失也会告诉生成器怎样被识破。如果一轮开始时才一起 `zero_grad()`，在加上"
+        "生成器自己的损失之前就没有清零。",
     ),
     bad="""import torch
 import torch.nn.functional as F

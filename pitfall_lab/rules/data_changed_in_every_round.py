@@ -25,7 +25,9 @@ SCALED = {"mul", "div", "sub", "add", "__mul__", "__rmul__", "rsub", "clamp", "t
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The line of ``first`` changed the same elements again at ``second``; in between, at ``read``, a network or a loss used them."""
+    """The line of ``first`` changed the same elements again at ``second``; in between, at ``read``, a
+    network or a loss used them.
+    """
 
     first: Event
     second: Event
@@ -64,13 +66,22 @@ def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]
     """
     held = {label for made in story.trace.optimizers for label in made.holds}
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
-    learning = {r.get("storage") for label, r in story.tensors.items() if _learns(r) or label in held or label in gradients}
+    learning = {
+        r.get("storage") for label, r in story.tensors.items() if _learns(r) or label in held or label in gradients
+    }
     found: dict[tuple[Span, str, object, object], list[Event]] = defaultdict(list)
     for event in story.calls(*SHIFTS, *SCALES, *MASKED):
         label, place = event.operands[0].label if event.operands else None, story.span(event.step)
         record = story.tensor(label, event.step) or {}
         shape, storage = tuple(record.get("shape") or ()), record.get("storage")
-        if place is None or place.source or storage not in event.writes or prod(shape) < MATRIX or event.error is not None or event.parent:
+        if (
+            place is None
+            or place.source
+            or storage not in event.writes
+            or prod(shape) < MATRIX
+            or event.error is not None
+            or event.parent
+        ):
             continue
         if storage not in learning and story.said(event.step) != "step":
             found[place, str(storage), record.get("offset"), shape].append(event)
@@ -85,7 +96,9 @@ def _learns(record: Record) -> bool:
 def _again(story: Story, first: Event, second: Event, storage: str) -> Again | None:
     between = [story.events[step] for step in story.writes(storage, first.step, second.step)]
     if first.name in MASKED:
-        masks = [(story.tensor(o.label, first.step) or {}).get("dtype") for o in first.operands[1:] if o.label is not None]
+        masks = [
+            (story.tensor(o.label, first.step) or {}).get("dtype") for o in first.operands[1:] if o.label is not None
+        ]
         loss = next((e for e in story.events[first.step : second.step] if _is_target(story, e, storage)), None)
         same = "bool" in {str(m).removeprefix("torch.") for m in masks} and all(e.name in MASKED for e in between)
         if loss is None or not same or _read(story, first, second, storage) is None:
@@ -93,16 +106,24 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
         return Again(first, second, storage, loss, target=True)
     names = {e.name for e in (first, *between)}
     noisy = all(_is_noise_on_a_part(story, event) for event in (first, *between, second))
-    if not names <= SHIFTS | SCALES or not (noisy or names & SCALES or _is_fetched(first) or _is_for_all_rows(story, first)):
+    if not names <= SHIFTS | SCALES or not (
+        noisy or names & SCALES or _is_fetched(first) or _is_for_all_rows(story, first)
+    ):
         return None
-    if not noisy and not _is_fetched(first) and not all(_constant(story, event, first, second) for event in (first, *between, second)):
+    if (
+        not noisy
+        and not _is_fetched(first)
+        and not all(_constant(story, event, first, second) for event in (first, *between, second))
+    ):
         return None
     read = _read(story, first, second, storage)
     return Again(first, second, storage, read, target=False) if read is not None else None
 
 
 def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
-    """Whether the change is by a number, or by a tensor made before ``first``, not written since, that does not require grad."""
+    """Whether the change is by a number, or by a tensor made before ``first``, not written
+    since, that does not require grad.
+    """
     operand = event.operands[1] if len(event.operands) > 1 else None
     if operand is None or operand.label is None:
         return operand is not None
@@ -112,7 +133,9 @@ def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
 
 
 def _is_fetched(event: Event) -> bool:
-    """Whether the call ran inside a ``__getitem__``: what is added then, noise for instance, is meant for this one time."""
+    """Whether the call ran inside a ``__getitem__``: what is added then, noise for
+    instance, is meant for this one time.
+    """
     return any(name.rsplit(".", 1)[-1] == "__getitem__" for name in event.scope)
 
 
@@ -130,11 +153,15 @@ def _is_drawn(story: Story, label: str, depth: int = 4) -> bool:
     if born is None or label not in born.results or depth == 0:
         return False
     behind = [o.label for o in born.operands if o.label is not None]
-    return born.name in DRAWN or (born.name in SCALED and bool(behind) and all(_is_drawn(story, each, depth - 1) for each in behind))
+    return born.name in DRAWN or (
+        born.name in SCALED and bool(behind) and all(_is_drawn(story, each, depth - 1) for each in behind)
+    )
 
 
 def _is_for_all_rows(story: Story, event: Event) -> bool:
-    """Whether the first operand has at least three axes and the second fewer: one tensor for every row of a batch, as positions are."""
+    """Whether the first operand has at least three axes and the second fewer: one tensor for every row
+    of a batch, as positions are.
+    """
     shapes = [story.shape(o.label, event.step) for o in event.operands[:2]]
     return None not in shapes and len(shapes[0] or ()) > MATRIX and len(shapes[1] or ()) < len(shapes[0] or ())
 
@@ -146,7 +173,8 @@ def _is_target(story: Story, event: Event, storage: str) -> bool:
 
 
 def _read(story: Story, first: Event, second: Event, storage: str) -> Event | None:
-    """The first call between two writes that computes a result which requires grad from the memory or from what was made of it.
+    """The first call between two writes that computes a result which requires grad from the memory
+    or from what was made of it.
 
     None if there is none.
     """
@@ -166,11 +194,16 @@ def _finding(story: Story, found: Again) -> Finding:
     held = [(story.record("storages", found.storage, e.step) or {}).get("cells") for e in (found.first, found.second)]
     shown = held[0] is not None and held[1] is not None and numbers(held[0]) != numbers(held[1])
     became = T(
-        en=f" After the first time the memory begins with {numbers(held[0])}, after the next with {numbers(held[1])}." if shown else "",
+        en=f" After the first time the memory begins with {numbers(held[0])}, after the next with {numbers(held[1])}."
+        if shown
+        else "",
         zh=f"第一次之后这块内存以 {numbers(held[0])} 开头，下一次之后以 {numbers(held[1])} 开头。" if shown else "",
     )
     harm = (
-        T(en=f"and {there.en} takes the same memory for its target.", zh=f"而{there.zh}把同一块内存当作目标：原来的数已经没有了。")
+        T(
+            en=f"and {there.en} takes the same memory for its target.",
+            zh=f"而{there.zh}把同一块内存当作目标：原来的数已经没有了。",
+        )
         if found.target
         else T(
             en=f"so the changes add up in the data that {there.en} is given.",
@@ -178,15 +211,16 @@ def _finding(story: Story, found: Again) -> Finding:
         )
     )
     return RULE.finding(
-        span, found.first.step,
+        span,
+        found.first.step,
         T(
-            en=f"{capital(here.en)} changes {data.en} in place, and in the next round changes the same elements again, {harm.en}",
+            en=f"{capital(here.en)} changes {data.en} in place, and in the next round changes the same "
+            f"elements again, {harm.en}",
             zh=f"{here.zh}就地修改 {data.zh}，下一轮又修改同样的元素，{harm.zh}",
         ),
         T(
-            en=f"What is kept for all rounds is the changed data, not the one that was loaded.{became.en} Make a new tensor of it, or "
-            "prepare the data "
-            "once, before the rounds.",
+            en=f"What is kept for all rounds is the changed data, not the one that was loaded.{became.en} Make a new "
+            "tensor of it, or prepare the data once, before the rounds.",
             zh=f"各轮共用的是改过的数据，而不是当初载入的。{became.zh}请由它生成新的张量，或者在各轮之前只准备一次。",
         ),
         related=[
@@ -195,11 +229,13 @@ def _finding(story: Story, found: Again) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("storage", found.storage, story.by(found.first.step))],
-    )  # fmt: skip
+    )
 
 
 def _counts(drift: Drift) -> bool:
-    """Whether the line added one whole number to every number that it changed: it counts something, and no example is made of it."""
+    """Whether the line added one whole number to every number that it changed: it counts something,
+    and no example is made of it.
+    """
     steps = {after - before for before, after in zip(drift.before, drift.after, strict=True)}
     return len(steps) == 1 and all(float(step).is_integer() for step in steps)
 
@@ -211,27 +247,31 @@ def _of_examples(story: Story, drift: Drift) -> Finding:
     before, after = (", ".join(number(value) for value in side) for side in (drift.before, drift.after))
     step = drift.step if drift.step < len(story.events) else None
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} writes into the data that `{drift.kind}` keeps in `{drift.name}`, each time an example is made: the "
-            "next epoch begins with numbers that were changed already.",
-            zh=f"{here.zh}每次生成样本时都写入 `{drift.kind}` 保存在 `{drift.name}` 中的数据：下一个周期从已经改过的数开始。",
+            en=f"{capital(here.en)} writes into the data that `{drift.kind}` keeps in `{drift.name}`, each time an "
+            "example is made: the next epoch begins with numbers that were changed already.",
+            zh=f"{here.zh}每次生成样本时都写入 `{drift.kind}` 保存在 `{drift.name}` 中的数据：下一个周"
+            "期从已经改过的数开始。",
         ),
         T(
-            en=f"In this pass over the loader ({there.en}) the line turned {before} into {after}, in the memory of `{drift.name}`, which "
-            "the passes before had changed as well. `a += b` and the methods that end in `_` write where the numbers are; `a = a + b` "
-            "makes new ones. Work on a copy, or make a new tensor or array.",
-            zh=f"在这一遍读取中（{there.zh}），这一行把 `{drift.name}` 内存中的 {before} 变成了 {after}，而之前各遍也已经改过它。"
-            "`a += b` 和以 `_` 结尾的方法就地写入；`a = a + b` 则生成新的数。请在副本上处理，或者生成新的张量或数组。",
+            en=f"In this pass over the loader ({there.en}) the line turned {before} into {after}, in the memory of "
+            f"`{drift.name}`, which the passes before had changed as well. `a += b` and the methods that end in `_` "
+            "write where the numbers are; `a = a + b` makes new ones. Work on a copy, or make a new tensor or array.",
+            zh=f"在这一遍读取中（{there.zh}），这一行把 `{drift.name}` 内存中的 {before} 变成了 {after}，而之前各"
+            "遍也已经改过它。`a += b` 和以 `_` 结尾的方法就地写入；`a = a + b` 则生成新的数。请在副本上处理，或者"
+            "生成新的张量或数组。",
         ),
         related=[Related("changed", span, step, T(en="changed here, in every round", zh="每一轮都在这里修改"))],
         fixes=_out_of_place(story, span),
         facts=[Fact("kind", drift.kind), Fact("name", drift.name)],
         advice=T(
-            en=f"{capital(here.en)}: make a new tensor or array instead of writing into the one that `{drift.kind}` keeps.",
+            en=f"{capital(here.en)}: make a new tensor or array instead of writing into the one that "
+            f"`{drift.kind}` keeps.",
             zh=f"{here.zh}：生成新的张量或数组，不要写入 `{drift.kind}` 保存的那个。",
         ),
-    )  # fmt: skip
+    )
 
 
 def _statement_place(story: Story, span: Span) -> Span:
@@ -241,7 +281,8 @@ def _statement_place(story: Story, span: Span) -> Span:
 
 
 def _out_of_place(story: Story, span: Span) -> tuple[Fix, ...]:
-    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for ``x.mul_(2)``, or a copy before the line.
+    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for
+    ``x.mul_(2)``, or a copy before the line.
 
     Empty if there is no statement there that can be edited alone.
     """
@@ -257,7 +298,12 @@ def _out_of_place(story: Story, span: Span) -> tuple[Fix, ...]:
             title = T(en=f"Make new numbers: `{new}`", zh=f"生成新的数：`{new}`")
             found.append(Fix(title, program.replace((statement, new)), meaning="later"))
     call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
-    if call is not None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.attr.endswith("_"):
+    if (
+        call is not None
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.attr.endswith("_")
+    ):
         name = call.func.value.id
         arguments = program.segment(call)[len(program.segment(call.func)) :]
         new = f"{name} = {name}.{call.func.attr.removesuffix('_')}{arguments}"
@@ -286,7 +332,9 @@ def _fixes(story: Story, found: Again) -> tuple[Fix, ...]:
             new = f"{name} = {name} {sign} {program.segment(statement.value)}"
             title = T(en=f"Make a new tensor: `{new}`", zh=f"生成新的张量：`{new}`")
             return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
-    title = T(en=f"Change a copy: `{name} = {name}.clone()` before it", zh=f"修改副本：在它之前写 `{name} = {name}.clone()`")
+    title = T(
+        en=f"Change a copy: `{name} = {name}.clone()` before it", zh=f"修改副本：在它之前写 `{name} = {name}.clone()`"
+    )
     edits = program.insert_before(statement, f"{name} = {name}.clone()")
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()
 
@@ -297,21 +345,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Data was prepared in place again in every round", zh="每一轮都就地再次处理同一份数据"),
     what=T(
-        en="A program prepares its data in place, for instance subtracts the mean, and does so in every round with the same data. From "
-        "the second "
-        "round on it prepares what was prepared already: the numbers drift away. Make a new tensor instead.",
-        zh="程序就地处理数据，例如减去平均值，而且每一轮都对同一份数据这样做。从第二轮起，它处理的是已经处理过的数据，数值越来越偏。请改"
-        "为生成新的"
-        "张量。",
+        en="A program prepares its data in place, for instance subtracts the mean, and does so in every round with "
+        "the same data. From the second round on it prepares what was prepared already: the numbers drift away. Make "
+        "a new tensor instead.",
+        zh="程序就地处理数据，例如减去平均值，而且每一轮都对同一份数据这样做。从第二轮起，它处理的是已经处理过的数据，"
+        "数值越来越偏。请改为生成新的张量。",
     ),
     why=T(
-        en="An element of a data set, `data[i]`, is a view: it looks at the memory of the data set. `x -= mean` writes into that "
-        "memory, `x = x - mean` "
-        "makes new memory. What is written stays for the next epoch. The same happens to a tensor that a function blanks out in part and "
-        "that its caller uses as the original: input and target are then one memory.",
-        zh="数据集的一个元素 `data[i]` 是视图：它看着数据集的内存。`x -= mean` 写进这块内存，`x = x - mean` 则使用新的内存。写进去的数会"
-        "留到下一轮。"
-        "如果一个函数把张量的一部分抹掉，而调用者又把它当作原件使用，也是如此：输入和目标成了同一块内存。",
+        en="An element of a data set, `data[i]`, is a view: it looks at the memory of the data set. `x -= mean` "
+        "writes into that memory, `x = x - mean` makes new memory. What is written stays for the next epoch. The same "
+        "happens to a tensor that a function blanks out in part and that its caller uses as the original: input and "
+        "target are then one memory.",
+        zh="数据集的一个元素 `data[i]` 是视图：它看着数据集的内存。`x -= mean` 写进这块内存，`x = x - mean` 则使用"
+        "新的内存。写进去的数会留到下一轮。如果一个函数把张量的一部分抹掉，而调用者又把它当作原件使用，也是如此："
+        "输入和目标成了同一块内存。",
     ),
     advice=T(
         en="make a new tensor on {changed} instead of writing into {tensor}, or do it once, before the rounds.",
@@ -352,7 +399,10 @@ for epoch in range(3):
         Trap(
             "x = data[i]",
             "x = data[i].detach()",
-            T(en="`detach()` is about gradients; the memory is the same.", zh="`detach()` 只关系到梯度；内存仍是数据的内存。"),
+            T(
+                en="`detach()` is about gradients; the memory is the same.",
+                zh="`detach()` 只关系到梯度；内存仍是数据的内存。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/tensor_view.html",),

@@ -18,7 +18,9 @@ NEAR = 12
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes an optimizer's step whose average of gradients is slower than that of their squares."""
+    """One finding for each line that makes an optimizer's step whose average of gradients is
+    slower than that of their squares.
+    """
     told = set()
     for squares in story.calls("addcmul_"):
         place = story.span(squares.step)
@@ -38,7 +40,12 @@ def _decays(story: Story, squares: Event) -> tuple[float, float] | None:
     if share is None or len(given) != 3 or given[1] != given[2]:
         return None
     for event in reversed(story.events[max(0, squares.step - NEAR) : squares.step]):
-        if event.name == "lerp_" and len(event.operands) > 1 and event.operands[1].label == given[1] and event.span == squares.span:
+        if (
+            event.name == "lerp_"
+            and len(event.operands) > 1
+            and event.operands[1].label == given[1]
+            and event.span == squares.span
+        ):
             first = _number(argument(event, "weight", 2))
             return (1 - first, 1 - share) if first is not None and 0 < first < 1 and 0 < share < 1 else None
     return None
@@ -54,32 +61,36 @@ def _number(text: str | None) -> float | None:
 def _finding(story: Story, event: Event, first: float, second: float) -> Finding:
     here, one, other = at_line(story, story.span(event.step)), number(round(first, 6)), number(round(second, 6))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} steps with decays of {one} for the gradients and {other} for their squares: the order is exchanged.",
+            en=f"{capital(here.en)} steps with decays of {one} for the gradients and {other} for their squares: "
+            "the order is exchanged.",
             zh=f"{here.zh}更新时，梯度的衰减是 {one}，梯度平方的衰减是 {other}：顺序反了。",
         ),
         T(
-            en=f"The optimizer averages the gradients over about {1 / (1 - first):.0f} steps and their squares over about "
-            f"{1 / (1 - second):.0f}. It "
-            "divides one by the root of the other, so a direction that is long out of date is divided by the size of the newest "
-            "gradients: the "
-            "steps become large when gradients become small, and the training swings. `betas` are (gradients, squares), by default (0.9, "
-            "0.999).",
-            zh=f"优化器对梯度的平均大约跨 {1 / (1 - first):.0f} 步，对梯度平方的平均大约跨 {1 / (1 - second):.0f} 步，并用前者除以后者的"
-            f"平方根。于是早已"
-            "过时的方向除以最新梯度的大小：梯度变小时步子反而变大，训练来回摆动。`betas` 的顺序是（梯度，平方），默认 (0.9, 0.999)。",
+            en=f"The optimizer averages the gradients over about {1 / (1 - first):.0f} steps and their squares over "
+            f"about {1 / (1 - second):.0f}. It divides one by the root of the other, so a direction that is long out "
+            "of date is divided by the size of the newest gradients: the steps become large when gradients become "
+            "small, and the training swings. `betas` are (gradients, squares), by default (0.9, 0.999).",
+            zh=f"优化器对梯度的平均大约跨 {1 / (1 - first):.0f} 步，对梯度平方的平均大约跨 {1 / (1 - second):.0f} 步，"
+            "并用前者除以后者的平方根。于是早已过时的方向除以最新梯度的大小：梯度变小时步子反而变大，训练来回摆动。"
+            "`betas` 的顺序是（梯度，平方），默认 (0.9, 0.999)。",
         ),
         related=[],
         fixes=_fixes(story, first, second),
         facts=[Fact("gradients", first, story.by(event.step)), Fact("squares", second, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, first: float, second: float) -> tuple[Fix, ...]:
     program, fixes = story.program, []
     for call in [n for n in program.nodes if isinstance(n, ast.Call)] if program.tree is not None else []:
-        for pair in [k.value for k in call.keywords if k.arg == "betas" and isinstance(k.value, ast.Tuple) and len(k.value.elts) == 2]:
+        for pair in [
+            k.value
+            for k in call.keywords
+            if k.arg == "betas" and isinstance(k.value, ast.Tuple) and len(k.value.elts) == 2
+        ]:
             one, other = pair.elts
             known = [(n.value, meant) for n, meant in ((one, first), (other, second)) if isinstance(n, ast.Constant)]
             if all(isinstance(value, int | float) and abs(value - meant) < 1e-6 for value, meant in known):
@@ -95,22 +106,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="An optimizer has its two decays in exchanged order", zh="优化器的两个衰减顺序反了"),
     what=T(
-        en="Adam keeps an average of the gradients and a slower one of their squares. A program gave the slow number to the gradients, "
-        "so the steps "
-        "follow directions that are out of date, with sizes of the moment. Exchange them: `betas=(0.9, 0.999)`.",
-        zh="Adam 保存梯度的平均，以及更慢的梯度平方的平均。程序把慢的那个数给了梯度，于是步子跟着早已过时的方向走，大小却取决于此刻。请交"
-        "换："
-        "`betas=(0.9, 0.999)`。",
+        en="Adam keeps an average of the gradients and a slower one of their squares. A program gave the slow number "
+        "to the gradients, so the steps follow directions that are out of date, with sizes of the moment. Exchange "
+        "them: `betas=(0.9, 0.999)`.",
+        zh="Adam 保存梯度的平均，以及更慢的梯度平方的平均。程序把慢的那个数给了梯度，于是步子跟着早已过时的方向走，大"
+        "小却取决于此刻。请交换：`betas=(0.9, 0.999)`。",
     ),
     why=T(
-        en="The step is `lr * average / sqrt(average of squares)`. Its size stays about `lr` only while the squares remember at least as "
-        "long as "
-        "the gradients: the first decay must be below the root of the second. Any numbers from 0 to 1 are accepted. For GANs the first "
-        "one is often "
-        "0.5 or 0, which is fine.",
-        zh="一步是 `lr * 平均 / sqrt(平方的平均)`。只有当平方至少记得与梯度一样久时，步子的大小才大致是 `lr`：第一个衰减必须小于第二个的"
-        "平方根。0 到 "
-        "1 之间的数都会被接受。GAN 的第一个衰减常取 0.5 或 0，这没有问题。",
+        en="The step is `lr * average / sqrt(average of squares)`. Its size stays about `lr` only while the squares "
+        "remember at least as long as the gradients: the first decay must be below the root of the second. Any "
+        "numbers from 0 to 1 are accepted. For GANs the first one is often 0.5 or 0, which is fine.",
+        zh="一步是 `lr * 平均 / sqrt(平方的平均)`。只有当平方至少记得与梯度一样久时，步子的大小才大致是 `lr`：第一个衰"
+        "减必须小于第二个的平方根。0 到 1 之间的数都会被接受。GAN 的第一个衰减常取 0.5 或 0，这没有问题。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL728: a function's default value is a tensor that it writes in place, so each call begins with what the last call left in it."""
+"""PL728: a function's default value is a tensor that it writes in place, so each call begins with
+what the last call left in it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """``made`` is the default of ``name`` of ``function``; it was written at ``first``, and at ``again`` in a later call."""
+    """``made`` is the default of ``name`` of ``function``; it was written at ``first``, and
+    at ``again`` in a later call.
+    """
 
     function: Function
     name: str
@@ -40,15 +44,21 @@ def _defaults(function: Function) -> list[tuple[str, ast.expr]]:
     arguments = function.args
     plain = [*arguments.posonlyargs, *arguments.args]
     named = [(a.arg, v) for a, v in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if v is not None]
-    return [*((a.arg, v) for a, v in zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults, strict=True)), *named]
+    return [
+        *((a.arg, v) for a, v in zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults, strict=True)),
+        *named,
+    ]
 
 
 def _written(story: Story, function: Function, name: str, value: ast.expr) -> Default | None:
-    """The data of the finding if two calls of the function wrote its default value depending on the old numbers; else None.
+    """The data of the finding if two calls of the function wrote its default value
+    depending on the old numbers; else None.
 
     Something outside the function must happen between the two, and the later write must change the numbers.
     """
-    made = next((event for event in story.within(value) if event.results and event.span == story.program.place(value)), None)
+    made = next(
+        (event for event in story.within(value) if event.results and event.span == story.program.place(value)), None
+    )
     storage = (story.tensor(made.results[0], made.step) or {}).get("storage") if made is not None else None
     if made is None or storage is None:
         return None
@@ -72,28 +82,32 @@ def _finding(story: Story, found: Default) -> Finding:
     here, there = at_line(story, program.place(found.value)), at_line(story, story.span(found.again.step))
     code = program.segment(found.value)
     return RULE.finding(
-        program.place(found.value), found.made.step,
+        program.place(found.value),
+        found.made.step,
         T(
-            en=f"{capital(here.en)} makes the default of `{found.name}` once, for all calls, and {there.en} writes it: the second call of "
-            f"`{found.function.name}` begins with what the first one left.",
-            zh=f"{here.zh}只创建一次 `{found.name}` 的默认值，供所有调用使用，而{there.zh}写入了它：第二次调用 `{found.function.name}` "
-            "从第一次留下的内容开始。",
+            en=f"{capital(here.en)} makes the default of `{found.name}` once, for all calls, and {there.en} writes "
+            f"it: the second call of `{found.function.name}` begins with what the first one left.",
+            zh=f"{here.zh}只创建一次 `{found.name}` 的默认值，供所有调用使用，而{there.zh}写入了它：第二次调用 "
+            f"`{found.function.name}` 从第一次留下的内容开始。",
         ),
         T(
-            en=f"Python computes `{code}` when it reaches the `def`, not at each call. Writing in place changes that one tensor, and "
-            "a caller "
-            "that was given it sees it change again later. Use None as the default, and make the tensor inside.",
-            zh=f"Python 在执行到 `def` 时计算 `{code}`，而不是在每次调用时。就地写入改变的就是那一个张量，拿到它的调用者之后还会看到"
-            "它再次改变。"
-            "请用 None 作默认值，在函数内创建张量。",
+            en=f"Python computes `{code}` when it reaches the `def`, not at each call. Writing in place changes that "
+            "one tensor, and a caller that was given it sees it change again later. Use None as the default, and "
+            "make the tensor inside.",
+            zh=f"Python 在执行到 `def` 时计算 `{code}`，而不是在每次调用时。就地写入改变的就是那一个张量，拿到它的调用"
+            "者之后还会看到它再次改变。请用 None 作默认值，在函数内创建张量。",
         ),
         related=[
             story.related("changed", found.first.step, T(en="the first call writes it", zh="第一次调用写入它")),
-            story.related("changed", found.again.step, T(en="a later call continues with the changed one", zh="之后的调用接着写它")),
+            story.related(
+                "changed",
+                found.again.step,
+                T(en="a later call continues with the changed one", zh="之后的调用接着写它"),
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("name", found.name)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Default) -> tuple[Fix, ...]:
@@ -102,7 +116,11 @@ def _fixes(story: Story, found: Default) -> tuple[Fix, ...]:
     Empty if the function's body is on a line with other code.
     """
     program, body = story.program, found.function.body
-    first = body[1] if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1 else body[0]
+    first = (
+        body[1]
+        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1
+        else body[0]
+    )
     code = program.segment(found.value)
     lines = (f"if {found.name} is None:", f"    {found.name} = {code}")
     if not program.stands_alone(first) and not hasattr(first, "body"):
@@ -118,18 +136,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="A function writes into the default value of its argument", zh="函数写入了其参数的默认值"),
     what=T(
-        en="A function has a tensor as the default of an argument, and adds to it in place. The default is made once, so each call begins "
-        "with the sum of the calls before. Use `None` as the default and make the tensor inside.",
-        zh="函数以一个张量作为参数的默认值，并就地加上数值。默认值只创建一次，所以每次调用都接着之前各次调用的和继续。请用 `None` 作"
-        "默认值，"
-        "在函数内创建张量。",
+        en="A function has a tensor as the default of an argument, and adds to it in place. The default is made once, "
+        "so each call begins with the sum of the calls before. Use `None` as the default and make the tensor inside.",
+        zh="函数以一个张量作为参数的默认值，并就地加上数值。默认值只创建一次，所以每次调用都接着之前各次调用的和继续。"
+        "请用 `None` 作默认值，在函数内创建张量。",
     ),
     why=T(
-        en="Default values are stored in the function object. A number cannot be changed, so it is the same in each call; a tensor, like a "
-        "list, can. `total = total + x` would make a new tensor and leave the default as it is; `total += x` and `total[0] = x` write it.",
-        zh="默认值存放在函数对象里。数不能被改变，所以每次调用都一样；张量与列表一样可以被改变。`total = total + x` 会新建一个张量，"
-        "默认值保持原样；"
-        "`total += x` 与 `total[0] = x` 则写入它。",
+        en="Default values are stored in the function object. A number cannot be changed, so it is the same in each "
+        "call; a tensor, like a list, can. `total = total + x` would make a new tensor and leave the default as it "
+        "is; `total += x` and `total[0] = x` write it.",
+        zh="默认值存放在函数对象里。数不能被改变，所以每次调用都一样；张量与列表一样可以被改变。`total = total + x` 会"
+        "新建一个张量，默认值保持原样；`total += x` 与 `total[0] = x` 则写入它。",
     ),
     bad="""import torch
 

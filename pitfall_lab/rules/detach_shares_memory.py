@@ -12,7 +12,8 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that it shares memory.
+    """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run
+    shows that it shares memory.
 
     None if the program did not finish, or if some gradient was computed with changed numbers (the trace's ``harms``).
     """
@@ -62,16 +63,18 @@ def _finding(story: Story, kept: Kept) -> Finding:
         ),
     }[kept.how]
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} keeps {source.en} without copying it, {changed.en} changes it, and {what.en}.",
             zh=f"{here.zh}留下了 {source.zh}，却没有复制；{changed.zh}改变了它，于是{what.zh}。",
         ),
         T(
-            en=f"`{statement_text(story, span)}` gives a new tensor without a history, but on the same memory. What "
-            f"`{_code(story, kept)}` writes is seen through both. `detach()` is about gradients; `clone()` copies numbers.",
-            zh=f"`{statement_text(story, span)}` 给出一个没有历史的新张量，但用的是同一块内存。`{_code(story, kept)}` 写入的东西，两边都能"
-            "看到。`detach()` 只与梯度有关；复制数值的是 `clone()`。",
+            en=f"`{statement_text(story, span)}` gives a new tensor without a history, but on the same "
+            f"memory. What `{_code(story, kept)}` writes is seen through both. `detach()` is about gradients; "
+            "`clone()` copies numbers.",
+            zh=f"`{statement_text(story, span)}` 给出一个没有历史的新张量，但用的是同一块内存。`{_code(story, kept)}` "
+            "写入的东西，两边都能看到。`detach()` 只与梯度有关；复制数值的是 `clone()`。",
         ),
         related=[
             story.related("alias", step, T(en="a second way into the same memory", zh="进入同一块内存的第二条路")),
@@ -80,7 +83,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
         ],
         fixes=copied_where_made(story, kept),
         facts=[Fact("storage", kept.storage, story.by(step)), Fact("how", kept.how, story.by(kept.used))],
-    )  # fmt: skip
+    )
 
 
 def _code(story: Story, kept: Kept) -> str:
@@ -93,19 +96,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A detached tensor was taken for a copy", zh="把 detach 的结果当成了副本"),
     what=T(
-        en="A program kept the old weights with `w.detach()`, trained, and compared: nothing seemed to have changed. What it had kept was "
-        "not a copy but a second name for the same numbers. Write `w.detach().clone()`.",
-        zh="程序用 `w.detach()` 留下旧的权重，训练之后再比较：好像什么也没有变。它留下的并不是副本，而是同样那些数的第二个名字。请写 "
-        "`w.detach().clone()`。",
+        en="A program kept the old weights with `w.detach()`, trained, and compared: nothing seemed to have changed. "
+        "What it had kept was not a copy but a second name for the same numbers. Write `w.detach().clone()`.",
+        zh="程序用 `w.detach()` 留下旧的权重，训练之后再比较：好像什么也没有变。它留下的并不是副本，而是同样那些数的第"
+        "二个名字。请写 `w.detach().clone()`。",
     ),
     why=T(
-        en="`detach()` (and `.data`) answers with a new tensor that has no *graph*, the record of how it was computed, and that looks at "
-        "the same *storage*, the memory with the numbers. So it costs nothing, and every write in place through one of the two is seen "
-        "through the other: an optimizer's step, `+=`, `zero_()`. `clone()` makes new memory. For a copy without a history write both: "
-        "`w.detach().clone()`.",
-        zh="`detach()`（以及 `.data`）给出一个没有*计算图*（如何算出的记录）的新张量，它看着同一个*存储*，即存放数值的内存。所以它没有开销"
-        "，而通过两者之一的任何就地写入，另一个都能看到：优化器的一步、`+=`、`zero_()`。`clone()` 则产生新的内存。想要没有历史的副本，"
-        "就两个都写：`w.detach().clone()`。",
+        en="`detach()` (and `.data`) answers with a new tensor that has no *graph*, the record of how it was "
+        "computed, and that looks at the same *storage*, the memory with the numbers. So it costs nothing, and every "
+        "write in place through one of the two is seen through the other: an optimizer's step, `+=`, `zero_()`. "
+        "`clone()` makes new memory. For a copy without a history write both: `w.detach().clone()`.",
+        zh="`detach()`（以及 `.data`）给出一个没有*计算图*（如何算出的记录）的新张量，它看着同一个*存储*，即存放数值的"
+        "内存。所以它没有开销，而通过两者之一的任何就地写入，另一个都能看到：优化器的一步、`+=`、`zero_()`。`clone()` "
+        "则产生新的内存。想要没有历史的副本，就两个都写：`w.detach().clone()`。",
     ),
     advice=T(
         en="keep a copy on {alias}: `.detach().clone()`.",

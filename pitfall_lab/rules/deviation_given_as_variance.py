@@ -24,7 +24,9 @@ SUMS = {"add", "sub", "__add__", "__sub__", "__radd__"}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``loss`` was given ``label`` for the variance; ``other`` took it, or what is computed in the same way, for the deviation."""
+    """``loss`` was given ``label`` for the variance; ``other`` took it, or what is computed in the
+    same way, for the deviation.
+    """
 
     loss: Event
     label: str
@@ -32,7 +34,10 @@ class Given:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives a Gaussian loss a standard deviation for the variance. Judged by the first call of each line."""
+    """One finding for each line that gives a Gaussian loss a standard deviation for the variance.
+
+    Judged by the first call of each line.
+    """
     reported = set()
     for loss in story.calls("gaussian_nll_loss"):
         labels = [o.label for o in loss.operands]
@@ -48,8 +53,9 @@ def find(story: Story) -> Iterator[Finding]:
 def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Event | None:
     """The call that shows that ``label`` is a standard deviation; None if there is none.
 
-    Shown by a call that squares the same number (or one that is computed in the same way), multiplies noise by it, or adds it to the mean.
-    None too if a call takes its root, as of a variance; a root that is given to the loss is left to PL932.
+    Shown by a call that squares the same number (or one that is computed in the same way), multiplies noise
+    by it, or adds it to the mean. None too if a call takes its root, as of a variance; a root that is given
+    to the loss is left to PL932.
     """
     form = exponential(story, label, loss.step)
     _, exponent = power(story, label, loss.step)
@@ -65,21 +71,31 @@ def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Ev
         number = constant(story, None, event.operands[-1].text, event.step)
         if event.name in ROOTS or (event.name in SQUARES and number == 0.5):
             return None
-        squared = event.name == "square" or (event.name in SQUARES and number == 2.0) or (event.name in PRODUCTS and given[:1] * 2 == given)
+        squared = (
+            event.name == "square"
+            or (event.name in SQUARES and number == 2.0)
+            or (event.name in PRODUCTS and given[:1] * 2 == given)
+        )
         if found is None and (squared or event.name == "normal" or _spreads(story, event, given, center)):
             found = event
     return found
 
 
 def _spreads(story: Story, event: Event, given: list[str], center: object) -> bool:
-    """Whether a product has a drawn factor, or is a constant multiple that is added to the mean ``center`` or subtracted from it."""
+    """Whether a product has a drawn factor, or is a constant multiple that is added to the mean
+    ``center`` or subtracted from it.
+    """
     if event.name not in PRODUCTS:
         return False
     if any(drawn(story, each, event.step) is not None for each in given):
         return True
     sums = (use for use in story.uses(event.results[0]) if use.name in SUMS)
-    others = ((o.label, use.step) for use in sums for o in use.operands if o.label is not None and o.label != event.results[0])
-    return len(given) == 1 and center is not None and any(recipe(story, label, step) == center for label, step in others)
+    others = (
+        (o.label, use.step) for use in sums for o in use.operands if o.label is not None and o.label != event.results[0]
+    )
+    return (
+        len(given) == 1 and center is not None and any(recipe(story, label, step) == center for label, step in others)
+    )
 
 
 def _finding(story: Story, found: Given) -> Finding:
@@ -87,23 +103,28 @@ def _finding(story: Story, found: Given) -> Finding:
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.other.step))
     name = shown(story, found.loss, found.label)
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} gives {name.en} to a Gaussian loss for the variance, and {there.en} takes it for the standard "
-            "deviation.",
+            en=f"{capital(here.en)} gives {name.en} to a Gaussian loss for the variance, and {there.en} takes it for "
+            "the standard deviation.",
             zh=f"{here.zh}把 {name.zh} 作为方差交给高斯损失，而{there.zh}把它当作标准差。",
         ),
         T(
-            en="The loss divides the squared error by its third argument and adds the logarithm of it. The network therefore learns the "
-            "variance, and everything that reads the number as a deviation is off by a square: intervals become too narrow where it is "
-            "below 1, and too wide above.",
-            zh="这个损失用第三个参数去除平方误差，再加上它的对数。于是网络学到的是方差，而凡是把这个数当作标准差来读的地方都差了一个平方："
-            "小于 1 时区间太窄，大于 1 时太宽。",
+            en="The loss divides the squared error by its third argument and adds the logarithm of it. The network "
+            "therefore learns the variance, and everything that reads the number as a deviation is off by a square: "
+            "intervals become too narrow where it is below 1, and too wide above.",
+            zh="这个损失用第三个参数去除平方误差，再加上它的对数。于是网络学到的是方差，而凡是把这个数当作标准差来读的"
+            "地方都差了一个平方：小于 1 时区间太窄，大于 1 时太宽。",
         ),
-        related=[story.related("used", found.other.step, T(en="taken for the standard deviation here", zh="在这里被当作标准差"))],
+        related=[
+            story.related(
+                "used", found.other.step, T(en="taken for the standard deviation here", zh="在这里被当作标准差")
+            )
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("variance", found.label, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Given) -> tuple[Fix, ...]:
@@ -122,18 +143,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loss that wants a variance is given a standard deviation", zh="需要方差的损失得到的是标准差"),
     what=T(
-        en="A network predicts a mean and how far off it may be. The loss wants the variance, and the program gives it the number that it "
-        "uses as the standard deviation in other places. The network learns the square of what those places expect. Give the loss "
-        "`std ** 2`.",
-        zh="网络预测一个均值，以及它可能偏离多少。损失需要的是方差，而程序交给它的数在别处被当作标准差使用。网络学到的就是那些地方所期望的数的"
-        "平方。请把 `std ** 2` 交给损失。",
+        en="A network predicts a mean and how far off it may be. The loss wants the variance, and the program gives "
+        "it the number that it uses as the standard deviation in other places. The network learns the square of what "
+        "those places expect. Give the loss `std ** 2`.",
+        zh="网络预测一个均值，以及它可能偏离多少。损失需要的是方差，而程序交给它的数在别处被当作标准差使用。网络学到的"
+        "就是那些地方所期望的数的平方。请把 `std ** 2` 交给损失。",
     ),
     why=T(
-        en="`F.gaussian_nll_loss(input, target, var)` and `nn.GaussianNLLLoss` take the variance; `torch.distributions.Normal(loc, scale)` "
-        "takes the standard deviation, its root. Both are positive tensors of the same shape, so nothing fails. The mean is learned as "
-        "before; only the predicted spread is another number than the one that is read.",
-        zh="`F.gaussian_nll_loss(input, target, var)` 和 `nn.GaussianNLLLoss` 需要方差；`torch.distributions.Normal(loc, scale)` 需要标准"
-        "差，即它的平方根。两者都是形状相同的正数张量，所以不会报错。均值照样学得好，只是预测的离散程度与读取时的含义不同。",
+        en="`F.gaussian_nll_loss(input, target, var)` and `nn.GaussianNLLLoss` take the variance; "
+        "`torch.distributions.Normal(loc, scale)` takes the standard deviation, its root. Both are positive tensors "
+        "of the same shape, so nothing fails. The mean is learned as before; only the predicted spread is another "
+        "number than the one that is read.",
+        zh="`F.gaussian_nll_loss(input, target, var)` 和 `nn.GaussianNLLLoss` 需要方差；"
+        "`torch.distributions.Normal(loc, scale)` 需要标准差，即它的平方根。两者都是形状相同的正数张量，所以不会报错。"
+        "均值照样学得好，只是预测的离散程度与读取时的含义不同。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -1,4 +1,6 @@
-"""PL820: large numbers were converted to a type that makes neighbours equal, and the program works with their differences afterwards."""
+"""PL820: large numbers were converted to a type that makes neighbours equal, and the program works with
+their differences afterwards.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """``event`` converted numbers of which neighbours became equal (``lost``), and ``used`` computes differences of them."""
+    """``event`` converted numbers of which neighbours became equal (``lost``), and ``used``
+    computes differences of them.
+    """
 
     event: Event
     lost: Lost
@@ -35,7 +39,9 @@ class Rounded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that made a quarter of the neighbours equal or more, if their differences are computed later."""
+    """One finding for each conversion that made a quarter of the neighbours equal or more, if their
+    differences are computed later.
+    """
     reported = set()
     for lost in story.trace.beside.losses:
         event, place = story.event(lost.step), story.span(lost.step)
@@ -52,11 +58,15 @@ def _dtype(story: Story, event: Event) -> str:
 
 
 def _used(story: Story, event: Event, lost: Lost) -> Event | None:
-    """The call that computes differences of the converted numbers; of whole numbers in 16 bits, any that computes with them.
+    """The call that computes differences of the converted numbers; of whole numbers in 16 bits,
+    any that computes with them.
 
     None if there is none among the next ``FURTHER`` events.
     """
-    reached, short = {event.results[0]}, _dtype(story, event) != "float32" and lost.one.is_integer() and lost.other.is_integer()
+    reached, short = (
+        {event.results[0]},
+        _dtype(story, event) != "float32" and lost.one.is_integer() and lost.other.is_integer(),
+    )
     for later in story.events[event.step + 1 : event.step + FURTHER]:
         given = [o.label for o in later.operands if o.label is not None]
         if later.kind != "call" or later.error is not None or not reached & set(given):
@@ -76,27 +86,32 @@ def _finding(story: Story, found: Rounded) -> Finding:
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.used.step))
     one, other, got = (f"{number:.15g}" for number in (lost.one, lost.other, lost.got))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} makes different numbers equal: {one} and {other} both become {got} in {dtype}, and so do {lost.lost} "
-            f"of {lost.of} neighbours; {there.en} computes with what is left.",
-            zh=f"{here.zh}把不同的数变成了相同的数：在 {dtype} 中 {one} 和 {other} 都成为 {got}，{lost.of} 对相邻的数中有 "
-            f"{lost.lost} 对如此；{there.zh}用剩下的数继续计算。",
+            en=f"{capital(here.en)} makes different numbers equal: {one} and {other} both become {got} in {dtype}, "
+            f"and so do {lost.lost} of {lost.of} neighbours; {there.en} computes with what is left.",
+            zh=f"{here.zh}把不同的数变成了相同的数：在 {dtype} 中 {one} 和 {other} 都成为 {got}，{lost.of} 对相邻的数"
+            f"中有 {lost.lost} 对如此；{there.zh}用剩下的数继续计算。",
         ),
         T(
-            en=f"{dtype} keeps {DIGITS[dtype]} binary digits of a number, wherever its point is: large numbers get large gaps between "
-            f"them. `{snippet(story, event.span)}` rounds first, so a difference computed afterwards is one of rounded numbers. Compute "
-            "differences in float64 or in whole numbers, and convert them.",
-            zh=f"{dtype} 对每个数保留 {DIGITS[dtype]} 个二进制位，与小数点的位置无关：数越大，相邻两数之间的空隙越大。"
-            f"`{snippet(story, event.span)}` 先做了舍入，之后算出的差只是舍入后的数之差。请用 float64 或整数计算差值，再转换。",
+            en=f"{dtype} keeps {DIGITS[dtype]} binary digits of a number, wherever its point is: large "
+            f"numbers get large gaps between them. `{snippet(story, event.span)}` rounds first, so a "
+            "difference computed afterwards is one of rounded numbers. Compute differences in float64 or in "
+            "whole numbers, and convert them.",
+            zh=f"{dtype} 对每个数保留 {DIGITS[dtype]} 个二进制位，与小数点的位置无关：数越大，相邻两数之间的空"
+            f"隙越大。`{snippet(story, event.span)}` 先做了舍入，之后算出的差只是舍入后的数之差。请用 float64 "
+            "或整数计算差值，再转换。",
         ),
         related=[
             story.related("made", event.step, T(en="the numbers are rounded here", zh="数在这里被舍入")),
-            story.related("used", found.used.step, T(en="what distinguishes them is needed here", zh="这里需要的正是它们的差别")),
+            story.related(
+                "used", found.used.step, T(en="what distinguishes them is needed here", zh="这里需要的正是它们的差别")
+            ),
         ],
         fixes=_fixes(story, found, dtype),
         facts=[Fact("equal", lost.lost), Fact("neighbours", lost.of)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
@@ -115,12 +130,15 @@ def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
         shown = T(en=f"Compute in float64, then convert: `{back}`", zh=f"先用 float64 计算，再转换：`{back}`")
         edits = program.replace(wide, (difference, f"{in_parentheses(program, difference)}{back}"))
         candidates.append(Fix(shown, edits, meaning="later"))
-    candidates.append(Fix(T(en="Keep the numbers in float64", zh="让数保持 float64"), program.replace(wide), meaning="later"))
+    candidates.append(
+        Fix(T(en="Keep the numbers in float64", zh="让数保持 float64"), program.replace(wide), meaning="later")
+    )
     return unique(program.text, candidates)
 
 
 def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """The syntax node to replace and its new text, which make a conversion, or the making of the tensor, one to float64.
+    """The syntax node to replace and its new text, which make a conversion, or the making
+    of the tensor, one to float64.
 
     None if the node is no call, or shows neither a type nor a conversion to one.
     """
@@ -131,7 +149,11 @@ def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None
             return each, f"{program.segment(each.value)}.float64"
     if isinstance(node.func, ast.Attribute) and node.func.attr in {"float", "half", "bfloat16"}:
         return node.func, f"{program.segment(node.func.value)}.double"
-    if isinstance(node.func, ast.Attribute) and node.func.attr in {"tensor", "as_tensor", "asarray"} and len(node.args) == 1:
+    if (
+        isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"tensor", "as_tensor", "asarray"}
+        and len(node.args) == 1
+    ):
         return node.args[0], f"{program.segment(node.args[0])}, dtype={program.segment(node.func.value)}.float64"
     return None
 
@@ -142,19 +164,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="Large numbers were rounded before their differences were taken", zh="大数先被舍入，再计算它们的差"),
     what=T(
-        en="A program converted times such as 1700000000 seconds to float32, where the next number is 128 further, and subtracted them "
-        "afterwards. Most differences are 0 or 128. Subtract first, in float64 or in whole numbers, and convert the differences.",
+        en="A program converted times such as 1700000000 seconds to float32, where the next number is 128 further, "
+        "and subtracted them afterwards. Most differences are 0 or 128. Subtract first, in float64 or in whole "
+        "numbers, and convert the differences.",
         zh="程序把 1700000000 秒这样的时间转换成 float32，而在那里下一个数要大 128，之后才相减。大多数差值是 0 或 128。"
         "请先用 float64 或整数相减，再转换差值。",
     ),
     why=T(
-        en="A float32 number has 24 binary digits: up to 16777216 every whole number has a place, at 1700000000 only every 128th, and a "
-        "bfloat16 with its 8 digits skips numbers from 256 on. A conversion rounds to the nearest place without a word, and nothing brings "
-        "back what it dropped. Times in seconds, identification numbers, distances from a far origin and long positions are such numbers. "
-        "Subtracting an offset *before* the conversion leaves small numbers, which keep all their digits.",
-        zh="float32 的数有 24 个二进制位：16777216 以内每个整数都有位置，到 1700000000 时每隔 128 才有一个；"
-        "bfloat16 只有 8 位，从 256 起就会跳过一些数。转换会默默地舍入到最近的位置，丢掉的部分再也找不回来。"
-        "以秒计的时间、编号、离原点很远的坐标、很长的位置序号都是这样的数。在转换*之前*减去偏移量，剩下的小数会保留全部位数。",
+        en="A float32 number has 24 binary digits: up to 16777216 every whole number has a place, at 1700000000 only "
+        "every 128th, and a bfloat16 with its 8 digits skips numbers from 256 on. A conversion rounds to the nearest "
+        "place without a word, and nothing brings back what it dropped. Times in seconds, identification numbers, "
+        "distances from a far origin and long positions are such numbers. Subtracting an offset *before* the "
+        "conversion leaves small numbers, which keep all their digits.",
+        zh="float32 的数有 24 个二进制位：16777216 以内每个整数都有位置，到 1700000000 时每隔 128 才有一个；bfloat16 "
+        "只有 8 位，从 256 起就会跳过一些数。转换会默默地舍入到最近的位置，丢掉的部分再也找不回来。以秒计的时间、编"
+        "号、离原点很远的坐标、很长的位置序号都是这样的数。在转换*之前*减去偏移量，剩下的小数会保留全部位数。",
     ),
     bad="""import torch
 

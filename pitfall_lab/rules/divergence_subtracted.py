@@ -1,4 +1,6 @@
-"""PL956: a divergence enters a loss with the wrong sign: a number with plus and its exponential with minus, which has no smallest value."""
+"""PL956: a divergence enters a loss with the wrong sign: a number with plus and its exponential with minus,
+which has no smallest value.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ from pitfall_lab.rules.signals.loss_slopes import Slope, slopes
 from pitfall_lab.trace import Event, T
 
 WRONG_WAY = {"exp": -1, "log": 1}
-"""The sign of the exponential, or of the logarithm, of a number that enters with the other sign itself: concave, so it has no minimum."""
+"""The sign of the exponential, or of the logarithm, of a number that enters with the other sign itself:
+concave, so it has no minimum.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Concave:
-    """A loss, from which ``backward`` starts, that grows with a tensor and falls with its ``exp`` or ``log``, or the reverse.
+    """A loss, from which ``backward`` starts, that grows with a tensor and falls with its
+    ``exp`` or ``log``, or the reverse.
 
     ``plain`` is the path to the tensor itself, ``curved`` that to its ``exp`` or ``log``.
     """
@@ -53,7 +58,11 @@ def _concave(story: Story, backward: Event) -> Concave | None:
     for ways in slopes(story, backward.operands[0].label, backward.step).values():
         for curved in ways:
             name = curved.event.name if curved.event is not None else ""
-            plain = [way for way in ways if way.event is not None and way.event is not curved.event and way.event.name not in WRONG_WAY]
+            plain = [
+                way
+                for way in ways
+                if way.event is not None and way.event is not curved.event and way.event.name not in WRONG_WAY
+            ]
             if curved.sign == WRONG_WAY.get(name) and plain and all(way.sign == -curved.sign for way in plain):
                 return Concave(backward, plain[0], curved)
     return None
@@ -65,31 +74,32 @@ def _finding(story: Story, found: Concave) -> Finding:
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.backward.step))
     name, signs = expression(story, found.plain.label, event.step), ("+", "-") if found.plain.sign > 0 else ("-", "+")
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"The loss on {there.en} contains {name.en} with {signs[0]} and its `{event.name}` on {here.en} with {signs[1]}: no "
-            "value of it "
-            "makes that smallest, and training drives it away without end.",
-            zh=f"{there.zh}的损失以“{signs[0]}”含有 {name.zh}，又以“{signs[1]}”含有{here.zh}上它的 `{event.name}`：没有哪个值使它最小，"
-            "训练会把它越推越远。",
+            en=f"The loss on {there.en} contains {name.en} with {signs[0]} and its `{event.name}` on {here.en} with "
+            f"{signs[1]}: no value of it makes that smallest, and training drives it away without end.",
+            zh=f"{there.zh}的损失以“{signs[0]}”含有 {name.zh}，又以“{signs[1]}”含有{here.zh}上它的 `{event.name}`：没"
+            "有哪个值使它最小，训练会把它越推越远。",
         ),
         T(
-            en=f"{capital(name.en)} and its `{event.name}` in a divergence, such as the one between two normal distributions, hold "
-            "each other: "
-            "`exp(v) - v` has its minimum at 0. Here the whole term has the opposite sign, by a minus before it or by a factor, so the "
-            "optimizer makes the divergence larger.",
-            zh=f"在散度（例如两个正态分布之间的散度）中，{name.zh} 与它的 `{event.name}` 互相牵制：`exp(v) - v` 在 0 处最小。这里整"
-            "个项的符号"
-            "相反（由于前面的减号或某个系数），于是优化器使散度越来越大。",
+            en=f"{capital(name.en)} and its `{event.name}` in a divergence, such as the one between two normal "
+            "distributions, hold each other: `exp(v) - v` has its minimum at 0. Here the whole term has the opposite "
+            "sign, by a minus before it or by a factor, so the optimizer makes the divergence larger.",
+            zh=f"在散度（例如两个正态分布之间的散度）中，{name.zh} 与它的 `{event.name}` 互相牵制：`exp(v) - v` 在 0 "
+            "处最小。这里整个项的符号相反（由于前面的减号或某个系数），于是优化器使散度越来越大。",
         ),
-        related=[story.related("backward", found.backward.step, T(en="the loss is made smaller", zh="损失在这里被减小"))],
+        related=[
+            story.related("backward", found.backward.step, T(en="the loss is made smaller", zh="损失在这里被减小"))
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("sign", found.plain.sign, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
-    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a factor.
+    """Fixes that change one sign between the loss and the sum of both terms: a minus into a
+    plus, or the sign of a factor.
 
     Empty if no line between has one of these as an operator.
     """
@@ -105,7 +115,9 @@ def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
             and step.event.operands[1].label == step.label
         ):
             text = f"{program.segment(node.left)} + {operand(program, node.right)}"
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and (factor := _number(node.left)) is not None:
+        elif (
+            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and (factor := _number(node.left)) is not None
+        ):
             text = f"{-factor:g} * {operand(program, node.right)}"
         else:
             continue
@@ -127,24 +139,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="A divergence enters a loss with the wrong sign", zh="散度以错误的符号进入损失"),
     what=T(
-        en="A program adds a term that should keep distributions close to each other, but with the wrong sign. The loss then falls without "
-        "end while they move apart. Add the divergence to the loss.",
+        en="A program adds a term that should keep distributions close to each other, but with the wrong sign. The "
+        "loss then falls without end while they move apart. Add the divergence to the loss.",
         zh="程序加入了一个应当让分布彼此靠近的项，符号却错了。于是损失无止境地下降，分布越离越远。请把散度加到损失上。",
     ),
     why=T(
-        en="The divergence of a normal distribution from the standard one is `-0.5 * (1 + logvar - mu**2 - logvar.exp())`: never "
-        "negative, and "
-        "0 where they are equal. `step()` makes the loss smaller, so the divergence has to enter with plus. A bound that is to be "
-        "made large "
-        "(the ELBO) has it with minus; the loss is minus the whole bound. With one sign lost, `logvar - exp(logvar)` remains, which has no "
-        "smallest value.",
-        zh="正态分布与标准正态分布之间的散度是 `-0.5 * (1 + logvar - mu**2 - logvar.exp())`：它从不为负，两者相等时为 0。`step()` 使"
-        "损失变小，"
-        "所以散度必须以正号进入。要变大的下界（ELBO）里它带负号，而损失是整个下界的相反数。丢了一个符号，剩下的就是没有最小值的 "
-        "`logvar - exp(logvar)`。",
+        en="The divergence of a normal distribution from the standard one is `-0.5 * (1 + logvar - mu**2 - "
+        "logvar.exp())`: never negative, and 0 where they are equal. `step()` makes the loss smaller, so the "
+        "divergence has to enter with plus. A bound that is to be made large (the ELBO) has it with minus; the loss "
+        "is minus the whole bound. With one sign lost, `logvar - exp(logvar)` remains, which has no smallest value.",
+        zh="正态分布与标准正态分布之间的散度是 `-0.5 * (1 + logvar - mu**2 - logvar.exp())`：它从不为负，两者相等时为 "
+        "0。`step()` 使损失变小，所以散度必须以正号进入。要变大的下界（ELBO）里它带负号，而损失是整个下界的相反数。丢"
+        "了一个符号，剩下的就是没有最小值的 `logvar - exp(logvar)`。",
     ),
     advice=T(
-        en="turn the sign of the term with the number on {line}, so that the loss on {backward} contains the divergence with plus.",
+        en="turn the sign of the term with the number on {line}, so that the loss on {backward} contains the "
+        "divergence with plus.",
         zh="改变{line}的那个数所在项的符号，使{backward}的损失以正号含有散度。",
     ),
     bad="""import torch

@@ -1,4 +1,6 @@
-"""PL556: the losses of an accumulation are divided by the number of batches, and the sum of their gradients once more."""
+"""PL556: the losses of an accumulation are divided by the number of batches, and the
+sum of their gradients once more.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,16 @@ from pitfall_lab.trace import Event, T
 
 NEAR = 1e-6
 FEWEST = 3
-"""The number of batches from which on the same number at two places is no coincidence: half of a square has a 2 of its own."""
+"""The number of batches from which on the same number at two places is no coincidence: half of
+a square has a 2 of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The losses of the backwards ``added`` were divided (``event``) by their number, and the gradient once more (``scaled``)."""
+    """The losses of the backwards ``added`` were divided (``event``) by their number, and the
+    gradient once more (``scaled``).
+    """
 
     added: tuple[Moment, ...]
     event: Event
@@ -31,7 +37,9 @@ class Divided:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that divides the sum of gradients by the number by which each loss was divided already."""
+    """One finding for each line that divides the sum of gradients by the number by which
+    each loss was divided already.
+    """
     reported = set()
     for moments in lives(story).values():
         added: list[Moment] = []
@@ -50,7 +58,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Moment) -> Divided | None:
-    """The data of the finding if the gradient was divided once after all of several backwards, as their losses were; else None.
+    """The data of the finding if the gradient was divided once after all of several backwards, as
+    their losses were; else None.
 
     The backwards must be on one line, and both divisors must be their number.
     """
@@ -58,9 +67,16 @@ def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Mom
         return None
     losses = [_loss(story, m.event) for m in added]
     for moment in changed:
-        event = story.event((story.tensor(moment.grad) or {}).get("born")) if moment.event.name == "grad" else moment.event
+        event = (
+            story.event((story.tensor(moment.grad) or {}).get("born")) if moment.event.name == "grad" else moment.event
+        )
         factor = divisor(event)
-        if _is_repeated(story, moment, changed) or event is None or factor is None or abs(factor - len(added)) > NEAR * factor:
+        if (
+            _is_repeated(story, moment, changed)
+            or event is None
+            or factor is None
+            or abs(factor - len(added)) > NEAR * factor
+        ):
             continue
         if losses[0] is not None and all(abs((divisor(loss) or 0) - factor) <= NEAR * factor for loss in losses):
             return Divided(tuple(added), losses[0], event, moment, used)
@@ -81,7 +97,11 @@ def _loss(story: Story, backward: Event) -> Event | None:
 def divisor(event: Event | None) -> float | None:
     """The number by which a call divides its tensor, 4 for ``mul(x, 0.25)`` too; None if it does something else."""
     name = event.name.strip("_") if event is not None else ""
-    numbers = [operand.text for operand in event.operands if operand.label is None and not operand.name] if event is not None else []
+    numbers = (
+        [operand.text for operand in event.operands if operand.label is None and not operand.name]
+        if event is not None
+        else []
+    )
     if name not in ("div", "truediv", "itruediv", "true_divide", "mul", "imul", "rmul") or len(numbers) != 1:
         return None
     try:
@@ -92,24 +112,30 @@ def divisor(event: Event | None) -> float | None:
 
 
 def _finding(story: Story, found: Divided) -> Finding:
-    here, there, update = (at_line(story, story.span(step)) for step in (found.changed.step, found.event.step, found.used.step))
+    here, there, update = (
+        at_line(story, story.span(step)) for step in (found.changed.step, found.event.step, found.used.step)
+    )
     count, code = len(found.added), snippet(story, story.span(found.event.step))
     return RULE.finding(
         story.span(found.changed.step),
         found.changed.step,
         T(
-            en=f"{capital(here.en)} divides by {count}, the number of batches, what {there.en} had divided by {count} already: the "
-            f"gradient that {update.en} uses is too small by a factor of {count}.",
-            zh=f"{there.zh}已经除以了批次数 {count}，{here.zh}又除以 {count}：{update.zh}使用的梯度只有应有的 1/{count}。",
+            en=f"{capital(here.en)} divides by {count}, the number of batches, what {there.en} had divided by {count} "
+            f"already: the gradient that {update.en} uses is too small by a factor of {count}.",
+            zh=f"{there.zh}已经除以了批次数 {count}，{here.zh}又除以 {count}：{update.zh}使用的梯度只"
+            f"有应有的 1/{count}。",
         ),
         T(
-            en=f"`{code}` gives each of {count} losses a share of 1/{count}, so the gradients that add up in `.grad` are those of the mean "
-            "already. Divide either the losses or the sum.",
-            zh=f"`{code}` 让 {count} 个损失各占 1/{count}，所以 `.grad` 里累加的已经是平均值的梯度。损失和总和只除其中之一。",
+            en=f"`{code}` gives each of {count} losses a share of 1/{count}, so the gradients that add up in `.grad` "
+            "are those of the mean already. Divide either the losses or the sum.",
+            zh=f"`{code}` 让 {count} 个损失各占 1/{count}，所以 `.grad` 里累加的已经是平均值的梯度。损"
+            "失和总和只除其中之一。",
         ),
         related=[
             story.related("forward", found.event.step, T(en="each loss is divided here", zh="每个损失在这里除过")),
-            story.related("backward", found.added[0].step, T(en="the gradients are added up here", zh="梯度在这里累加")),
+            story.related(
+                "backward", found.added[0].step, T(en="the gradients are added up here", zh="梯度在这里累加")
+            ),
             story.related("changed", found.changed.step, T(en="the sum is divided again", zh="总和又除了一次")),
         ],
         fixes=_fixes(story, found),
@@ -120,10 +146,16 @@ def _finding(story: Story, found: Divided) -> Finding:
 def _fixes(story: Story, found: Divided) -> tuple[Fix, ...]:
     """At most one fix: it leaves the second division out, with the loop around it if that does nothing else."""
     program = story.program
-    statement = next(iter(call_chain(story, story.line_event(found.changed.step))), None) if program.tree is not None else None
+    statement = (
+        next(iter(call_chain(story, story.line_event(found.changed.step))), None) if program.tree is not None else None
+    )
     while statement is not None:
         parent = program.parents.get(statement)
-        if not isinstance(parent, ast.For | ast.With | ast.If) or len(parent.body) != 1 or getattr(parent, "orelse", None):
+        if (
+            not isinstance(parent, ast.For | ast.With | ast.If)
+            or len(parent.body) != 1
+            or getattr(parent, "orelse", None)
+        ):
             break
         if statement.lineno == parent.lineno or (isinstance(parent, ast.If) and not _about_gradients(parent.test)):
             break
@@ -145,18 +177,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Accumulated gradients are divided twice", zh="累加的梯度被除了两次"),
     what=T(
-        en="A program adds up the gradients of several batches. It divides each loss by their number, and the sum by the same number "
-        "again, so every step is much too short. Divide the losses or the sum, not both.",
-        zh="程序累加几个批次的梯度。它把每个损失除以批次数，又把总和再除以同一个数，所以每一步都太短。损失和总和只除其中之一。",
+        en="A program adds up the gradients of several batches. It divides each loss by their number, and the sum by "
+        "the same number again, so every step is much too short. Divide the losses or the sum, not both.",
+        zh="程序累加几个批次的梯度。它把每个损失除以批次数，又把总和再除以同一个数，所以每一步都太短。损失"
+        "和总和只除其中之一。",
     ),
     why=T(
-        en="`backward()` adds to `.grad`. The gradient of a mean over *k* batches is the sum of their gradients divided by *k*; whether "
-        "the division is done before `backward()` or after the last one makes no difference, since gradients are linear. Done at both "
-        "places it divides by *k* · *k*. With plain SGD this is a smaller learning rate; Adam hides it almost completely, until a limit "
-        "for the norm or a weight decay is compared with it.",
-        zh="`backward()` 把梯度加到 `.grad` 上。*k* 个批次平均值的梯度，是它们的梯度之和除以 *k*；除法在 `backward()` 之前做还是在最后一"
-        "次之后做没有区别，因为梯度是线性的。两处都做就是除以 *k* · *k*。对普通的 SGD 来说，这等于更小的学习率；Adam 几乎完全掩盖了它，直"
-        "到有范数上限或权重衰减与之相比。",
+        en="`backward()` adds to `.grad`. The gradient of a mean over *k* batches is the sum of their gradients "
+        "divided by *k*; whether the division is done before `backward()` or after the last one makes no "
+        "difference, since gradients are linear. Done at both places it divides by *k* · *k*. With plain SGD this "
+        "is a smaller learning rate; Adam hides it almost completely, until a limit for the norm or a weight "
+        "decay is compared with it.",
+        zh="`backward()` 把梯度加到 `.grad` 上。*k* 个批次平均值的梯度，是它们的梯度之和除以 *k*；除法在 `backward()` "
+        "之前做还是在最后一次之后做没有区别，因为梯度是线性的。两处都做就是除以 *k* · *k*。对普通的 SGD 来说，这等于更"
+        "小的学习率；Adam 几乎完全掩盖了它，直到有范数上限或权重衰减与之相比。",
     ),
     bad="""import torch
 
@@ -184,7 +218,10 @@ print(w)
         Trap(
             "w.grad /= 3",
             "w.grad = w.grad / 3",
-            T(en="A new tensor in `.grad` is divided a second time as well.", zh="放进 `.grad` 的新张量同样被除了第二次。"),
+            T(
+                en="A new tensor in `.grad` is divided a second time as well.",
+                zh="放进 `.grad` 的新张量同样被除了第二次。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",),

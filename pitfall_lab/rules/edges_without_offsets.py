@@ -19,16 +19,32 @@ from pitfall_lab.trace import Event, T
 
 JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
 ROWS_BY = {"__getitem__": 1, "index_select": 1, "index_add": 1, "index_add_": 1, "scatter_add": 1, "scatter_add_": 1,
-           "scatter_reduce": 1, "scatter_reduce_": 1, "index_reduce": 1, "index_reduce_": 1, "gather": 1, "index_copy_": 1}  # fmt: skip
+           "scatter_reduce": 1, "scatter_reduce_": 1, "index_reduce": 1, "index_reduce_": 1, "gather": 1,
+           "index_copy_": 1}  # fmt: skip
 """Calls whose first tensor has the rows that the next one numbers."""
-VIEWS = {"unbind", "__getitem__", "select", "to", "long", "t", "contiguous", "unsqueeze", "view", "reshape", "expand", "expand_as", "clone"}
+VIEWS = {
+    "unbind",
+    "__getitem__",
+    "select",
+    "to",
+    "long",
+    "t",
+    "contiguous",
+    "unsqueeze",
+    "view",
+    "reshape",
+    "expand",
+    "expand_as",
+    "clone",
+}
 FEWEST, KNOWN, LABELS, UPWARD = 3, 4, 60, 60
 PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """``edges`` joined parts of an index, and ``use`` addressed with it a table that has the rows that ``nodes`` joined.
+    """``edges`` joined parts of an index, and ``use`` addressed with it a table that has
+    the rows that ``nodes`` joined.
 
     ``part``: the number of a part, whose rows begin at ``start``; its largest known entry is ``largest``.
     """
@@ -42,7 +58,9 @@ class Joined:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins the indices of three or more tables as they are, and uses them for the joined table."""
+    """One finding for each line that joins the indices of three or more tables as they are, and
+    uses them for the joined table.
+    """
     reported = set()
     for step, uses in _used(story).items():
         nodes = story.events[step]
@@ -109,7 +127,9 @@ def _table(story: Story, use: Event, index: str, count: int) -> Event | None:
 
 
 def _joined(story: Story, label: str, rows: int, count: int) -> Event | None:
-    """The call that joined ``count`` parts to the rows from which a tensor with as many rows was computed; None if there is none."""
+    """The call that joined ``count`` parts to the rows from which a tensor with as many rows was
+    computed; None if there is none.
+    """
     pending, seen = [label], {label}
     while pending and len(seen) < UPWARD:
         here = pending.pop(0)
@@ -117,7 +137,11 @@ def _joined(story: Story, label: str, rows: int, count: int) -> Event | None:
         if event is None or event.kind != "call" or here not in event.results:
             continue
         parts = _parts(event)
-        if event.name in JOINS and len(parts) == count and sum((story.shape(each, event.step) or (0,))[0] for each in parts) == rows:
+        if (
+            event.name in JOINS
+            and len(parts) == count
+            and sum((story.shape(each, event.step) or (0,))[0] for each in parts) == rows
+        ):
             return event
         for each in parts:
             if each not in seen and (story.shape(each, event.step) or (0,))[0] == rows:
@@ -127,10 +151,11 @@ def _joined(story: Story, label: str, rows: int, count: int) -> Event | None:
 
 
 def _numbered(story: Story, edges: Event, nodes: Event) -> tuple[int, int, int] | None:
-    """A part whose entries lie before the rows of its own part of the table: its number, where these begin, its largest known entry.
+    """A part whose entries lie before the rows of its own part of the table: its number, where these
+    begin, its largest known entry.
 
-    None unless the known entries of all parts are numbers of rows in a part alone, reach far into most parts (labels of a few classes do
-    not), and two or more parts show it.
+    None unless the known entries of all parts are numbers of rows in a part alone, reach far into most parts (labels of
+    a few classes do not), and two or more parts show it.
     """
     sizes = [(story.shape(each, nodes.step) or (0,))[0] for each in _parts(nodes)]
     start, shows, far = 0, list[tuple[int, int, int]](), list[bool]()
@@ -151,34 +176,42 @@ def _finding(story: Story, found: Joined) -> Finding:
     here, there, node = (at_line(story, story.span(each.step)) for each in (edges, use, found.nodes))
     table = shown(story, use, next(o.label for o in use.operands if o.label is not None))
     return RULE.finding(
-        story.span(edges.step), edges.step,
+        story.span(edges.step),
+        edges.step,
         T(
-            en=f"{capital(here.en)} joins the indices of several tables as they are, but {there.en} addresses the joined rows of "
-            f"{table.en} with them: all of them name rows at the beginning.",
-            zh=f"{here.zh}把几个表的索引原样拼在一起，而{there.zh}用它们访问拼接后的 {table.zh} 的行：它们都指向开头的那些行。",
+            en=f"{capital(here.en)} joins the indices of several tables as they are, but {there.en} addresses the "
+            f"joined rows of {table.en} with them: all of them name rows at the beginning.",
+            zh=f"{here.zh}把几个表的索引原样拼在一起，而{there.zh}用它们访问拼接后的 {table.zh} 的行：它们"
+            "都指向开头的那些行。",
         ),
         T(
-            en=f"The rows of part {found.part} (counted from 0) begin at {found.start} after the join on {node.en}, but the largest "
-            f"entry of its index that is known is {found.largest}, as if its rows still began at 0. So the edges of all graphs run between "
-            "the nodes of the first ones, and the other nodes have none. Add to each part the number of rows before it.",
-            zh=f"在{node.zh}拼接之后，第 {found.part} 部分（从 0 数起）的行从 {found.start} 开始，而它的索引中已知的最大值是 "
-            f"{found.largest}，好像它的行仍从 0 开始。于是所有图的边都连在最前面几个图的节点之间，"
-            "其余的节点没有边。请给每一部分加上它之前的行数。",
+            en=f"The rows of part {found.part} (counted from 0) begin at {found.start} after the join on {node.en}, "
+            f"but the largest entry of its index that is known is {found.largest}, as if its rows still began at 0. "
+            "So the edges of all graphs run between the nodes of the first ones, and the other nodes have none. Add "
+            "to each part the number of rows before it.",
+            zh=f"在{node.zh}拼接之后，第 {found.part} 部分（从 0 数起）的行从 {found.start} 开始，而它的索引中已知的最"
+            f"大值是 {found.largest}，好像它的行仍从 0 开始。于是所有图的边都连在最前面几个图的节点之间，其余的节点没"
+            "有边。请给每一部分加上它之前的行数。",
         ),
         related=[
             story.related("made", found.nodes.step, T(en="the rows are joined here", zh="在这里拼接行")),
             story.related("used", use.step, T(en="the joined rows are addressed here", zh="在这里访问拼接后的行")),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("start", found.start, story.by(found.nodes.step)), Fact("largest", found.largest, story.by(edges.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("start", found.start, story.by(found.nodes.step)),
+            Fact("largest", found.largest, story.by(edges.step)),
+        ],
+    )
 
 
 TITLE = T(en="Add to each part the number of rows before it", zh="给每一部分加上它之前的行数")
 
 
 def _fixes(story: Story, found: Joined) -> tuple[Fix, ...]:
-    """The fix that adds offsets where the parts are collected: in a loop, in a comprehension, or in a list that is written out."""
+    """The fix that adds offsets where the parts are collected: in a loop, in a comprehension,
+    or in a list that is written out.
+    """
     program = story.program
     edges, nodes = (_collected(story, each) for each in (found.edges, found.nodes))
     fixes = list[Fix | None]()
@@ -205,7 +238,13 @@ Comprehension = ast.ListComp | ast.GeneratorExp
 def _in_comprehension(story: Story, edges: Comprehension, nodes: Comprehension) -> Fix | None:
     """The fix for ``[g.edges for g in graphs]`` beside ``[g.nodes for g in graphs]``."""
     program, (one, other) = story.program, (edges.generators, nodes.generators)
-    if len(one) != 1 or len(other) != 1 or one[0].ifs or other[0].ifs or program.segment(one[0].iter) != program.segment(other[0].iter):
+    if (
+        len(one) != 1
+        or len(other) != 1
+        or one[0].ifs
+        or other[0].ifs
+        or program.segment(one[0].iter) != program.segment(other[0].iter)
+    ):
         return None
     number = _free(story, "number")
     target, counted = program.segment(one[0].target), program.segment(other[0].target)
@@ -259,28 +298,35 @@ def _appended(story: Story, name: ast.Name) -> tuple[ast.expr, ast.stmt] | None:
 def _free(story: Story, name: str) -> str:
     """A name that the program does not use."""
     used = {node.id for node in story.program.nodes if isinstance(node, ast.Name)}
-    return name if name not in used else next(new for n in range(2, len(used) + 3) if (new := f"{name}_{n}") not in used)
+    return (
+        name if name not in used else next(new for n in range(2, len(used) + 3) if (new := f"{name}_{n}") not in used)
+    )
 
 
 RULE = Rule(
     code="PL978",
     name="edges-without-offsets",
     severity="warning",
-    title=T(en="Graphs are joined, and the edges keep the numbers of the single graphs", zh="几个图被拼在一起，边却保留各图自己的节点编号"),
+    title=T(
+        en="Graphs are joined, and the edges keep the numbers of the single graphs",
+        zh="几个图被拼在一起，边却保留各图自己的节点编号",
+    ),
     what=T(
-        en="A program puts several graphs into one batch: it joins the tables of their nodes, and joins their edges as they are. Each "
-        "graph counts its nodes from 0, so all edges run between the first nodes of the batch. Add the number of nodes before each graph.",
+        en="A program puts several graphs into one batch: it joins the tables of their nodes, and joins their edges "
+        "as they are. Each graph counts its nodes from 0, so all edges run between the first nodes of the batch. Add "
+        "the number of nodes before each graph.",
         zh="程序把几个图放进一个批次：拼接它们的节点表，又把它们的边原样拼接。每个图的节点都从 0 编号，于是"
         "所有的边都连在批次最前面的节点之间。请给每个图的边加上它之前的节点数。",
     ),
     why=T(
-        en="An edge names two rows of the table of nodes by their numbers. `cat` puts the rows of the second graph behind those of "
-        "the first: what was row 0 there is row n now, and `cat` does not change the numbers in another tensor. Every number still "
-        "exists, so nothing is raised. The first graphs get the edges of all, the others get none, and a network learns from the nodes "
-        "alone. Graph libraries add these offsets in their own loaders.",
-        zh="一条边用编号指出节点表中的两行。`cat` 把第二个图的行接在第一个图的后面：原来的第 0 行现在是第 n 行，而 `cat` "
-        "不会改动另一个张量里的编号。每个编号仍然存在，所以不会报错。最前面的图得到所有的边，其余的图一条也没有，网络只能从节点本身学习。图学习库会在自己的加载器里"
-        "加上这些偏移。",
+        en="An edge names two rows of the table of nodes by their numbers. `cat` puts the rows of the second "
+        "graph behind those of the first: what was row 0 there is row n now, and `cat` does not change the "
+        "numbers in another tensor. Every number still exists, so nothing is raised. The first graphs get the "
+        "edges of all, the others get none, and a network learns from the nodes alone. Graph libraries add these "
+        "offsets in their own loaders.",
+        zh="一条边用编号指出节点表中的两行。`cat` 把第二个图的行接在第一个图的后面：原来的第 0 行现在是第 n 行，而 "
+        "`cat` 不会改动另一个张量里的编号。每个编号仍然存在，所以不会报错。最前面的图得到所有的边，其余的图一条也没"
+        "有，网络只能从节点本身学习。图学习库会在自己的加载器里加上这些偏移。",
     ),
     bad="""import torch
 

@@ -17,7 +17,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """``event`` sums operand ``one`` over the first letter of each pair, ``other`` over the second; the first axes have ``length``."""
+    """``event`` sums operand ``one`` over the first letter of each pair, ``other`` over the second;
+    the first axes have ``length``.
+    """
 
     event: Event
     one: str
@@ -38,7 +40,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _apart(story: Story, event: Event) -> Apart | None:
-    """The pairs of letters, of equal length, that only one operand each has, and not the result; None if there are none.
+    """The pairs of letters, of equal length, that only one operand each has, and not the
+    result; None if there are none.
 
     None also without ``->``, with ``...`` or with other than two operands.
     """
@@ -46,11 +49,17 @@ def _apart(story: Story, event: Event) -> Apart | None:
     terms, labels = given.split(","), [o.label for o in event.operands[1:]]
     if not arrow or "." in given or len(terms) != BOTH or len(labels) != BOTH or None in labels:
         return None
-    alone = [[letter for letter in term if letter not in result and letter not in rest] for term, rest in (terms, terms[::-1])]
+    alone = [
+        [letter for letter in term if letter not in result and letter not in rest]
+        for term, rest in (terms, terms[::-1])
+    ]
     shapes = [story.shape(label, event.step) or () for label in labels]
     if any(len(shape) != len(term) for shape, term in zip(shapes, terms, strict=True)):
         return None
-    sizes = [{letter: shape[term.index(letter)] for letter in letters} for shape, term, letters in zip(shapes, terms, alone, strict=True)]
+    sizes = [
+        {letter: shape[term.index(letter)] for letter in letters}
+        for shape, term, letters in zip(shapes, terms, alone, strict=True)
+    ]
     pairs: list[tuple[str, str]] = []
     for letter, length in sizes[0].items():
         second = next((each for each, other in sizes[1].items() if other == length > 1), None)
@@ -65,26 +74,31 @@ def _finding(story: Story, found: Apart) -> Finding:
     here, (letter, second) = at_line(story, story.span(event.step)), found.pairs[0]
     one, other = (expression(story, label, event.step) for label in (found.one, found.other))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} sums {one.en} over `{letter}` and {other.en} over `{second}`, each by itself, and multiplies "
-            f"the two sums: no element of one axis of {found.length} meets its counterpart.",
-            zh=f"{here.zh}把 {one.zh} 沿 `{letter}`、{other.zh} 沿 `{second}` 各自求和，再把两个和相乘：长度为 {found.length} "
-            "的两个轴上，没有元素与对应的元素相遇。",
+            en=f"{capital(here.en)} sums {one.en} over `{letter}` and {other.en} over `{second}`, each by itself, and "
+            f"multiplies the two sums: no element of one axis of {found.length} meets its counterpart.",
+            zh=f"{here.zh}把 {one.zh} 沿 `{letter}`、{other.zh} 沿 `{second}` 各自求和，再把两个和相乘：长度为 "
+            f"{found.length} 的两个轴上，没有元素与对应的元素相遇。",
         ),
         T(
-            en="Elements are multiplied where two operands share a letter, and summed over letters that the result lacks. A letter that "
-            "one operand has alone is summed before anything meets it. For a product of pairs both operands need the same letter.",
-            zh="两个操作数有共同的字母时，对应元素相乘；结果里没有的字母则求和。只有一个操作数才有的字母，在遇到任何东西之前就已求和。要逐"
-            "对相乘，两个操作数必须用同一个字母。",
+            en="Elements are multiplied where two operands share a letter, and summed over letters that the result "
+            "lacks. A letter that one operand has alone is summed before anything meets it. For a product of pairs "
+            "both operands need the same letter.",
+            zh="两个操作数有共同的字母时，对应元素相乘；结果里没有的字母则求和。只有一个操作数才有的字母，在遇到任何东"
+            "西之前就已求和。要逐对相乘，两个操作数必须用同一个字母。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("letters", letter + second, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
-    """At most one fix: it writes the first operand's letter for both of each pair. Empty unless the equation is a text in the call."""
+    """At most one fix: it writes the first operand's letter for both of each pair.
+
+    Empty unless the equation is a text in the call.
+    """
     program = story.program
     call = program.at(story.span(found.event.step)) if program.tree is not None else None
     said = call.args[0] if isinstance(call, ast.Call) and call.args else None
@@ -103,20 +117,25 @@ RULE = Rule(
     code="PL444",
     name="einsum-sums-apart",
     severity="warning",
-    title=T(en="An einsum sums two axes apart, which were to be multiplied in pairs", zh="einsum 把本应逐对相乘的两个轴分别求和"),
+    title=T(
+        en="An einsum sums two axes apart, which were to be multiplied in pairs",
+        zh="einsum 把本应逐对相乘的两个轴分别求和",
+    ),
     what=T(
-        en="A program wants the product of two vectors for each row, and gives the two axes different letters: `bi,bj->b`. That sums each "
-        "vector by itself and multiplies the sums, which is another number of the same shape. Give both axes one letter: `bi,bi->b`.",
-        zh="程序想为每一行算出两个向量的内积，却给两个轴写了不同的字母：`bi,bj->b`。这样会先把每个向量各自求和，再把两个和相乘，得到形状相"
-        "同的另一个数。请给两个轴写同一个字母：`bi,bi->b`。",
+        en="A program wants the product of two vectors for each row, and gives the two axes different letters: "
+        "`bi,bj->b`. That sums each vector by itself and multiplies the sums, which is another number of the same "
+        "shape. Give both axes one letter: `bi,bi->b`.",
+        zh="程序想为每一行算出两个向量的内积，却给两个轴写了不同的字母：`bi,bj->b`。这样会先把每个向量各自求和，再把两"
+        "个和相乘，得到形状相同的另一个数。请给两个轴写同一个字母：`bi,bi->b`。",
     ),
     why=T(
-        en="`einsum` runs over all values of all letters, multiplies what stands there, and adds up what the result does not name. In "
-        "`bi,bj->b` the letters `i` and `j` run independently, so every element of the first meets every element of the second: "
-        "`(a.sum(1) * b.sum(1))`. In `bi,bi->b` they run together. Torch cannot tell which of the two was meant: both are products.",
-        zh="`einsum` 让所有字母取遍所有值，把对应位置上的数相乘，再把结果里没有的字母加起来。在 `bi,bj->b` 中，`i` 和 `j` 各走各的，于是前"
-        "者的每个元素与后者的每个元素相遇：`(a.sum(1) * b.sum(1))`。在 `bi,bi->b` 中，它们一起走。torch 无法知道要的是哪一种：两者都是乘"
-        "积。",
+        en="`einsum` runs over all values of all letters, multiplies what stands there, and adds up what the result "
+        "does not name. In `bi,bj->b` the letters `i` and `j` run independently, so every element of the first meets "
+        "every element of the second: `(a.sum(1) * b.sum(1))`. In `bi,bi->b` they run together. Torch cannot tell "
+        "which of the two was meant: both are products.",
+        zh="`einsum` 让所有字母取遍所有值，把对应位置上的数相乘，再把结果里没有的字母加起来。在 `bi,bj->b` 中，`i` 和 "
+        "`j` 各走各的，于是前者的每个元素与后者的每个元素相遇：`(a.sum(1) * b.sum(1))`。在 `bi,bi->b` 中，它们一起走。"
+        "torch 无法知道要的是哪一种：两者都是乘积。",
     ),
     bad="""import torch
 

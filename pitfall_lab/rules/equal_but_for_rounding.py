@@ -35,7 +35,9 @@ class Near:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares fractions for equality without one that is equal, though some are but for rounding."""
+    """One finding for each line that compares fractions for equality without one that is equal,
+    though some are but for rounding.
+    """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*COMPARED):
         if event.error is None and event.results and len(event.operands) > 1 and _kinds(story, event) is not None:
@@ -47,8 +49,14 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kinds(story: Story, event: Event) -> tuple[str, str] | None:
-    """The types of both operands if they are fractions; a plain number has the type of the other one. None for other types."""
-    kinds = [str((story.tensor(o.label, event.step) or {}).get("dtype")) if o.label is not None else "" for o in event.operands[:2]]
+    """The types of both operands if they are fractions; a plain number has the type of the other one.
+
+    None for other types.
+    """
+    kinds = [
+        str((story.tensor(o.label, event.step) or {}).get("dtype")) if o.label is not None else ""
+        for o in event.operands[:2]
+    ]
     first, second = (kind or next(k for k in kinds if k) for kind in kinds)
     plain = next((o.text for o in event.operands[:2] if o.label is None), "0.5")
     try:
@@ -91,22 +99,24 @@ def _finding(story: Story, found: Near) -> Finding:
     if found.types[0] != found.types[1]:
         kinds = T(en=f" ({found.types[0]} beside {found.types[1]})", zh=f"（{found.types[0]} 与 {found.types[1]}）")
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} asks whether {names[0].en} is equal to {names[1].en}, and finds nothing equal: {one} and {other} "
-            f"differ by rounding alone{kinds.en}.",
-            zh=f"{here.zh}检查 {names[0].zh} 是否等于 {names[1].zh}，却没有一个相等：{one} 与 {other} 只差在舍入上{kinds.zh}。",
+            en=f"{capital(here.en)} asks whether {names[0].en} is equal to {names[1].en}, and finds nothing equal: "
+            f"{one} and {other} differ by rounding alone{kinds.en}.",
+            zh=f"{here.zh}检查 {names[0].zh} 是否等于 {names[1].zh}，却没有一个相等：{one} 与 {other} 只差"
+            f"在舍入上{kinds.zh}。",
         ),
         T(
-            en="Fractions such as 0.1 have no exact binary form. Each type, and each way to compute them, rounds in its own way, so "
-            "numbers that are equal on paper differ in the last digits, and `==` compares all digits. Compare whole numbers, or with a "
-            "tolerance.",
-            zh="像 0.1 这样的小数没有精确的二进制表示。每种类型、每种计算方式都以自己的方式舍入，所以纸面上相等的数在最后几位上不同，而 "
-            "`==` 比较所有位。请比较整数，或者带容差地比较。",
+            en="Fractions such as 0.1 have no exact binary form. Each type, and each way to compute them, rounds in "
+            "its own way, so numbers that are equal on paper differ in the last digits, and `==` compares all digits. "
+            "Compare whole numbers, or with a tolerance.",
+            zh="像 0.1 这样的小数没有精确的二进制表示。每种类型、每种计算方式都以自己的方式舍入，所以纸面上相等的数在"
+            "最后几位上不同，而 `==` 比较所有位。请比较整数，或者带容差地比较。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("one", found.one, story.by(event.step)), Fact("other", found.other, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _name(story: Story, event: Event, given: Operand) -> T:
@@ -148,20 +158,25 @@ RULE = Rule(
     code="PL836",
     name="equal-but-for-rounding",
     severity="warning",
-    title=T(en="Fractions are compared for equality, and rounding makes them differ", zh="对小数做相等比较，而舍入使它们不同"),
+    title=T(
+        en="Fractions are compared for equality, and rounding makes them differ",
+        zh="对小数做相等比较，而舍入使它们不同",
+    ),
     what=T(
-        en="A program looks for numbers that are equal to a given fraction. The numbers were computed, or have another type, and differ "
-        "from it in the last digit, so that nothing is found. Compare with a tolerance: `torch.isclose`.",
-        zh="程序寻找与某个小数相等的数。这些数是算出来的，或者是别的类型，最后一位与它不同，于是什么也找不到。请带容差地比"
-        "较：`torch.isclose`。",
+        en="A program looks for numbers that are equal to a given fraction. The numbers were computed, or "
+        "have another type, and differ from it in the last digit, so that nothing is found. Compare with a "
+        "tolerance: `torch.isclose`.",
+        zh="程序寻找与某个小数相等的数。这些数是算出来的，或者是别的类型，最后一位与它不同，于是什么也找不到。请带容差"
+        "地比较：`torch.isclose`。",
     ),
     why=T(
-        en="0.1 is stored as the nearest fraction of a power of two: 24 binary digits in float32, 53 in float64, and the two are not the "
-        "same number. Ten times 0.1 added is not 1, since each sum is rounded. Torch compares float32 with float64 in float64, so a "
-        "float32 0.1 is never equal to NumPy's 0.1. Only fractions with few binary digits, such as 0.5 or 0.25, are exact in all types.",
-        zh="0.1 存储为最接近的、分母为 2 的幂的分数：float32 有 24 个二进制位，float64 有 53 个，两者不是同一个数。把 0.1 加十次得不到 1，"
-        "因为每次求和都要舍入。torch 用 float64 来比较 float32 与 float64，所以 float32 的 0.1 永远不等于 NumPy 的 0.1。只有二进制位数很少"
-        "的小数（如 0.5、0.25）在所有类型中都精确。",
+        en="0.1 is stored as the nearest fraction of a power of two: 24 binary digits in float32, 53 in float64, and "
+        "the two are not the same number. Ten times 0.1 added is not 1, since each sum is rounded. Torch compares "
+        "float32 with float64 in float64, so a float32 0.1 is never equal to NumPy's 0.1. Only fractions with few "
+        "binary digits, such as 0.5 or 0.25, are exact in all types.",
+        zh="0.1 存储为最接近的、分母为 2 的幂的分数：float32 有 24 个二进制位，float64 有 53 个，两者不是同一个数。把 "
+        "0.1 加十次得不到 1，因为每次求和都要舍入。torch 用 float64 来比较 float32 与 float64，所以 float32 的 0.1 永"
+        "远不等于 NumPy 的 0.1。只有二进制位数很少的小数（如 0.5、0.25）在所有类型中都精确。",
     ),
     bad="""import torch
 
@@ -180,7 +195,10 @@ print((x[:, None] == levels.to(torch.float32)).float().argmax(1))
         Trap(
             "x = torch.tensor([0.2, 0.1, 0.4])",
             "x = torch.tensor([0.2, 0.1, 0.4]).round(decimals=1)",
-            T(en="Rounded to one decimal, each is the nearest float32 again.", zh="舍入到一位小数，得到的仍是最接近的 float32。"),
+            T(
+                en="Rounded to one decimal, each is the nearest float32 again.",
+                zh="舍入到一位小数，得到的仍是最接近的 float32。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.isclose.html",),

@@ -21,7 +21,8 @@ ROUNDS = 2
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line where a layer ran in evaluation mode although an optimizer trained its weights there.
 
-    Only if it ran in training mode before, or in ``ROUNDS`` or more rounds and never, from its making on, in training mode.
+    Only if it ran in training mode before, or in ``ROUNDS`` or more rounds and never, from its
+    making on, in training mode.
     """
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, Pass]]] = {}
@@ -30,7 +31,9 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for passes in rounds.values():
         both_ways = {backward.step for backward, each in passes if each.active}
-        off = [(b, each) for b, each in passes if not each.active and b.step not in both_ways and _updated(story, each, b)]
+        off = [
+            (b, each) for b, each in passes if not each.active and b.step not in both_ways and _updated(story, each, b)
+        ]
         place = story.span(off[0][1].event.step) if off else None
         if not off or place in reported or off[0][1].weight not in modes.trained:
             continue
@@ -66,10 +69,16 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
     switch = _switch(story)
     place = story.program.place(switch) if switch is not None else None
     where = T(
-        en=f"{capital(at_line(story, place).en)} switches to evaluation mode (`{snippet(story, place)}`), and nothing switches back: "
-        if place else "",
-        zh=f"{at_line(story, place).zh}切换到评估模式（`{snippet(story, place)}`），之后没有切换回来：" if place else "",
-    )  # fmt: skip
+        en=(
+            f"{capital(at_line(story, place).en)} switches to evaluation mode (`{snippet(story, place)}`), and "
+            "nothing switches back: "
+        )
+        if place
+        else "",
+        zh=f"{at_line(story, place).zh}切换到评估模式（`{snippet(story, place)}`），之后没有切换回来："
+        if place
+        else "",
+    )
     since = T(
         en=f"training continues, and {name.en} on {here.en} no longer works as it did before." if before is not None
         else f"{name.en} on {here.en} is off in every step of the training.",
@@ -78,28 +87,36 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
     )  # fmt: skip
     effect = {
         "dropout": T(
-            en="In evaluation mode dropout returns its input unchanged, so nothing is left out and training fits the data more closely.",
+            en="In evaluation mode dropout returns its input unchanged, so nothing is left out and training fits "
+            "the data more closely.",
             zh="在评估模式下，dropout 原样交出输入，不再随机丢弃，训练会过分贴合数据。",
         ),
         "batch_norm": T(
-            en="In evaluation mode batch normalisation uses the averages that it has collected and collects no more: it does not follow "
-            "the weights, which continue to change.",
+            en="In evaluation mode batch normalisation uses the averages that it has collected and collects no more: "
+            "it does not follow the weights, which continue to change.",
             zh="在评估模式下，批归一化使用已收集的统计量，并且不再更新：它跟不上继续变化的权重。",
         ),
     }[each.kind]
     related = [
-        story.related("used", each.event.step, T(en="here the layer works as in evaluation", zh="这里该层按评估方式工作")),
-        story.related("backward", backward.step, T(en="and this backward trains through it", zh="而这次反向传播穿过它进行训练")),
+        story.related(
+            "used", each.event.step, T(en="here the layer works as in evaluation", zh="这里该层按评估方式工作")
+        ),
+        story.related(
+            "backward", backward.step, T(en="and this backward trains through it", zh="而这次反向传播穿过它进行训练")
+        ),
     ]
     if before is not None:
         related.insert(
             0,
             story.related(
-                "made", before.event.step, T(en="in an earlier round it worked as in training", zh="更早的一轮里它按训练方式工作")
+                "made",
+                before.event.step,
+                T(en="in an earlier round it worked as in training", zh="更早的一轮里它按训练方式工作"),
             ),
         )
     return RULE.finding(
-        place or span, each.event.step,
+        place or span,
+        each.event.step,
         T(en=where.en + since.en if place else capital(since.en), zh=where.zh + since.zh),
         T(
             en=f"{effect.en} {capital(back.en)} still trains through it. `eval()` stays until `train()` is called.",
@@ -107,8 +124,11 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
         ),
         related=related,
         fixes=_fixes(story, each, backward, switch),
-        facts=[Fact("layer", each.kind, story.by(each.event.step)), Fact("weight", each.weight, story.by(each.event.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("layer", each.kind, story.by(each.event.step)),
+            Fact("weight", each.weight, story.by(each.event.step)),
+        ],
+    )
 
 
 def _switch(story: Story) -> ast.Call | None:
@@ -132,7 +152,9 @@ def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -
     title = T(en=f"Switch back before training: `{name}.train()`", zh=f"训练之前切换回来：`{name}.train()`")
     trains = {id(program.function(s)) for s in call_chain(story, backward)}
     first = _first_of_training(story, backward, switch)
-    candidates: list[Fix | None] = [] if first is None else [Fix(title, program.insert_before(first, f"{name}.train()"), meaning="later")]
+    candidates: list[Fix | None] = (
+        [] if first is None else [Fix(title, program.insert_before(first, f"{name}.train()"), meaning="later")]
+    )
     candidates += [
         Fix(title, program.insert_before(statement, f"{name}.train()"), meaning="later")
         for statement in statements if id(program.function(statement)) in trains
@@ -145,7 +167,8 @@ def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -
 
 
 def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.stmt | None:
-    """The first statement, after a docstring, of the function that calls backward; the fix switches the mode back before it.
+    """The first statement, after a docstring, of the function that calls backward; the fix
+    switches the mode back before it.
 
     None if ``switch`` is in that function itself, or if the model has no name there.
     """
@@ -156,9 +179,15 @@ def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.s
         return None
     name = program.segment(switch.func).split(".")[0]
     known = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} - {"self"}
-    shared = {n.id for n in program.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and program.function(n) is None}
+    shared = {
+        n.id
+        for n in program.nodes
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and program.function(n) is None
+    }
     is_own = name == "self" and other is not None and program.parents.get(function) is program.parents.get(other)
-    first = next((s for s in function.body if not isinstance(s, ast.Expr) or not isinstance(s.value, ast.Constant)), None)
+    first = next(
+        (s for s in function.body if not isinstance(s, ast.Expr) or not isinstance(s.value, ast.Constant)), None
+    )
     return first if is_own or name in known | shared else None
 
 
@@ -168,19 +197,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="Training continued in evaluation mode", zh="训练在评估模式下继续进行"),
     what=T(
-        en="A program switched its model to evaluation with `model.eval()` and never switched it back. From then on it trains without "
-        "dropout and with frozen averages in batch normalisation. Call `model.train()` at the beginning of each round of training.",
-        zh="程序用 `model.eval()` 把模型切换到评估模式，之后再也没有切换回来。从那以后训练时没有 dropout，批归一化的统计量也不再更新。"
-        "请在每一轮训练开始时调用 `model.train()`。",
+        en="A program switched its model to evaluation with `model.eval()` and never switched it back. From then on "
+        "it trains without dropout and with frozen averages in batch normalisation. Call `model.train()` at the "
+        "beginning of each round of training.",
+        zh="程序用 `model.eval()` 把模型切换到评估模式，之后再也没有切换回来。从那以后训练时没有 dropout，批归一化的统"
+        "计量也不再更新。请在每一轮训练开始时调用 `model.train()`。",
     ),
     why=T(
-        en="`eval()` and `train()` set one flag, `training`, on the module and everything in it; it stays until it is set again. "
-        "`no_grad()` has nothing to do with it and does not switch it. Dropout without the flag returns its input. Batch normalisation "
-        "without it uses `running_mean` and `running_var` instead of the averages of the batch, and leaves them as they are. Both are "
-        "allowed in training, for a part that is to stay as it is, so torch gives no warning.",
-        zh="`eval()` 和 `train()` 设置的是模块及其所有子模块的同一个标志 `training`；它一直有效，直到再次设置。`no_grad()` 与它无关，也不会"
-        "切换它。没有这个标志，dropout 就返回输入本身；批归一化就使用 `running_mean` 和 `running_var`，而不是这一批的统计量，也不更新它"
-        "们。对于要保持不变的部分，训练时这样做是合法的，所以 torch 什么也不说。",
+        en="`eval()` and `train()` set one flag, `training`, on the module and everything in it; it stays until it is "
+        "set again. `no_grad()` has nothing to do with it and does not switch it. Dropout without the flag returns "
+        "its input. Batch normalisation without it uses `running_mean` and `running_var` instead of the averages of "
+        "the batch, and leaves them as they are. Both are allowed in training, for a part that is to stay as it is, "
+        "so torch gives no warning.",
+        zh="`eval()` 和 `train()` 设置的是模块及其所有子模块的同一个标志 `training`；它一直有效，直到再次设"
+        "置。`no_grad()` 与它无关，也不会切换它。没有这个标志，dropout 就返回输入本身；批归一化就使用 "
+        "`running_mean` 和 `running_var`，而不是这一批的统计量，也不更新它们。对于要保持不变的部分，训练时这样"
+        "做是合法的，所以 torch 什么也不说。",
     ),
     advice=T(
         en="call `.train()` at the beginning of each round of training: {line} leaves evaluation mode on.",

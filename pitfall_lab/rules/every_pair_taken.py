@@ -1,4 +1,6 @@
-"""PL412: an index with one entry for each row was put on an axis of its own, so every row was paired with every entry."""
+"""PL412: an index with one entry for each row was put on an axis of its own, so every row
+was paired with every entry.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Pairs:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes rows × rows numbers out of a network's result where one for each row fits the index."""
+    """One finding for each line that takes rows × rows numbers out of a network's result where one
+    for each row fits the index.
+    """
     reported = set()
     for event in story.calls("__getitem__", "index_select") if story.backwards() else ():
         place = story.span(event.step)
@@ -38,7 +42,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of the one about a mask of integers, if these 0s and 1s choose a column for each row; else None."""
+    """This rule's finding in place of the one about a mask of integers, if these 0s and 1s choose a
+    column for each row; else None.
+    """
     event = story.event(general.step)
     found = _pairs(story, event) if event is not None else None
     return _finding(story, found) if found is not None else None
@@ -61,7 +67,8 @@ def _pairs(story: Story, event: Event) -> Pairs | None:
 
 
 def _repeats(story: Story, index: str, step: int, columns: int) -> bool:
-    """Whether ``index`` has an entry twice, so that it gives each row a column rather than selecting or reordering the columns.
+    """Whether ``index`` has an entry twice, so that it gives each row a column rather than
+    selecting or reordering the columns.
 
     True also if it has more entries than ``columns``; else False where not all entries are known.
     """
@@ -79,22 +86,25 @@ def _finding(story: Story, found: Pairs) -> Finding:
     one, all_of = f"{found.rows}", f"{found.rows}×{found.rows}"
     uses = [use for use in story.uses(found.event.results[0]) if use.step > step]
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} takes {all_of} numbers where {index.en} names one for each of the {one} rows.",
             zh=f"{here.zh}取出了 {all_of} 个数，而 {index.zh} 是为 {one} 行各指定一个。",
         ),
         T(
-            en=f"`[:, index]` takes the columns in {index.en} out of *every* row. The result has {found.rows} numbers for each row, of "
-            f"which "
-            "only the one on the diagonal belongs to it; the loss then mixes all rows with each other.",
-            zh=f"`[:, index]` 从*每一行*里取出 {index.zh} 中的所有列。结果的每一行有 {found.rows} 个数，其中只有对角线上的那个属于这一行；"
-            "损失于是把所有行混在一起。",
+            en=f"`[:, index]` takes the columns in {index.en} out of *every* row. The result has {found.rows} "
+            "numbers for each row, of which only the one on the diagonal belongs to it; the loss then mixes all "
+            "rows with each other.",
+            zh=f"`[:, index]` 从*每一行*里取出 {index.zh} 中的所有列。结果的每一行有 {found.rows} 个数，其中只有对角线"
+            "上的那个属于这一行；损失于是把所有行混在一起。",
         ),
-        related=[story.related("used", uses[0].step, T(en="all of them are used here", zh="这里用到了全部"))] if uses else [],
+        related=[story.related("used", uses[0].step, T(en="all of them are used here", zh="这里用到了全部"))]
+        if uses
+        else [],
         fixes=_fixes(story, found),
         facts=[Fact("rows", found.rows, story.by(step)), Fact("columns", found.columns, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Pairs) -> tuple[Fix, ...]:
@@ -105,7 +115,8 @@ def _fixes(story: Story, found: Pairs) -> tuple[Fix, ...]:
     table, index = operand(program, node.value), operand(program, node.slice.elts[1])
     title = T(en="Take one number from each row: `gather`", zh="每一行取一个数：`gather`")
     return unique(
-        program.text, [Fix(title, program.replace((node, f"{table}.gather(1, {index}.unsqueeze(1)).squeeze(1)")), meaning="shape")]
+        program.text,
+        [Fix(title, program.replace((node, f"{table}.gather(1, {index}.unsqueeze(1)).squeeze(1)")), meaning="shape")],
     )
 
 
@@ -115,22 +126,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="An index takes every column in it from every row", zh="索引从每一行取出了其中的所有列"),
     what=T(
-        en="A program wants one number from each row, such as the value of the action that was chosen there, and writes "
-        "`values[:, actions]`. That is a square table: each row with the actions of all rows. Write "
+        en="A program wants one number from each row, such as the value of the action that was chosen there, and "
+        "writes `values[:, actions]`. That is a square table: each row with the actions of all rows. Write "
         "`values.gather(1, actions.unsqueeze(1)).squeeze(1)`.",
-        zh="程序想从每一行取一个数（例如那一行所选动作的价值），写成了 `values[:, actions]`。得到的是一张方表：每一行配上所有行的动作。"
-        "请写 "
-        "`values.gather(1, actions.unsqueeze(1)).squeeze(1)`。",
+        zh="程序想从每一行取一个数（例如那一行所选动作的价值），写成了 `values[:, actions]`。得到的是一张方表：每一行"
+        "配上所有行的动作。请写 `values.gather(1, actions.unsqueeze(1)).squeeze(1)`。",
     ),
     why=T(
-        en="An index applies to its own axis. `:` keeps all rows, and a tensor of indices on the second axis selects columns, the same "
-        "ones "
-        "in every row. Only when both axes get a tensor, `values[torch.arange(n), actions]`, are the two read together, entry by entry; "
-        "`gather` does the same along one axis. The square result fits a loss as well: rewards of length n are added to each of its rows, "
-        "by the rule that stretches missing axes (*broadcasting*), so nothing is raised.",
-        zh="索引只作用于自己的轴。`:` 保留所有行，第二个轴上的索引张量选择列，而且每一行都选同样的列。只有两个轴都给出张量，即 "
-        "`values[torch.arange(n), actions]`，两者才会逐项配对；`gather` 沿一个轴做同样的事。方形的结果也能放进损失：长度为 n 的奖励会按照"
-        "补齐缺失轴的规则（*广播*）加到每一行上，所以不会报错。",
+        en="An index applies to its own axis. `:` keeps all rows, and a tensor of indices on the second axis selects "
+        "columns, the same ones in every row. Only when both axes get a tensor, `values[torch.arange(n), actions]`, "
+        "are the two read together, entry by entry; `gather` does the same along one axis. The square result fits a "
+        "loss as well: rewards of length n are added to each of its rows, by the rule that stretches missing axes "
+        "(*broadcasting*), so nothing is raised.",
+        zh="索引只作用于自己的轴。`:` 保留所有行，第二个轴上的索引张量选择列，而且每一行都选同样的列。只有两个轴都给出"
+        "张量，即 `values[torch.arange(n), actions]`，两者才会逐项配对；`gather` 沿一个轴做同样的事。方形的结果也能放"
+        "进损失：长度为 n 的奖励会按照补齐缺失轴的规则（*广播*）加到每一行上，所以不会报错。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL410: a recurrent layer counts steps along the first axis, and what follows takes the first axis for the examples."""
+"""PL410: a recurrent layer counts steps along the first axis, and what follows takes the
+first axis for the examples.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "Tr
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``layer`` ran over ``steps`` time steps of ``examples`` examples; ``pick`` removed that axis, and ``loss`` had ``steps`` targets."""
+    """``layer`` ran over ``steps`` time steps of ``examples`` examples; ``pick`` removed that axis, and
+    ``loss`` had ``steps`` targets.
+    """
 
     layer: Event
     steps: int
@@ -44,18 +48,29 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for event in story.calls(*RECURRENT):
         place = story.span(event.step)
-        if place not in reported and event.error is None and event.results and (found := _mixed(story, event)) is not None:
+        if (
+            place not in reported
+            and event.error is None
+            and event.results
+            and (found := _mixed(story, event)) is not None
+        ):
             reported.add(place)
             yield _finding(story, found)
     for event in story.calls("softmax", "scaled_dot_product_attention"):
         place = story.span(event.step)
-        if place not in reported and event.error is None and event.results and (found := _attending(story, event)) is not None:
+        if (
+            place not in reported
+            and event.error is None
+            and event.results
+            and (found := _attending(story, event)) is not None
+        ):
             reported.add(place)
             yield _finding(story, found)
 
 
 def _attending(story: Story, attention: Event) -> Mixed | None:
-    """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis, later used as the examples' axis.
+    """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis,
+    later used as the examples' axis.
 
     None if there is none.
     """
@@ -79,22 +94,36 @@ def _attending(story: Story, attention: Event) -> Mixed | None:
                     return Mixed(attention, steps, examples, use.event, loss)
             pick = _picked(story, view, (steps, examples))
             loss = _measured(story, pick, steps) if pick is not None else None
-            if pick is None or loss is None or any(_is_a_column(story, o.label, loss, (steps, examples)) for o in loss.operands[:2]):
+            if (
+                pick is None
+                or loss is None
+                or any(_is_a_column(story, o.label, loss, (steps, examples)) for o in loss.operands[:2])
+            ):
                 return None
             return Mixed(attention, steps, examples, pick, loss)
     return None
 
 
 def _picked(story: Story, view: Event, sizes: tuple[int, int]) -> Event | None:
-    """The call that takes one place along the second axis, ``[:, 0]``, out of what the layers made of their result; None if there is none.
+    """The call that takes one place along the second axis, ``[:, 0]``, out of what the layers made of their
+    result; None if there is none.
 
     What keeps the first two axes is followed for ``DEEP`` calls.
     """
     reached = set(view.results[:1])
     for event in story.events[view.step + 1 : view.step + DEEP]:
-        if event.kind != "call" or event.error is not None or not event.results or not reached & {o.label for o in event.operands}:
+        if (
+            event.kind != "call"
+            or event.error is not None
+            or not event.results
+            or not reached & {o.label for o in event.operands}
+        ):
             continue
-        parts = event.operands[1].text.strip("()").split(", ") if event.name == "__getitem__" and len(event.operands) > 1 else []
+        parts = (
+            event.operands[1].text.strip("()").split(", ")
+            if event.name == "__getitem__" and len(event.operands) > 1
+            else []
+        )
         if len(parts) > 1 and parts[0] == ":" and whole(parts[1].rstrip(",")) is not None:
             return event
         if (story.shape(event.results[0], event.step) or ())[:2] == sizes:
@@ -112,10 +141,21 @@ def _is_a_column(story: Story, label: str | None, loss: Event, sizes: tuple[int,
 
 def _mixed(story: Story, layer: Event) -> Mixed | None:
     given, state = (story.shape(o.label, layer.step) or () for o in layer.operands[:2])
-    if len(given) != SEQUENCE or len(state) != SEQUENCE or given[0] == given[1] or state[1] != given[1] or 1 in given[:2]:
+    if (
+        len(given) != SEQUENCE
+        or len(state) != SEQUENCE
+        or given[0] == given[1]
+        or state[1] != given[1]
+        or 1 in given[:2]
+    ):
         return None  # with as many steps as examples the state does not say which axis is which
     for pick in story.uses(layer.results[0]):
-        if pick.error is None and pick.results and _leaves_out(pick, given[1]) and (loss := _measured(story, pick, given[0])) is not None:
+        if (
+            pick.error is None
+            and pick.results
+            and _leaves_out(pick, given[1])
+            and (loss := _measured(story, pick, given[0])) is not None
+        ):
             return Mixed(layer, given[0], given[1], pick, loss)
     return None
 
@@ -157,28 +197,34 @@ def _finding(story: Story, found: Mixed) -> Finding:
     steps, examples = found.steps, found.examples
     loss = at_line(story, story.span(found.loss.step))
     return RULE.finding(
-        span, found.layer.step,
+        span,
+        found.layer.step,
         T(
-            en=f"{capital(here.en)} takes its input for {steps} steps of {examples} examples, but {loss.en} has a target for each of "
-            f"{steps} "
-            "examples: the axes are the other way round.",
-            zh=f"{here.zh}把输入当作 {examples} 个样本、每个 {steps} 步，而{loss.zh}有 {steps} 个样本的目标：两个轴弄反了。",
+            en=f"{capital(here.en)} takes its input for {steps} steps of {examples} examples, but {loss.en} has a "
+            f"target for each of {steps} examples: the axes are the other way round.",
+            zh=f"{here.zh}把输入当作 {examples} 个样本、每个 {steps} 步，而{loss.zh}有 {steps} 个样本"
+            "的目标：两个轴弄反了。",
         ),
         T(
-            en=f"A {name} works along the first axis unless it is made with `batch_first=True`, and treats the second one as separate "
-            f"examples. Here it went from one example to the others, and `{code}` on {there.en} leaves out the axis of "
-            f"{examples}, which it took for examples.",
-            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴工作，把第二个轴当作互不相干的样本。这里它从一个样本走到其他样本，"
-            f"而{there.zh}的 `{code}` 去掉了它当作样本的那个长度为 {examples} 的轴。",
+            en=f"A {name} works along the first axis unless it is made with `batch_first=True`, and treats the second "
+            f"one as separate examples. Here it went from one example to the others, and `{code}` on {there.en} "
+            f"leaves out the axis of {examples}, which it took for examples.",
+            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴工作，把第二个轴当作互不相干的样本。这里它从一个样本"
+            f"走到其他样本，而{there.zh}的 `{code}` 去掉了它当作样本的那个长度为 {examples} 的轴。",
         ),
         related=[
             story.related("made", found.layer.step, T(en="steps along the first axis", zh="沿第一个轴逐步前进")),
             story.related("used", found.pick.step, T(en="leaves the second axis out", zh="去掉了第二个轴")),
-            story.related("read", found.loss.step, T(en="meets one target for each example", zh="与每个样本的目标相遇")),
+            story.related(
+                "read", found.loss.step, T(en="meets one target for each example", zh="与每个样本的目标相遇")
+            ),
         ],
         fixes=_fixes(story, names),
-        facts=[Fact("steps", steps, story.by(found.layer.step)), Fact("examples", examples, story.by(found.layer.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("steps", steps, story.by(found.layer.step)),
+            Fact("examples", examples, story.by(found.layer.step)),
+        ],
+    )
 
 
 def _names(story: Story, layer: Event) -> tuple[str, ...]:
@@ -192,7 +238,11 @@ def _names(story: Story, layer: Event) -> tuple[str, ...]:
 def _fixes(story: Story, names: tuple[str, ...]) -> tuple[Fix, ...]:
     program, fixes = story.program, []
     for node in program.nodes:
-        if isinstance(node, ast.Call) and call_name(node) in names and all(k.arg not in (None, "batch_first") for k in node.keywords):
+        if (
+            isinstance(node, ast.Call)
+            and call_name(node) in names
+            and all(k.arg not in (None, "batch_first") for k in node.keywords)
+        ):
             new = f"{program.segment(node).rstrip()[:-1].rstrip(', ')}, batch_first=True)"
             title = T(en=f"Say that the examples come first: `{new}`", zh=f"说明样本在最前面：`{new}`")
             fixes.append(Fix(title, program.replace((node, new)), meaning="shape"))
@@ -205,21 +255,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A recurrent layer ran over the examples and not over the steps", zh="循环层沿样本而不是沿时间步运行"),
     what=T(
-        en="A program gives a recurrent layer a batch with the examples first, but the layer expects the steps first. It runs from one "
-        "example "
-        "to the next as if they followed each other in time, and the results mix examples. Make the layer with `batch_first=True`.",
-        zh="程序把样本排在最前面的一批数据交给循环层，而该层要求时间步在最前面。它从一个样本走到下一个样本，好像它们在时间上相继，结果混"
-        "在了一"
-        "起。请用 `batch_first=True` 创建这一层。",
+        en="A program gives a recurrent layer a batch with the examples first, but the layer expects the steps first. "
+        "It runs from one example to the next as if they followed each other in time, and the results mix examples. "
+        "Make the layer with `batch_first=True`.",
+        zh="程序把样本排在最前面的一批数据交给循环层，而该层要求时间步在最前面。它从一个样本走到下一个样本，好像它们在"
+        "时间上相继，结果混在了一起。请用 `batch_first=True` 创建这一层。",
     ),
     why=T(
-        en="`nn.RNN`, `nn.GRU` and `nn.LSTM` take input of shape (steps, examples, features); the first axis is the one that the state "
-        "is handed "
-        "along. With `batch_first=True` it is (examples, steps, features). The shapes fit either way, so nothing fails: `out[:, -1]` of a "
-        "steps-first result is the last example at every step, and not the last step of every example.",
-        zh="`nn.RNN`、`nn.GRU`、`nn.LSTM` 的输入形状是（步，样本，特征），状态沿第一个轴传递；用 `batch_first=True` 时是（样本，步，特"
-        "征）。两种情"
-        "况形状都合适，所以不会报错：对步在前的结果取 `out[:, -1]`，得到的是每一步的最后一个样本，而不是每个样本的最后一步。",
+        en="`nn.RNN`, `nn.GRU` and `nn.LSTM` take input of shape (steps, examples, features); the first axis is the "
+        "one that the state is handed along. With `batch_first=True` it is (examples, steps, features). The shapes "
+        "fit either way, so nothing fails: `out[:, -1]` of a steps-first result is the last example at every step, "
+        "and not the last step of every example.",
+        zh="`nn.RNN`、`nn.GRU`、`nn.LSTM` 的输入形状是（步，样本，特征），状态沿第一个轴传递；用 `batch_first=True` 时"
+        "是（样本，步，特征）。两种情况形状都合适，所以不会报错：对步在前的结果取 `out[:, -1]`，得到的是每一步的最后一"
+        "个样本，而不是每个样本的最后一步。",
     ),
     bad="""import torch
 from torch import nn

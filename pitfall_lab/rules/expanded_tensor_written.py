@@ -18,7 +18,9 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into repeated elements: refused by torch, or reaching more elements than it was given."""
+    """One finding for each write into repeated elements: refused by torch, or reaching
+    more elements than it was given.
+    """
     for step, failure in story.failures("overlap"):
         if is_repeated(story.tensor(failure.tensor, step) or {}):
             yield _finding(story, step, failure.tensor, None, failure)
@@ -27,7 +29,9 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found.event.step, found.label, (found.written, found.changed), None)
 
 
-def _finding(story: Story, step: int, label: str | None, counts: tuple[int, int] | None, failure: Failure | None) -> Finding:
+def _finding(
+    story: Story, step: int, label: str | None, counts: tuple[int, int] | None, failure: Failure | None
+) -> Finding:
     span, record = story.span(step), story.tensor(label, step) or {}
     name, here = expression(story, label, step), at_line(story, span)
     shape, memory = tuple(record.get("shape") or ()), _numbers(record)
@@ -38,27 +42,33 @@ def _finding(story: Story, step: int, label: str | None, counts: tuple[int, int]
             zh=f"给其中 {counts[0]} 个赋值，却有 {counts[1]} 个改变",
         )
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} writes into {name.en}, which shows the same numbers several times: a change of one of them is a "
-            "change of all its repetitions.",
+            en=f"{capital(here.en)} writes into {name.en}, which shows the same numbers several times: a change of "
+            "one of them is a change of all its repetitions.",
             zh=f"{here.zh}写入 {name.zh}，而它是把同样的数重复显示了几次：改变其中一个，就是改变它所有的重复。",
         ),
         T(
-            en=f"{capital(name.en)} has shape {shape} but only {memory} numbers in memory, because stretching it copied nothing. At "
-            f"`{statement_text(story, span)}` {happens.en}.",
-            zh=f"{name.zh} 的形状是 {shape}，但内存中只有 {memory} 个数，因为拉伸时什么也没有复制。在 `{statement_text(story, span)}` 这里"
-            f"，{happens.zh}。",
+            en=f"{capital(name.en)} has shape {shape} but only {memory} numbers in memory, because stretching it "
+            f"copied nothing. At `{statement_text(story, span)}` {happens.en}.",
+            zh=f"{name.zh} 的形状是 {shape}，但内存中只有 {memory} 个数，因为拉伸时什么也没有复制。在 "
+            f"`{statement_text(story, span)}` 这里，{happens.zh}。",
         ),
         related=[
-            story.related("made", record.get("born"), T(en="it is stretched here, without a copy", zh="它在这里被拉伸，没有复制")),
+            story.related(
+                "made", record.get("born"), T(en="it is stretched here, without a copy", zh="它在这里被拉伸，没有复制")
+            ),
             story.related("changed", step, T(en="it is written here", zh="在这里被写入")),
         ],
-        fixes=(*(_renewed(story, step) if failure is not None else ()), *copies(story, record.get("born"), label, later=failure is None)),
+        fixes=(
+            *(_renewed(story, step) if failure is not None else ()),
+            *copies(story, record.get("born"), label, later=failure is None),
+        ),
         facts=[Fact("tensor", label, story.by(step)), Fact("numbers in memory", memory, story.by(step))],
         predicted=failure is not None and story.predicted(failure, step),
         severity="error" if failure is not None else "warning",
-    )  # fmt: skip
+    )
 
 
 def _numbers(record: Record) -> int:
@@ -75,9 +85,11 @@ def _renewed(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:
-    """At most one fix: it copies the expanded tensor where it is made, or, if that call has several results, by its name on the next line.
+    """At most one fix: it copies the expanded tensor where it is made, or, if that call has several
+    results, by its name on the next line.
 
-    Empty if neither is possible. ``later`` says that the copy changes the results after it, as the writes then keep apart.
+    Empty if neither is possible. ``later`` says that the copy changes the results after it,
+    as the writes then keep apart.
     """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None
@@ -104,21 +116,22 @@ RULE = Rule(
         zh="写入了扩展张量的一个元素，它的重复也一起改变",
     ),
     what=T(
-        en="A program repeated a row, or a column, with `expand`, and then changed a part of the result. Nothing had been copied: all rows "
-        "are the same numbers in memory, and all of them change. Copy first: `row.expand(2, 3).clone()`.",
-        zh="程序用 `expand` 把一行（或一列）重复，然后修改结果的一部分。其实什么也没有复制：所有行都是内存中同样的数，于是全都改变了。请"
-        "先复制：`row.expand(2, 3).clone()`。",
+        en="A program repeated a row, or a column, with `expand`, and then changed a part of the result. Nothing "
+        "had been copied: all rows are the same numbers in memory, and all of them change. Copy first: "
+        "`row.expand(2, 3).clone()`.",
+        zh="程序用 `expand` 把一行（或一列）重复，然后修改结果的一部分。其实什么也没有复制：所有行都是内存中同样的数，"
+        "于是全都改变了。请先复制：`row.expand(2, 3).clone()`。",
     ),
     why=T(
-        en="`expand`, `expand_as`, `broadcast_to` and `meshgrid` answer with a *view*: the same memory, walked through with another "
-        "rule. For a repeated axis the rule says that a step skips 0 elements (its *stride* is 0), so `table[0, 1]` and `table[1, 1]` "
-        "are one number. Reading is fine, and costs no memory. Torch refuses to write the whole tensor in place (*more than one "
-        "element of the written-to tensor refers to a single memory location*), but writing one row of it, `fill_` or a mask are let "
-        "through. `repeat` and `clone()` copy.",
-        zh="`expand`、`expand_as`、`broadcast_to` 和 `meshgrid` 给出的是*视图*：同一块内存，用另一种规则走过。对于重复的轴，规则是走一步"
-        "跨过 0 个元素（*步幅*为 0），所以 `table[0, 1]` 和 `table[1, 1]` 是同一个数。读取没有问题，也不占内存。就地写入整个张量会被 "
-        "torch 拒绝（*more than one element of the written-to tensor refers to a single memory location*），但写入其中一行、`fill_` 或"
-        "掩码却会放行。`repeat` 和 `clone()` 会复制。",
+        en="`expand`, `expand_as`, `broadcast_to` and `meshgrid` answer with a *view*: the same memory, walked "
+        "through with another rule. For a repeated axis the rule says that a step skips 0 elements (its *stride* is "
+        "0), so `table[0, 1]` and `table[1, 1]` are one number. Reading is fine, and costs no memory. Torch refuses "
+        "to write the whole tensor in place (*more than one element of the written-to tensor refers to a single "
+        "memory location*), but writing one row of it, `fill_` or a mask are let through. `repeat` and `clone()` copy.",
+        zh="`expand`、`expand_as`、`broadcast_to` 和 `meshgrid` 给出的是*视图*：同一块内存，用另一种规则走过。对于重复"
+        "的轴，规则是走一步跨过 0 个元素（*步幅*为 0），所以 `table[0, 1]` 和 `table[1, 1]` 是同一个数。读取没有问题，"
+        "也不占内存。就地写入整个张量会被 torch 拒绝（*more than one element of the written-to tensor refers to a "
+        "single memory location*），但写入其中一行、`fill_` 或掩码却会放行。`repeat` 和 `clone()` 会复制。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL922: probabilities are divided by a temperature after the softmax, and what draws from them divides by their sum again."""
+"""PL922: probabilities are divided by a temperature after the softmax, and what draws from
+them divides by their sum again.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,27 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, origin
 from pitfall_lab.trace import Event, T
 
-FACTORS = {"div", "mul", "truediv", "true_divide", "__truediv__", "__mul__", "__rmul__", "multiply", "divide", "div_", "mul_"}
+FACTORS = {
+    "div",
+    "mul",
+    "truediv",
+    "true_divide",
+    "__truediv__",
+    "__mul__",
+    "__rmul__",
+    "multiply",
+    "divide",
+    "div_",
+    "mul_",
+}
 HOPS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """``factor`` multiplied all results of ``softmax`` with one number before ``draw``, which uses only the ratios between them."""
+    """``factor`` multiplied all results of ``softmax`` with one number before ``draw``, which uses
+    only the ratios between them.
+    """
 
     softmax: Event
     factor: Event
@@ -76,19 +92,19 @@ def _finding(story: Story, found: Idle) -> Finding:
     here, there = at_line(story, story.span(found.factor.step)), at_line(story, story.span(found.draw.step))
     made = at_line(story, story.span(found.softmax.step))
     return RULE.finding(
-        story.span(found.factor.step), found.factor.step,
+        story.span(found.factor.step),
+        found.factor.step,
         T(
-            en=f"{capital(here.en)} scales all probabilities by one number ({found.text}), and {there.en} draws by their ratios: "
-            f"the number has "
-            "no effect.",
+            en=f"{capital(here.en)} scales all probabilities by one number ({found.text}), and {there.en} draws by "
+            "their ratios: the number has no effect.",
             zh=f"{here.zh}用同一个数（{found.text}）缩放所有概率，而{there.zh}只按它们的比例抽取：这个数没有任何作用。",
         ),
         T(
-            en=f"`multinomial` divides its weights by their sum, so a factor common to all of them cancels. A temperature belongs "
-            f"to the scores "
-            f"before the softmax of {made.en}: `softmax(scores / temperature)` makes the probabilities more or less different.",
-            zh=f"`multinomial` 会用权重除以它们的总和，所以公共的因子会被消去。温度应当作用于{made.zh}的 softmax 之前的分数："
-            "`softmax(scores / temperature)` 才会让概率之间的差别变大或变小。",
+            en="`multinomial` divides its weights by their sum, so a factor common to all of them cancels. A "
+            f"temperature belongs to the scores before the softmax of {made.en}: `softmax(scores / temperature)` "
+            "makes the probabilities more or less different.",
+            zh=f"`multinomial` 会用权重除以它们的总和，所以公共的因子会被消去。温度应当作用于{made.zh}的 softmax 之前"
+            "的分数：`softmax(scores / temperature)` 才会让概率之间的差别变大或变小。",
         ),
         related=[
             story.related("made", found.softmax.step, T(en="the probabilities are made here", zh="概率在这里得到")),
@@ -96,11 +112,13 @@ def _finding(story: Story, found: Idle) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("factor", found.text, story.by(found.factor.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Idle) -> tuple[Fix, ...]:
-    """At most one fix: it moves the factor into the softmax; empty if the softmax or the factor is written in another way."""
+    """At most one fix: it moves the factor into the softmax; empty if the softmax or the
+    factor is written in another way.
+    """
     program = story.program
     soft, node = program.at(story.span(found.softmax.step)), program.at(story.span(found.factor.step))
     if not isinstance(soft, ast.Call) or call_name(soft) != "softmax" or not isinstance(node, ast.BinOp):
@@ -114,7 +132,9 @@ def _fixes(story: Story, found: Idle) -> tuple[Fix, ...]:
         edits = program.replace((node, program.rewritten(node.left, (scores, new))))
     else:
         edits = merge(program.replace((node, program.segment(node.left))), program.replace((scores, new))) or ()
-    return unique(program.text, [Fix(T(en=f"Divide the scores: `{new}`", zh=f"对分数做除法：`{new}`"), edits, meaning="later")])
+    return unique(
+        program.text, [Fix(T(en=f"Divide the scores: `{new}`", zh=f"对分数做除法：`{new}`"), edits, meaning="later")]
+    )
 
 
 RULE = Rule(
@@ -123,19 +143,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A temperature after the softmax has no effect on what is drawn", zh="softmax 之后的温度对抽取没有作用"),
     what=T(
-        en="A program divides probabilities by a temperature before it draws from them, and every temperature gives the same draws. The "
-        "call that draws looks at ratios only. Divide the scores before the softmax: `softmax(scores / temperature, -1)`.",
+        en="A program divides probabilities by a temperature before it draws from them, and every temperature gives "
+        "the same draws. The call that draws looks at ratios only. Divide the scores before the softmax: "
+        "`softmax(scores / temperature, -1)`.",
         zh="程序在抽取之前把概率除以温度，而任何温度得到的抽取都一样。抽取只看比例。请在 softmax 之前除："
         "`softmax(scores / temperature, -1)`。",
     ),
     why=T(
-        en="`torch.multinomial` takes weights of any sum and divides by it, and so do the distributions with `probs=`. A common "
-        "factor cancels "
-        "in that. In front of the softmax the same division changes ratios: `exp(a / T) / exp(b / T)` is `exp((a - b) / T)`, so a small "
-        "temperature makes the best score win more often.",
-        zh="`torch.multinomial` 接受总和任意的权重并除以总和，带 `probs=` 的分布也是如此。公共因子就这样被消去。而在 softmax 之前做"
-        "同样的除法会改变比"
-        "例：`exp(a / T) / exp(b / T)` 等于 `exp((a - b) / T)`，所以温度小的时候，最高的分数更常获胜。",
+        en="`torch.multinomial` takes weights of any sum and divides by it, and so do the distributions with "
+        "`probs=`. A common factor cancels in that. In front of the softmax the same division changes ratios: `exp(a "
+        "/ T) / exp(b / T)` is `exp((a - b) / T)`, so a small temperature makes the best score win more often.",
+        zh="`torch.multinomial` 接受总和任意的权重并除以总和，带 `probs=` 的分布也是如此。公共因子就这样被消去。而"
+        "在 softmax 之前做同样的除法会改变比例：`exp(a / T) / exp(b / T)` 等于 `exp((a - b) / T)`，所以温度小的时"
+        "候，最高的分数更常获胜。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL962: each step of a training begins to read its data anew and takes the same first batch, so the rest is never seen."""
+"""PL962: each step of a training begins to read its data anew and takes the same first
+batch, so the rest is never seen.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _is_learned(story: Story, first: Batch) -> bool:
     """Whether a call before the next backward computes a result that requires grad from the batch."""
-    reached, backward = set(first.event.results), next((b.step for b in story.backwards() if b.step > first.event.step), 0)
+    reached, backward = (
+        set(first.event.results),
+        next((b.step for b in story.backwards() if b.step > first.event.step), 0),
+    )
     for event in story.events[first.event.step + 1 : backward]:
         if event.kind == "call" and any(o.label in reached for o in event.operands):
             if any((story.tensor(result, event.step) or {}).get("requires_grad") for result in event.results):
@@ -55,21 +60,24 @@ def _finding(story: Story, first: Batch, examples: int) -> Finding:
     program, count = story.program, len(first.rows)
     fixes = [shuffled(story, call) for call in loaders(story)] if program.tree is not None else []
     return RULE.finding(
-        span, first.event.step,
+        span,
+        first.event.step,
         T(
-            en=f"{capital(here.en)} begins to read the data anew in each step and takes the same {count} examples: the other "
-            f"{examples - count} of {examples} are never used.",
-            zh=f"{here.zh}每一步都重新开始读取数据，总取到同样的 {count} 个样本：共 {examples} 个，其余 {examples - count} 个从未用到。",
+            en=f"{capital(here.en)} begins to read the data anew in each step and takes the same {count} examples: "
+            f"the other {examples - count} of {examples} are never used.",
+            zh=f"{here.zh}每一步都重新开始读取数据，总取到同样的 {count} 个样本：共 {examples} 个，其余 "
+            f"{examples - count} 个从未用到。",
         ),
         T(
-            en="An iterator begins at the first batch, and this line makes a new one in each step. The loader keeps the order of the data, "
-            "so its first batch is always the same one. Iterate over the loader itself, or let it draw a new order.",
-            zh="迭代器从第一批开始，而这一行每一步都生成一个新的迭代器。加载器保持数据的顺序，所以第一批总是同一批。请对加载器本身做循环，"
-            "或让它每次抽取新的次序。",
+            en="An iterator begins at the first batch, and this line makes a new one in each step. The loader keeps "
+            "the order of the data, so its first batch is always the same one. Iterate over the loader itself, or let "
+            "it draw a new order.",
+            zh="迭代器从第一批开始，而这一行每一步都生成一个新的迭代器。加载器保持数据的顺序，所以第一批总是同一批。请"
+            "对加载器本身做循环，或让它每次抽取新的次序。",
         ),
         fixes=unique(program.text, fixes),
         facts=[Fact("rows", count, story.by(first.event.step)), Fact("examples", examples, story.by(first.event.step))],
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
@@ -78,17 +86,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="Each step of a training takes the same first batch", zh="训练的每一步都取同样的第一批"),
     what=T(
-        en="A program writes `next(iter(loader))` in each step. That begins from the front each time, so the network sees the first "
-        "batch again and again and no other example. Write `for inputs, labels in loader:`, or let the loader shuffle.",
-        zh="程序在每一步写 `next(iter(loader))`。这样每次都从头开始，网络一再看到第一批，而看不到别的样本。请写 `for inputs, labels in "
-        "loader:`，或让加载器打乱次序。",
+        en="A program writes `next(iter(loader))` in each step. That begins from the front each time, so the "
+        "network sees the first batch again and again and no other example. Write `for inputs, labels in "
+        "loader:`, or let the loader shuffle.",
+        zh="程序在每一步写 `next(iter(loader))`。这样每次都从头开始，网络一再看到第一批，而看不到别的样本。请写 `for "
+        "inputs, labels in loader:`，或让加载器打乱次序。",
     ),
     why=T(
-        en="A `DataLoader` has no position of its own: `iter(loader)` makes an object that has one, and it is dropped at the end of the "
-        "line. Without `shuffle=True` its first batch is made of the first examples. The loss falls, as it does when one batch is learned "
-        "by heart, and nothing is raised.",
-        zh="`DataLoader` 自己没有位置：`iter(loader)` 生成一个有位置的对象，而它在这一行结束时就被丢弃。没有 `shuffle=True` 时，第一批由"
-        "最前面的样本组成。损失会下降，正如把一批数据背下来那样，也不会报错。",
+        en="A `DataLoader` has no position of its own: `iter(loader)` makes an object that has one, and it is dropped "
+        "at the end of the line. Without `shuffle=True` its first batch is made of the first examples. The loss "
+        "falls, as it does when one batch is learned by heart, and nothing is raised.",
+        zh="`DataLoader` 自己没有位置：`iter(loader)` 生成一个有位置的对象，而它在这一行结束时就被丢弃。没有 "
+        "`shuffle=True` 时，第一批由最前面的样本组成。损失会下降，正如把一批数据背下来那样，也不会报错。",
     ),
     advice=T(
         en="iterate over the loader on {line}, `for batch in loader:`, or make it with `shuffle=True`.",

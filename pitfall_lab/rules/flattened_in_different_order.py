@@ -1,4 +1,6 @@
-"""PL416: predictions and targets of several sequences were made flat in different orders: time first here, example first there."""
+"""PL416: predictions and targets of several sequences were made flat in different orders: time
+first here, example first there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ LOSSES = (
     "binary_cross_entropy_with_logits",
 )  # fmt: skip
 JOINS = {"reshape", "view", "flatten"}
-ON_THE_WAY = ELEMENTWISE | LAYERS | {"log_softmax", "softmax", "squeeze", "unsqueeze", "long", "mul", "div", "view", "reshape"}
+ON_THE_WAY = (
+    ELEMENTWISE | LAYERS | {"log_softmax", "softmax", "squeeze", "unsqueeze", "long", "mul", "div", "view", "reshape"}
+)
 HOPS = 10
 
 
@@ -43,7 +47,12 @@ def find(story: Story) -> Iterator[Finding]:
         place = story.span(loss.step)
         if len(labels) == 2 and loss.error is None and place not in reported:
             one, other = (_joined(story, label, loss.step) for label in labels)
-            if one is not None and other is not None and one.sizes == other.sizes[::-1] and one.sizes[0] != one.sizes[1]:
+            if (
+                one is not None
+                and other is not None
+                and one.sizes == other.sizes[::-1]
+                and one.sizes[0] != one.sizes[1]
+            ):
                 reported.add(place)
                 yield _finding(story, one, other, loss)
 
@@ -56,7 +65,12 @@ def _joined(story: Story, label: str, step: int) -> Joined | None:
     rows = (story.shape(label, step) or (0,))[:1]
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))
-        if event is None or label not in event.results or not event.operands or event.operands[0].label in (None, label):
+        if (
+            event is None
+            or label not in event.results
+            or not event.operands
+            or event.operands[0].label in (None, label)
+        ):
             return None
         source = str(event.operands[0].label)
         shape = story.shape(source, event.step) or ()
@@ -74,27 +88,30 @@ def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
     x, y = (expression(story, each.source, each.event.step) for each in (one, other))
     (a, b), (c, d) = one.sizes, other.sizes
     return RULE.finding(
-        span, one.event.step,
+        span,
+        one.event.step,
         T(
-            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is made flat as {a}×{b}, the target as "
-            f"{c}×{d}.",
+            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is made flat as "
+            f"{a}×{b}, the target as {c}×{d}.",
             zh=f"{there.zh}把预测与别处的目标相比：{x.zh} 按 {a}×{b} 展平，目标按 {c}×{d} 展平。",
         ),
         T(
-            en=f"Making a tensor flat reads it axis by axis. In {x.en} the first axis has {a} entries and in {y.en} it has {c}, so one "
-            f"list "
-            "goes through all examples of a time step, the other through all steps of an example. Both have the same length, so nothing is "
-            "raised. Swap the first two axes of one of them before.",
-            zh=f"展平时按轴的先后读取。{x.zh} 的第一个轴有 {a} 项，{y.zh} 的有 {c} 项，所以一个列表先走完某一时间步的所有样本，另一个先走完"
-            "某个样本的所有时间步。两者长度相同，因此不会报错。请先交换其中一个的前两个轴。",
+            en=f"Making a tensor flat reads it axis by axis. In {x.en} the first axis has {a} entries and in {y.en} "
+            f"it has {c}, so one list goes through all examples of a time step, the other through all steps of an "
+            "example. Both have the same length, so nothing is raised. Swap the first two axes of one of them before.",
+            zh=f"展平时按轴的先后读取。{x.zh} 的第一个轴有 {a} 项，{y.zh} 的有 {c} 项，所以一个列表先走完某一时间步的"
+            "所有样本，另一个先走完某个样本的所有时间步。两者长度相同，因此不会报错。请先交换其中一个的前两个轴。",
         ),
         related=[
             story.related("operand", other.event.step, T(en="the targets are made flat here", zh="目标在这里展平")),
             story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
         ],
         fixes=_fixes(story, one),
-        facts=[Fact("sizes", list(one.sizes), story.by(one.event.step)), Fact("target", list(other.sizes), story.by(other.event.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("sizes", list(one.sizes), story.by(one.event.step)),
+            Fact("target", list(other.sizes), story.by(other.event.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, one: Joined) -> tuple[Fix, ...]:
@@ -115,18 +132,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Predictions and targets are made flat in different orders", zh="预测与目标以不同的次序展平"),
     what=T(
-        en="A program turns a table of predictions and a table of targets into two long lists, one of them step by step and the other "
-        "example by example, and compares the lists. Bring both tables into the same order first, with `transpose(0, 1)`.",
-        zh="程序把预测表与目标表各变成一个长列表，一个按时间步、另一个按样本，然后逐项比较。请先用 `transpose(0, 1)` 让两张表的次序一致。",
+        en="A program turns a table of predictions and a table of targets into two long lists, one of them step by "
+        "step and the other example by example, and compares the lists. Bring both tables into the same order first, "
+        "with `transpose(0, 1)`.",
+        zh="程序把预测表与目标表各变成一个长列表，一个按时间步、另一个按样本，然后逐项比较。请先用 `transpose(0, 1)` "
+        "让两张表的次序一致。",
     ),
     why=T(
-        en="Recurrent layers return `(time, batch, features)` unless they are made with `batch_first=True`, data usually come as "
-        "`(batch, time)`. `reshape(-1, features)` keeps the elements in the order in which they are stored and only forgets where an "
-        "axis ended, so the axis that came "
-        "first is walked through last. Two lists of the same length always fit a loss, whatever belongs to what.",
-        zh="循环层默认返回 `(时间, 批次, 特征)`（除非设置 `batch_first=True`），而数据通常是 `(批次, 时间)`。`reshape(-1, 特征)` 保持元"
-        "素原有"
-        "的排列，只是忘掉各轴的边界，所以排在前面的轴最后才走完。两个等长的列表总能放进损失，不管谁对应谁。",
+        en="Recurrent layers return `(time, batch, features)` unless they are made with `batch_first=True`, data "
+        "usually come as `(batch, time)`. `reshape(-1, features)` keeps the elements in the order in which they are "
+        "stored and only forgets where an axis ended, so the axis that came first is walked through last. Two lists "
+        "of the same length always fit a loss, whatever belongs to what.",
+        zh="循环层默认返回 `(时间, 批次, 特征)`（除非设置 `batch_first=True`），而数据通常是 `(批次, 时间)`。"
+        "`reshape(-1, 特征)` 保持元素原有的排列，只是忘掉各轴的边界，所以排在前面的轴最后才走完。两个等长的列表总能放"
+        "进损失，不管谁对应谁。",
     ),
     bad="""import torch
 import torch.nn.functional as F

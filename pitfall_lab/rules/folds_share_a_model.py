@@ -1,4 +1,6 @@
-"""PL982: a network is carried from one fold of a cross-validation to the next, and is measured with rows that it has learned from."""
+"""PL982: a network is carried from one fold of a cross-validation to the next, and is measured with
+rows that it has learned from.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ Piece = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Rows that a network was trained with by ``trained``, the last such call, and then measured with by ``measured``."""
+    """Rows that a network was trained with by ``trained``, the last such call, and then
+    measured with by ``measured``.
+    """
 
     trained: Event
     learned: frozenset[Piece]
@@ -39,7 +43,9 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each network that two folds train in turn, each with the rows that the other one holds out."""
     reported = set()
     for weight, folds in _folds(story).items() if story.backwards() else ():
-        pair = next(((a, b) for a, b in pairwise(folds) if _are_folds(a, b) and not _begins_anew(story, weight, a, b)), None)
+        pair = next(
+            ((a, b) for a, b in pairwise(folds) if _are_folds(a, b) and not _begins_anew(story, weight, a, b)), None
+        )
         if pair is not None and pair[1].measured.span not in reported:
             reported.add(pair[1].measured.span)
             yield _finding(story, weight, *pair, count=len(folds))
@@ -54,8 +60,16 @@ def _folds(story: Story) -> dict[str, list[Fold]]:
     found: dict[str, list[Fold]] = {}
     for event in story.calls(*LAYERS):
         place = 0 if event.name != "embedding" or event.operands[0].label not in story.leaves else 1
-        weight = event.operands[1 - place].label if len(event.operands) > 1 and event.error is None and event.results else None
-        pieces = _pieces(story, event.operands[place].label, event.step) if weight in story.leaves and weight is not None else None
+        weight = (
+            event.operands[1 - place].label
+            if len(event.operands) > 1 and event.error is None and event.results
+            else None
+        )
+        pieces = (
+            _pieces(story, event.operands[place].label, event.step)
+            if weight in story.leaves and weight is not None
+            else None
+        )
         if weight is None or not pieces:
             continue
         graph = (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
@@ -102,12 +116,18 @@ def _pieces(story: Story, label: str | None, step: int) -> frozenset[Piece]:
 
 
 def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
-    """The pieces that an index stands for: its runs of positions, or the mask that it is; for ``~mask``, ``not`` that mask."""
+    """The pieces that an index stands for: its runs of positions, or the mask that it is; for
+    ``~mask``, ``not`` that mask.
+    """
     record = story.tensor(index, step) or {}
     made = story.event(record.get("born"))
     if record.get("dtype") == "bool":
         given = next((o.label for o in made.operands if o.label is not None), None) if made is not None else None
-        if made is not None and made.name in ("bitwise_not", "__invert__", "logical_not", "invert") and given is not None:
+        if (
+            made is not None
+            and made.name in ("bitwise_not", "__invert__", "logical_not", "invert")
+            and given is not None
+        ):
             return frozenset((("not", *_mask(story, given, made.step)),))
         return frozenset((_mask(story, index, step),))
     if made is not None and made.name == "cat" and index in made.results:
@@ -116,7 +136,10 @@ def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
 
 
 def _mask(story: Story, label: str, step: int) -> Piece:
-    """A mask as a piece. One that is a comparison with a number is named by its operands: ``fold == 2``; for ``!=``, ``not`` that."""
+    """A mask as a piece.
+
+    One that is a comparison with a number is named by its operands: ``fold == 2``; for ``!=``, ``not`` that.
+    """
     made = story.event((story.tensor(label, step) or {}).get("born"))
     name = made.name.strip("_") if made is not None and label in made.results else ""
     if made is not None and name in ("eq", "ne") and len(made.operands) > 1 and made.operands[1].label is None:
@@ -132,17 +155,31 @@ def _piece(story: Story, label: str, step: int) -> Piece:
 
 
 def _slice(story: Story, table: str, label: str, step: int) -> Iterator[Piece]:
-    """Yield, at most once, a run of consecutive rows of a table as a piece: its storage, its first row, and the number of rows."""
+    """Yield, at most once, a run of consecutive rows of a table as a piece: its storage, its first
+    row, and the number of rows.
+    """
     whole, part = story.tensor(table, step) or {}, story.tensor(label, step) or {}
-    full, shape, stride = list(whole.get("shape") or ()), list(part.get("shape") or ()), (whole.get("stride") or [0])[:1]
-    if whole.get("storage") == part.get("storage") and len(full) == len(shape) and full[1:] == shape[1:] and stride and stride[0]:
+    full, shape, stride = (
+        list(whole.get("shape") or ()),
+        list(part.get("shape") or ()),
+        (whole.get("stride") or [0])[:1],
+    )
+    if (
+        whole.get("storage") == part.get("storage")
+        and len(full) == len(shape)
+        and full[1:] == shape[1:]
+        and stride
+        and stride[0]
+    ):
         first = (int(part.get("offset") or 0) - int(whole.get("offset") or 0)) // stride[0]
         yield ("piece", whole.get("storage"), first, shape[0])
 
 
 def _meet(one: frozenset[Piece], other: frozenset[Piece]) -> bool:
     """Whether two sets of rows are known to have rows in common."""
-    return bool(one & other) or any(_overlap(a, b) or _overlap(b, a) for a in one for b in other if a[0] != "row" or b[0] != "row")
+    return bool(one & other) or any(
+        _overlap(a, b) or _overlap(b, a) for a in one for b in other if a[0] != "row" or b[0] != "row"
+    )
 
 
 def _overlap(a: Piece, b: Piece) -> bool:
@@ -174,34 +211,38 @@ def _finding(story: Story, weight: str, a: Fold, b: Fold, *, count: int) -> Find
     here, there = at_line(story, span), at_line(story, story.span(a.trained.step))
     born = (story.tensor(weight) or {}).get("born")
     return RULE.finding(
-        span, b.measured.step,
+        span,
+        b.measured.step,
         T(
-            en=f"{capital(here.en)} measures a network with rows that {there.en} trained it with, in the fold before: its weights "
-            "are carried "
-            "over from fold to fold.",
+            en=f"{capital(here.en)} measures a network with rows that {there.en} trained it with, in the fold before: "
+            "its weights are carried over from fold to fold.",
             zh=f"{here.zh}用来测量网络的行，在前一折中已被{there.zh}用来训练它：它的权重从一折带到了下一折。",
         ),
         T(
-            en="In a cross-validation each part of the rows is held out once, and all others train. A network that is made once has been "
-            "trained with every part after two folds, so from the second one on it is measured with rows that it knows. Make the "
-            "network, and its optimizer, anew in each fold.",
-            zh="在交叉验证中，每一部分行都被留出一次，其余的用来训练。只创建一次的网络在两折之后已用每一部分训练过，所以从第二折开"
-            "始，测量用的都是"
-            "它见过的行。请在每一折里重新创建网络和它的优化器。",
+            en="In a cross-validation each part of the rows is held out once, and all others train. A network that is "
+            "made once has been trained with every part after two folds, so from the second one on it is measured "
+            "with rows that it knows. Make the network, and its optimizer, anew in each fold.",
+            zh="在交叉验证中，每一部分行都被留出一次，其余的用来训练。只创建一次的网络在两折之后已用每一部分训练过，所"
+            "以从第二折开始，测量用的都是它见过的行。请在每一折里重新创建网络和它的优化器。",
         ),
         related=[
-            story.related("step", a.trained.step, T(en="trained here with these rows, in the fold before", zh="前一折在这里用这些行训练")),
+            story.related(
+                "step",
+                a.trained.step,
+                T(en="trained here with these rows, in the fold before", zh="前一折在这里用这些行训练"),
+            ),
             story.related("made", born, T(en="the network is made once, here", zh="网络只在这里创建一次")),
         ],
         fixes=_fixes(story, weight, a, b),
         facts=[Fact("folds", count)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, weight: str, a: Fold, b: Fold) -> tuple[Fix, ...]:
     """At most one fix: it moves the statements that make the network and its optimizer into the loop over the folds.
 
-    Empty unless both stand in the block of that loop, before it, the loop trains and measures, and nothing between reads their names.
+    Empty unless both stand in the block of that loop, before it, the loop trains and measures, and
+    nothing between reads their names.
     """
     program = story.program
     born = story.event((story.tensor(weight) or {}).get("born"))
@@ -216,14 +257,23 @@ def _fixes(story: Story, weight: str, a: Fold, b: Fold) -> tuple[Fix, ...]:
     loop = next((node for node in inner if isinstance(node, ast.For | ast.While) and node in block), None)
     if step is None or makes is None or loop is None or loop.lineno < step.lineno:
         return ()
-    if not any(each in ast.walk(loop) for each in chains[2]) or not all(program.stands_alone(each) for each in (makes, step)):
+    if not any(each in ast.walk(loop) for each in chains[2]) or not all(
+        program.stands_alone(each) for each in (makes, step)
+    ):
         return ()
     names = {
-        n.id for each in (makes, step) if isinstance(each, ast.Assign) for t in each.targets for n in ast.walk(t) if isinstance(n, ast.Name)
+        n.id
+        for each in (makes, step)
+        if isinstance(each, ast.Assign)
+        for t in each.targets
+        for n in ast.walk(t)
+        if isinstance(n, ast.Name)
     }
     before = block[: block.index(loop)]
     reads = [
-        each for each in before if each not in (makes, step) and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(each))
+        each
+        for each in before
+        if each not in (makes, step) and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(each))
     ]
     if reads:
         return ()
@@ -239,22 +289,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="Folds of a cross-validation go on with one network", zh="交叉验证的各折沿用同一个网络"),
     what=T(
-        en="A program holds out one part of its rows after the other, trains with the rest and measures with the part. The network "
-        "is made "
-        "once, before the loop, so from the second part on it has learned the rows that it is measured with. Make the network and its "
-        "optimizer inside the loop.",
-        zh="程序依次留出一部分行，用其余的行训练，再用留出的部分测量。网络只在循环之前创建一次，所以从第二部分开始，它已经学过用来"
-        "测量的行。请在"
-        "循环里创建网络和优化器。",
+        en="A program holds out one part of its rows after the other, trains with the rest and measures with the "
+        "part. The network is made once, before the loop, so from the second part on it has learned the rows that it "
+        "is measured with. Make the network and its optimizer inside the loop.",
+        zh="程序依次留出一部分行，用其余的行训练，再用留出的部分测量。网络只在循环之前创建一次，所以从第二部分开始，它"
+        "已经学过用来测量的行。请在循环里创建网络和优化器。",
     ),
     why=T(
-        en="Each fold is to answer how well a network does with rows it has never seen. A module keeps its weights, and an optimizer its "
-        "averages of gradients, until new ones are made: the second fold does not begin but goes on. The first fold's number is "
-        "right, the "
-        "others rise, and their mean is mostly of the wrong ones.",
-        zh="每一折要回答的是：网络对没见过的行表现如何。模块会保留权重，优化器会保留梯度的平均，直到创建新的为止：第二折不是重新开"
-        "始，而是接着训练。"
-        "第一折的数是对的，后面的都偏高，平均下来多半是错的那些。",
+        en="Each fold is to answer how well a network does with rows it has never seen. A module keeps its weights, "
+        "and an optimizer its averages of gradients, until new ones are made: the second fold does not begin but goes "
+        "on. The first fold's number is right, the others rise, and their mean is mostly of the wrong ones.",
+        zh="每一折要回答的是：网络对没见过的行表现如何。模块会保留权重，优化器会保留梯度的平均，直到创建新的为止：第二"
+        "折不是重新开始，而是接着训练。第一折的数是对的，后面的都偏高，平均下来多半是错的那些。",
     ),
     bad="""import torch
 

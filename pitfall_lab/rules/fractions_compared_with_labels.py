@@ -1,4 +1,6 @@
-"""PL918: numbers with fractions are compared for equality with whole numbers, so no prediction is ever counted as right."""
+"""PL918: numbers with fractions are compared for equality with whole numbers, so no
+prediction is ever counted as right.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,22 @@ from pitfall_lab.trace import Event, T
 EQUAL = ("eq", "__eq__", "ne", "__ne__")
 LARGEST = {"max": "argmax", "min": "argmin", "amax": "argmax", "amin": "argmin", "topk": "topk", "sort": "sort"}
 """Calls that return the largest numbers themselves, and the ones that return their positions."""
-LOSSES = {"binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "mse_loss", "l1_loss"}
+LOSSES = {
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "l1_loss",
+}
 FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
-    """``events`` of one line compare ``numbers`` with ``labels``; ``maker`` computed the numbers, ``shown`` are some of them."""
+    """``events`` of one line compare ``numbers`` with ``labels``; ``maker`` computed the
+    numbers, ``shown`` are some of them.
+    """
 
     events: list[Event]
     numbers: str
@@ -36,7 +47,9 @@ class Unequal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares computed numbers with labels, if none of these numbers is ever a whole one."""
+    """One finding for each line that compares computed numbers with labels, if none of these
+    numbers is ever a whole one.
+    """
     places: dict[object, list[tuple[Event, str, str]]] = defaultdict(list)
     for event in story.calls(*EQUAL):
         pair = _pair(story, event)
@@ -51,7 +64,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pair(story: Story, event: Event) -> tuple[str, str] | None:
-    """The operands of a comparison as (computed numbers, labels). Labels have an integer dtype, or are the target of a loss.
+    """The operands of a comparison as (computed numbers, labels).
+
+    Labels have an integer dtype, or are the target of a loss.
 
     None if there is none.
     """
@@ -67,7 +82,9 @@ def _pair(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _is_target(story: Story, label: str) -> bool:
-    return any(use.name in LOSSES and len(use.operands) > 1 and use.operands[1].label == label for use in story.uses(label))
+    return any(
+        use.name in LOSSES and len(use.operands) > 1 and use.operands[1].label == label for use in story.uses(label)
+    )
 
 
 def _no_whole(story: Story, label: str, step: int) -> bool:
@@ -84,8 +101,8 @@ def _finding(story: Story, found: Unequal) -> Finding:
     better = LARGEST.get(maker.name)
     why = (
         T(
-            en=f"`{maker.name}` on {there.en} gives the largest scores themselves; which class has it is its second result, or that of "
-            f"`{'argmax' if better in ('topk', 'sort') else better}`.",
+            en=f"`{maker.name}` on {there.en} gives the largest scores themselves; which class has it is its second "
+            f"result, or that of `{'argmax' if better in ('topk', 'sort') else better}`.",
             zh=f"{there.zh}的 `{maker.name}` 给出的是最大的分数本身；是哪个类别，要看它的第二个结果，或者用 "
             f"`{'argmax' if better in ('topk', 'sort') else better}`。",
         )
@@ -96,10 +113,11 @@ def _finding(story: Story, found: Unequal) -> Finding:
         )
     )
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} compares {what.en} with the labels {labels.en}, and they are never equal: these are numbers with "
-            f"fractions ({shown}).",
+            en=f"{capital(here.en)} compares {what.en} with the labels {labels.en}, and they are never equal: these "
+            f"are numbers with fractions ({shown}).",
             zh=f"{here.zh}把 {what.zh} 与标签 {labels.zh} 比较，两者从不相等：这些是带小数的数（{shown}）。",
         ),
         T(
@@ -108,8 +126,11 @@ def _finding(story: Story, found: Unequal) -> Finding:
         ),
         related=[story.related("made", maker.step, T(en="the numbers are computed here", zh="这些数在这里算出"))],
         fixes=_fixes(story, found),
-        facts=[Fact("numbers", found.shown[:FEWEST], story.by(event.step)), Fact("made", maker.name, story.by(maker.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("numbers", found.shown[:FEWEST], story.by(event.step)),
+            Fact("made", maker.name, story.by(maker.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, found: Unequal) -> tuple[Fix, ...]:
@@ -126,9 +147,19 @@ def _fixes(story: Story, found: Unequal) -> tuple[Fix, ...]:
         elif call_name(node) in ("amax", "amin") and isinstance(node.func, ast.Attribute):
             new = f"{program.segment(node.func.value)}.{LARGEST[maker.name]}"
             fixes.append(Fix(title, program.replace((node.func, new)), meaning="later"))
-        elif isinstance(around, ast.Assign) and isinstance(around.targets[0], ast.Tuple) and len(around.targets[0].elts) == 2:
+        elif (
+            isinstance(around, ast.Assign)
+            and isinstance(around.targets[0], ast.Tuple)
+            and len(around.targets[0].elts) == 2
+        ):
             one, other = around.targets[0].elts
-            fixes.append(Fix(title, program.replace((one, program.segment(other)), (other, program.segment(one))), meaning="later"))
+            fixes.append(
+                Fix(
+                    title,
+                    program.replace((one, program.segment(other)), (other, program.segment(one))),
+                    meaning="later",
+                )
+            )
     given = written_as(story, found.events[0], found.numbers)
     if given is not None and maker.name == "sigmoid":
         new = f"({operand(program, given)} > 0.5)"
@@ -143,18 +174,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Scores are compared with labels for equality", zh="把分数与标签做相等比较"),
     what=T(
-        en="A program counts right answers by comparing scores, and not classes, with the labels. A score such as 2.37 is never equal to a "
-        "label, so the accuracy stays at 0. Compare the position of the largest score: `scores.argmax(1) == labels`.",
-        zh="程序在统计正确答案时，用分数而不是类别去与标签比较。像 2.37 这样的分数从不等于标签，所以正确率一直是 0。请比较最大分数所在的位"
-        "置：`scores.argmax(1) == labels`。",
+        en="A program counts right answers by comparing scores, and not classes, with the labels. A score such as "
+        "2.37 is never equal to a label, so the accuracy stays at 0. Compare the position of the largest score: "
+        "`scores.argmax(1) == labels`.",
+        zh="程序在统计正确答案时，用分数而不是类别去与标签比较。像 2.37 这样的分数从不等于标签，所以正确率一直是 0。请"
+        "比较最大分数所在的位置：`scores.argmax(1) == labels`。",
     ),
     why=T(
-        en="`scores.max(dim=1)` returns two tensors: first the largest numbers, then their positions. `[0]`, `.values`, the first name of "
-        "`best, _ = scores.max(1)` and `amax` are the numbers. `==` of a float tensor and a tensor of integers converts the integers and "
-        "compares element by element, without a warning. The output of a sigmoid has to be compared with a threshold first.",
-        zh="`scores.max(dim=1)` 返回两个张量：先是最大的数，然后是它们的位置。`[0]`、`.values`、`best, _ = scores.max(1)` 的第一个名字以及 "
-        "`amax` 得到的都是数本身。float 张量与整数张量用 `==` 比较时，整数会被转换，然后逐个元素比较，没有警告。sigmoid 的输出要先与"
-        "阈值比较。",
+        en="`scores.max(dim=1)` returns two tensors: first the largest numbers, then their positions. `[0]`, "
+        "`.values`, the first name of `best, _ = scores.max(1)` and `amax` are the numbers. `==` of a float tensor "
+        "and a tensor of integers converts the integers and compares element by element, without a warning. The "
+        "output of a sigmoid has to be compared with a threshold first.",
+        zh="`scores.max(dim=1)` 返回两个张量：先是最大的数，然后是它们的位置。`[0]`、`.values`、`best, _ = "
+        "scores.max(1)` 的第一个名字以及 `amax` 得到的都是数本身。float 张量与整数张量用 `==` 比较时，整数会被转换，然"
+        "后逐个元素比较，没有警告。sigmoid 的输出要先与阈值比较。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -185,7 +218,10 @@ print(accuracy.item())
         Trap(
             "torch.max(net(x), 1)[0]",
             "torch.max(net(x), 1)[0].round()",
-            T(en="A rounded score is a whole number, and still no class.", zh="四舍五入后的分数是整数，却仍然不是类别。"),
+            T(
+                en="A rounded score is a whole number, and still no class.",
+                zh="四舍五入后的分数是整数，却仍然不是类别。",
+            ),
         ),
     ),
     docs=(

@@ -23,7 +23,9 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """``passes`` of one normalisation with the frozen ``weight`` changed its statistics while other parameters were trained."""
+    """``passes`` of one normalisation with the frozen ``weight`` changed its statistics while
+    other parameters were trained.
+    """
 
     passes: tuple[Pass, ...]
     weight: str
@@ -31,7 +33,9 @@ class Moving:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: the first normalisation whose weights are frozen and whose running statistics still move between updates."""
+    """At most one finding: the first normalisation whose weights are frozen and whose running
+    statistics still move between updates.
+    """
     updates = story.trace.optimizer_steps
     if not updates:
         return
@@ -53,7 +57,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _frozen_since(story: Story, weight: str) -> int | None:
-    """The step from which on a layer's weight never requires grad again; ``None`` if there is none, or an optimizer made later has it."""
+    """The step from which on a layer's weight never requires grad again; ``None`` if there is none, or an
+    optimizer made later has it.
+    """
     if (story.tensor(weight) or {}).get("kind") != "parameter":
         return None
     flags = story.history("tensors", weight, "requires_grad")
@@ -61,7 +67,9 @@ def _frozen_since(story: Story, weight: str) -> int | None:
         return None
     trained = max((number for number, (_, value) in enumerate(flags) if value), default=-1)
     since = flags[trained + 1][0]
-    later = [made for made in story.trace.optimizers if made.step > since] + [s for s in story.trace.optimizer_steps if s.step > since]
+    later = [made for made in story.trace.optimizers if made.step > since] + [
+        s for s in story.trace.optimizer_steps if s.step > since
+    ]
     return None if any(weight in each.holds for each in later) else since
 
 
@@ -71,46 +79,59 @@ def _finding(story: Story, found: Moving) -> Finding:
     here = at_line(story, span)
     count = len(found.passes)
     return RULE.finding(
-        span, first.step,
+        span,
+        first.step,
         T(
-            en=f"{capital(here.en)} moves the running statistics of a batch norm whose weights are frozen: it was called {count} times in "
-            "training mode.",
+            en=f"{capital(here.en)} moves the running statistics of a batch norm whose weights are frozen: it was "
+            f"called {count} times in training mode.",
             zh=f"{here.zh}改变了一个权重已冻结的 batch norm 的运行统计量：它在训练模式下被调用了 {count} 次。",
         ),
         T(
-            en="`requires_grad=False` keeps the weights from being trained. The mean and the variance of a batch norm are no "
-            "parameters: in "
-            "training mode every forward moves them towards the new data, and normalises by the batch instead of by them. So the frozen "
-            "part "
-            "is another network after training than before. Call `eval()` on it after each `train()`.",
-            zh="`requires_grad=False` 使权重不被训练。batch norm 的均值与方差不是参数：在训练模式下，每次前向都会把它们移向新数据，而且"
-            "按批次而不是按它们"
-            "归一化。所以冻结的部分在训练之后已是另一个网络。请在每次 `train()` 之后对它调用 `eval()`。",
+            en="`requires_grad=False` keeps the weights from being trained. The mean and the variance of a batch norm "
+            "are no parameters: in training mode every forward moves them towards the new data, and normalises by the "
+            "batch instead of by them. So the frozen part is another network after training than before. Call "
+            "`eval()` on it after each `train()`.",
+            zh="`requires_grad=False` 使权重不被训练。batch norm 的均值与方差不是参数：在训练模式下，每次前向都会把它"
+            "们移向新数据，而且按批次而不是按它们归一化。所以冻结的部分在训练之后已是另一个网络。请在每次 `train()` 之"
+            "后对它调用 `eval()`。",
         ),
         related=[
             *_switches_before(story, found),
-            *([story.related("used", last.step, T(en="moved again here", zh="在这里再次移动"))] if last.span != first.span else []),
+            *(
+                [story.related("used", last.step, T(en="moved again here", zh="在这里再次移动"))]
+                if last.span != first.span
+                else []
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("passes", count, story.by(last.step))],
-    )  # fmt: skip
+    )
 
 
 def _switches(program: Program) -> list[ast.Call]:
     """The calls `….train()` of the program."""
-    return [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "train" and not n.args and not n.keywords]
+    return [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and call_name(n) == "train" and not n.args and not n.keywords
+    ]
 
 
 def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
-    """Yield, as related lines, the calls of ``train()`` in the functions that were running in the first forward pass of the finding."""
+    """Yield, as related lines, the calls of ``train()`` in the functions that were running in the first
+    forward pass of the finding.
+    """
     running = {story.program.function(statement) for statement in call_chain(story, found.passes[0].event)}
     for node in _switches(story.program):
         if story.program.function(node) in running:
-            yield Related("changed", story.program.place(node), None, T(en="into training mode here", zh="在这里进入训练模式"))
+            yield Related(
+                "changed", story.program.place(node), None, T(en="into training mode here", zh="在这里进入训练模式")
+            )
 
 
 def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
-    """Fixes that add ``….eval()`` for the module whose parameters the program froze: after each ``….train()``, else after the freezing.
+    """Fixes that add ``….eval()`` for the module whose parameters the program froze: after each
+    ``….train()``, else after the freezing.
 
     Empty if the text does not show that module.
     """
@@ -122,18 +143,35 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
     for name in frozen:
         if name.startswith("self."):
             fixes += _of_its_owner(story, found, name)
-        title = T(en=f"Put the frozen part in evaluation mode: `{name}.eval()`", zh=f"把冻结的部分设为评估模式：`{name}.eval()`")
+        title = T(
+            en=f"Put the frozen part in evaluation mode: `{name}.eval()`",
+            zh=f"把冻结的部分设为评估模式：`{name}.eval()`",
+        )
         statements = [s for n in _switches(program) if isinstance(s := program.parents.get(n), ast.Expr)]
-        own = [n for n in _switches(program) if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == name]
+        own = [
+            n for n in _switches(program) if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == name
+        ]
         if own:  # its own switch, which the program calls while it is trained too
             new = f"{name}.train(next({name}.parameters()).requires_grad)"
-            said = T(en=f"Training mode only while its weights are trained: `{new}`", zh=f"只在训练其权重时才进入训练模式：`{new}`")
+            said = T(
+                en=f"Training mode only while its weights are trained: `{new}`",
+                zh=f"只在训练其权重时才进入训练模式：`{new}`",
+            )
             fixes.append(Fix(said, program.replace(*((node, new) for node in own)), meaning="later"))
         if statements:
-            edits = [edit for s in sorted(statements, key=lambda s: -s.lineno) for edit in program.insert_after(s, f"{name}.eval()")]
+            edits = [
+                edit
+                for s in sorted(statements, key=lambda s: -s.lineno)
+                for edit in program.insert_after(s, f"{name}.eval()")
+            ]
             fixes.append(Fix(title, tuple(edits), meaning="later"))
         step = next(
-            (e.step for e in story.calls("requires_grad_", "requires_grad") if e.operands and e.operands[0].label == found.weight), None
+            (
+                e.step
+                for e in story.calls("requires_grad_", "requires_grad")
+                if e.operands and e.operands[0].label == found.weight
+            ),
+            None,
         )
         place = program.statement_at(story.span(step)) if step is not None else None
         while place is not None and isinstance(outer := program.parents.get(place), ast.For):
@@ -146,14 +184,16 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
 def _of_its_owner(story: Story, found: Moving, name: str) -> Iterator[Fix]:
     """Fixes for a frozen part that a module has as ``self.teacher``.
 
-    One puts the part into evaluation mode after each ``train()`` of its owner, by the name that the owner has there; one lets the owner do
-    so itself, with a method ``train`` of its own.
+    One puts the part into evaluation mode after each ``train()`` of its owner, by the name that the owner has there;
+    one lets the owner do so itself, with a method ``train`` of its own.
     """
     program, rest = story.program, name.removeprefix("self.")
     running = {program.function(statement) for statement in call_chain(story, found.passes[0].event)}
     switches = [n for n in _switches(program) if program.function(n) in running and isinstance(n.func, ast.Attribute)]
     statements = [
-        (s, n.func.value) for n in switches if isinstance(s := program.parents.get(n), ast.Expr) and isinstance(n.func, ast.Attribute)
+        (s, n.func.value)
+        for n in switches
+        if isinstance(s := program.parents.get(n), ast.Expr) and isinstance(n.func, ast.Attribute)
     ]
     edits = [
         edit for s, owner in sorted(statements, key=lambda each: -each[0].lineno)
@@ -164,20 +204,33 @@ def _of_its_owner(story: Story, found: Moving, name: str) -> Iterator[Fix]:
         title = T(en=f"Put the frozen part in evaluation mode: `{said}`", zh=f"把冻结的部分设为评估模式：`{said}`")
         yield Fix(title, tuple(edits), meaning="later")
     node = program.at(
-        story.span(next((e.step for e in story.calls("requires_grad_") if found.weight in e.results), found.passes[0].event.step))
+        story.span(
+            next(
+                (e.step for e in story.calls("requires_grad_") if found.weight in e.results), found.passes[0].event.step
+            )
+        )
     )
-    owner = next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None) if node is not None else None
-    methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else {"train"}
+    owner = (
+        next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+        if node is not None
+        else None
+    )
+    methods = (
+        {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else {"train"}
+    )
     if owner is not None and "train" not in methods:
         lines = ("", "def train(self, mode=True):", "    super().train(mode)", f"    {name}.eval()", "    return self")
         title = T(
-            en=f"Keep `{name}` in evaluation mode whatever mode its owner has", zh=f"无论所属模块处于什么模式，都让 `{name}` 处于评估模式"
+            en=f"Keep `{name}` in evaluation mode whatever mode its owner has",
+            zh=f"无论所属模块处于什么模式，都让 `{name}` 处于评估模式",
         )
         yield Fix(title, program.insert_after(owner.body[-1], *lines), meaning="later")
 
 
 def _frozen(story: Story, weight: str) -> str | None:
-    """The text of ``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the weight; None for other texts."""
+    """The text of ``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the
+    weight; None for other texts.
+    """
     program = story.program
     for event in story.calls("requires_grad_", "requires_grad"):
         if not event.operands or event.operands[0].label != weight:
@@ -201,7 +254,12 @@ def _frozen(story: Story, weight: str) -> str | None:
 def _loop(story: Story, node: ast.AST) -> ast.For | None:
     """The loop around ``node`` that goes over parameters; None if there is none."""
     return next(
-        (n for n in story.program.ancestors(node) if isinstance(n, ast.For) and "parameters()" in story.program.segment(n.iter)), None
+        (
+            n
+            for n in story.program.ancestors(node)
+            if isinstance(n, ast.For) and "parameters()" in story.program.segment(n.iter)
+        ),
+        None,
     )
 
 
@@ -211,21 +269,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A frozen network's running statistics still change", zh="冻结的网络的运行统计量仍在改变"),
     what=T(
-        en="A program freezes a trained part of a network and trains the rest, but the frozen part still measures the mean and variance "
-        "of the "
-        "new data and changes with them. Freezing the weights is not enough: put that part in evaluation mode with `eval()`.",
-        zh="程序冻结了网络中训练好的部分而训练其余部分，但冻结的部分仍在测量新数据的均值与方差，并随之改变。只冻结权重不够：请用 "
-        "`eval()` 把那一部分设为"
-        "评估模式。",
+        en="A program freezes a trained part of a network and trains the rest, but the frozen part still measures the "
+        "mean and variance of the new data and changes with them. Freezing the weights is not enough: put that part "
+        "in evaluation mode with `eval()`.",
+        zh="程序冻结了网络中训练好的部分而训练其余部分，但冻结的部分仍在测量新数据的均值与方差，并随之改变。只冻结权重"
+        "不够：请用 `eval()` 把那一部分设为评估模式。",
     ),
     why=T(
-        en="A batch norm layer has two kinds of numbers: parameters, which gradients train, and buffers, which `forward` itself updates in "
-        "training mode. `requires_grad_(False)` and `torch.no_grad()` concern gradients only. `model.train()` sets the mode of all "
-        "parts, the "
-        "frozen one included, so `eval()` has to be called on it again after each `train()`, or `train()` be overridden.",
-        zh="batch norm 层有两类数：由梯度训练的参数，以及在训练模式下由 `forward` 自己更新的缓冲区。`requires_grad_(False)` 与 "
-        "`torch.no_grad()` 只涉及"
-        "梯度。`model.train()` 会设置所有部分的模式，包括冻结的部分，所以每次 `train()` 之后都要再对它调用 `eval()`，或者重写 `train()`。",
+        en="A batch norm layer has two kinds of numbers: parameters, which gradients train, and buffers, which "
+        "`forward` itself updates in training mode. `requires_grad_(False)` and `torch.no_grad()` concern gradients "
+        "only. `model.train()` sets the mode of all parts, the frozen one included, so `eval()` has to be called on "
+        "it again after each `train()`, or `train()` be overridden.",
+        zh="batch norm 层有两类数：由梯度训练的参数，以及在训练模式下由 `forward` 自己更新的缓冲区。"
+        "`requires_grad_(False)` 与 `torch.no_grad()` 只涉及梯度。`model.train()` 会设置所有部分的模式，包括冻结的部"
+        "分，所以每次 `train()` 之后都要再对它调用 `eval()`，或者重写 `train()`。",
     ),
     bad="""import torch
 from torch import nn

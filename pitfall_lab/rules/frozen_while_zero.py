@@ -29,7 +29,9 @@ class Frozen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that froze weights of zeros which an optimizer holds, and with which layers still multiply."""
+    """One finding for each line that froze weights of zeros which an optimizer holds, and with
+    which layers still multiply.
+    """
     reported = set()
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     for label in held:
@@ -43,10 +45,19 @@ def _frozen(story: Story, label: str) -> Frozen | None:
     record = story.tensor(label) or {}
     if record.get("requires_grad") or len(record.get("shape") or ()) < 2:
         return None
-    off = [e for e in story.uses(label) if e.name in ("requires_grad", "requires_grad_") and not e.op.endswith("__get__")]
-    uses = [use for each in (label, *_turned(story, label)) for use in story.uses(each) if use.name in WEIGHTED and use.error is None]
+    off = [
+        e for e in story.uses(label) if e.name in ("requires_grad", "requires_grad_") and not e.op.endswith("__get__")
+    ]
+    uses = [
+        use
+        for each in (label, *_turned(story, label))
+        for use in story.uses(each)
+        if use.name in WEIGHTED and use.error is None
+    ]
     uses = sorted((use for use in uses if off and use.step > off[-1].step), key=lambda use: use.step)
-    updates = [update.step for update in story.trace.optimizer_steps if uses and uses[0].step < update.step < uses[-1].step]
+    updates = [
+        update.step for update in story.trace.optimizer_steps if uses and uses[0].step < update.step < uses[-1].step
+    ]
     storage = str(record.get("storage"))
     if len(uses) < ROUNDS or not updates or any(not _is_zero(story, storage, use.step) for use in (uses[0], uses[-1])):
         return None
@@ -65,21 +76,24 @@ def _is_zero(story: Story, storage: str, step: int) -> bool:
 def _finding(story: Story, found: Frozen) -> Finding:
     freezing, used = found.freezing, found.uses[0]
     here, there = at_line(story, story.span(freezing.step)), at_line(story, story.span(used.step))
-    own = next((n for n in (story.tensor(found.weight) or {}).get("names") or () if "." in n), None)  # not the name that a loop gave it
+    own = next(
+        (n for n in (story.tensor(found.weight) or {}).get("names") or () if "." in n), None
+    )  # not the name that a loop gave it
     name = T(en=f"`{own}`", zh=f"`{own}`") if own is not None else called(story, found.weight, None, used.step)
     return RULE.finding(
-        story.span(freezing.step), freezing.step,
+        story.span(freezing.step),
+        freezing.step,
         T(
-            en=f"{capital(here.en)} freezes {name.en}, which is all zeros: its product on {there.en} adds nothing, and never will.",
+            en=f"{capital(here.en)} freezes {name.en}, which is all zeros: its product on {there.en} adds "
+            "nothing, and never will.",
             zh=f"{here.zh}冻结了 {name.zh}，而它全是零：它在{there.zh}的乘积什么也不增加，而且永远如此。",
         ),
         T(
-            en=f"{capital(name.en)} was given to an optimizer, but it no longer requires a gradient, and an optimizer passes over it in "
-            "silence. "
-            "Zeros are a beginning for weights that learn, such as the second factor of an adapter. Frozen, they switch their branch off.",
-            zh=f"{name.zh} 已交给优化器，但它不再需要梯度，优化器会一声不响地跳过它。零是将要学习的权重的起点，例如适配器的第二个因子。"
-            "冻结之后，它们"
-            "就关掉了自己的分支。",
+            en=f"{capital(name.en)} was given to an optimizer, but it no longer requires a gradient, and an optimizer "
+            "passes over it in silence. Zeros are a beginning for weights that learn, such as the second factor of "
+            "an adapter. Frozen, they switch their branch off.",
+            zh=f"{name.zh} 已交给优化器，但它不再需要梯度，优化器会一声不响地跳过它。零是将要学习的权重的起点，例如适"
+            "配器的第二个因子。冻结之后，它们就关掉了自己的分支。",
         ),
         related=[
             story.related("used", used.step, T(en="multiplied with zeros here", zh="在这里与零相乘")),
@@ -87,7 +101,7 @@ def _finding(story: Story, found: Frozen) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("tensor", found.weight, story.by(used.step))],
-    )  # fmt: skip
+    )
 
 
 def _update(story: Story, found: Frozen) -> int | None:
@@ -95,20 +109,28 @@ def _update(story: Story, found: Frozen) -> int | None:
 
 
 def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
-    """Fixes that freeze before the weight is made; empty unless the two statements are in one block, the freezing below."""
+    """Fixes that freeze before the weight is made; empty unless the two statements are in
+    one block, the freezing below.
+    """
     program = story.program
     storage = (story.tensor(found.weight) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
     makers, freezers = list(call_chain(story, story.line_event(born))), list(call_chain(story, found.freezing))
     makers, freezers = ([each for one in chain for each in _around(program, one)] for chain in (makers, freezers))
     for freezer in freezers:
-        maker = next((m for m in makers if program.block(m) is program.block(freezer) and m.lineno < freezer.lineno), None)
+        maker = next(
+            (m for m in makers if program.block(m) is program.block(freezer) and m.lineno < freezer.lineno), None
+        )
         if maker is None:
             continue
         edits = merge(program.delete(freezer), program.insert_before(maker, program.segment(freezer)))
-        edits = edits or program.replace((maker, program.segment(freezer)), (freezer, program.segment(maker)))  # neighbours: exchanged
+        edits = edits or program.replace(
+            (maker, program.segment(freezer)), (freezer, program.segment(maker))
+        )  # neighbours: exchanged
         if edits:
-            title = T(en="Freeze the old weights first, and add the new ones afterwards", zh="先冻结旧的权重，再加上新的")
+            title = T(
+                en="Freeze the old weights first, and add the new ones afterwards", zh="先冻结旧的权重，再加上新的"
+            )
             return unique(program.text, [Fix(title, edits, meaning="later")])
     return ()
 
@@ -128,21 +150,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="A weight of zeros was frozen, and its branch switched off", zh="全零的权重被冻结，它的分支因此被关掉"),
     what=T(
-        en="A program added small trainable weights, which begin as zeros, to a model and froze all weights afterwards, these too. "
-        "Zero times anything is nothing, and frozen it stays so. Freeze the old weights first, then add the new ones.",
-        zh="程序给模型加上了从零开始的小的可训练权重，随后冻结了所有权重，连这些也冻结了。零乘以任何数都是零，冻结之后永远如此。请先冻结"
-        "旧的权重，再加上"
-        "新的。",
+        en="A program added small trainable weights, which begin as zeros, to a model and froze all weights "
+        "afterwards, these too. Zero times anything is nothing, and frozen it stays so. Freeze the old weights first, "
+        "then add the new ones.",
+        zh="程序给模型加上了从零开始的小的可训练权重，随后冻结了所有权重，连这些也冻结了。零乘以任何数都是零，冻结之后"
+        "永远如此。请先冻结旧的权重，再加上新的。",
     ),
     why=T(
-        en="Adapters (LoRA, zero convolutions) begin as zeros so that the model computes at first what it did before; their gradient is "
-        "not zero, so they learn. A loop over `model.parameters()` with `requires_grad = False` does not depend on when a parameter was "
-        "added. An optimizer takes parameters that do not require gradients, and `step()` passes over them. The head still learns, so "
-        "the loss goes down, and nothing shows that the adapters do nothing.",
-        zh="适配器（LoRA、零卷积）从零开始，使模型起初的计算与原来一样；它们的梯度不是零，所以会学习。对 `model.parameters()` 循环设置 "
-        "`requires_grad = False` 时，不会问参数是何时加进来的。优化器接受不需要梯度的参数，`step()` 会跳过它们。输出层仍在学习，损失照样"
-        "下降，看不出适配器"
-        "什么也没做。",
+        en="Adapters (LoRA, zero convolutions) begin as zeros so that the model computes at first what it did before; "
+        "their gradient is not zero, so they learn. A loop over `model.parameters()` with `requires_grad = False` "
+        "does not depend on when a parameter was added. An optimizer takes parameters that do not require gradients, "
+        "and `step()` passes over them. The head still learns, so the loss goes down, and nothing shows that the "
+        "adapters do nothing.",
+        zh="适配器（LoRA、零卷积）从零开始，使模型起初的计算与原来一样；它们的梯度不是零，所以会学习。对 "
+        "`model.parameters()` 循环设置 `requires_grad = False` 时，不会问参数是何时加进来的。优化器接受不需要梯度的参"
+        "数，`step()` 会跳过它们。输出层仍在学习，损失照样下降，看不出适配器什么也没做。",
     ),
     bad="""import torch
 from torch import nn
@@ -206,7 +228,8 @@ print(loss.item())
             "opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)",
             "body.train()\nopt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)",
             T(
-                en="`train()` switches dropout and batch normalisation. It does not make weights require gradients again.",
+                en="`train()` switches dropout and batch normalisation. It does not make weights "
+                "require gradients again.",
                 zh="`train()` 切换的是 dropout 和批归一化，并不会让权重重新需要梯度。",
             ),
         ),

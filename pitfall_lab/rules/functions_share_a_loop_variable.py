@@ -1,4 +1,6 @@
-"""PL343: functions made in a loop, as hooks for instance, read the loop's variable when they are called: all of them use its last value."""
+"""PL343: functions made in a loop, as hooks for instance, read the loop's variable when they are called:
+all of them use its last value.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ AGAIN = {"checkpoint"}
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``function``, made in each round of ``loop``, reads ``variables`` of the loop; ``calls`` are calls in it after the loop."""
+    """``function``, made in each round of ``loop``, reads ``variables`` of the loop; ``calls``
+    are calls in it after the loop.
+    """
 
     function: Made
     loop: ast.AST
@@ -49,14 +53,19 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding about the function that a checkpoint ran again with other numbers; None if it has none."""
+    """Return this rule's finding about the function that a checkpoint ran again with other
+    numbers; None if it has none.
+    """
     again = general.line("made")
     place = again.span if again is not None else None
-    return next((f for f in find(story) if place is not None and f.span is not None and f.span.line == place.line), None)
+    return next(
+        (f for f in find(story) if place is not None and f.span is not None and f.span.line == place.line), None
+    )
 
 
 def _made_in_loops(program: Program) -> Iterator[tuple[Made, tuple[ast.AST, tuple[str, ...]]]]:
-    """The functions that a loop makes and keeps in each round, with the loop and those of its variables that they read when called.
+    """The functions that a loop makes and keeps in each round, with the loop and those of its
+    variables that they read when called.
 
     Functions that get these as arguments or assign them are left out.
     """
@@ -78,7 +87,8 @@ def _body(function: Made) -> list[ast.AST]:
 
 
 def _loop(program: Program, function: Made) -> tuple[ast.AST | None, set[str]]:
-    """The innermost loop around a function, in the same function or module, and the names that it gives values in each round.
+    """The innermost loop around a function, in the same function or module, and the names that
+    it gives values in each round.
 
     ``None`` and no names if there is none, or if the nearest scope around the function is a class.
     """
@@ -86,7 +96,9 @@ def _loop(program: Program, function: Made) -> tuple[ast.AST | None, set[str]]:
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             break
         if isinstance(around, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            return around, {n.id for each in around.generators for n in ast.walk(each.target) if isinstance(n, ast.Name)}
+            return around, {
+                n.id for each in around.generators for n in ast.walk(each.target) if isinstance(n, ast.Name)
+            }
         if isinstance(around, ast.For):
             stored = (n for n in ast.walk(around) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
             return around, {n.id for n in stored if program.function(n) is program.function(around)}
@@ -94,24 +106,39 @@ def _loop(program: Program, function: Made) -> tuple[ast.AST | None, set[str]]:
 
 
 def _uses(program: Program, function: Made) -> list[ast.AST]:
-    """Where a function is handed on: the lambda itself, or the places that read the name of a ``def``, in the block where it is made."""
+    """Where a function is handed on: the lambda itself, or the places that read the name of a ``def``,
+    in the block where it is made.
+    """
     if isinstance(function, ast.Lambda):
         return [function]
     block = {id(n) for statement in program.block(function) for n in ast.walk(statement)}
     inside = {id(n) for n in ast.walk(function)}
     return [
-        n for n in program.nodes
-        if isinstance(n, ast.Name) and n.id == function.name and isinstance(n.ctx, ast.Load) and id(n) in block and id(n) not in inside
-    ]  # fmt: skip
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Name)
+        and n.id == function.name
+        and isinstance(n.ctx, ast.Load)
+        and id(n) in block
+        and id(n) not in inside
+    ]
 
 
 def _is_kept(program: Program, function: Made) -> bool:
-    """Whether a use registers the function as a hook, puts it into a collection or makes it an attribute of an object."""
+    """Whether a use registers the function as a hook, puts it into a collection or
+    makes it an attribute of an object.
+    """
     for use in _uses(program, function):
         parent = program.parents.get(use)
-        if is_collected(program, use) or isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        if is_collected(program, use) or isinstance(
+            parent, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+        ):
             return True
-        if isinstance(parent, ast.Call) and use in parent.args and (called(parent).startswith("register_") or called(parent) == "setattr"):
+        if (
+            isinstance(parent, ast.Call)
+            and use in parent.args
+            and (called(parent).startswith("register_") or called(parent) == "setattr")
+        ):
             return True
         if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Attribute):
             return True
@@ -120,7 +147,9 @@ def _is_kept(program: Program, function: Made) -> bool:
 
 def _is_given_to(program: Program, function: Made, names: set[str]) -> bool:
     parents = [(use, program.parents.get(use)) for use in _uses(program, function)]
-    return any(isinstance(parent, ast.Call) and use in parent.args and called(parent) in names for use, parent in parents)
+    return any(
+        isinstance(parent, ast.Call) and use in parent.args and called(parent) in names for use, parent in parents
+    )
 
 
 def _runs(story: Story, made: dict[Made, tuple[ast.AST, tuple[str, ...]]]) -> dict[Made, list[Event]]:
@@ -143,12 +172,17 @@ def _contains(story: Story, node: ast.AST, span: Span) -> bool:
 
 
 def _caller(story: Story, event: Event, function: Made) -> Span | None:
-    """The line that a run of the function goes back to: that of the backward around it, or else of the next call after it."""
+    """The line that a run of the function goes back to: that of the backward around it, or
+    else of the next call after it.
+    """
     outer = story.outer_call(event.step)
     if outer is not None and outer is not event:
         return outer.span
     later = (story.span(e.step) for e in story.events[event.step + 1 : event.step + NEAR])
-    return next((place for place in later if place is not None and place.source == 0 and not _contains(story, function, place)), None)
+    return next(
+        (place for place in later if place is not None and place.source == 0 and not _contains(story, function, place)),
+        None,
+    )
 
 
 def _of_several(story: Story, function: Made) -> bool:
@@ -161,7 +195,9 @@ def _of_several(story: Story, function: Made) -> bool:
     hooks = [call for call in calls if called(call) == "register_hook"]
     if not hooks:
         return True
-    registered = {e.operands[0].label for e in story.calls("register_hook") if e.operands and program.at(e.span) in hooks}
+    registered = {
+        e.operands[0].label for e in story.calls("register_hook") if e.operands and program.at(e.span) in hooks
+    }
     return len(registered) >= ROUNDS
 
 
@@ -175,26 +211,34 @@ def _finding(story: Story, found: Late) -> Finding:
     place = program.place(found.loop)
     loop, back = at_line(story, place), at_line(story, outer.span)
     ran = T(
-        en=f"They ran {len(found.calls)} times" + (f", first in the backward on {back.en}" if outer is not found.calls[0] else ""),
-        zh=f"它们运行了 {len(found.calls)} 次" + (f"，第一次是在{back.zh}的反向传播中" if outer is not found.calls[0] else ""),
+        en=f"They ran {len(found.calls)} times"
+        + (f", first in the backward on {back.en}" if outer is not found.calls[0] else ""),
+        zh=f"它们运行了 {len(found.calls)} 次"
+        + (f"，第一次是在{back.zh}的反向传播中" if outer is not found.calls[0] else ""),
     )
     return RULE.finding(
-        span, outer.step,
+        span,
+        outer.step,
         T(
-            en=f"{capital(here.en)} makes a function in each round of the loop, and all of them read `{name}` when they are called: they "
-            "use its last value.",
+            en=f"{capital(here.en)} makes a function in each round of the loop, and all of them read `{name}` when "
+            "they are called: they use its last value.",
             zh=f"{here.zh}在循环的每一轮都创建一个函数，而它们都在被调用时才读取 `{name}`：用的都是它最后的值。",
         ),
         T(
-            en=f"A function looks up the variables around it at the moment of the call. {ran.en}; by then the loop on {loop.en} has ended, "
-            f"and `{name}` is the same for all. A default argument, `{name}={name}`, keeps the value of each round.",
-            zh=f"函数在被调用的那一刻才查找它外面的变量。{ran.zh}；那时{loop.zh}的循环已经结束，`{name}` 对所有函数都一样。默认参数 "
-            f"`{name}={name}` 会保留每一轮的值。",
+            en=f"A function looks up the variables around it at the moment of the call. {ran.en}; by then the loop on "
+            f"{loop.en} has ended, and `{name}` is the same for all. A default argument, `{name}={name}`, keeps the "
+            "value of each round.",
+            zh=f"函数在被调用的那一刻才查找它外面的变量。{ran.zh}；那时{loop.zh}的循环已经结束，`{name}` 对所有函数都"
+            f"一样。默认参数 `{name}={name}` 会保留每一轮的值。",
         ),
-        related=[story.related("used", found.calls[0].step, T(en="the functions run after the loop", zh="这些函数在循环之后运行"))],
+        related=[
+            story.related(
+                "used", found.calls[0].step, T(en="the functions run after the loop", zh="这些函数在循环之后运行")
+            )
+        ],
         fixes=_fixes(program, found),
         facts=[Fact("variables", list(found.variables)), Fact("runs", len(found.calls))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, found: Late) -> tuple[Fix, ...]:
@@ -217,28 +261,34 @@ def _fixes(program: Program, found: Late) -> tuple[Fix, ...]:
     if last is None:
         return ()
     title = T(en=f"Keep the value of each round: `{given}`", zh=f"保留每一轮的值：`{given}`")
-    return unique(program.text, [Fix(title, program.replace((last, f"{program.segment(last)}, {given}")), meaning="later")])
+    return unique(
+        program.text, [Fix(title, program.replace((last, f"{program.segment(last)}, {given}")), meaning="later")]
+    )
 
 
 RULE = Rule(
     code="PL343",
     name="functions-share-a-loop-variable",
     severity="warning",
-    title=T(en="Functions made in a loop all use the last value of its variable", zh="循环中创建的函数都使用循环变量的最后一个值"),
+    title=T(
+        en="Functions made in a loop all use the last value of its variable",
+        zh="循环中创建的函数都使用循环变量的最后一个值",
+    ),
     what=T(
-        en="A program gives each layer a hook of its own, made in a loop, with a number or a name of its own. When the hooks run, all of "
-        "them use the last one, because a function looks up a variable only when it is called. Keep the value of the round: "
-        "`lambda grad, scale=scale: grad * scale`.",
-        zh="程序在循环中为每一层创建各自的钩子，各有自己的数或名字。而钩子运行时用的都是最后一个，因为函数在被调用时才查找变量。请保留那一轮"
-        "的值：`lambda grad, scale=scale: grad * scale`。",
+        en="A program gives each layer a hook of its own, made in a loop, with a number or a name of its own. When "
+        "the hooks run, all of them use the last one, because a function looks up a variable only when it is called. "
+        "Keep the value of the round: `lambda grad, scale=scale: grad * scale`.",
+        zh="程序在循环中为每一层创建各自的钩子，各有自己的数或名字。而钩子运行时用的都是最后一个，因为函数在被调用时才"
+        "查找变量。请保留那一轮的值：`lambda grad, scale=scale: grad * scale`。",
     ),
     why=T(
-        en="This is Python's rule and not torch's: a function holds the variables around it, not their values. A loop has one variable, "
-        "which it gives a new value in each round. Hooks run in a later forward or backward pass, and functions in a list when they "
-        "are called; by then the loop has ended. A default argument is evaluated when the function is made, and so is the argument of a "
-        "function that returns the hook.",
-        zh="这是 Python 的规则，不是 torch 的：函数持有的是外面的变量，而不是它们的值。一个循环只有一个变量，每一轮给它新的值。钩子在之后的"
-        "前向或反向传播中运行，列表中的函数则在被调用时运行；那时循环已经结束。默认参数在创建函数时求值，返回钩子的函数的参数也是如此。",
+        en="This is Python's rule and not torch's: a function holds the variables around it, not their values. A loop "
+        "has one variable, which it gives a new value in each round. Hooks run in a later forward or backward pass, "
+        "and functions in a list when they are called; by then the loop has ended. A default argument is evaluated "
+        "when the function is made, and so is the argument of a function that returns the hook.",
+        zh="这是 Python 的规则，不是 torch 的：函数持有的是外面的变量，而不是它们的值。一个循环只有一个变量，每一轮给"
+        "它新的值。钩子在之后的前向或反向传播中运行，列表中的函数则在被调用时运行；那时循环已经结束。默认参数在创建函"
+        "数时求值，返回钩子的函数的参数也是如此。",
     ),
     advice=T(
         en="keep the values of the round on {line} as default arguments of the function.",

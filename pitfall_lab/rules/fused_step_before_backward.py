@@ -1,4 +1,6 @@
-"""PL304: a fused optimizer stepped between a forward pass and its backward. It writes without being counted: a wrong gradient, no error.
+"""PL304: a fused optimizer stepped between a forward pass and its backward.
+
+It writes without being counted: a wrong gradient, no error.
 
 A special case of PL301, and the silent form of PL104.
 """
@@ -21,18 +23,18 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return RULE.instead(
         general,
         T(
-            en=f"{wrong.en}, because the fused optimizer on {here.en} moved the parameters before {later.en} had used the old ones.",
+            en=f"{wrong.en}, because the fused optimizer on {here.en} moved the parameters before {later.en} "
+            "had used the old ones.",
             zh=f"{wrong.zh}，因为{here.zh}的融合优化器在{later.zh}用到旧参数之前就移动了它们。",
         ),
         T(
-            en=f"{capital(then.en)} was computed with the parameters of that moment, and torch kept the memory of {what.en} for its "
-            "gradient. "
-            f"`{code}` on {here.en} updates all parameters in one call, and this call does not raise their versions. So {later.en} cannot "
-            "see that they moved: it computes with the new values, without an error. With an optimizer that is not fused, torch would have "
-            "stopped here.",
-            zh=f"{then.zh}是用当时的参数计算的，torch 为它的梯度留下了 {what.zh} 的内存。{here.zh}的 `{code}` 在一次调用中更新所有参数，而"
-            "这次"
-            f"调用不增加它们的版本。所以{later.zh}看不出参数被移动过：它用新值来计算，没有报错。换成非融合的优化器，torch 会在这里停下来。",
+            en=f"{capital(then.en)} was computed with the parameters of that moment, and torch kept the memory of "
+            f"{what.en} for its gradient. `{code}` on {here.en} updates all parameters in one call, and this call "
+            f"does not raise their versions. So {later.en} cannot see that they moved: it computes with the new "
+            "values, without an error. With an optimizer that is not fused, torch would have stopped here.",
+            zh=f"{then.zh}是用当时的参数计算的，torch 为它的梯度留下了 {what.zh} 的内存。{here.zh}的 `{code}` 在一次调"
+            f"用中更新所有参数，而这次调用不增加它们的版本。所以{later.zh}看不出参数被移动过：它用新值来计算，没有报"
+            "错。换成非融合的优化器，torch 会在这里停下来。",
         ),
         related=[related for related in general.related if related.role != "alias"],
     )
@@ -42,24 +44,28 @@ RULE = Rule(
     code="PL304",
     name="fused-step-before-backward",
     severity="warning",
-    title=T(en="A fused optimizer moved parameters that a later backward needed", zh="融合的优化器移动了之后的反向传播还需要的参数"),
+    title=T(
+        en="A fused optimizer moved parameters that a later backward needed",
+        zh="融合的优化器移动了之后的反向传播还需要的参数",
+    ),
     what=T(
-        en="A model was improved by an optimizer with `fused=True` while a result that it had computed before still had to be used for "
-        "training. The gradient then mixes old and new numbers and belongs to no model at all. With any other optimizer there would be an "
-        "error; here there is none, and the training is only worse. Run all backward passes before the first step, or "
-        "compute the result again after it.",
-        zh="模型被 `fused=True` 的优化器改进了，而它之前算出的一个结果还要用来训练。这样得到的梯度把新旧数值混在一起，不属于任何模型。换成"
-        "别的优化器会报错；这里没有报错，只是训练变差了。请在第一次更新之前做完所有反向传播，或者在更新之后重新计算结果。",
+        en="A model was improved by an optimizer with `fused=True` while a result that it had computed before still "
+        "had to be used for training. The gradient then mixes old and new numbers and belongs to no model at all. "
+        "With any other optimizer there would be an error; here there is none, and the training is only worse. Run "
+        "all backward passes before the first step, or compute the result again after it.",
+        zh="模型被 `fused=True` 的优化器改进了，而它之前算出的一个结果还要用来训练。这样得到的梯度把新旧数值混在一起，"
+        "不属于任何模型。换成别的优化器会报错；这里没有报错，只是训练变差了。请在第一次更新之前做完所有反向传播，或者"
+        "在更新之后重新计算结果。",
     ),
     why=T(
-        en="Torch finds out that memory kept for backward was changed by its *version*: a number that each write in place makes larger. "
-        "The usual optimizers write with `add_` and the like, which count. `fused=True` passes all parameters to one hand-written "
-        "kernel, which is fast and does not count (measured on torch 2.13, on the CPU). So the check that works for all other optimizers "
-        "does not see it. A fused optimizer is fine in ordinary training, where each step comes after all backwards that use the "
-        "parameters.",
-        zh="torch 靠*版本*发现为反向传播留下的内存被修改：每次就地写入都让这个数变大。普通优化器用 `add_` 之类写入，会被计数。"
-        "`fused=True` 把所有参数交给一个手写的内核，速度快，却不计数（在 torch 2.13 的 CPU 上测得）。于是保护其他人的检查对它视而不见"
-        "。在普通训练中，每一步更新都在用到参数的所有反向传播之后，融合优化器没有问题。",
+        en="Torch finds out that memory kept for backward was changed by its *version*: a number that each write in "
+        "place makes larger. The usual optimizers write with `add_` and the like, which count. `fused=True` passes "
+        "all parameters to one hand-written kernel, which is fast and does not count (measured on torch 2.13, on the "
+        "CPU). So the check that works for all other optimizers does not see it. A fused optimizer is fine in "
+        "ordinary training, where each step comes after all backwards that use the parameters.",
+        zh="torch 靠*版本*发现为反向传播留下的内存被修改：每次就地写入都让这个数变大。普通优化器用 `add_` 之类写入，会"
+        "被计数。`fused=True` 把所有参数交给一个手写的内核，速度快，却不计数（在 torch 2.13 的 CPU 上测得）。于是保护"
+        "其他人的检查对它视而不见。在普通训练中，每一步更新都在用到参数的所有反向传播之后，融合优化器没有问题。",
     ),
     bad="""import torch
 from torch import nn
@@ -97,8 +103,8 @@ print(generator.bias.grad)
             "fused=True",
             "fused=False",
             T(
-                en="Now torch notices and raises. That is better than a wrong gradient, but it is the order of the lines that has to "
-                "change.",
+                en="Now torch notices and raises. That is better than a wrong gradient, but it is the order of the "
+                "lines that has to change.",
                 zh="现在 torch 会察觉并报错。这比错误的梯度好，但要改的是各行的顺序。",
             ),
         ),

@@ -1,4 +1,6 @@
-"""PL446: an index for ``gather`` or ``scatter`` has length 1 along another axis, so nothing but its first entry is ever read there."""
+"""PL446: an index for ``gather`` or ``scatter`` has length 1 along another axis, so nothing but its
+first entry is ever read there.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
-GATHERS, SCATTERS = ("gather",), ("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_")
+GATHERS, SCATTERS = (
+    ("gather",),
+    ("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"),
+)
 TENSORS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class FirstOnly:
-    """``event`` reads ``source`` along ``dim`` by ``index``, whose axis ``axis`` has length 1: of ``count`` entries there it reads one."""
+    """``event`` reads ``source`` along ``dim`` by ``index``, whose axis ``axis`` has length 1: of
+    ``count`` entries there it reads one.
+    """
 
     event: Event
     source: str
@@ -33,7 +40,9 @@ class FirstOnly:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where an index reads only the first entries of an axis that it was to have as a whole."""
+    """One finding for each place where an index reads only the first entries of an axis
+    that it was to have as a whole.
+    """
     reported = set()
     for event in story.calls(*GATHERS, *SCATTERS):
         place = story.span(event.step)
@@ -53,7 +62,11 @@ def _first_only(story: Story, event: Event) -> FirstOnly | None:
     if dim is None or len(shape) != len(entries) or len(target) != len(entries):
         return None
     axes = [a for a in range(len(shape)) if a != dim % len(shape) and entries[a] == 1 < min(shape[a], target[a])]
-    return FirstOnly(event, source, index, dim % len(shape), axes[0], shape[axes[0]]) if axes and max(entries) > 1 else None
+    return (
+        FirstOnly(event, source, index, dim % len(shape), axes[0], shape[axes[0]])
+        if axes and max(entries) > 1
+        else None
+    )
 
 
 def _finding(story: Story, found: FirstOnly) -> Finding:
@@ -62,30 +75,32 @@ def _finding(story: Story, found: FirstOnly) -> Finding:
     source, index = (expression(story, label, event.step) for label in (found.source, found.index))
     shapes = ["×".join(map(str, story.shape(label, event.step) or ())) for label in (found.source, found.index)]
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} reads 1 of {found.count} entries along axis {found.axis} of {source.en} ({shapes[0]}): the index "
-            f"{index.en} ({shapes[1]}) has length 1 there.",
-            zh=f"{here.zh}沿 {source.zh}（{shapes[0]}）的第 {found.axis} 轴只读取 {found.count} 个中的 1 个：索引 {index.zh}"
-            f"（{shapes[1]}）在那里的长度是 1。",
+            en=f"{capital(here.en)} reads 1 of {found.count} entries along axis {found.axis} of {source.en} "
+            f"({shapes[0]}): the index {index.en} ({shapes[1]}) has length 1 there.",
+            zh=f"{here.zh}沿 {source.zh}（{shapes[0]}）的第 {found.axis} 轴只读取 {found.count} 个中的 1 个：索引 "
+            f"{index.zh}（{shapes[1]}）在那里的长度是 1。",
         ),
         T(
-            en=f"The index is not stretched: the result has its shape, and along every axis but {found.dim} place `i` is read from place "
-            f"`i`. Along axis {found.axis} there is only place 0. Go along that axis, if it holds what the indices number, or expand the "
-            "index to its length.",
-            zh=f"索引不会被拉伸：结果的形状就是它的形状，除第 {found.dim} 轴之外，每个轴上的位置 `i` 都从位置 `i` 读取。第 {found.axis} 轴"
-            "上只有"
-            "位置 0。如果索引编号的是那个轴上的内容，请沿那个轴进行；否则请把索引扩展到那个长度。",
+            en=f"The index is not stretched: the result has its shape, and along every axis but {found.dim} place `i` "
+            f"is read from place `i`. Along axis {found.axis} there is only place 0. Go along that axis, if it holds "
+            "what the indices number, or expand the index to its length.",
+            zh=f"索引不会被拉伸：结果的形状就是它的形状，除第 {found.dim} 轴之外，每个轴上的位置 `i` 都从位置 "
+            f"`i` 读取。第 {found.axis} 轴上只有位置 0。如果索引编号的是那个轴上的内容，请沿那个轴进行；否则请"
+            "把索引扩展到那个长度。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("axis", found.axis, story.by(event.step)), Fact("count", found.count, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: FirstOnly) -> tuple[Fix, ...]:
     """Fixes that go along the axis on which the index has one entry for each row, or that expand the index.
 
-    The first only for a call with a written ``dim`` where the other lengths agree, the second only for a source with a name.
+    The first only for a call with a written ``dim`` where the other lengths agree, the second
+    only for a source with a name.
     """
     program, event = story.program, found.event
     call = program.at(story.span(event.step)) if program.tree is not None else None
@@ -95,13 +110,18 @@ def _fixes(story: Story, found: FirstOnly) -> tuple[Fix, ...]:
     shape, entries = (story.shape(label, event.step) or () for label in (found.source, found.index))
     candidates = []
     said = next((k.value for k in call.keywords if k.arg == "dim"), None)
-    said = said or next((a for a in call.args if isinstance(a, ast.Constant | ast.UnaryOp) and whole(program.segment(a)) is not None), None)
+    said = said or next(
+        (a for a in call.args if isinstance(a, ast.Constant | ast.UnaryOp) and whole(program.segment(a)) is not None),
+        None,
+    )
     others = all(entries[a] == shape[a] for a in range(len(shape)) if a != found.axis)
     if others and said is not None and event.name in GATHERS:
         title = T(en=f"Go along axis {found.axis}", zh=f"沿第 {found.axis} 轴进行")
         candidates.append(Fix(title, program.replace((said, str(found.axis))), meaning="later"))
     if source is not None and is_name(source):
-        sizes = ", ".join(f"{program.segment(source)}.size({a})" if a == found.axis else "-1" for a in range(len(shape)))
+        sizes = ", ".join(
+            f"{program.segment(source)}.size({a})" if a == found.axis else "-1" for a in range(len(shape))
+        )
         new = f"{operand(program, index)}.expand({sizes})"
         title = T(en=f"Expand the index: `{new}`", zh=f"扩展索引：`{new}`")
         candidates.append(Fix(title, program.replace((index, new)), meaning="later"))
@@ -114,19 +134,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="An index reads only the first entry of an axis", zh="索引只读取了某个轴的第一项"),
     what=T(
-        en="A program picks whole vectors by their numbers with `gather`, and gives it an index with a last axis of length 1. The result "
-        "has that length too: of each vector only the first number is taken. Expand the index to the length of the vectors.",
-        zh="程序用 `gather` 按编号取出整个向量，给出的索引最后一个轴长度是 1。结果在那里的长度也是 1：每个向量只取了第一个数。请把索引扩展"
-        "到向量的长度。",
+        en="A program picks whole vectors by their numbers with `gather`, and gives it an index with a last axis of "
+        "length 1. The result has that length too: of each vector only the first number is taken. Expand the index to "
+        "the length of the vectors.",
+        zh="程序用 `gather` 按编号取出整个向量，给出的索引最后一个轴长度是 1。结果在那里的长度也是 1：每个向量只取了第"
+        "一个数。请把索引扩展到向量的长度。",
     ),
     why=T(
-        en="`gather` returns a tensor of the shape of its *index*, and axes of length 1 are not stretched as in arithmetic. "
-        "`x.gather(1, i)[a, b, c]` is `x[a, i[a, b, c], c]`: where `i` has one `c`, so has the result. In the same way an index of "
-        "shape `(n, 1)` with `dim=0` reads the first column alone, in rows that the actions number. `scatter_add_` adds only those "
-        "entries of its source that the index has places for. Nothing is raised, as the index may be smaller.",
-        zh="`gather` 返回的张量与*索引*形状相同，长度为 1 的轴不会像算术运算那样被拉伸。`x.gather(1, i)[a, b, c]` 就是 "
-        "`x[a, i[a, b, c], c]`：`i` 只有一个 `c`，结果也就只有一个。同样，形状为 `(n, 1)` 的索引配上 `dim=0`，只读取第一列，而且行号是动作"
-        "的编号。`scatter_add_` 只加上源张量中索引有位置的那些项。因为索引可以更小，所以不会报错。",
+        en="`gather` returns a tensor of the shape of its *index*, and axes of length 1 are not stretched as in "
+        "arithmetic. `x.gather(1, i)[a, b, c]` is `x[a, i[a, b, c], c]`: where `i` has one `c`, so has the result. In "
+        "the same way an index of shape `(n, 1)` with `dim=0` reads the first column alone, in rows that the actions "
+        "number. `scatter_add_` adds only those entries of its source that the index has places for. Nothing is "
+        "raised, as the index may be smaller.",
+        zh="`gather` 返回的张量与*索引*形状相同，长度为 1 的轴不会像算术运算那样被拉伸。`x.gather(1, i)[a, b, c]` "
+        "就是 `x[a, i[a, b, c], c]`：`i` 只有一个 `c`，结果也就只有一个。同样，形状为 `(n, 1)` 的索引配上 "
+        "`dim=0`，只读取第一列，而且行号是动作的编号。`scatter_add_` 只加上源张量中索引有位置的那些项。因为索引可"
+        "以更小，所以不会报错。",
     ),
     bad="""import torch
 

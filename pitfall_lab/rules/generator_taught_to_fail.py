@@ -1,4 +1,6 @@
-"""PL670: a generator's loss pushes the discriminator's answers to generated examples the same way as the discriminator's own loss."""
+"""PL670: a generator's loss pushes the discriminator's answers to generated examples the same way as
+the discriminator's own loss.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,22 @@ from pitfall_lab.trace import Event, OptimizerStep, T
 LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss")
 LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "__matmul__", "einsum", "bilinear"}
 CONSTANT = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0, "new_ones": 1.0, "new_zeros": 0.0}
-OPPOSITE = {"zeros": "ones", "zeros_like": "ones_like", "new_zeros": "new_ones", "ones": "zeros", "ones_like": "zeros_like"}
+OPPOSITE = {
+    "zeros": "ones",
+    "zeros_like": "ones_like",
+    "new_zeros": "new_ones",
+    "ones": "zeros",
+    "ones_like": "zeros_like",
+}
 APART = 0.3
 FURTHER = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What minimising a loss does to a result: it moves towards the target ``value``, or (``slope``) it falls (1) or rises (-1)."""
+    """What minimising a loss does to a result: it moves towards the target ``value``, or
+    (``slope``) it falls (1) or rises (-1).
+    """
 
     kind: Literal["target", "slope"]
     value: float
@@ -50,7 +60,9 @@ class Turn:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a generator's loss that moves the discriminator's output for generated examples as its own loss does."""
+    """One finding for each line of a generator's loss that moves the discriminator's output for generated
+    examples as its own loss does.
+    """
     if len({update.made for update in story.trace.optimizer_steps}) < 2:
         return
     turns, reported = list(_turns(story)), set()
@@ -66,7 +78,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _turns(story: Story) -> Iterator[Turn]:
-    backwards, updates = [b for b in story.backwards() if b.error is None and len(b.operands) == 1], story.trace.optimizer_steps
+    backwards, updates = (
+        [b for b in story.backwards() if b.error is None and len(b.operands) == 1],
+        story.trace.optimizer_steps,
+    )
     held = {label for update in updates for label in update.holds}
     flow, seen = Flow(story), set[tuple[object, ...]]()
     for backward in backwards:
@@ -106,7 +121,10 @@ def _constant(story: Story, label: str | None, step: int) -> float | None:
 
 
 def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[str]:
-    """The parameters ``held`` that a result was computed from, with or without a graph. What lies behind a parameter is not followed."""
+    """The parameters ``held`` that a result was computed from, with or without a graph.
+
+    What lies behind a parameter is not followed.
+    """
     pending, seen, found = deque([(label, step)]), {label}, set()
     while pending and len(seen) < FURTHER:
         here, at = pending.popleft()
@@ -122,22 +140,35 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 
 
 def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
-    """The data of a finding if the generator's loss pushes the scores of generated examples the same way as the discriminator's loss.
+    """The data of a finding if the generator's loss pushes the scores of generated examples the same
+    way as the discriminator's loss.
 
-    They are a push of the generator, the equal one of the discriminator, and both turns. None otherwise; also if the discriminator does not
-    push the scores of real examples the opposite way, or if a push of the generator has no equal one.
+    They are a push of the generator, the equal one of the discriminator, and both turns. None otherwise;
+    also if the discriminator does not push the scores of real examples the opposite way, or if a push of
+    the generator has no equal one.
     """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]
     fakes, reals = ([p for p in judged if bool(p.behind & generator) is generated] for generated in (True, False))
     wants = [push for push in own.pushes if push.behind & generator and push.behind & critic]
-    pairs = [(want, fake) for want in wants for fake in fakes if _same(want, fake) and any(_opposite(fake, real) for real in reals)]
+    pairs = [
+        (want, fake)
+        for want in wants
+        for fake in fakes
+        if _same(want, fake) and any(_opposite(fake, real) for real in reals)
+    ]
     clear = all(_same(fake, other) for fake in fakes for other in fakes)
-    return (*pairs[0], own, critics) if pairs and clear and {id(want) for want, _ in pairs} == {id(want) for want in wants} else None
+    return (
+        (*pairs[0], own, critics)
+        if pairs and clear and {id(want) for want, _ in pairs} == {id(want) for want in wants}
+        else None
+    )
 
 
 def _same(one: Push, other: Push) -> bool:
-    return one.kind == other.kind and (one.value == other.value if one.kind == "slope" else abs(one.value - other.value) < APART)
+    return one.kind == other.kind and (
+        one.value == other.value if one.kind == "slope" else abs(one.value - other.value) < APART
+    )
 
 
 def _opposite(one: Push, other: Push) -> bool:
@@ -153,32 +184,37 @@ def _finding(story: Story, want: Push, fake: Push, own: Turn, critics: Turn) -> 
         what = T(en=f"be {number(want.value)}", zh=f"是 {number(want.value)}")
     optimizers = [at_line(story, turn.update.span) for turn in (own, critics)]
     return RULE.finding(
-        span, want.event.step,
+        span,
+        want.event.step,
         T(
-            en=f"{capital(here.en)} wants the discriminator's answer to generated examples to {what.en}, and that is what the "
-            "discriminator's "
-            f"own loss on {there.en} wants: the generator learns to be recognised.",
-            zh=f"{here.zh}希望判别器对生成样本的回答{what.zh}，而{there.zh}上判别器自己的损失要的也正是这个：生成器学到的是如何被认出来。",
+            en=f"{capital(here.en)} wants the discriminator's answer to generated examples to {what.en}, and that is "
+            f"what the discriminator's own loss on {there.en} wants: the generator learns to be recognised.",
+            zh=f"{here.zh}希望判别器对生成样本的回答{what.zh}，而{there.zh}上判别器自己的损失要的也正是这个：生成器学"
+            "到的是如何被认出来。",
         ),
         T(
-            en=f"The optimizers of {optimizers[0].en} and {optimizers[1].en} train two networks against each other, so their losses "
-            "have to "
-            "want opposite answers to the same examples. Give the generator's loss the label of real examples, or turn its sign.",
-            zh=f"{optimizers[0].zh}和{optimizers[1].zh}的优化器让两个网络相互对抗，所以对同样的样本，两个损失要的回答必须相反。请把"
-            "真实样本的"
-            "标签交给生成器的损失，或改变它的符号。",
+            en=f"The optimizers of {optimizers[0].en} and {optimizers[1].en} train two networks against each other, "
+            "so their losses have to want opposite answers to the same examples. Give the generator's loss the label "
+            "of real examples, or turn its sign.",
+            zh=f"{optimizers[0].zh}和{optimizers[1].zh}的优化器让两个网络相互对抗，所以对同样的样本，两个损失要的回答"
+            "必须相反。请把真实样本的标签交给生成器的损失，或改变它的符号。",
         ),
         related=[
-            story.related("used", fake.event.step, T(en="the discriminator's loss wants the same", zh="判别器的损失要的是同样的回答")),
+            story.related(
+                "used",
+                fake.event.step,
+                T(en="the discriminator's loss wants the same", zh="判别器的损失要的是同样的回答"),
+            ),
             story.related("backward", own.backward.step, T(en="the generator's backward", zh="生成器的反向传播")),
         ],
         fixes=_fixes(story, want, critics),
         facts=[Fact("wanted", want.value, story.by(want.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, want: Push, critics: Turn) -> tuple[Fix, ...]:
-    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a plain mean, a minus before it.
+    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a
+    plain mean, a minus before it.
 
     Empty if the text shows neither a constant nor a name.
     """
@@ -190,7 +226,9 @@ def _fixes(story: Story, want: Push, critics: Turn) -> tuple[Fix, ...]:
             text = f"(-{program.segment(node)})"
             fixes.append(
                 Fix(
-                    T(en="Turn the sign of the generator's loss", zh="改变生成器损失的符号"), program.replace((node, text)), meaning="later"
+                    T(en="Turn the sign of the generator's loss", zh="改变生成器损失的符号"),
+                    program.replace((node, text)),
+                    meaning="later",
                 )
             )
         return unique(program.text, fixes)
@@ -210,24 +248,28 @@ RULE = Rule(
     code="PL670",
     name="generator-taught-to-fail",
     severity="warning",
-    title=T(en="A generator is trained in the same direction as its discriminator", zh="生成器朝着判别器想要的方向训练"),
+    title=T(
+        en="A generator is trained in the same direction as its discriminator", zh="生成器朝着判别器想要的方向训练"
+    ),
     what=T(
-        en="Two networks are to be trained against each other: one makes examples, the other distinguishes them from real ones. Here both "
-        "losses fall when "
-        "the made examples are recognised, so the maker gets worse. Give its loss the label of real examples.",
-        zh="两个网络本应相互对抗：一个生成样本，另一个把它们与真实样本区分开。这里两个损失都希望生成的样本被认出来，于是生成器越来越差。"
-        "请把真实样本的标签交给它的损失。",
+        en="Two networks are to be trained against each other: one makes examples, the other distinguishes them from "
+        "real ones. Here both losses fall when the made examples are recognised, so the maker gets worse. Give its "
+        "loss the label of real examples.",
+        zh="两个网络本应相互对抗：一个生成样本，另一个把它们与真实样本区分开。这里两个损失都希望生成的样本被认出来，于"
+        "是生成器越来越差。请把真实样本的标签交给它的损失。",
     ),
     why=T(
-        en="The discriminator's loss compares its answers with 1 for real and 0 for generated examples. The generator's loss goes "
-        "through the "
-        "same discriminator and has to pull the other way: 1 for what it generated, or for a critic without labels minus its mean. Copying "
-        "the line with zeros runs without an error; both losses fall, since they agree.",
-        zh="判别器的损失把它的回答与 1（真实）和 0（生成）比较。生成器的损失经过同一个判别器，必须往相反的方向拉：对生成的样本用 1；对没有"
-        "标签的 critic 则用均值的相反数。把带 0 的那一行照抄过来不会报错；两个损失都会下降，因为它们的目标一致。",
+        en="The discriminator's loss compares its answers with 1 for real and 0 for generated examples. The "
+        "generator's loss goes through the same discriminator and has to pull the other way: 1 for what it generated, "
+        "or for a critic without labels minus its mean. Copying the line with zeros runs without an error; both "
+        "losses fall, since they agree.",
+        zh="判别器的损失把它的回答与 1（真实）和 0（生成）比较。生成器的损失经过同一个判别器，必须往相反的方向拉："
+        "对生成的样本用 1；对没有标签的 critic 则用均值的相反数。把带 0 的那一行照抄过来不会报错；两个损失都会下"
+        "降，因为它们的目标一致。",
     ),
     advice=T(
-        en="give the loss on {line} the opposite target for generated examples from that of the discriminator's loss on {used}.",
+        en="give the loss on {line} the opposite target for generated examples from that of the "
+        "discriminator's loss on {used}.",
         zh="让{line}的损失对生成样本的要求，与{used}上判别器损失的要求相反。",
     ),
     bad="""import torch

@@ -18,7 +18,8 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing, and then read as the old one.
+    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing,
+    and then read as the old one.
 
     Only in programs that finished.
     """
@@ -46,7 +47,11 @@ def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
         for use in story.uses(label) if storage else ():
             fetches = [get for get in gets if get.step < use.step]
             made = fetches[-1] if fetches else use
-            if made is use or use.writes or not isinstance(story.program.statement_at(story.span(made.step)), ast.Assign):
+            if (
+                made is use
+                or use.writes
+                or not isinstance(story.program.statement_at(story.span(made.step)), ast.Assign)
+            ):
                 continue
             changed = next(iter(story.writes(str(storage), made.step, use.step)), None)
             if changed is not None and use.op not in BACKWARDS and not use.op.endswith("grad.__get__"):
@@ -63,7 +68,9 @@ def _combined(story: Story, aliases: Aliases) -> Iterator[Kept]:
         fetched[storage].append((made, label))
     passed: dict[Span | None, int] = {}
     for event in story.calls() if fetched else ():
-        shared = _operands_of_one_memory(story, event, fetched) if len(event.operands) > 1 and event.error is None else None
+        shared = (
+            _operands_of_one_memory(story, event, fetched) if len(event.operands) > 1 and event.error is None else None
+        )
         if shared is None:
             continue
         since, passed[event.span] = passed.get(event.span, -1), event.step
@@ -78,16 +85,26 @@ def _combined(story: Story, aliases: Aliases) -> Iterator[Kept]:
 def _operands_of_one_memory(story: Story, event: Event, fetched: Mapping[str, object]) -> str | None:
     """The storage of a gradient that two operands are, if the source has different expressions for them; else None."""
     records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
-    one = next((r for i, r in enumerate(records) if r.get("storage") in fetched and any(same_piece(r, q) for q in records[:i])), None)
+    one = next(
+        (
+            r
+            for i, r in enumerate(records)
+            if r.get("storage") in fetched and any(same_piece(r, q) for q in records[:i])
+        ),
+        None,
+    )
     if one is None:
         return None
-    same = [o.label for o in event.operands if o.label is not None and same_piece(story.tensor(o.label, event.step), one)]
+    same = [
+        o.label for o in event.operands if o.label is not None and same_piece(story.tensor(o.label, event.step), one)
+    ]
     texts = {ast.dump(each) for each in all_written_as(story, event, *same)}
     return str(one["storage"]) if len(texts) > 1 else None
 
 
 def _is_kept(story: Story, made: Event) -> bool:
-    """Whether a gradient that was fetched is assigned, put into a list or the like, or returned, perhaps by way of views.
+    """Whether a gradient that was fetched is assigned, put into a list or the like, or
+    returned, perhaps by way of views.
 
     False if it goes into a calculation, or as an argument into any other call.
     """
@@ -95,7 +112,9 @@ def _is_kept(story: Story, made: Event) -> bool:
     while node is not None:
         parent = story.program.parents.get(node)
         if isinstance(parent, ast.stmt):
-            return isinstance(parent, ast.Assign | ast.Return) and (isinstance(parent, ast.Return) or node is parent.value)
+            return isinstance(parent, ast.Assign | ast.Return) and (
+                isinstance(parent, ast.Return) or node is parent.value
+            )
         if isinstance(parent, ast.Call) and node in parent.args:
             return called(parent) in COLLECTING
         if isinstance(parent, ast.BinOp | ast.Compare | ast.UnaryOp | ast.AugAssign):
@@ -115,21 +134,26 @@ def _finding(story: Story, kept: Kept) -> Finding:
     here, changed, used = (at_line(story, story.span(at)) for at in (step, kept.changed, kept.used))
     code, outer = snippet(story, span), story.outer_call(kept.changed)
     cleared = outer is not None and outer.op not in BACKWARDS
-    how = T(en="sets it to zero", zh="把它清零") if cleared else T(en="adds the next gradient to it", zh="把下一个梯度加到它上面")
+    how = (
+        T(en="sets it to zero", zh="把它清零")
+        if cleared
+        else T(en="adds the next gradient to it", zh="把下一个梯度加到它上面")
+    )
     then = T(en=f"{used.en} reads something else than was kept", zh=f"{used.zh}读到的不是当时留下的东西")
     if kept.how == "collected":
         then = T(en="all entries are the same", zh="所有各项都一样")
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} keeps the gradient itself, not a copy of it: {changed.en} {how.en}, and {then.en}.",
             zh=f"{here.zh}留下的是梯度本身，而不是副本：{changed.zh}{how.zh}，于是{then.zh}。",
         ),
         T(
-            en=f"`{code}` is the tensor that torch continues to use for this parameter. As long as it is there, each backward adds to it "
-            "in place, and `zero_()` clears it in place; a name that was kept for it shows that.",
-            zh=f"`{code}` 就是 torch 为这个参数一直使用的张量。只要它还在，每次反向传播都就地加到它上面，`zero_()` 也就地清零；"
-            "留着它的人都会看到这些变化。",
+            en=f"`{code}` is the tensor that torch continues to use for this parameter. As long as it is there, each "
+            "backward adds to it in place, and `zero_()` clears it in place; a name that was kept for it shows that.",
+            zh=f"`{code}` 就是 torch 为这个参数一直使用的张量。只要它还在，每次反向传播都就地加到它上面，`zero_()` 也"
+            "就地清零；留着它的人都会看到这些变化。",
         ),
         related=[
             story.related("kept", step, T(en="the gradient is kept here", zh="梯度在这里被留下")),
@@ -137,8 +161,11 @@ def _finding(story: Story, kept: Kept) -> Finding:
             story.related("used", kept.used, T(en="it is relied on here", zh="在这里用到它")),
         ],
         fixes=copied_where_made(story, kept),
-        facts=[Fact("gradient", kept.label, story.by(step)), Fact("written by", statement_text(story, story.span(kept.changed)))],
-    )  # fmt: skip
+        facts=[
+            Fact("gradient", kept.label, story.by(step)),
+            Fact("written by", statement_text(story, story.span(kept.changed))),
+        ],
+    )
 
 
 RULE = Rule(
@@ -147,19 +174,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="A gradient was kept without a copy and overwritten", zh="留下梯度时没有复制，之后被覆盖"),
     what=T(
-        en="A program kept `w.grad` under another name or in a list, ran backward again, and used what it had kept. The second backward "
-        "had added its own gradient to the same numbers. Keep a copy: `w.grad.clone()`.",
-        zh="程序把 `w.grad` 用另一个名字或放进列表里留下，再次反向传播，然后使用留下的东西。第二次反向传播已经把自己的梯度加到了同样的数上"
-        "。请保留副本：`w.grad.clone()`。",
+        en="A program kept `w.grad` under another name or in a list, ran backward again, and used what it had kept. "
+        "The second backward had added its own gradient to the same numbers. Keep a copy: `w.grad.clone()`.",
+        zh="程序把 `w.grad` 用另一个名字或放进列表里留下，再次反向传播，然后使用留下的东西。第二次反向传播已经把自己的"
+        "梯度加到了同样的数上。请保留副本：`w.grad.clone()`。",
     ),
     why=T(
-        en="The first backward makes a tensor for the gradient of each parameter and puts it into `.grad`. Later ones *accumulate*: they "
-        "add into this very tensor. `grads.append(w.grad)` in a loop therefore collects one tensor many times. After "
-        "`optimizer.zero_grad()`, which sets `.grad` to `None`, the next backward makes a new tensor, and what was kept is safe: such "
-        "programs work only until `zero_grad(set_to_none=False)` is written in them or they accumulate over batches.",
-        zh="第一次反向传播为每个参数的梯度创建一个张量，放进 `.grad`。之后的反向传播会*累积*：加到这同一个张量上。因此循环里的 "
-        "`grads.append(w.grad)` 是把同一个张量收集了许多次。`optimizer.zero_grad()` 会把 `.grad` 设为 `None`，下一次反向传播就创建新的"
-        "张量，留下的东西便是安全的：这样的程序靠运气工作，直到有人写了 `zero_grad(set_to_none=False)` 或跨批次累积。",
+        en="The first backward makes a tensor for the gradient of each parameter and puts it into `.grad`. Later ones "
+        "*accumulate*: they add into this very tensor. `grads.append(w.grad)` in a loop therefore collects one tensor "
+        "many times. After `optimizer.zero_grad()`, which sets `.grad` to `None`, the next backward makes a new "
+        "tensor, and what was kept is safe: such programs work only until `zero_grad(set_to_none=False)` is written "
+        "in them or they accumulate over batches.",
+        zh="第一次反向传播为每个参数的梯度创建一个张量，放进 `.grad`。之后的反向传播会*累积*：加到这同一个张量上。因此"
+        "循环里的 `grads.append(w.grad)` 是把同一个张量收集了许多次。`optimizer.zero_grad()` 会把 `.grad` 设为 "
+        "`None`，下一次反向传播就创建新的张量，留下的东西便是安全的：这样的程序靠运气工作，直到有人写了 "
+        "`zero_grad(set_to_none=False)` 或跨批次累积。",
     ),
     advice=T(
         en="keep a copy of the gradient on {kept}: `.clone()`.",

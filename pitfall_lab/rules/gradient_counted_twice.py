@@ -1,4 +1,6 @@
-"""PL610: a backward started from a sum that an earlier one had gone through already: the same gradient went into ``.grad`` twice."""
+"""PL610: a backward started from a sum that an earlier one had gone through already: the same
+gradient went into ``.grad`` twice.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,15 @@ from pitfall_lab.rules.kit.training import Moment, cells, is_nothing, lives, ste
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression, gradient_of, numbers
 from pitfall_lab.trace import Event, T
 
-SUMS = ("AddBackward", "SubBackward", "SumBackward", "MeanBackward", "StackBackward", "CatBackward", "MulBackward", "DivBackward",
-        "UnsqueezeBackward", "ViewBackward", "SqueezeBackward")  # fmt: skip
+SUMS = ("AddBackward", "SubBackward", "SumBackward", "MeanBackward", "StackBackward", "CatBackward", "MulBackward",
+        "DivBackward", "UnsqueezeBackward", "ViewBackward", "SqueezeBackward")  # fmt: skip
 """Nodes between a sum of losses and its terms: of sums, and of terms multiplied by a weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Twice:
-    """``first`` and ``second`` added the same part of a gradient of the leaf ``label``, and the call at step ``used`` took the sum.
+    """``first`` and ``second`` added the same part of a gradient of the leaf ``label``, and the
+    call at step ``used`` took the sum.
 
     ``update``: an optimizer's step or an update by hand took it; else it was only read.
     """
@@ -48,7 +51,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[Twice]:
-    """Yield the pairs of backwards of one leaf that counted something twice and whose sum was used, each later backward once."""
+    """Yield the pairs of backwards of one leaf that counted something twice and whose sum was
+    used, each later backward once.
+    """
     held: list[Moment] = []
     for index, moment in enumerate(moments):
         if moment.kind in ("cleared", "used") or moment.fresh:
@@ -103,10 +108,11 @@ class _Graphs:
 
 
 def _used(graphs: _Graphs, first: Moment, second: Moment, later: list[Moment]) -> tuple[int, bool] | None:
-    """The step at which the sum was used, and whether by an update; None if it was not used as the gradient of the later start.
+    """The step at which the sum was used, and whether by an update; None if it was not used as the
+    gradient of the later start.
 
-    A program that only reads its gradients may show that they add up. So there the later start has to be a sum, of which the earlier one is
-    a term, and the gradient must not be looked at between the two.
+    A program that only reads its gradients may show that they add up. So there the later start has to be a sum, of
+    which the earlier one is a term, and the gradient must not be looked at between the two.
     """
     following = next((m for m in later if m.kind in ("used", "cleared")), None)
     if following is not None and following.kind == "used":
@@ -115,9 +121,18 @@ def _used(graphs: _Graphs, first: Moment, second: Moment, later: list[Moment]) -
         return None
     story, until = graphs.story, following.step if following is not None else len(graphs.story.events)
     behind = graphs.behind(second.event)
-    reads = [use for label in dict.fromkeys((first.grad, second.grad)) for use in story.uses(label) if use.step < until and not use.writes]
+    reads = [
+        use
+        for label in dict.fromkeys((first.grad, second.grad))
+        for use in story.uses(label)
+        if use.step < until and not use.writes
+    ]
     between = [use for use in reads if first.step < use.step < second.step]
-    if any((story.tensor(result, use.step) or {}).get("grad_fn") not in behind for use in between for result in use.results or (None,)):
+    if any(
+        (story.tensor(result, use.step) or {}).get("grad_fn") not in behind
+        for use in between
+        for result in use.results or (None,)
+    ):
         return None
     return next(((use.step, False) for use in reads if use.step > second.step), None)
 
@@ -130,38 +145,59 @@ def _finding(story: Story, found: Twice) -> Finding:
     held = [cells(story, m.storage, m.step) for m in (first, second)]
     known = held[0] is not None and held[1] is not None and not is_nothing(story, first.storage, first.step)
     shown = T(
-        en=f" {capital(gradient.en)} is {numbers(held[0])} after the first of them, {numbers(held[1])} after the second." if known else "",
+        en=(
+            f" {capital(gradient.en)} is {numbers(held[0])} after the first of them, "
+            f"{numbers(held[1])} after the second."
+        )
+        if known
+        else "",
         zh=f"第一次之后 {gradient.zh} 是 {numbers(held[0])}，第二次之后是 {numbers(held[1])}。" if known else "",
     )
     then = T(en="the update", zh="更新") if found.update else T(en=f"{use.en} reads it", zh=f"{use.zh}读取它")
     same_line = story.span(first.step) == story.span(second.step)
     same_name = same_line and again.en == part.en
-    inside = T(en="its own value of the round before", zh="它自己上一轮的值") if same_name else T(en=part.en, zh=f" {part.zh}")
+    inside = (
+        T(en="its own value of the round before", zh="它自己上一轮的值")
+        if same_name
+        else T(en=part.en, zh=f" {part.zh}")
+    )
     return RULE.finding(
-        story.span(second.step), first.step,
+        story.span(second.step),
+        first.step,
         T(
-            en=f"{capital(here.en)} goes back through what {'it' if same_line else before.en} had gone back "
-            f"through{' in the round before' if same_line else ''}, so the same gradient is added twice before {then.en}.",
-            zh=f"{here.zh}再次穿过{'上一轮' if same_line else before.zh}已经回传过的部分，所以在{then.zh}之前，同样的梯度被加了两次。",
+            en=f"{capital(here.en)} goes back through what {'it' if same_line else before.en} had gone "
+            f"back through{' in the round before' if same_line else ''}, so the same gradient is added "
+            f"twice before {then.en}.",
+            zh=f"{here.zh}再次穿过{'上一轮' if same_line else before.zh}已经回传过的部分，所以在{then.zh}之前，同"
+            "样的梯度被加了两次。",
         ),
         T(
-            en=f"{capital(again.en)} contains {inside.en}, whose gradient is in `.grad` already.{shown.en} Each backward adds the "
-            "gradient of everything that its start was computed from.",
-            zh=f"{again.zh} 包含{inside.zh}，而后者的梯度已经在 `.grad` 里了。{shown.zh}每次反向传播都会加上起点所依赖的一切的梯度。",
+            en=f"{capital(again.en)} contains {inside.en}, whose gradient is in `.grad` already.{shown.en} Each "
+            "backward adds the gradient of everything that its start was computed from.",
+            zh=f"{again.zh} 包含{inside.zh}，而后者的梯度已经在 `.grad` 里了。{shown.zh}每次反向传播都会加上起"
+            "点所依赖的一切的梯度。",
         ),
         related=[
-            story.related("backward", first.step, T(en="the gradient is added for the first time", zh="梯度第一次被加上")),
+            story.related(
+                "backward", first.step, T(en="the gradient is added for the first time", zh="梯度第一次被加上")
+            ),
             story.related("used", second.step, T(en="and here once more", zh="在这里又加了一次")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("tensor", label, story.by(second.step)), Fact("first", held[0]), Fact("second", held[1])],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Twice) -> tuple[Fix, ...]:
-    """Fixes: one backward after the loop that builds the sum; the earlier backward left out; or its gradient kept out of ``.grad``."""
+    """Fixes: one backward after the loop that builds the sum; the earlier backward left out; or its
+    gradient kept out of ``.grad``.
+    """
     program = story.program
-    places = [program.statement_at(story.span(m.step)) for m in (found.first, found.second)] if program.tree is not None else [None, None]
+    places = (
+        [program.statement_at(story.span(m.step)) for m in (found.first, found.second)]
+        if program.tree is not None
+        else [None, None]
+    )
     one, other = places
     if one is None or other is None:
         return ()
@@ -169,7 +205,11 @@ def _fixes(story: Story, found: Twice) -> tuple[Fix, ...]:
     loop = next((a for a in program.ancestors(other) if isinstance(a, ast.For | ast.While)), None)
     if one is other and loop is not None and program.stands_alone(other):
         text, graphs = indented(program, other, program.indent(loop)).strip(), _Graphs(story)
-        if not any(graphs.contains(later, found.second.event) for later in story.backwards() if later.span != found.second.event.span):
+        if not any(
+            graphs.contains(later, found.second.event)
+            for later in story.backwards()
+            if later.span != found.second.event.span
+        ):
             text = text.replace("retain_graph=True", "")
         candidates.append(_after_the_loop(program, other, loop, text))
     elif one is not other and (call := _backward_in(one)) is not None:
@@ -182,9 +222,17 @@ def _fixes(story: Story, found: Twice) -> tuple[Fix, ...]:
 def _after_the_loop(program: Program, statement: ast.stmt, loop: ast.For | ast.While, text: str) -> Fix | None:
     """The fix that moves the backward behind the loop; None if the edits overlap."""
     title = T(en="Go back once, after the loop", zh="在循环之后只回传一次")
-    after, last, ends = program.indent(loop) + text + "\n", program.place(loop).end_line, program.place(statement).end_line
+    after, last, ends = (
+        program.indent(loop) + text + "\n",
+        program.place(loop).end_line,
+        program.place(statement).end_line,
+    )
     at_the_end = ends == last and len(program.block(statement)) > 1
-    moved = (Edit(statement.lineno, last, after),) if at_the_end else merge(program.delete(statement), program.insert_after(loop, text))
+    moved = (
+        (Edit(statement.lineno, last, after),)
+        if at_the_end
+        else merge(program.delete(statement), program.insert_after(loop, text))
+    )
     return Fix(title, moved, meaning="later") if moved else None
 
 
@@ -193,7 +241,8 @@ def _backward_in(statement: ast.stmt) -> ast.Call | None:
 
 
 def _as_results(program: Program, statement: ast.stmt, call: ast.Call) -> Iterator[Fix]:
-    """Yield fixes that take the gradients from ``torch.autograd.grad`` where a comprehension after the backward read ``p.grad``.
+    """Yield fixes that take the gradients from ``torch.autograd.grad`` where a comprehension after
+    the backward read ``p.grad``.
 
     One for each such comprehension with one loop, no ``if``, and no other use of the parameter.
     """
@@ -201,18 +250,34 @@ def _as_results(program: Program, statement: ast.stmt, call: ast.Call) -> Iterat
     if torch is None or not isinstance(function, ast.Attribute) or not program.stands_alone(statement):
         return
     for node in program.nodes:
-        if not isinstance(node, ast.GeneratorExp | ast.ListComp) or node.lineno <= statement.lineno or len(node.generators) != 1:
+        if (
+            not isinstance(node, ast.GeneratorExp | ast.ListComp)
+            or node.lineno <= statement.lineno
+            or len(node.generators) != 1
+        ):
             continue
         source, variable = node.generators[0].iter, node.generators[0].target
-        named = [n for n in ast.walk(node.elt) if isinstance(n, ast.Name) and isinstance(variable, ast.Name) and n.id == variable.id]
+        named = [
+            n
+            for n in ast.walk(node.elt)
+            if isinstance(n, ast.Name) and isinstance(variable, ast.Name) and n.id == variable.id
+        ]
         reads = [program.parents[n] for n in named]
-        if not reads or not all(isinstance(n, ast.Attribute) and n.attr == "grad" for n in reads) or node.generators[0].ifs:
+        if (
+            not reads
+            or not all(isinstance(n, ast.Attribute) and n.attr == "grad" for n in reads)
+            or node.generators[0].ifs
+        ):
             continue
         keywords = "".join(f", {program.segment(k)}" for k in call.keywords)
         result = f"{torch}.autograd.grad({program.segment(function.value)}, {program.segment(source)}{keywords})"
         name = "g" if program.segment(variable) != "g" else "slope"
-        edits = merge(program.delete(statement), program.replace((variable, name), (source, result), *((n, name) for n in reads)))
-        title = T(en="Take these gradients as results, and leave `.grad` alone", zh="把这些梯度作为结果取出，不改动 `.grad`")
+        edits = merge(
+            program.delete(statement), program.replace((variable, name), (source, result), *((n, name) for n in reads))
+        )
+        title = T(
+            en="Take these gradients as results, and leave `.grad` alone", zh="把这些梯度作为结果取出，不改动 `.grad`"
+        )
         if edits:
             yield Fix(title, edits, meaning="later")
 
@@ -221,11 +286,17 @@ def _cleared(story: Story, found: Twice, second: ast.stmt) -> Iterator[Fix]:
     """Yield fixes that clear the gradients between the two backwards, where another result was computed from them."""
     program = story.program
     names = [stepper(story, found.used) if found.update else None, (story.name(found.label) or "").split(".")[0]]
-    known = {n.id for n in program.nodes if isinstance(n, ast.Name) and program.function(n) in (program.function(second), None)}
+    known = {
+        n.id
+        for n in program.nodes
+        if isinstance(n, ast.Name) and program.function(n) in (program.function(second), None)
+    }
     for name in names:
         if name in known and program.stands_alone(second):
             line = f"{name}.zero_grad()"
-            title = T(en=f"Clear the gradients of the first backward: `{line}`", zh=f"清除第一次反向传播的梯度：`{line}`")
+            title = T(
+                en=f"Clear the gradients of the first backward: `{line}`", zh=f"清除第一次反向传播的梯度：`{line}`"
+            )
             yield Fix(title, program.insert_before(second, line), meaning="later")
 
 
@@ -235,19 +306,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="The same gradient was added twice", zh="同样的梯度被加了两次"),
     what=T(
-        en="A program added up its losses and called `backward()` on the running sum in every round. Each call goes back through all the "
-        "earlier losses again, so the first ones count several times. Go back from each loss alone, or once from the whole sum.",
-        zh="程序把损失累加起来，并在每一轮对累计和调用 `backward()`。每次调用都会再次穿过之前的所有损失，所以最早的损失被计算了多次。请只"
-        "对每个损失单独回传，或者对总和只回传一次。",
+        en="A program added up its losses and called `backward()` on the running sum in every round. Each call goes "
+        "back through all the earlier losses again, so the first ones count several times. Go back from each loss "
+        "alone, or once from the whole sum.",
+        zh="程序把损失累加起来，并在每一轮对累计和调用 `backward()`。每次调用都会再次穿过之前的所有损失，所以最早的损"
+        "失被计算了多次。请只对每个损失单独回传，或者对总和只回传一次。",
     ),
     why=T(
-        en="`backward()` computes the gradient of its start with respect to everything behind it, and *adds* it to what is in `.grad`. "
-        "It does not know what was added before. Torch frees a graph after the first backward, so that this mistake would raise; "
-        "`retain_graph=True`, or operations that keep nothing for backward, let it pass. Two losses that only share a part of the "
-        "network are another thing: their gradients are different and belong together.",
-        zh="`backward()` 计算起点对它背后一切的梯度，并*加*到 `.grad` 里已有的值上。它不知道之前加过什么。torch 在第一次反向传播后释放计"
-        "算图，本来会报错；`retain_graph=True`，或者不为反向传播保存任何东西的操作，让它通过了。两个损失只是共用网络的一部分，则是另一回"
-        "事：它们的梯度不同，本来就该相加。",
+        en="`backward()` computes the gradient of its start with respect to everything behind it, and *adds* it "
+        "to what is in `.grad`. It does not know what was added before. Torch frees a graph after the first "
+        "backward, so that this mistake would raise; `retain_graph=True`, or operations that keep nothing for "
+        "backward, let it pass. Two losses that only share a part of the network are another thing: their "
+        "gradients are different and belong together.",
+        zh="`backward()` 计算起点对它背后一切的梯度，并*加*到 `.grad` 里已有的值上。它不知道之前加过什么。torch 在第一"
+        "次反向传播后释放计算图，本来会报错；`retain_graph=True`，或者不为反向传播保存任何东西的操作，让它通过了。两个"
+        "损失只是共用网络的一部分，则是另一回事：它们的梯度不同，本来就该相加。",
     ),
     bad="""import torch
 

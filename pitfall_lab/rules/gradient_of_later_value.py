@@ -22,9 +22,11 @@ SHIFTS = ("Add", "Sub")
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """``label``, whose gradient was to be retained at ``asked``, was written at ``write``; its ``.grad`` was ``read`` after ``backward``.
+    """``label``, whose gradient was to be retained at ``asked``, was written at ``write``; its ``.grad`` was
+    ``read`` after ``backward``.
 
-    ``meant`` are the cells of the gradient of the value before the write, ``got`` those of ``.grad``; None where they are unknown.
+    ``meant`` are the cells of the gradient of the value before the write, ``got`` those of ``.grad``;
+    None where they are unknown.
     """
 
     label: str
@@ -37,7 +39,9 @@ class Later:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that writes a result after ``retain_grad()``, if the gradient that is read differs by that."""
+    """One finding for each line that writes a result after ``retain_grad()``, if the gradient
+    that is read differs by that.
+    """
     reported = set()
     for asked in story.calls("retain_grad"):
         label = asked.operands[0].label if asked.operands else None
@@ -54,11 +58,22 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 def _later(story: Story, asked: Event, label: str) -> Later | None:
     first = (story.tensor(label, asked.step) or {}).get("grad_fn")
-    reads = [use for use in story.uses(label) if use.op == "torch.Tensor.grad.__get__" and use.step > asked.step and use.results]
+    reads = [
+        use
+        for use in story.uses(label)
+        if use.op == "torch.Tensor.grad.__get__" and use.step > asked.step and use.results
+    ]
     for read in reads if first is not None else ():
         backward = next((b for b in reversed(story.backwards()) if b.step < read.step and b.op in BACKWARDS), None)
-        changes = [(step, node) for step, node in story.history("tensors", label, "grad_fn") if asked.step < step < read.step]
-        if backward is None or not changes or changes[0][0] > backward.step or (story.tensor(label, read.step) or {}).get("is_leaf"):
+        changes = [
+            (step, node) for step, node in story.history("tensors", label, "grad_fn") if asked.step < step < read.step
+        ]
+        if (
+            backward is None
+            or not changes
+            or changes[0][0] > backward.step
+            or (story.tensor(label, read.step) or {}).get("is_leaf")
+        ):
             continue
         step, node = changes[0]
         write = story.line_event(step)
@@ -83,17 +98,20 @@ def _finding(story: Story, found: Later) -> Finding:
         zh=f"它是 {numbers(found.got)}；而{asked.zh}的值的梯度是 {numbers(found.meant)}。" if known else "",
     )
     return RULE.finding(
-        span, write.step,
+        span,
+        write.step,
         T(
-            en=f"{capital(here.en)} writes into {name.en}, whose gradient {asked.en} retains: `.grad`, read on {read.en}, is the gradient "
-            "of the value after that write.",
-            zh=f"{here.zh}写入 {name.zh}，而{asked.zh}要保留的正是它的梯度：{read.zh}读到的 `.grad` 是写入之后的值的梯度。",
+            en=f"{capital(here.en)} writes into {name.en}, whose gradient {asked.en} retains: `.grad`, read on "
+            f"{read.en}, is the gradient of the value after that write.",
+            zh=f"{here.zh}写入 {name.zh}，而{asked.zh}要保留的正是它的梯度：{read.zh}读到的 `.grad` 是"
+            "写入之后的值的梯度。",
         ),
         T(
-            en=f"After `{statement_text(story, span)}` the tensor is the result of that operation, and `retain_grad()` follows it: what "
-            f"arrives at {name.en} is recorded before it passes back through the operation.{values.en}",
-            zh=f"在 `{statement_text(story, span)}` 之后，这个张量就是该运算的结果，`retain_grad()` 也跟着它：记录的是传到 {name.zh} 处、"
-            f"还没有经过该运算往回传的梯度。{values.zh}",
+            en=f"After `{statement_text(story, span)}` the tensor is the result of that operation, and "
+            f"`retain_grad()` follows it: what arrives at {name.en} is recorded before it passes back through the "
+            f"operation.{values.en}",
+            zh=f"在 `{statement_text(story, span)}` 之后，这个张量就是该运算的结果，`retain_grad()` 也跟着它：记录的是"
+            f"传到 {name.zh} 处、还没有经过该运算往回传的梯度。{values.zh}",
         ),
         related=[
             story.related("kept", found.asked.step, T(en="its gradient is to be retained", zh="这里要求保留它的梯度")),
@@ -101,8 +119,11 @@ def _finding(story: Story, found: Later) -> Finding:
             story.related("read", found.read.step, T(en="the gradient is read here", zh="梯度在这里被读取")),
         ],
         fixes=_fixes(story, write),
-        facts=[Fact("gradient", found.got, story.by(found.read.step)), Fact("meant", found.meant, story.by(found.backward.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("gradient", found.got, story.by(found.read.step)),
+            Fact("meant", found.meant, story.by(found.backward.step)),
+        ],
+    )
 
 
 def _gets_another_name(story: Story, write: Event, label: str) -> bool:
@@ -117,7 +138,9 @@ def _gets_another_name(story: Story, write: Event, label: str) -> bool:
         return False
     if isinstance(statement, ast.Expr) and statement.value is node:
         return not isinstance(node, ast.Call) or not writes(node)
-    names = {name for step, given in story.history("tensors", label, "names") if step < write.step for name in given or ()}
+    names = {
+        name for step, given in story.history("tensors", label, "names") if step < write.step for name in given or ()
+    }
     targets = assigned(program, statement) if isinstance(statement, ast.Assign) and statement.value is node else set()
     written = written_as(story, write, label)
     return not targets & (names | ({program.segment(written)} if written is not None else set()))
@@ -133,22 +156,25 @@ RULE = Rule(
     code="PL341",
     name="gradient-of-later-value",
     severity="warning",
-    title=T(en="The gradient retained is that of the value after a write in place", zh="保留的梯度属于就地写入之后的值"),
+    title=T(
+        en="The gradient retained is that of the value after a write in place", zh="保留的梯度属于就地写入之后的值"
+    ),
     what=T(
-        en="A program wants to know how the loss depends on a result inside a network and calls `retain_grad()` on it. Then the result is "
-        "changed in place, by `F.relu(h, inplace=True)` for instance, and `h.grad` answers for the changed result. Make a new tensor "
-        "instead of writing into it.",
+        en="A program wants to know how the loss depends on a result inside a network and calls `retain_grad()` on "
+        "it. Then the result is changed in place, by `F.relu(h, inplace=True)` for instance, and `h.grad` answers for "
+        "the changed result. Make a new tensor instead of writing into it.",
         zh="程序想知道损失如何依赖网络内部的一个结果，于是对它调用 `retain_grad()`。之后这个结果被就地修改，例如 "
         "`F.relu(h, inplace=True)`，而 `h.grad` 给出的是修改后的结果的梯度。请生成新的张量，不要写入它。",
     ),
     why=T(
-        en="A tensor that requires grad has a `grad_fn`, the node of the operation that computed it. A write in place makes the tensor the "
-        "result of the writing operation: the same object, with a new `grad_fn`. `retain_grad()` records the gradient that arrives at the "
-        "tensor's present `grad_fn`, and moves along. The gradient of the old value is passed back to the old node and recorded nowhere. "
-        "A hook of `register_hook` stays with the old value.",
-        zh="需要梯度的张量都有 `grad_fn`，即算出它的运算在计算图中的节点。就地写入使这个张量成为写入运算的结果：还是同一个对象，"
-        "`grad_fn` 却换了新的。`retain_grad()` 记录传到张量当前 `grad_fn` 的梯度，并随之移动。旧值的梯度传给旧节点，不在任何地方记录。而 "
-        "`register_hook` 的钩子仍属于旧值。",
+        en="A tensor that requires grad has a `grad_fn`, the node of the operation that computed it. A write in "
+        "place makes the tensor the result of the writing operation: the same object, with a new `grad_fn`. "
+        "`retain_grad()` records the gradient that arrives at the tensor's present `grad_fn`, and moves along. "
+        "The gradient of the old value is passed back to the old node and recorded nowhere. A hook of "
+        "`register_hook` stays with the old value.",
+        zh="需要梯度的张量都有 `grad_fn`，即算出它的运算在计算图中的节点。就地写入使这个张量成为写入运算的结果：还是同"
+        "一个对象，`grad_fn` 却换了新的。`retain_grad()` 记录传到张量当前 `grad_fn` 的梯度，并随之移动。旧值的梯度传给"
+        "旧节点，不在任何地方记录。而 `register_hook` 的钩子仍属于旧值。",
     ),
     advice=T(
         en="make a new tensor on {changed}, or call `retain_grad()` on a value that is not written.",

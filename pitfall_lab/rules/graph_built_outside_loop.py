@@ -23,7 +23,9 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop whose second round found the graph used up, or that goes through a graph of old values again and again."""
+    """One finding for each loop whose second round found the graph used up, or that goes through a
+    graph of old values again and again.
+    """
     for reuse in reuses(story):
         loop = reuse.loop()
         if loop is not None and not reuse.built_in(loop):
@@ -44,7 +46,9 @@ def _rounds(story: Story, old: Old) -> int:
 
 
 def _silent(story: Story, old: Old, loop: Loop) -> Finding:
-    """The finding about a loop in which torch raises nothing, since the graph is kept, or since nothing was saved for backward."""
+    """The finding about a loop in which torch raises nothing, since the graph is kept, or since
+    nothing was saved for backward.
+    """
     step, born = old.backward.step, (story.record("nodes", old.old[0]) or {}).get("born")
     here, built, update = (at_line(story, story.span(each)) for each in (step, born, old.update))
     name = called(story, old.leaf, None, step)
@@ -52,20 +56,25 @@ def _silent(story: Story, old: Old, loop: Loop) -> Finding:
         story.span(step),
         step,
         T(
-            en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on {built.en}, before the loop: "
-            f"{name.en} changes in every round, and what was computed from it does not.",
-            zh=f"{here.zh}在循环里运行，但它往回走时要经过的计算只在循环之前（{built.zh}）做过一次：{name.zh} 每一轮都在变，由它算出的结"
-            f"果却不变。",
+            en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on {built.en}, "
+            f"before the loop: {name.en} changes in every round, and what was computed from it does not.",
+            zh=f"{here.zh}在循环里运行，但它往回走时要经过的计算只在循环之前（{built.zh}）做过一次：{name.zh} 每一轮都"
+            "在变，由它算出的结果却不变。",
         ),
         T(
-            en=f"After the update on {update.en}, {built.en} did not run again. Each round's gradient is computed from values that "
-            f"{name.en} no longer has, so the training does not follow the loss.",
-            zh=f"{update.zh}的更新之后，{built.zh}没有再次运行。每一轮的梯度都由 {name.zh} 已经没有的数值算出，训练因此不再跟随损失。",
+            en=f"After the update on {update.en}, {built.en} did not run again. Each round's gradient is computed "
+            f"from values that {name.en} no longer has, so the training does not follow the loss.",
+            zh=f"{update.zh}的更新之后，{built.zh}没有再次运行。每一轮的梯度都由 {name.zh} 已经没有的数值算出，训"
+            "练因此不再跟随损失。",
         ),
         related=[
             story.related("made", born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")),
-            story.related("step", old.update, T(en="the parameter changes, the result does not", zh="参数变了，结果没有变")),
-            story.related("backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")),
+            story.related(
+                "step", old.update, T(en="the parameter changes, the result does not", zh="参数变了，结果没有变")
+            ),
+            story.related(
+                "backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")
+            ),
         ],
         fixes=_moved(story, builders(story, old.backward), loop, old.backward),
         facts=[Fact("tensor", old.leaf, story.by(step))],
@@ -80,40 +89,55 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.span(step),
         step,
         T(
-            en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on {built.en}, before the loop.",
+            en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on "
+            f"{built.en}, before the loop.",
             zh=f"{here.zh}在循环里运行，但它往回走时要经过的计算只在循环之前（{built.zh}）做过一次。",
         ),
         T(
-            en=f"The first round went back through the computation of {built.en} and used up its record. The second round has nothing "
-            f"new to go back through: the result would not even have changed, because {built.en} did not run again.",
-            zh=f"第一轮沿着{built.zh}的计算往回走，用完了它的记录。第二轮没有新的计算可走：结果甚至不会改变，因为{built.zh}没有再次运行。",
+            en=f"The first round went back through the computation of {built.en} and used up its record. The "
+            "second round has nothing new to go back through: the result would not even have changed, because "
+            f"{built.en} did not run again.",
+            zh=f"第一轮沿着{built.zh}的计算往回走，用完了它的记录。第二轮没有新的计算可走：结果甚至不会改变，因"
+            f"为{built.zh}没有再次运行。",
         ),
         related=[
-            story.related("made", reuse.born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")),
+            story.related(
+                "made", reuse.born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")
+            ),
             story.related(
                 "freed",
                 reuse.freed.step,
-                T(en="an earlier round's backward frees what the computation saved", zh="前一轮的反向传播释放了这步计算保存的张量"),
+                T(
+                    en="an earlier round's backward frees what the computation saved",
+                    zh="前一轮的反向传播释放了这步计算保存的张量",
+                ),
             ),
-            story.related("backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")),
+            story.related(
+                "backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")
+            ),
         ],
-        fixes=unique(story.program.text, [*_moved(story, builders(story, reuse.backward), loop), *_cut_off(reuse, loop)]),
+        fixes=unique(
+            story.program.text, [*_moved(story, builders(story, reuse.backward), loop), *_cut_off(reuse, loop)]
+        ),
         facts=[Fact("node", reuse.failure.node, story.by(step))],
         predicted=story.predicted(reuse.failure, step),
     )
 
 
 def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
-    """Fixes that take what was computed before the loop as numbers: `returns = returns.detach()` before the loop begins.
+    """Fixes that take what was computed before the loop as numbers: `returns =
+    returns.detach()` before the loop begins.
 
-    The tensors are those that the loop's lines use in the failing round and whose graph that round's backward goes through. The result that
-    `backward()` is called on is none of them: cut off, it has no gradient at all.
+    The tensors are those that the loop's lines use in the failing round and whose graph that round's backward goes
+    through. The result that `backward()` is called on is none of them: cut off, it has no gradient at all.
     """
     story, program = reuse.story, reuse.story.program
     labels = [label for label in reuse.carried() if label != reuse.root]
     names = list(dict.fromkeys(story.name(label, reuse.freed.step) or story.used_name(label) or "" for label in labels))
     inside = set(ast.walk(loop))
-    own = [one for one in program.nodes if isinstance(one, ast.stmt) and program.function(one) is program.function(loop)]
+    own = [
+        one for one in program.nodes if isinstance(one, ast.stmt) and program.function(one) is program.function(loop)
+    ]
     given = set().union(*(assigned(program, one) for one in own if one.lineno < loop.lineno))
     again = set().union(*(assigned(program, one) for one in own if one in inside))
     if not names or not all(name in given - again and re.fullmatch(r"[^\W\d]\w*", name) for name in names):
@@ -125,7 +149,8 @@ def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
 
 
 def _moved(story: Story, built: list[ast.stmt], loop: Loop, keeping: Event | None = None) -> tuple[Fix, ...]:
-    """At most one fix: it moves what builds the graph into the loop, as its first statements; the backward ``keeping`` then frees it.
+    """At most one fix: it moves what builds the graph into the loop, as its first statements; the
+    backward ``keeping`` then frees it.
 
     Empty unless it is built by assignments of their own in the loop's block, above it.
     """
@@ -145,12 +170,16 @@ def _moved(story: Story, built: list[ast.stmt], loop: Loop, keeping: Event | Non
     inserted = Edit(line, line, text + (at_once or program.lines[line - 1]))
     edits = merge((inserted,), tuple(edit for edit in kept if edit.line != line), *(program.delete(s) for s in lines))
     shown = snippet(story, program.place(lines[0]), 40)
-    title = T(en=f"Compute it in every round (move `{shown}` into the loop)", zh=f"每一轮都重新计算（把 `{shown}` 移进循环）")
+    title = T(
+        en=f"Compute it in every round (move `{shown}` into the loop)", zh=f"每一轮都重新计算（把 `{shown}` 移进循环）"
+    )
     return unique(program.text, [Fix(title, edits, meaning="recompute") if edits else None])
 
 
 def _without_keeping(program: Program, call: ast.Call) -> tuple[Edit, ...]:
-    """The edits that remove ``retain_graph=True`` from a call without other arguments; none if there is no such argument."""
+    """The edits that remove ``retain_graph=True`` from a call without other arguments; none
+    if there is no such argument.
+    """
     if call.args or [keyword.arg for keyword in call.keywords] != ["retain_graph"]:
         return ()
     return program.replace((call, f"{program.segment(call.func)}()"))
@@ -160,20 +189,24 @@ RULE = Rule(
     code="PL503",
     name="graph-built-outside-loop",
     severity="error",
-    title=T(en="A training loop goes back through a result computed before the loop", zh="训练循环沿着循环之前算好的结果反向传播"),
+    title=T(
+        en="A training loop goes back through a result computed before the loop",
+        zh="训练循环沿着循环之前算好的结果反向传播",
+    ),
     what=T(
-        en="A loop computes gradients in every round, but the loss was computed only once, before the loop. Put the computation of the "
-        "loss inside the loop: each round needs the result for the weights of that round.",
-        zh="循环的每一轮都求梯度，但所求的东西只在循环之前计算过一次。请把损失的计算放进循环：每一轮都需要用当轮的权重得到的结果。",
+        en="A loop computes gradients in every round, but the loss was computed only once, before the loop. Put the "
+        "computation of the loss inside the loop: each round needs the result for the weights of that round.",
+        zh="循环的每一轮都求梯度，但所求的东西只在循环之前计算过一次。请把损失的计算放进循环：每一轮都需要用当"
+        "轮的权重得到的结果。",
     ),
     why=T(
-        en="Torch records a computation when it runs; the record (the *graph*) belongs to that one run. `backward()` uses it up. A loss "
-        "that was computed before the loop also keeps its old value: it does not follow the weights, because `loss` is a "
-        "number that was computed, not a formula. `retain_graph=True` silences the error in the first rounds and then meets weights "
-        "that have been changed since.",
-        zh="torch 在计算运行时做记录；这份记录（*计算图*）只属于那一次运行，`backward()` 会用完它。循环之前算好的损失也永远保持旧的数值："
-        "它不会跟着权重变化，因为 `loss` 是算出来的一个数，不是公式。`retain_graph=True` 只是让报错推迟：权重更新之后，往回走时会发现它"
-        "们已经被改过。",
+        en="Torch records a computation when it runs; the record (the *graph*) belongs to that one run. `backward()` "
+        "uses it up. A loss that was computed before the loop also keeps its old value: it does not follow the "
+        "weights, because `loss` is a number that was computed, not a formula. `retain_graph=True` silences the error "
+        "in the first rounds and then meets weights that have been changed since.",
+        zh="torch 在计算运行时做记录；这份记录（*计算图*）只属于那一次运行，`backward()` 会用完它。循环之前算好的损失"
+        "也永远保持旧的数值：它不会跟着权重变化，因为 `loss` 是算出来的一个数，不是公式。`retain_graph=True` 只是让报"
+        "错推迟：权重更新之后，往回走时会发现它们已经被改过。",
     ),
     advice=T(
         en="move {made} into the loop, so that each round computes it again before the backward on {backward}.",

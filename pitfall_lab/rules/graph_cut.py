@@ -29,8 +29,9 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place where the graph ended by mistake.
 
-    That is a backward that torch refused because its root had no graph, a term of a loss that silently lost its graph, a parameter that
-    an optimizer skips because of that, and a ``torch.tensor(result, requires_grad=True)`` that backward ends at.
+    That is a backward that torch refused because its root had no graph, a term of a loss that silently lost its
+    graph, a parameter that an optimizer skips because of that, and a ``torch.tensor(result,
+    requires_grad=True)`` that backward ends at.
     """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
@@ -50,7 +51,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
-    """Yield the calls that made a new leaf of numbers which had a graph: ``torch.tensor(result, requires_grad=True)``; with the cuts."""
+    """Yield the calls that made a new leaf of numbers which had a graph: ``torch.tensor(result,
+    requires_grad=True)``; with the cuts.
+    """
     flow, filled = Flow(story), lives(story)
     for event in story.calls(*FACTORIES):
         if event.error is None and event.results and event.results[0] in filled:
@@ -60,7 +63,9 @@ def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
 
 
 def _ended(story: Story) -> Iterator[Finding]:
-    """One finding for each ``torch.tensor(result, requires_grad=True)`` whose own gradient is filled by backward and never read."""
+    """One finding for each ``torch.tensor(result, requires_grad=True)`` whose own gradient is
+    filled by backward and never read.
+    """
     reported = set()
     for event, cuts in copies(story):
         label = event.results[0]
@@ -82,26 +87,34 @@ def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
         where, code = at_line(story, story.span(cut.event.step)), snippet(story, story.span(event.step))
         does = T(en=f"makes a new starting point (`{code}`) of numbers that {where.en} took out of tensors",
                  zh=f"用{where.zh}从张量里取出的数创建了新的起点（`{code}`）")  # fmt: skip
-        related = [story.related("leaf", event.step, T(en="a new starting point is made here", zh="新的起点在这里产生"))]
+        related = [
+            story.related("leaf", event.step, T(en="a new starting point is made here", zh="新的起点在这里产生"))
+        ]
     return RULE.finding(
         story.span(event.step),
         event.step,
         T(
-            en=f"{capital(here.en)} {does.en}, so the gradients of {back.en} end there: nothing that {value.en} was computed from gets "
-            f"one.",
+            en=f"{capital(here.en)} {does.en}, so the gradients of {back.en} end there: nothing that {value.en} was "
+            "computed from gets one.",
             zh=f"{here.zh}{does.zh}，{back.zh}的梯度因此到此为止：算出 {value.zh} 的那些参数什么也得不到。",
         ),
         _explanation(cut, value),
         related=[
-            *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
-              for at in _same_kind(story, cuts)],
+            *[
+                story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
+                for at in _same_kind(story, cuts)
+            ],
             *related,
-            story.related("backward", step, T(en="the gradient reaches the copy, and is never read", zh="梯度只到达副本，没有人读取它")),
+            story.related(
+                "backward",
+                step,
+                T(en="the gradient reaches the copy, and is never read", zh="梯度只到达副本，没有人读取它"),
+            ),
         ],
         fixes=[replace(fix, meaning="term") for fix in reconnections(story, cuts)],
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
         severity="warning",
-    )  # fmt: skip
+    )
 
 
 def _silent(story: Story, lost: Lost) -> Finding:
@@ -114,27 +127,41 @@ def _silent(story: Story, lost: Lost) -> Finding:
         story.span(cut.event.step),
         cut.event.step,
         T(
-            en=f"{capital(here.en)} {how.en}, so {term.en} only shifts the loss on {back.en}: no parameter learns from it.",
+            en=f"{capital(here.en)} {how.en}, so {term.en} only shifts the loss on {back.en}: no "
+            "parameter learns from it.",
             zh=f"{here.zh}{how.zh}，于是 {term.zh} 只是让{back.zh}的损失平移：没有任何参数会从中学到东西。",
         ),
         _explanation(cut, value),
         related=[
-            *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
-              for at in _same_kind(story, lost.cuts)],
-            story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
-            story.related("backward", step, T(en="backward starts here and does not reach it", zh="从这里往回走，却绕过了它")),
+            *[
+                story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
+                for at in _same_kind(story, lost.cuts)
+            ],
+            story.related(
+                "used",
+                lost.at,
+                T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上"),
+            ),
+            story.related(
+                "backward", step, T(en="backward starts here and does not reach it", zh="从这里往回走，却绕过了它")
+            ),
         ],
         fixes=[replace(fix, meaning="term") for fix in reconnections(story, lost.cuts)],
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
         severity="warning",
-    )  # fmt: skip
+    )
 
 
 def _unreached(story: Story, found: Unreached) -> Finding:
-    """The finding for parameters that an optimizer holds and the loss does not reach, because a value in between has no graph."""
+    """The finding for parameters that an optimizer holds and the loss does not reach, because a
+    value in between has no graph.
+    """
     cut, step, update = found.cut, found.backward.step, found.update
     here, back, there = (at_line(story, span) for span in (story.span(cut.event.step), story.span(step), update.span))
-    how, value = manner(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    how, value = (
+        manner(story, cut),
+        called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born")),
+    )
     story_of_the_cut = _explanation(cut, value, trained=cut.tensor in story.leaves)
     first, others = called(story, found.parameters[0], None, step), len(found.parameters) - 1
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
@@ -144,26 +171,43 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         story.span(cut.event.step),
         cut.event.step,
         T(
-            en=f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach {first.en}{more.en}: the optimizer's step on "
-            f"{there.en} never changes them."
+            en=(
+                f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach {first.en}{more.en}: the "
+                f"optimizer's step on {there.en} never changes them."
+            )
             if others
             else f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach "
             f"{first.en}: the optimizer's step on {there.en} never changes it.",
             zh=f"{here.zh}{how.zh}，{back.zh}的损失因此到不了 {first.zh}{more.zh}：{there.zh}的优化器从未更新它。",
         ),
         T(
-            en=f"{story_of_the_cut.en} An optimizer passes over parameters that have no gradient, without a word. What is meant "
-            "to stay as it is need not be given to the optimizer.",
+            en=f"{story_of_the_cut.en} An optimizer passes over parameters that have no gradient, without a word. "
+            "What is meant to stay as it is need not be given to the optimizer.",
             zh=f"{story_of_the_cut.zh}对没有梯度的参数，优化器会一声不响地跳过。本来就不想训练的参数，不必交给优化器。",
         ),
         related=[
-            story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
             story.related(
-                "backward", step, T(en="backward starts here, and stops where the graph ends", zh="反向传播从这里开始，到计算图断开处为止")
+                "cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")
             ),
-            Related("step", update.span, None, T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做")),
+            story.related(
+                "backward",
+                step,
+                T(
+                    en="backward starts here, and stops where the graph ends",
+                    zh="反向传播从这里开始，到计算图断开处为止",
+                ),
+            ),
+            Related(
+                "step",
+                update.span,
+                None,
+                T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做"),
+            ),
         ],
-        fixes=(*(replace(fix, meaning="term") if shares else fix for fix in reconnections(story, [cut])), *_cut_elsewhere(story, found)),
+        fixes=(
+            *(replace(fix, meaning="term") if shares else fix for fix in reconnections(story, [cut])),
+            *_cut_elsewhere(story, found),
+        ),
         facts=[
             Fact("cut", cut.kind, story.by(cut.event.step)),
             Fact("tensor", cut.tensor, story.by(cut.event.step)),
@@ -174,17 +218,25 @@ def _unreached(story: Story, found: Unreached) -> Finding:
 
 
 def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
-    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake = G(z)``, ``D(fake.detach())``.
+    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake =
+    G(z)``, ``D(fake.detach())``.
 
     Empty if the cut is no ``detach`` in an assignment, or if no other loss uses the name.
     """
     program, cut = story.program, found.cut
     node = program.at(story.span(cut.event.step))
     statement = program.statement(node) if node is not None else None
-    if not isinstance(node, ast.expr) or not isinstance(statement, ast.Assign) or cut.kind != "detach" or _bare(node) is node:
+    if (
+        not isinstance(node, ast.expr)
+        or not isinstance(statement, ast.Assign)
+        or cut.kind != "detach"
+        or _bare(node) is node
+    ):
         return ()
     names = {program.segment(target) for target in statement.targets if isinstance(target, ast.Name)}
-    wanted = set(story.behind((story.tensor(found.backward.operands[0].label, found.backward.step) or {}).get("grad_fn")))
+    wanted = set(
+        story.behind((story.tensor(found.backward.operands[0].label, found.backward.step) or {}).get("grad_fn"))
+    )
     elsewhere: set[ast.stmt] = set()
     function = program.function(statement)
     for use in story.uses(cut.event.results[0] if cut.event.results else None):
@@ -199,19 +251,27 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
     if not reads:
         return ()
     shown = reads[0].id
-    title = T(en=f"Keep the history and detach `{shown}` for the other loss only", zh=f"保留历史，只在另一个损失里 detach `{shown}`")
+    title = T(
+        en=f"Keep the history and detach `{shown}` for the other loss only",
+        zh=f"保留历史，只在另一个损失里 detach `{shown}`",
+    )
     kept = program.segment(_bare(node))
     edits = program.replace((node, kept), *[(n, f"{n.id}.detach()") for n in reads])
     return unique(program.text, [Fix(title, edits, meaning="connect")])
 
 
 def _going_on(story: Story, use: Event, function: ast.AST | None) -> Iterator[ast.stmt]:
-    """Yield the statement of ``function`` that was being executed when the call ``use`` ran inside another function, if one was.
+    """Yield the statement of ``function`` that was being executed when the call ``use`` ran inside
+    another function, if one was.
 
     It is found from the next call that is made in ``function`` itself.
     """
     for event in story.events[use.step :]:
-        statement = story.program.statement_at(event.span) if event.kind == "call" and event.span and not event.span.source else None
+        statement = (
+            story.program.statement_at(event.span)
+            if event.kind == "call" and event.span and not event.span.source
+            else None
+        )
         if statement is not None and story.program.function(statement) is function:
             yield statement
             return
@@ -229,20 +289,29 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
         span,
         cut.event.step,
         T(
-            en=f"{capital(here.en)} {how.en}, and with that the record of how {lost.en} was computed ends: from {loss.en} the backward "
-            f"on {back.en} reaches no parameter.",
+            en=f"{capital(here.en)} {how.en}, and with that the record of how {lost.en} was computed ends: from "
+            f"{loss.en} the backward on {back.en} reaches no parameter.",
             zh=f"{here.zh}{how.zh}，{lost.zh} 的计算记录就到此为止：在{back.zh}，从 {loss.zh} 再也回不到任何参数。",
         ),
         _explanation(cut, lost),
         related=[
-            *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断")) for at in same],
-            story.related("backward", step, T(en="backward starts here, finds no graph, and torch raises", zh="从这里往回走，"
-                "却无路可走，torch 报错")),
+            *[
+                story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
+                for at in same
+            ],
+            story.related(
+                "backward",
+                step,
+                T(
+                    en="backward starts here, finds no graph, and torch raises",
+                    zh="从这里往回走，却无路可走，torch 报错",
+                ),
+            ),
         ],
         fixes=reconnections(story, cuts),
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
         predicted=story.predicted(failure, step),
-    )  # fmt: skip
+    )
 
 
 def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
@@ -267,10 +336,13 @@ def manner(story: Story, cut: Cut) -> T:
 
 
 def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
-    """Why this kind of cut ends the graph, and what that means for the tensor ``lost``; ``trained``: that tensor is a parameter."""
+    """Why this kind of cut ends the graph, and what that means for the tensor ``lost``;
+    ``trained``: that tensor is a parameter.
+    """
     texts = {
         "number": T(
-            en="A Python number does not store how it was computed. What is computed from it starts anew, as if it had been typed in.",
+            en="A Python number does not store how it was computed. What is computed from it starts anew, as if "
+            "it had been typed in.",
             zh="Python 的数不知道自己从哪里来。由它算出的一切都重新开始，就像是手工输入的一样。",
         ),
         "copy": T(
@@ -278,31 +350,32 @@ def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
             zh="`torch.tensor(...)` 只读取数值，创建新的起点；它从不延续之前的计算。",
         ),
         "integer": T(
-            en="Positions (`argmax`), comparisons and casts to whole numbers jump where they change at all: there is no small change "
-            "to follow back, so torch records nothing.",
-            zh="位置（`argmax`）、比较和转换成整数的结果要么不变，要么跳变：没有可以追溯的微小变化，所以 torch 什么也不记录。",
+            en="Positions (`argmax`), comparisons and casts to whole numbers jump where they change at all: there is "
+            "no small change to follow back, so torch records nothing.",
+            zh="位置（`argmax`）、比较和转换成整数的结果要么不变，要么跳变：没有可以追溯的微小变化，所以 "
+            "torch 什么也不记录。",
         ),
         "no_grad": T(
-            en="Inside `torch.no_grad()` (or `inference_mode()`) nothing is recorded. That is right for measuring, and not for what a "
-            "loss is computed from.",
+            en="Inside `torch.no_grad()` (or `inference_mode()`) nothing is recorded. That is right for measuring, "
+            "and not for what a loss is computed from.",
             zh="在 `torch.no_grad()`（或 `inference_mode()`）里什么也不记录。用来测量时这是对的，但不能用来计算损失。",
         ),
         "detach": T(
-            en="`detach()` and `.data` give the same numbers without their history. That is right for a target or a log, and not for "
-            "what is to be trained.",
+            en="`detach()` and `.data` give the same numbers without their history. That is right for a target or a "
+            "log, and not for what is to be trained.",
             zh="`detach()` 和 `.data` 给出同样的数值，但不带历史。用于目标值或日志时是对的，但不能用在要训练的部分。",
         ),
     }
     text = texts[cut.kind]
     if trained:
         return T(
-            en=f"{text.en} {capital(lost.en)} is to be trained; what is computed from it here does not know that, nor does anything "
-            "after it.",
+            en=f"{text.en} {capital(lost.en)} is to be trained; what is computed from it here does not know that, nor "
+            "does anything after it.",
             zh=f"{text.zh}{lost.zh} 是要训练的，但在这里由它算出的结果并不知道这一点，之后的一切也都如此。",
         )
     return T(
-        en=f"{text.en} {capital(lost.en)} still had a graph that leads to what is trained; its result does not, and neither has anything "
-        "after it.",
+        en=f"{text.en} {capital(lost.en)} still had a graph that leads to what is trained; its result does not, and "
+        "neither has anything after it.",
         zh=f"{text.zh}{lost.zh} 本来还能回到要训练的参数，而它的结果不能，之后的一切也都如此。",
     )
 
@@ -368,13 +441,20 @@ def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
                 yield Fix(title, (Edit(around.lineno, around.end_lineno or around.lineno, text),), meaning="connect")
             elif isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
                 for decorator in filter(_switch, around.decorator_list):
-                    yield Fix(title, (Edit(decorator.lineno, decorator.end_lineno or decorator.lineno, ""),), meaning="connect")
+                    yield Fix(
+                        title,
+                        (Edit(decorator.lineno, decorator.end_lineno or decorator.lineno, ""),),
+                        meaning="connect",
+                    )
         yield from _not_reentrant(program, statement)
     yield from _switched_back(program)
 
 
 def _switched_back(program: Program) -> Iterator[Fix]:
-    """Yield the fix for a function that ends with recording switched off: ``no_grad`` for it alone. Nothing if it is switched on again."""
+    """Yield the fix for a function that ends with recording switched off: ``no_grad`` for it alone.
+
+    Nothing if it is switched on again.
+    """
     switches = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "set_grad_enabled" and n.args]
     off = [call for call in switches if isinstance(call.args[0], ast.Constant) and call.args[0].value is False]
     torch = torch_name(program)
@@ -390,7 +470,8 @@ def _switched_back(program: Program) -> Iterator[Fix]:
 
 
 def _not_reentrant(program: Program, statement: ast.stmt) -> Iterator[Fix]:
-    """Yield a fix for each checkpoint of the statement that is written with ``use_reentrant=True``: ``use_reentrant=False``.
+    """Yield a fix for each checkpoint of the statement that is written with
+    ``use_reentrant=True``: ``use_reentrant=False``.
 
     Only with that does it record its calls for inputs that require no grad.
     """
@@ -403,7 +484,9 @@ def _not_reentrant(program: Program, statement: ast.stmt) -> Iterator[Fix]:
 
 def _switch(node: ast.expr) -> bool:
     function = node.func if isinstance(node, ast.Call) else node
-    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    name = (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
     return name in OFF
 
 
@@ -423,14 +506,18 @@ def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
         argument = maker.args[0]
         within = argument is node or node in ast.walk(argument) or maker is node
         if isinstance(argument, ast.List | ast.ListComp):
-            edits = program.replace((maker.func, f"{torch}.stack"), *[(n, operand(program, _bare(n))) for n in _wrapped(argument)])
+            edits = program.replace(
+                (maker.func, f"{torch}.stack"), *[(n, operand(program, _bare(n))) for n in _wrapped(argument)]
+            )
             yield _fix(f"{torch}.stack", edits)
         elif maker is node or (within and _bare(argument) is not argument):
             yield _fix(program.segment(_bare(argument)), program.replace((maker, operand(program, _bare(argument)))))
         elif inner is not node:
             rest = program.segment(inner)
             yield _fix(rest, program.replace((node, rest), (maker, program.segment(argument))))
-            yield _fix(f"{torch}.stack", program.replace((node, rest), (maker, f"{torch}.stack({program.segment(argument)})")))
+            yield _fix(
+                f"{torch}.stack", program.replace((node, rest), (maker, f"{torch}.stack({program.segment(argument)})"))
+            )
     if inner is not node:
         outer = _outermost(program, node)
         if outer is not node:
@@ -441,18 +528,33 @@ def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
 def _fix(shown: str, edits: tuple[Edit, ...]) -> Fix:
     shown = " ".join(shown.split())
     if shown.endswith(".stack"):
-        return Fix(T(en=f"Keep the tensors and join them with `{shown}`", zh=f"保留张量，用 `{shown}` 合并"), edits, meaning="connect")
+        return Fix(
+            T(en=f"Keep the tensors and join them with `{shown}`", zh=f"保留张量，用 `{shown}` 合并"),
+            edits,
+            meaning="connect",
+        )
     return Fix(T(en=f"Use the tensor itself: `{shown}`", zh=f"继续使用张量本身：`{shown}`"), edits, meaning="connect")
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``; any other expression unchanged."""
+    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``;
+    any other expression unchanged.
+    """
     while True:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEAVES | {"long", "int"}:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LEAVES | {"long", "int"}
+        ):
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "float" and len(node.args) == 1:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "float"
+            and len(node.args) == 1
+        ):
             node = node.args[0]
         else:
             return node
@@ -468,11 +570,18 @@ def _wrapped(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _outermost(program: Program, node: ast.expr) -> ast.expr:
-    """The longest chain of calls around ``node`` that take it out of the graph, with the call that makes a tensor of it again."""
+    """The longest chain of calls around ``node`` that take it out of the graph, with the call
+    that makes a tensor of it again.
+    """
     while True:
         parent = program.parents.get(node)
         above = program.parents.get(parent) if parent is not None else None
-        if isinstance(parent, ast.Attribute) and isinstance(above, ast.Call) and above.func is parent and parent.attr in LEAVES:
+        if (
+            isinstance(parent, ast.Attribute)
+            and isinstance(above, ast.Call)
+            and above.func is parent
+            and parent.attr in LEAVES
+        ):
             node = above
         elif isinstance(parent, ast.Call) and node in parent.args[:1] and call_name(parent) in FACTORIES | {"float"}:
             node = parent
@@ -486,24 +595,28 @@ RULE = Rule(
     severity="error",
     title=T(en="The graph from the loss to the parameters is cut", zh="从损失回到参数的路被切断"),
     what=T(
-        en="A value on the way to the loss was turned into plain numbers, so torch no longer knows which parameters it came from. "
-        "Stay with tensors from the parameters to the loss, and take numbers out only for printing.",
-        zh="通往损失的某个值变成了普通的数，torch 因此再也不知道它来自哪些参数。从参数到损失之间请一直使用张量，只在打印时才取出数值。",
+        en="A value on the way to the loss was turned into plain numbers, so torch no longer knows which parameters "
+        "it came from. Stay with tensors from the parameters to the loss, and take numbers out only for printing.",
+        zh="通往损失的某个值变成了普通的数，torch 因此再也不知道它来自哪些参数。从参数到损失之间请一直使用张量，只"
+        "在打印时才取出数值。",
     ),
     why=T(
-        en="While your program computes, every result remembers the operation and the inputs it came from: this is the *graph*, and "
-        "`backward()` walks it from the loss to the parameters. Some calls return numbers only. `item()`, `tolist()`, `float()` and "
-        "`numpy()` leave torch; `torch.tensor(x)` makes a new starting point; `detach()` and `.data` drop the history on purpose; "
-        "`argmax`, comparisons and integer casts have no derivative; and inside `torch.no_grad()` nothing is recorded. If such a call "
-        "comes between all parameters and the loss, torch raises: the loss *does not require grad*. If it comes after some of them "
-        "only, torch raises no error, and the optimizer skips them without a warning.",
-        zh="程序计算时，每个结果都记得自己来自什么运算和哪些输入：这就是*计算图*，`backward()` 沿着它从损失走回参数。有些调用只给出数值："
-        "`item()`、`tolist()`、`float()` 和 `numpy()` 离开了 torch；`torch.tensor(x)` 创建新的起点；`detach()` 和 `.data` 有意丢掉历史；"
-        "`argmax`、比较和转换成整数没有导数；在 `torch.no_grad()` 里什么也不记录。如果这样的调用挡在所有参数与损失之间，torch 就会说损失 "
-        "*does not require grad*（不需要梯度）。如果它只挡住了其中一部分参数，torch 什么也不说，优化器则一声不响地跳过它们。",
+        en="While your program computes, every result remembers the operation and the inputs it came from: this is "
+        "the *graph*, and `backward()` walks it from the loss to the parameters. Some calls return numbers only. "
+        "`item()`, `tolist()`, `float()` and `numpy()` leave torch; `torch.tensor(x)` makes a new starting point; "
+        "`detach()` and `.data` drop the history on purpose; `argmax`, comparisons and integer casts have no "
+        "derivative; and inside `torch.no_grad()` nothing is recorded. If such a call comes between all parameters "
+        "and the loss, torch raises: the loss *does not require grad*. If it comes after some of them only, torch "
+        "raises no error, and the optimizer skips them without a warning.",
+        zh="程序计算时，每个结果都记得自己来自什么运算和哪些输入：这就是*计算图*，`backward()` 沿着它从损失走回参数。"
+        "有些调用只给出数值：`item()`、`tolist()`、`float()` 和 `numpy()` 离开了 torch；`torch.tensor(x)` 创建新的起"
+        "点；`detach()` 和 `.data` 有意丢掉历史；`argmax`、比较和转换成整数没有导数；在 `torch.no_grad()` 里什么也不记"
+        "录。如果这样的调用挡在所有参数与损失之间，torch 就会说损失 *does not require grad*（不需要梯度）。如果它只挡"
+        "住了其中一部分参数，torch 什么也不说，优化器则一声不响地跳过它们。",
     ),
     advice=T(
-        en="stay with tensors from the parameters to the loss: {cut} leaves the graph, so take numbers out only for printing.",
+        en="stay with tensors from the parameters to the loss: {cut} leaves the graph, so take numbers "
+        "out only for printing.",
         zh="从参数到损失都使用张量：{cut}离开了计算图，只在打印时才取出数值。",
     ),
     bad="""import torch
@@ -540,7 +653,8 @@ for step in range(2):
             "loss = torch.tensor(errors).mean()",
             "loss = torch.tensor(errors, requires_grad=True).mean()",
             T(
-                en="The error is gone, because backward now ends at a new starting point. `w.grad` stays `None`: nothing is trained.",
+                en="The error is gone, because backward now ends at a new starting point. `w.grad` stays "
+                "`None`: nothing is trained.",
                 zh="不再报错，因为往回走的路现在止于一个新的起点。`w.grad` 一直是 `None`：什么也没有训练。",
             ),
         ),

@@ -1,4 +1,7 @@
-"""PL511: a result was kept for later with the whole computation behind it, round after round. Nothing ever goes back through it."""
+"""PL511: a result was kept for later with the whole computation behind it, round after round.
+
+Nothing ever goes back through it.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
 ROUNDS, MOST = 3, 8
-"""The number of rounds whose results must be alive together: one more than a loop keeps until a name gets its next value."""
+"""The number of rounds whose results must be alive together: one more than a loop keeps
+until a name gets its next value.
+"""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds to a sum, or to a list, what still has its graph, when no backward ever goes through it."""
+    """One finding for each line that adds to a sum, or to a list, what still has its graph, when no
+    backward ever goes through it.
+    """
     if story.trace.outcome.kind != "finished" or story.program.tree is None or not story.backwards():
         return
     for node in story.program.nodes:
@@ -31,13 +38,22 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _in_hook(program: Program, call: ast.Call) -> bool:
-    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook`` and stores a parameter of it."""
+    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook``
+    and stores a parameter of it.
+    """
     function = next((n for n in program.ancestors(call) if isinstance(n, ast.Lambda | ast.FunctionDef)), None)
-    if function is None or not isinstance(call.args[0], ast.Name) or call.args[0].id not in {a.arg for a in function.args.args}:
+    if (
+        function is None
+        or not isinstance(call.args[0], ast.Name)
+        or call.args[0].id not in {a.arg for a in function.args.args}
+    ):
         return False
     hooks = (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "register_forward_hook")
     given = (each for n in hooks for each in n.args[:1])
-    return any(each is function or (isinstance(each, ast.Name) and each.id == getattr(function, "name", None)) for each in given)
+    return any(
+        each is function or (isinstance(each, ast.Name) and each.id == getattr(function, "name", None))
+        for each in given
+    )
 
 
 def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
@@ -58,7 +74,9 @@ def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
-    """Whether the statement is ``total += loss``, ``total -= loss`` or ``total = … total …`` with one target and an operator."""
+    """Whether the statement is ``total += loss``, ``total -= loss`` or ``total = … total …``
+    with one target and an operator.
+    """
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Add | ast.Sub)
     target = story.program.segment(node.targets[0])
@@ -66,12 +84,15 @@ def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
 
 
 def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
-    """Yield a finding for a sum whose graph leads through at least ``ROUNDS`` iterations, if no backward ever went through it.
+    """Yield a finding for a sum whose graph leads through at least ``ROUNDS`` iterations, if no
+    backward ever went through it.
 
     Nothing if the sum has several elements and no backward runs between two rounds.
     """
     whole = {story.program.place(statement), story.program.place(value)}
-    rounds = [event for event in story.within(statement) if event.span in whole and event.results and event.error is None]
+    rounds = [
+        event for event in story.within(statement) if event.span in whole and event.results and event.error is None
+    ]
     nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
     if len(nodes) < ROUNDS or any((story.record("nodes", node) or {}).get("ran") is not None for node in nodes):
         return
@@ -92,11 +113,15 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
     for each, function in _origins(program, call, value):
         if isinstance(each, ast.Name | ast.Attribute):
             text = program.segment(each)
-            born = [(label, record["born"]) for label, record in story.tensors.items() if _was_called(story, label, text)]
+            born = [
+                (label, record["born"]) for label, record in story.tensors.items() if _was_called(story, label, text)
+            ]
             labels += [(label, at) for label, at in born if _in_function(story, at, function)]
         else:
             labels += [
-                (event.results[0], event.step) for event in story.within(each) if event.span == program.place(each) and event.results
+                (event.results[0], event.step)
+                for event in story.within(each)
+                if event.span == program.place(each) and event.results
             ]
     places: dict[object, list[Event]] = defaultdict(list)
     for label, at in labels:
@@ -111,8 +136,8 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
 def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[ast.expr, ast.AST | None]]:
     """The expressions whose value is kept, each with the function that it is in (None: the top level).
 
-    If the kept value is a parameter of a function, also the arguments of its calls; if a function returned it, also what that function
-    returns.
+    If the kept value is a parameter of a function, also the arguments of its calls; if a function returned it,
+    also what that function returns.
     """
     function = program.function(call)
     found: list[tuple[ast.expr, ast.AST | None]] = [(value, function)]
@@ -129,7 +154,8 @@ def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[as
 
 
 def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """The expressions that a function returns, each with the function, if ``value`` is the result of a function of the program.
+    """The expressions that a function returns, each with the function, if ``value`` is the result
+    of a function of the program.
 
     ``value`` is a call of it, or a name assigned from such a call in ``function``. Nothing for any other value.
     """
@@ -153,10 +179,16 @@ def _in_function(story: Story, step: int, function: ast.AST | None) -> bool:
 
 
 def _outlives(story: Story, event: Event, following: Event, last: Event) -> bool:
-    """Whether the result of ``event`` is alive until the ``last`` round although no backward goes through it after its own round."""
+    """Whether the result of ``event`` is alive until the ``last`` round although no backward goes
+    through it after its own round.
+    """
     label = event.results[0]
     died = [step for step, alive in story.history("tensors", label, "alive") if not alive]
-    ran = [step for step, at in story.history("nodes", _node(story, label, event.step), "ran") if at is not None and step > following.step]
+    ran = [
+        step
+        for step, at in story.history("nodes", _node(story, label, event.step), "ran")
+        if at is not None and step > following.step
+    ]
     return not ran and (not died or died[0] > last.step)
 
 
@@ -179,34 +211,42 @@ def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.e
     span = program.place(statement)
     text, here = " ".join(program.segment(value).split()), at_line(story, span)
     nodes = [story.record("nodes", node) or {} for node in story.behind(_node(story, last.results[0], last.step))]
-    elsewhere = (at for node in nodes if (at := node.get("born")) is not None and (s := story.span(at)) and s.line != span.line)
+    elsewhere = (
+        at for node in nodes if (at := node.get("born")) is not None and (s := story.span(at)) and s.line != span.line
+    )
     built = next(elsewhere, None)
     made = T(en="a step of the computation that stays with it", zh="与它一起留下的计算中的一步")
     related = [story.related("made", built, made)] if built is not None else []
     into = statement_text(story, span)
     return RULE.finding(
-        span, last.step,
+        span,
+        last.step,
         T(
-            en=f"{capital(here.en)} keeps `{text}` together with the whole computation behind it, and after {len(rounds)} rounds all of "
-            "them are still in memory.",
+            en=f"{capital(here.en)} keeps `{text}` together with the whole computation behind it, and after "
+            f"{len(rounds)} rounds all of them are still in memory.",
             zh=f"{here.zh}把 `{text}` 连同它背后的整个计算一起留下，{len(rounds)} 轮之后它们全都还在内存里。",
         ),
         T(
-            en=f"A result remembers how it was computed as long as it lives. `{into}` makes something that lives on, so round after round "
-            f"hangs on it ({len(nodes)} steps of computation behind the last one), and no later backward uses them. Memory grows until "
-            "it runs out; the numbers are right.",
-            zh=f"结果只要存在，就记得自己是怎样算出来的。`{into}` 产生的东西一直存在，所以每一轮都挂在上面"
-            f"（最后一个背后有 {len(nodes)} 步计算），却没有任何后来的反向传播用到它们。内存不断增长，直到耗尽；数值本身是对的。",
+            en=f"A result remembers how it was computed as long as it lives. `{into}` makes something that lives on, "
+            f"so round after round hangs on it ({len(nodes)} steps of computation behind the last one), and no later "
+            "backward uses them. Memory grows until it runs out; the numbers are right.",
+            zh=f"结果只要存在，就记得自己是怎样算出来的。`{into}` 产生的东西一直存在，所以每一轮都挂在上面（最后一个背"
+            f"后有 {len(nodes)} 步计算），却没有任何后来的反向传播用到它们。内存不断增长，直到耗尽；数值本身是对的。",
         ),
-        related=[*related, Related("kept", span, last.step, T(en="kept here, in every round", zh="在这里，每一轮都被留下"))],
+        related=[
+            *related,
+            Related("kept", span, last.step, T(en="kept here, in every round", zh="在这里，每一轮都被留下")),
+        ],
         fixes=_fixes(story, statement, value, last),
         facts=[Fact("rounds", len(rounds), story.by(last.step)), Fact("nodes", len(nodes), story.by(last.step))],
         severity="warning" if _trained_between(story, rounds) else "info",
-    )  # fmt: skip
+    )
 
 
 def _trained_between(story: Story, rounds: list[Event]) -> bool:
-    """Whether an optimizer made a step between the rounds, so that the kept graphs belong to weights that have changed since."""
+    """Whether an optimizer made a step between the rounds, so that the kept graphs belong to
+    weights that have changed since.
+    """
     return any(rounds[0].step < update.step < rounds[-1].step for update in story.trace.optimizer_steps)
 
 
@@ -228,22 +268,23 @@ RULE = Rule(
     severity="info",
     title=T(en="Results are kept with the whole computation behind them", zh="保留结果时，连同背后的整个计算一起留下"),
     what=T(
-        en="A program adds up its losses, or collects them in a list, to print them later. Each of them still remembers how it was "
-        "computed, so the memory of all rounds stays in use. Keep the plain value: `total += loss.item()` or "
-        "`losses.append(loss.detach())`.",
-        zh="程序把每一轮的损失加起来，或者收集到列表里，以便之后打印。每个损失都还记得自己是怎样算出来的，所以所有轮次的内存都一直被占用。"
-        "只保留数值即可：`total += loss.item()` 或 `losses.append(loss.detach())`。",
+        en="A program adds up its losses, or collects them in a list, to print them later. Each of them still "
+        "remembers how it was computed, so the memory of all rounds stays in use. Keep the plain value: `total += "
+        "loss.item()` or `losses.append(loss.detach())`.",
+        zh="程序把每一轮的损失加起来，或者收集到列表里，以便之后打印。每个损失都还记得自己是怎样算出来的，所以所有轮次"
+        "的内存都一直被占用。只保留数值即可：`total += loss.item()` 或 `losses.append(loss.detach())`。",
     ),
     why=T(
-        en="Every result of a computation with parameters holds a *graph*: the steps that led to it, and the tensors that those steps "
-        "need for going back. It is freed when nothing holds the result any more, which in a training loop is the next round, when "
-        "`loss` gets its next value. A sum over rounds holds the graphs of all rounds. `backward()` frees the tensors inside a graph "
-        "but not its steps; where no backward runs, in an evaluation without `torch.no_grad()`, everything stays. `item()` gives a "
-        "Python number, `detach()` the same value without a graph.",
-        zh="凡是用参数算出来的结果都带着一个*计算图*：得到它的各个步骤，以及往回走时这些步骤需要的张量。没有人再持有这个结果时，图才被释"
-        "放；在训练循环里就是下一轮 `loss` 得到新值的时候。跨轮次的总和则持有所有轮次的图。`backward()` 会释放图中的张量，但不释放步骤"
-        "本身；没有反向传播的地方（没有 `torch.no_grad()` 的评估）一切都会留下。`item()` 给出 Python 数值，`detach()` 给出没有图的同一"
-        "个值。",
+        en="Every result of a computation with parameters holds a *graph*: the steps that led to it, and the tensors "
+        "that those steps need for going back. It is freed when nothing holds the result any more, which in a "
+        "training loop is the next round, when `loss` gets its next value. A sum over rounds holds the graphs of all "
+        "rounds. `backward()` frees the tensors inside a graph but not its steps; where no backward runs, in an "
+        "evaluation without `torch.no_grad()`, everything stays. `item()` gives a Python number, `detach()` the same "
+        "value without a graph.",
+        zh="凡是用参数算出来的结果都带着一个*计算图*：得到它的各个步骤，以及往回走时这些步骤需要的张量。没有人再持有这"
+        "个结果时，图才被释放；在训练循环里就是下一轮 `loss` 得到新值的时候。跨轮次的总和则持有所有轮次的图。"
+        "`backward()` 会释放图中的张量，但不释放步骤本身；没有反向传播的地方（没有 `torch.no_grad()` 的评估）一切都会"
+        "留下。`item()` 给出 Python 数值，`detach()` 给出没有图的同一个值。",
     ),
     advice=T(
         en="keep the plain number on {kept}, with `.item()`, or `.detach()`.",
@@ -288,5 +329,8 @@ print(f"{total / 5:.4f}")
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/faq.html", "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/faq.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+    ),
 )

@@ -27,7 +27,8 @@ PLANE = 2
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """``event`` joined coordinates to a grid along its axis ``along``: the tensors ``parts``, each with its axes of rows and columns.
+    """``event`` joined coordinates to a grid along its axis ``along``: the tensors ``parts``, each with
+    its axes of rows and columns.
 
     Axes are counted from the end; a volume has its depth before its rows.
     """
@@ -39,7 +40,8 @@ class Joined:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins the coordinates of a sampled grid in the order of the axes, which is the opposite one.
+    """One finding for each line that joins the coordinates of a sampled grid in the order of the
+    axes, which is the opposite one.
 
     Not if the image or the result is turned on purpose.
     """
@@ -50,13 +52,19 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         joined = _joined(story, str(event.operands[1].label), event.step, tuple(range(-count - 1, -1)), LAST)
         place = story.span(joined.event.step) if joined is not None else None
-        if joined is not None and place not in reported and _is_exchanged(story, joined) and not _is_turned(story, event):
+        if (
+            joined is not None
+            and place not in reported
+            and _is_exchanged(story, joined)
+            and not _is_turned(story, event)
+        ):
             reported.add(place)
             yield _finding(story, event, joined)
 
 
 def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> Joined | None:
-    """The call that joined the coordinates of a grid, before element-wise calls and views; None if there is none, or more than one.
+    """The call that joined the coordinates of a grid, before element-wise calls and views; None if
+    there is none, or more than one.
 
     ``axes`` are those of the places, ``along`` the one of the coordinates, as ``label`` has them.
     """
@@ -76,7 +84,10 @@ def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: i
             grids = [each for each in given if _has_axes(story.shape(each, event.step) or (), (*axes, along))]
             found = [one for each in grids if (one := _joined(story, each, event.step, axes, along)) is not None]
             return found[0] if len(found) == 1 else None
-        if not given or (event.name not in SAME_AXES | STRETCHED and storage != (story.tensor(given[0], event.step) or {}).get("storage")):
+        if not given or (
+            event.name not in SAME_AXES | STRETCHED
+            and storage != (story.tensor(given[0], event.step) or {}).get("storage")
+        ):
             return None
         moved = [_came_from(story, given[0], label, event, axis) for axis in (*axes, along)]
         if None in moved or len(set(moved)) < len(moved):
@@ -99,8 +110,13 @@ def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -
 
 
 def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> Joined | None:
-    """The coordinates that a ``stack``, or a ``cat`` of one each, joined along axis ``along``; None if it joined something else."""
-    given, count = [o.label for o in event.operands if o.label is not None], len(story.shape(event.results[0], event.step) or ())
+    """The coordinates that a ``stack``, or a ``cat`` of one each, joined along axis ``along``; None
+    if it joined something else.
+    """
+    given, count = (
+        [o.label for o in event.operands if o.label is not None],
+        len(story.shape(event.results[0], event.step) or ()),
+    )
     axis = whole(argument(event, "dim", len(event.operands) - 1)) or 0
     if axis % count - count != along or len(given) != len(axes):
         return None
@@ -113,16 +129,23 @@ def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> J
 def _filled(story: Story, event: Event, label: str, axes: tuple[int, ...], along: int) -> Joined | None:
     """The coordinates that were written one by one into a new tensor, ``grid[..., 0] = x``; None if they were not."""
     writes = [use for use in story.uses(label) if use.name == "__setitem__" and use.step > event.step]
-    parts = {use.operands[1].text.strip("()").split(",")[-1].strip(): use for use in writes if len(use.operands) > PLANE}
+    parts = {
+        use.operands[1].text.strip("()").split(",")[-1].strip(): use for use in writes if len(use.operands) > PLANE
+    }
     found = [parts[str(place)] for place in range(len(axes)) if str(place) in parts]
     if along != LAST or len(found) != len(axes) or len(writes) != len(axes):
         return None
     labels = [use.operands[2].label for use in found]
-    return None if None in labels else Joined(found[-1], tuple(map(str, labels)), tuple(axis + 1 for axis in axes), along)
+    return (
+        None if None in labels else Joined(found[-1], tuple(map(str, labels)), tuple(axis + 1 for axis in axes), along)
+    )
 
 
 def _is_exchanged(story: Story, joined: Joined) -> bool:
-    """Whether the first coordinate runs along the first axis, and so on, and all of them grow. False if their numbers are not known."""
+    """Whether the first coordinate runs along the first axis, and so on, and all of them grow.
+
+    False if their numbers are not known.
+    """
     step = joined.event.step
     if any(ramp(story, part, step) != frozenset([axis]) for part, axis in zip(joined.parts, joined.axes, strict=True)):
         return False
@@ -135,13 +158,19 @@ def _is_exchanged(story: Story, joined: Joined) -> bool:
 
 
 def _is_turned(story: Story, event: Event) -> bool:
-    """Whether the result is later used with rows and columns exchanged, or the image already has the exchanged lengths."""
+    """Whether the result is later used with rows and columns exchanged, or the image
+    already has the exchanged lengths.
+    """
     image, made = (story.shape(label, event.step) or () for label in (event.operands[0].label, event.results[0]))
     if image[2:] != made[2:] and image[2:] == made[:1:-1]:
         return True
     strides = ((story.tensor(event.results[0], event.step) or {}).get("stride") or [])[2:]
     for use in story.uses(event.results[0]):
-        after = ((story.tensor(use.results[0], use.step) or {}).get("stride") or []) if use.name in TURNING and use.results else []
+        after = (
+            ((story.tensor(use.results[0], use.step) or {}).get("stride") or [])
+            if use.name in TURNING and use.results
+            else []
+        )
         order = [after.index(n) for n in strides if n in after]
         if order != sorted(order):
             return True
@@ -158,37 +187,46 @@ def _finding(story: Story, event: Event, joined: Joined) -> Finding:
         for name in (shown(story, joined.event, part) for part in (joined.parts[0], joined.parts[-1]))
     )
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} puts the {axis.en}{first.en} first and the column{last.en} last, but `grid_sample` on {there.en} "
-            "reads the column first: it samples the image with its axes exchanged.",
+            en=f"{capital(here.en)} puts the {axis.en}{first.en} first and the column{last.en} last, but "
+            f"`grid_sample` on {there.en} reads the column first: it samples the image with its axes exchanged.",
             zh=f"{here.zh}把{axis.zh}{first.zh}放在最前、列{last.zh}放在最后，而{there.zh}的 `grid_sample` 先读列："
             "采样时图像的轴被互换了。",
         ),
         T(
-            en="The last axis of the grid holds (x, y), and (x, y, z) for volumes: x runs along the last axis of the image, the columns. "
-            "An index `image[row, column]` has the opposite order.",
-            zh="网格的最后一轴依次是 (x, y)，对体数据是 (x, y, z)：x 沿图像的最后一轴，即列的方向。下标 `image[行, 列]` 的次序正好相反。",
+            en="The last axis of the grid holds (x, y), and (x, y, z) for volumes: x runs along the last axis of the "
+            "image, the columns. An index `image[row, column]` has the opposite order.",
+            zh="网格的最后一轴依次是 (x, y)，对体数据是 (x, y, z)：x 沿图像的最后一轴，即列的方向。下标 `image[行, "
+            "列]` 的次序正好相反。",
         ),
         related=[story.related("used", event.step, T(en="the image is sampled here", zh="在这里对图像采样"))],
         fixes=_fixes(story, event, joined),
         facts=[Fact("coordinates", len(joined.parts), story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event, joined: Joined) -> tuple[Fix, ...]:
-    """Fixes that join the coordinates in the opposite order, or turn the order of the grid around where it is made or used.
+    """Fixes that join the coordinates in the opposite order, or turn the order of the grid
+    around where it is made or used.
 
     Empty if the text shows neither the joining call nor the grid's argument.
     """
     program, candidates = story.program, list[Fix]()
-    node, call = (program.at(story.span(at)) if program.tree is not None else None for at in (joined.event.step, event.step))
+    node, call = (
+        program.at(story.span(at)) if program.tree is not None else None for at in (joined.event.step, event.step)
+    )
     if isinstance(node, ast.Call) and joined.event.name != "__setitem__":
         if parts := _written(story, joined):
             texts = [program.segment(each) for each in parts]
-            edits = program.splice(*((program.place(each), text) for each, text in zip(parts, texts[::-1], strict=True)))
+            edits = program.splice(
+                *((program.place(each), text) for each, text in zip(parts, texts[::-1], strict=True))
+            )
             text = ", ".join(texts[::-1])
-            candidates.append(Fix(T(en=f"Put the column first: `{text}`", zh=f"把列放在最前：`{text}`"), edits, meaning="shape"))
+            candidates.append(
+                Fix(T(en=f"Put the column first: `{text}`", zh=f"把列放在最前：`{text}`"), edits, meaning="shape")
+            )
         else:
             text = f"{program.segment(node)}.flip({joined.along})"
             candidates.append(Fix(_title(joined.along), program.replace((node, text)), meaning="shape"))
@@ -216,18 +254,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A grid for sampling has the row before the column", zh="采样用的网格把行放在了列之前"),
     what=T(
-        en="A program makes a grid of places at which an image is to be sampled, with the row of each place first. `grid_sample` reads the "
-        "column first, so it samples the image with its axes exchanged. Join the coordinates as (x, y): the column, then the row.",
-        zh="程序构造了一张网格，写明在图像的哪些位置采样，并且把每个位置的行放在前面。而 `grid_sample` 先读列，于是采样时图像的轴被互换了。"
-        "请按 (x, y) 的次序放置坐标：先列后行。",
+        en="A program makes a grid of places at which an image is to be sampled, with the row of each place first. "
+        "`grid_sample` reads the column first, so it samples the image with its axes exchanged. Join the coordinates "
+        "as (x, y): the column, then the row.",
+        zh="程序构造了一张网格，写明在图像的哪些位置采样，并且把每个位置的行放在前面。而 `grid_sample` 先读列，于是采"
+        "样时图像的轴被互换了。请按 (x, y) 的次序放置坐标：先列后行。",
     ),
     why=T(
-        en="An element of an image is `image[row, column]`, and `torch.meshgrid(rows, columns, indexing='ij')` returns the two in that "
-        "order. `F.grid_sample` follows the habit of graphics: the last axis of the grid holds x, then y, then z, and x runs along the "
-        "last axis of the image. For a square image nothing but the picture shows the difference. `F.affine_grid` makes the right order.",
-        zh="图像的元素写作 `image[行, 列]`，`torch.meshgrid(rows, columns, indexing='ij')` 也按这个次序返回。`F.grid_sample` 则沿用图形学的"
-        "习惯：网格的最后一轴依次是 x、y、z，x 沿图像的最后一轴。对正方形的图像，只有画面本身能看出差别。`F.affine_grid` 生成的次序是"
-        "正确的。",
+        en="An element of an image is `image[row, column]`, and `torch.meshgrid(rows, columns, indexing='ij')` "
+        "returns the two in that order. `F.grid_sample` follows the habit of graphics: the last axis of the grid "
+        "holds x, then y, then z, and x runs along the last axis of the image. For a square image nothing but the "
+        "picture shows the difference. `F.affine_grid` makes the right order.",
+        zh="图像的元素写作 `image[行, 列]`，`torch.meshgrid(rows, columns, indexing='ij')` 也按这个次序返回。"
+        "`F.grid_sample` 则沿用图形学的习惯：网格的最后一轴依次是 x、y、z，x 沿图像的最后一轴。对正方形的图像，只有画"
+        "面本身能看出差别。`F.affine_grid` 生成的次序是正确的。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -1,6 +1,7 @@
 """PL107: a library call that does not look like a write (``nn.Embedding`` with ``max_norm``) wrote what backward needs.
 
-A special case of PL101. Running statistics are written in the same hidden way, but torch does not even count these: PL305.
+A special case of PL101. Running statistics are written in the same hidden way, but torch does
+not even count these: PL305.
 """
 
 from __future__ import annotations
@@ -23,19 +24,22 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return RULE.instead(
         general,
         T(
-            en=f"{capital(here.en)} looks as if it only read {what.en}, but with `max_norm` it also shortens rows of it, and the backward "
-            f"pass on {later.en} still needs the values from {then.en}.",
-            zh=f"{here.zh}看起来只是读取 {what.zh}，但有了 `max_norm`，它还会缩短其中的行，而{later.zh}的反向传播还需要{then.zh}时的值。",
+            en=f"{capital(here.en)} looks as if it only read {what.en}, but with `max_norm` it also shortens rows of "
+            f"it, and the backward pass on {later.en} still needs the values from {then.en}.",
+            zh=f"{here.zh}看起来只是读取 {what.zh}，但有了 `max_norm`，它还会缩短其中的行，而{later.zh}的反向传播"
+            f"还需要{then.zh}时的值。",
         ),
         T(
-            en=f"On {then.en} torch kept the memory of {what.en} for backward. `{code}` on {here.en} finds rows longer than `max_norm` "
-            f"allows and scales them down in place, before it copies them out. Torch counts that as a write, and {later.en} stops, "
-            f"because the numbers that {then.en} used are gone.",
-            zh=f"在{then.zh}，torch 为反向传播留下了 {what.zh} 的内存。{here.zh}的 `{code}` 发现有的行超过了 `max_norm`，先就地把它们缩"
-            "小，再"
-            f"复制出来。torch 把这算作一次写入，到{later.zh}便停下来，因为{then.zh}用过的数已经没有了。",
+            en=f"On {then.en} torch kept the memory of {what.en} for backward. `{code}` on {here.en} finds rows "
+            "longer than `max_norm` allows and scales them down in place, before it copies them out. Torch counts "
+            f"that as a write, and {later.en} stops, because the numbers that {then.en} used are gone.",
+            zh=f"在{then.zh}，torch 为反向传播留下了 {what.zh} 的内存。{here.zh}的 `{code}` 发现有的行超过了 "
+            f"`max_norm`，先就地把它们缩小，再复制出来。torch 把这算作一次写入，到{later.zh}便停下来，因"
+            f"为{then.zh}用过的数已经没有了。",
         ),
-        fixes=sorted(general.fixes, key=lambda fix: fix.meaning != "same"),  # torch's documentation recommends a copy of the table
+        fixes=sorted(
+            general.fixes, key=lambda fix: fix.meaning != "same"
+        ),  # torch's documentation recommends a copy of the table
     )
 
 
@@ -43,27 +47,34 @@ RULE = Rule(
     code="PL107",
     name="hidden-inplace-in-library",
     severity="error",
-    title=T(en="A look-up with max_norm changed the table that backward needs", zh="带 max_norm 的查表修改了反向传播需要的表"),
+    title=T(
+        en="A look-up with max_norm changed the table that backward needs",
+        zh="带 max_norm 的查表修改了反向传播需要的表",
+    ),
     what=T(
-        en="Looking up rows of an embedding table changed the table. With `max_norm` every look-up first shortens the rows that are too "
-        "long, and writes them back. If the table was used in another computation before (a product with all words, a "
-        "penalty on its size), gradients of that computation need the old rows, and `backward()` stops. No line of the program looks "
-        "like a write.",
-        zh="从嵌入表中查几行，却把表改了。有了 `max_norm`，每次查表都会先缩短太长的行，并写回去。如果这张表此前参与过别的计算（与所有词的"
-        "乘积、对其大小的惩罚），那个计算的梯度需要旧的行，`backward()` 就会停下来。程序里没有一行看起来像写入。",
+        en="Looking up rows of an embedding table changed the table. With `max_norm` every look-up first shortens the "
+        "rows that are too long, and writes them back. If the table was used in another computation before (a product "
+        "with all words, a penalty on its size), gradients of that computation need the old rows, and `backward()` "
+        "stops. No line of the program looks like a write.",
+        zh="从嵌入表中查几行，却把表改了。有了 `max_norm`，每次查表都会先缩短太长的行，并写回去。如果这张表此前参"
+        "与过别的计算（与所有词的乘积、对其大小的惩罚），那个计算的梯度需要旧的行，`backward()` 就会停下来。程序里"
+        "没有一行看起来像写入。",
     ),
     why=T(
-        en="`max_norm` is kept up by *renormalising in place*, under `no_grad`, in the forward pass of `nn.Embedding` and "
-        "`nn.EmbeddingBag`: only the rows that are looked up, and only where they are too long. The table's *version* grows with "
-        "each such write, and a product that saved the table for backward finds another version than it saved. Torch's documentation says "
-        "so: clone the weight before using it in a differentiable way, when the module has a `max_norm`. Looking up first and "
-        "multiplying afterwards works as well, until the next look-up.",
-        zh="`max_norm` 是靠*就地重新缩放*来维持的：在 `nn.Embedding` 和 `nn.EmbeddingBag` 的前向计算中，在 `no_grad` 之下，只对查到的、而且"
-        "太长的行进行。每次这样的写入都使表的*版本*增大，而为反向传播保存了这张表的乘法，会发现版本与保存时不同。torch 的文档说得很清楚："
-        "模块有 `max_norm` 时，以可求导的方式使用它的权重之前，要先克隆。先查表再相乘也行，直到下一次查表。",
+        en="`max_norm` is kept up by *renormalising in place*, under `no_grad`, in the forward pass of "
+        "`nn.Embedding` and `nn.EmbeddingBag`: only the rows that are looked up, and only where they are too "
+        "long. The table's *version* grows with each such write, and a product that saved the table for backward "
+        "finds another version than it saved. Torch's documentation says so: clone the weight before using it in "
+        "a differentiable way, when the module has a `max_norm`. Looking up first and multiplying afterwards "
+        "works as well, until the next look-up.",
+        zh="`max_norm` 是靠*就地重新缩放*来维持的：在 `nn.Embedding` 和 `nn.EmbeddingBag` 的前向计算中，在 `no_grad` "
+        "之下，只对查到的、而且太长的行进行。每次这样的写入都使表的*版本*增大，而为反向传播保存了这张表的乘法，会发现"
+        "版本与保存时不同。torch 的文档说得很清楚：模块有 `max_norm` 时，以可求导的方式使用它的权重之前，要先克隆。先"
+        "查表再相乘也行，直到下一次查表。",
     ),
     advice=T(
-        en="look the rows up on {changed} before {saved} uses the weight, or let {saved} use a copy of it (`.clone()`).",
+        en="look the rows up on {changed} before {saved} uses the weight, or let {saved} use a "
+        "copy of it (`.clone()`).",
         zh="在{saved}使用权重之前先做{changed}的查表，或者让{saved}使用它的副本（`.clone()`）。",
     ),
     bad="""import torch

@@ -41,12 +41,17 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
     born = (story.tensor(labels[0]) or {}).get("born") if labels else reuse.born
     related = [
         story.related(
-            "made", born, T(en=f"{name.en} is computed here, in one round of the loop …", zh=f"{name.zh} 在某一轮里在这里算出……")
+            "made",
+            born,
+            T(en=f"{name.en} is computed here, in one round of the loop …", zh=f"{name.zh} 在某一轮里在这里算出……"),
         ),
         story.related(
             "freed",
             reuse.freed.step,
-            T(en="the earlier round's backward frees what its graph saved", zh="前一轮的反向传播释放了计算图保存的张量"),
+            T(
+                en="the earlier round's backward frees what its graph saved",
+                zh="前一轮的反向传播释放了计算图保存的张量",
+            ),
         ),
         story.related(
             "backward",
@@ -64,18 +69,19 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.span(step),
         step,
         T(
-            en=f"{capital(name.en)}{kept.en} still has the graph of an earlier round of the loop{again.en}: the backward on {here.en} goes "
-            "through that graph, too, and what it saved is already freed.",
-            zh=f"{name.zh}{kept.zh}{again.zh}仍带着循环前一轮的计算图：{here.zh}的反向传播也要经过它，而图中保存的张量已被释放。",
+            en=f"{capital(name.en)}{kept.en} still has the graph of an earlier round of the loop{again.en}: the "
+            f"backward on {here.en} goes through that graph, too, and what it saved is already freed.",
+            zh=f"{name.zh}{kept.zh}{again.zh}仍带着循环前一轮的计算图：{here.zh}的反向传播也要经过它，而图"
+            "中保存的张量已被释放。",
         ),
         T(
-            en=f"{capital(name.en)} was computed in an earlier round and belongs to that round's graph. Using it again makes that graph a "
-            "part of this round's. But the `backward()` of the earlier round has freed the tensors that its graph had saved, and a second "
-            "backward needs them. To go back through one round only, cut the graph where the next round begins: `detach()` gives the same "
-            "numbers without the graph.",
-            zh=f"{name.zh} 是在前一轮算出来的，属于那一轮的计算图。再次使用它，就把那张图也变成了这一轮的一部分，"
-            "而前一轮的 `backward()` 已经释放了图中保存的张量，再次反向传播却需要它们。如果只想往回走一轮，就在下一轮开始时"
-            "切断计算图：`detach()` 给出同样的数值，但不带计算图。",
+            en=f"{capital(name.en)} was computed in an earlier round and belongs to that round's graph. Using it "
+            "again makes that graph a part of this round's. But the `backward()` of the earlier round has freed the "
+            "tensors that its graph had saved, and a second backward needs them. To go back through one round only, "
+            "cut the graph where the next round begins: `detach()` gives the same numbers without the graph.",
+            zh=f"{name.zh} 是在前一轮算出来的，属于那一轮的计算图。再次使用它，就把那张图也变成了这一轮的一部分，而前"
+            "一轮的 `backward()` 已经释放了图中保存的张量，再次反向传播却需要它们。如果只想往回走一轮，就在下一轮开始"
+            "时切断计算图：`detach()` 给出同样的数值，但不带计算图。",
         ),
         related=related,
         fixes=_fixes(reuse, loop, labels, holder),
@@ -107,12 +113,14 @@ def _used_again(story: Story, loop: Loop, used: int | None) -> T:
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
     """Return the variable that holds the carried tensor if the loop gives it no name; else None.
 
-    It is ``state`` in ``out, state = lstm(x, state)``: assigned by the loop's statement that made the tensor, and read by the one that uses
-    it in the next round; or by the statements of a method that the loop calls.
+    It is ``state`` in ``out, state = lstm(x, state)``: assigned by the loop's statement that made the tensor, and read
+    by the one that uses it in the next round; or by the statements of a method that the loop calls.
     """
     program, story = reuse.story.program, reuse.story
     name = story.name(label, reuse.freed.step)
-    inside = [program.function(one) is program.function(loop) and name in assigned(program, one) for one in statements(loop)]
+    inside = [
+        program.function(one) is program.function(loop) and name in assigned(program, one) for one in statements(loop)
+    ]
     if name is not None and ("." in name or any(inside)):
         return None  # else it is the name that a function gave it, inside
     born = (story.tensor(label) or {}).get("born")
@@ -133,7 +141,9 @@ def statements(loop: Loop) -> list[ast.stmt]:
 
 
 def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
-    """The statement in the loop's body during which the event happened, perhaps inside a function that it calls; None if there is none."""
+    """The statement in the loop's body during which the event happened, perhaps inside a function that it
+    calls; None if there is none.
+    """
     return next((one for one in call_chain(story, event) if loop in story.program.ancestors(one)), None)
 
 
@@ -144,7 +154,9 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
     """
     program, story = reuse.story.program, reuse.story
     names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))
-    given = set().union(*(assigned(program, statement) for statement in ast.walk(loop) if isinstance(statement, ast.stmt)))
+    given = set().union(
+        *(assigned(program, statement) for statement in ast.walk(loop) if isinstance(statement, ast.stmt))
+    )
     cuts: list[str] = []
     plain = [name for name in names if name in given]
     if plain:
@@ -187,7 +199,11 @@ def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
         used = next((e for e in story.uses(label) if e.step > reuse.freed.step), None)
         node = program.at(story.span(used.step)) if used is not None else None
         name = story.name(label, reuse.freed.step)
-        found = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and program.segment(n) == name] if node is not None else []
+        found = (
+            [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and program.segment(n) == name]
+            if node is not None
+            else []
+        )
         if found and isinstance(found[0].ctx, ast.Load):
             text = f"{name}.detach()"
             title = T(en=f"Cut it off where it is used: `{text}`", zh=f"在使用处切断：`{text}`")
@@ -197,8 +213,8 @@ def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
 def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:
     """The statements that keep the carried state in an attribute, the attribute, and a statement that detaches it.
 
-    For example ``out, self.h = rnn(x, self.h)`` or ``self.state = (h, c)``. Statements that update the state come first, then those that
-    start it.
+    For example ``out, self.h = rnn(x, self.h)`` or ``self.state = (h, c)``. Statements that update the state come
+    first, then those that start it.
     """
     statements = [n for n in program.nodes if isinstance(n, ast.Assign)]
     for statement in sorted(statements, key=lambda n: not assigned(program, n) & reads(program, n)):
@@ -218,23 +234,28 @@ RULE = Rule(
     code="PL502",
     name="hidden-state-not-detached",
     severity="error",
-    title=T(en="A value carried through a loop drags earlier rounds into backward", zh="循环中传递的值把之前各轮拖进了反向传播"),
+    title=T(
+        en="A value carried through a loop drags earlier rounds into backward",
+        zh="循环中传递的值把之前各轮拖进了反向传播",
+    ),
     what=T(
-        en="A loop passes a result on to its next round, and with it the whole computation that led there. The next round's gradients "
-        "then want to go back through the rounds before it, whose records are gone. Cut the value off with `detach()` where a round "
-        "begins.",
-        zh="循环把一个结果传给下一轮，也把得到它的整个计算一起传了过去。于是下一轮求梯度时要沿着之前各轮往回走，而它们的记录已经没有了。"
-        "请在一轮开始时用 `detach()` 切断它。",
+        en="A loop passes a result on to its next round, and with it the whole computation that led there. The next "
+        "round's gradients then want to go back through the rounds before it, whose records are gone. Cut the value "
+        "off with `detach()` where a round begins.",
+        zh="循环把一个结果传给下一轮，也把得到它的整个计算一起传了过去。于是下一轮求梯度时要沿着之前各轮往回走，而它们"
+        "的记录已经没有了。请在一轮开始时用 `detach()` 切断它。",
     ),
     why=T(
-        en="A tensor remembers the operations that made it (its *graph*), not only its numbers. The hidden state of a recurrent network, "
-        "a running average of losses, or a target that is updated with results of the model carry this graph from one round into the "
-        "next; it grows with every round. Going back through a fixed number of steps only is called truncated backpropagation through "
-        "time: the numbers of the state are carried on, its history is not. `retain_graph=True` lets the graph grow and grow: each round "
-        "goes back through all rounds before it, slower and slower, and the weights that were updated in between make it fail anyway.",
-        zh="张量记得的不只是数值，还有得到它的运算（它的*计算图*）。循环网络的隐藏状态、损失的滑动平均、用模型结果更新的目标，都会把这张"
-        "图从一轮带到下一轮；每一轮它都会变大。只往回走固定的步数，叫作截断的时间反向传播：状态的数值继续传下去，历史则不传。"
-        "`retain_graph=True` 让图无限增长：每一轮都要往回走过之前的所有轮，越来越慢，而且期间更新过的权重仍会让它失败。",
+        en="A tensor remembers the operations that made it (its *graph*), not only its numbers. The hidden state of a "
+        "recurrent network, a running average of losses, or a target that is updated with results of the model carry "
+        "this graph from one round into the next; it grows with every round. Going back through a fixed number of "
+        "steps only is called truncated backpropagation through time: the numbers of the state are carried on, its "
+        "history is not. `retain_graph=True` lets the graph grow and grow: each round goes back through all rounds "
+        "before it, slower and slower, and the weights that were updated in between make it fail anyway.",
+        zh="张量记得的不只是数值，还有得到它的运算（它的*计算图*）。循环网络的隐藏状态、损失的滑动平均、用模型结果更新"
+        "的目标，都会把这张图从一轮带到下一轮；每一轮它都会变大。只往回走固定的步数，叫作截断的时间反向传播：状态的数"
+        "值继续传下去，历史则不传。`retain_graph=True` 让图无限增长：每一轮都要往回走过之前的所有轮，越来越慢，而且期"
+        "间更新过的权重仍会让它失败。",
     ),
     advice=T(
         en="cut the value that goes from round to round off with `.detach()` before {used} uses it again.",
@@ -275,7 +296,8 @@ print(h.detach())
             "loss.backward()",
             "loss.backward(retain_graph=True)",
             T(
-                en="Now the old rounds are kept, but their weights have been updated since: torch refuses for that reason instead.",
+                en="Now the old rounds are kept, but their weights have been updated since: torch refuses for "
+                "that reason instead.",
                 zh="之前各轮保留下来了，但它们的权重已经更新过：torch 会因此报另一个错。",
             ),
         ),

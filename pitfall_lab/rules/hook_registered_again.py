@@ -21,7 +21,9 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piling:
-    """``registration`` is the call that registers; ``runs`` are the hook's calls on one line, ``counts`` their number in each round."""
+    """``registration`` is the call that registers; ``runs`` are the hook's calls on one line,
+    ``counts`` their number in each round.
+    """
 
     registration: ast.Call
     runs: tuple[Event, ...]
@@ -29,7 +31,8 @@ class Piling:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each registration after which the hook runs once in the first round, twice in the second, and so on.
+    """One finding for each registration after which the hook runs once in the first round,
+    twice in the second, and so on.
 
     Told by the torch calls on each line of the hook, so a hook without such calls is not seen.
     """
@@ -40,7 +43,9 @@ def find(story: Story) -> Iterator[Finding]:
     lines: dict[tuple[ast.Call, Span], list[Event]] = defaultdict(list)
     for event in story.calls():
         if event.scope and event.span is not None and event.span.source == 0:
-            registration = registrations.get(event.scope[-1].rsplit(".", 1)[-1]) or _of_lambda(story, registrations, event)
+            registration = registrations.get(event.scope[-1].rsplit(".", 1)[-1]) or _of_lambda(
+                story, registrations, event
+            )
             if registration is not None:
                 lines[(registration, event.span)].append(event)
     reported = set[ast.Call]()
@@ -73,13 +78,17 @@ def _of_lambda(story: Story, registrations: dict[str, ast.Call], event: Event) -
         return None
     node = story.program.at(event.span)
     around = [node, *story.program.ancestors(node)] if node is not None else []
-    return next((registrations[_key(n)] for n in around if isinstance(n, ast.Lambda) and _key(n) in registrations), None)
+    return next(
+        (registrations[_key(n)] for n in around if isinstance(n, ast.Lambda) and _key(n) in registrations), None
+    )
 
 
 def _counts(runs: list[Event], backwards: list[int]) -> tuple[int, ...]:
     """How often the hook's line ran in each round, from the first round with a run. A round ends with a backward."""
     # a hook on a gradient runs inside the backward, one on a module before it
-    rounds = Counter(bisect_left(backwards, event.parent if event.parent in backwards else event.step) for event in runs)
+    rounds = Counter(
+        bisect_left(backwards, event.parent if event.parent in backwards else event.step) for event in runs
+    )
     complete = [rounds[number] for number in range(min(rounds), len(backwards))]
     return tuple(complete)
 
@@ -95,23 +104,23 @@ def _finding(story: Story, found: Piling) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(last.step))
     counts = ", ".join(str(count) for count in found.counts[:5])
     return RULE.finding(
-        span, found.runs[0].step,
+        span,
+        found.runs[0].step,
         T(
             en=f"{capital(here.en)} registers its hook again in every round: it ran {counts} times in the first "
             f"{min(5, len(found.counts))} rounds.",
             zh=f"{here.zh}在每一轮都重新注册钩子：前 {min(5, len(found.counts))} 轮里它分别运行了 {counts} 次。",
         ),
         T(
-            en=f"A hook stays until it is removed. `{snippet(story, span)}` adds one more each time, and all of them run, one after the "
-            f"other: "
-            f"what {there.en} does to the tensor is done again and again.",
-            zh=f"钩子在被移除之前一直有效。`{snippet(story, span)}` 每次再添加一个，而且它们会依次全部运行：{there.zh}对张量所做的事一遍"
-            f"又一遍地重复。",
+            en=f"A hook stays until it is removed. `{snippet(story, span)}` adds one more each time, and all of them "
+            f"run, one after the other: what {there.en} does to the tensor is done again and again.",
+            zh=f"钩子在被移除之前一直有效。`{snippet(story, span)}` 每次再添加一个，而且它们会依次全部运行："
+            f"{there.zh}对张量所做的事一遍又一遍地重复。",
         ),
         related=[story.related("used", last.step, T(en="runs once more in every round", zh="每一轮多运行一次"))],
         fixes=_fixes(story, found),
         facts=[Fact("runs", list(found.counts), story.by(last.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Piling) -> tuple[Fix, ...]:
@@ -125,8 +134,12 @@ def _fixes(story: Story, found: Piling) -> tuple[Fix, ...]:
         outermost = [n for n in program.ancestors(statement) if isinstance(n, ast.For | ast.While)][-1]
         edits = merge(program.delete(statement), program.insert_before(outermost, text))
         if edits is not None:
-            fixes.append(Fix(T(en="Register it once, before the loop", zh="只注册一次，放在循环之前"), edits, meaning="later"))
-    backward = next((b for b in story.backwards() if program.statement_at(story.span(b.step)) in program.block(statement)), None)
+            fixes.append(
+                Fix(T(en="Register it once, before the loop", zh="只注册一次，放在循环之前"), edits, meaning="later")
+            )
+    backward = next(
+        (b for b in story.backwards() if program.statement_at(story.span(b.step)) in program.block(statement)), None
+    )
     ends = program.statement_at(story.span(backward.step)) if backward is not None else None
     words = {n.id for n in program.nodes if isinstance(n, ast.Name)}
     if ends is not None and "handle" not in words:
@@ -141,27 +154,26 @@ RULE = Rule(
     code="PL616",
     name="hook-registered-again",
     severity="warning",
-    title=T(en="A hook is registered again in every round and runs once more each time", zh="钩子在每一轮都重新注册，每次多运行一遍"),
+    title=T(
+        en="A hook is registered again in every round and runs once more each time",
+        zh="钩子在每一轮都重新注册，每次多运行一遍",
+    ),
     what=T(
-        en="A program wants a small function to be called on each gradient, and says so again in every round of its loop. In the tenth "
-        "round it "
-        "is called ten times. Register it once, before the loop, or remove it at the end of each round.",
-        zh="程序想让一个小函数在每个梯度上被调用，却在循环的每一轮都重新注册。到第十轮它会被调用十次。请在循环之前注册一次，或在每一轮结"
-        "束时移除。",
+        en="A program wants a small function to be called on each gradient, and says so again in every round of "
+        "its loop. In the tenth round it is called ten times. Register it once, before the loop, or remove it at "
+        "the end of each round.",
+        zh="程序想让一个小函数在每个梯度上被调用，却在循环的每一轮都重新注册。到第十轮它会被调用十次。请在循环之前注册"
+        "一次，或在每一轮结束时移除。",
     ),
     why=T(
-        en="`register_hook` and the other functions of this kind append to a list that belongs to the tensor or the module, which "
-        "outlives the "
-        "round. Hooks in the list run in order, each on what the one before returned: a hook that halves the gradient divides it by "
-        "1024 in "
-        "the tenth round. Each returns a handle; its `remove()` takes the hook off the list. On a result that is computed anew in each "
-        "round a "
-        "hook has to be registered anew, and disappears with it.",
-        zh="`register_hook` 等函数把钩子加到属于张量或模块的列表里，而这个张量或模块在一轮之后仍然存在。列表中的钩子依次运行，每个都作用"
-        "于前一个返回的值："
-        "一个把梯度减半的钩子到第十轮会把它除以 1024。每次注册都返回一个句柄，其 `remove()` 会把钩子从列表中移除。对于每轮重新计算的结果"
-        "，钩子需要每轮"
-        "注册，并随它一起消失。",
+        en="`register_hook` and the other functions of this kind append to a list that belongs to the tensor or the "
+        "module, which outlives the round. Hooks in the list run in order, each on what the one before returned: a "
+        "hook that halves the gradient divides it by 1024 in the tenth round. Each returns a handle; its `remove()` "
+        "takes the hook off the list. On a result that is computed anew in each round a hook has to be registered "
+        "anew, and disappears with it.",
+        zh="`register_hook` 等函数把钩子加到属于张量或模块的列表里，而这个张量或模块在一轮之后仍然存在。列表中的钩子依"
+        "次运行，每个都作用于前一个返回的值：一个把梯度减半的钩子到第十轮会把它除以 1024。每次注册都返回一个句柄，其 "
+        "`remove()` 会把钩子从列表中移除。对于每轮重新计算的结果，钩子需要每轮注册，并随它一起消失。",
     ),
     bad="""import torch
 

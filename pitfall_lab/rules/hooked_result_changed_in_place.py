@@ -18,9 +18,23 @@ from pitfall_lab.rules.signals.operand_names import all_written_as
 from pitfall_lab.rules.signals.shared_memory import changed_numbers
 from pitfall_lab.trace import Event, T
 
-LAYERS = ("relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh", "threshold",
-          "rrelu", "dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")  # fmt: skip
-NEVER_NEGATIVE = ("relu", "relu_", "relu6", "sigmoid", "sigmoid_", "softmax", "exp", "abs", "square", "softplus", "dropout", "max_pool2d")
+LAYERS = ("relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh",
+          "threshold", "rrelu", "dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d",
+          "dropout3d")  # fmt: skip
+NEVER_NEGATIVE = (
+    "relu",
+    "relu_",
+    "relu6",
+    "sigmoid",
+    "sigmoid_",
+    "softmax",
+    "exp",
+    "abs",
+    "square",
+    "softplus",
+    "dropout",
+    "max_pool2d",
+)
 """Calls on whose results ``relu`` changes nothing."""
 Variable = tuple[str, ast.AST | None]
 ROUNDS = 8
@@ -29,7 +43,9 @@ ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``write`` changed in place what a forward hook keeps in the line ``hook``; ``read`` takes it, as ``name``, out of there."""
+    """``write`` changed in place what a forward hook keeps in the line ``hook``; ``read`` takes
+    it, as ``name``, out of there.
+    """
 
     write: Event
     hook: ast.stmt
@@ -38,7 +54,9 @@ class Kept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a hook that keeps what the next layer changes in place, if that is used afterwards."""
+    """One finding for each line of a hook that keeps what the next layer changes in
+    place, if that is used afterwards.
+    """
     hooks = list(_hooks(story)) if story.program.tree is not None else []
     looked = Counter[object]()
     reported = set()
@@ -53,7 +71,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _writes_over_its_input(story: Story, event: Event) -> bool:
-    """Whether the call returned its input after changing numbers in it; unknown numbers count as changed, unless a ReLU had made them."""
+    """Whether the call returned its input after changing numbers in it; unknown numbers count as changed,
+    unless a ReLU had made them.
+    """
     label = event.operands[0].label if event.operands else None
     if event.error is not None or label is None or event.results != (label,) or not event.writes:
         return False
@@ -68,7 +88,12 @@ def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) ->
     """The first use of the changed tensor by another line, out of the container of a hook; None if there is none."""
     label = write.operands[0].label
     for use in story.uses(label):
-        if use.step <= write.step or use.error is not None or not use.results or story.span(use.step) == story.span(write.step):
+        if (
+            use.step <= write.step
+            or use.error is not None
+            or not use.results
+            or story.span(use.step) == story.span(write.step)
+        ):
             continue
         for expression in all_written_as(story, use, label):
             roots = _roots(story, expression)
@@ -84,7 +109,9 @@ def _hooks(story: Story) -> Iterator[tuple[ast.stmt, Variable]]:
     Only of hooks whose modules the source shows, if none of these is a layer that may work in place itself.
     """
     program = story.program
-    for call in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "register_forward_hook" and n.args):
+    for call in (
+        n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "register_forward_hook" and n.args
+    ):
         kinds = {called(each).lower() for each in _modules(story, call) if isinstance(each, ast.Call)}
         if not kinds or kinds & {name.replace("_", "") for name in LAYERS}:
             continue
@@ -97,10 +124,16 @@ def _hooks(story: Story) -> Iterator[tuple[ast.stmt, Variable]]:
 
 
 def _modules(story: Story, registration: ast.Call) -> Iterator[ast.expr]:
-    """The expressions that made the module of which a hook is registered: ``nn.Conv2d(…)`` for ``net[0]`` or ``self.first``."""
+    """The expressions that made the module of which a hook is registered: ``nn.Conv2d(…)`` for
+    ``net[0]`` or ``self.first``.
+    """
     program, function = story.program, registration.func
     receiver = function.value if isinstance(function, ast.Attribute) else None
-    if isinstance(receiver, ast.Subscript) and isinstance(receiver.slice, ast.Constant) and isinstance(receiver.slice.value, int):
+    if (
+        isinstance(receiver, ast.Subscript)
+        and isinstance(receiver.slice, ast.Constant)
+        and isinstance(receiver.slice.value, int)
+    ):
         yield from _entries(story, receiver.value, receiver.slice.value)
     elif isinstance(receiver, ast.Name):
         yield from _tested(story, receiver, registration)
@@ -123,9 +156,15 @@ def _entries(story: Story, container: ast.expr, index: int) -> Iterator[ast.expr
 def _tested(story: Story, name: ast.Name, registration: ast.Call) -> Iterator[ast.expr]:
     """A call of each class for which ``isinstance`` tests the name in the function that registers the hook."""
     program = story.program
-    for test in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "isinstance" and len(n.args) == 2):
+    for test in (
+        n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "isinstance" and len(n.args) == 2
+    ):
         tested, kinds = test.args
-        if isinstance(tested, ast.Name) and tested.id == name.id and program.function(test) is program.function(registration):
+        if (
+            isinstance(tested, ast.Name)
+            and tested.id == name.id
+            and program.function(test) is program.function(registration)
+        ):
             yield from (ast.Call(kind, [], []) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]))
 
 
@@ -137,8 +176,15 @@ def _functions(story: Story, given: ast.expr) -> Iterator[ast.FunctionDef]:
     visible = {None, *(f for f in program.ancestors(given) if isinstance(f, ast.FunctionDef))}
     for node in (n for n in program.nodes if isinstance(n, ast.FunctionDef)):
         around = program.parents.get(node)
-        if (made is not None and isinstance(around, ast.FunctionDef) and around.name == made and program.function(around) in visible) or (
-            made is None and node.name == wanted and (isinstance(given, ast.Attribute) or program.function(node) in visible)
+        if (
+            made is not None
+            and isinstance(around, ast.FunctionDef)
+            and around.name == made
+            and program.function(around) in visible
+        ) or (
+            made is None
+            and node.name == wanted
+            and (isinstance(given, ast.Attribute) or program.function(node) in visible)
         ):
             yield node
 
@@ -150,25 +196,38 @@ def _container(node: ast.AST, result: str | None) -> ast.expr | None:
     """
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == result:
         target = node.targets[0]
-        return target.value if isinstance(target, ast.Subscript) else target if isinstance(target, ast.Attribute) else None
-    if isinstance(node, ast.Call) and called(node) == "append" and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+        return (
+            target.value if isinstance(target, ast.Subscript) else target if isinstance(target, ast.Attribute) else None
+        )
+    if (
+        isinstance(node, ast.Call)
+        and called(node) == "append"
+        and isinstance(node.func, ast.Attribute)
+        and len(node.args) == 1
+    ):
         return node.func.value if isinstance(node.args[0], ast.Name) and node.args[0].id == result else None
     return None
 
 
 def _variable(story: Story, node: ast.expr) -> Variable:
-    """The text of a container with the function whose variable it is, None at the top level; ``.name`` for an attribute of that name."""
+    """The text of a container with the function whose variable it is, None at the top level; ``.name``
+    for an attribute of that name.
+    """
     if isinstance(node, ast.Attribute):
         return f".{node.attr}", None
     functions = [f for f in story.program.ancestors(node) if isinstance(f, ast.FunctionDef)]
     text = story.program.segment(node)
-    stores = (n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == text and isinstance(n.ctx, ast.Store))
+    stores = (
+        n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == text and isinstance(n.ctx, ast.Store)
+    )
     owners = {story.program.function(n) for n in stores}
     return text, next((f for f in functions if f in owners), None)
 
 
 def _roots(story: Story, expression: ast.expr) -> set[Variable]:
-    """The variables of ``expression`` and of what it takes an entry of, also through the variable of a loop over ``zip``."""
+    """The variables of ``expression`` and of what it takes an entry of, also through the
+    variable of a loop over ``zip``.
+    """
     found = set[Variable]()
     pending, deep = [expression], 0
     while pending and (deep := deep + 1) < 20:
@@ -176,7 +235,11 @@ def _roots(story: Story, expression: ast.expr) -> set[Variable]:
         found.add(_variable(story, here))
         if isinstance(here, ast.Subscript | ast.Attribute):
             pending.append(here.value)
-        elif isinstance(here, ast.Call) and isinstance(here.func, ast.Attribute) and here.func.attr in ("items", "values"):
+        elif (
+            isinstance(here, ast.Call)
+            and isinstance(here.func, ast.Attribute)
+            and here.func.attr in ("items", "values")
+        ):
             pending.append(here.func.value)
         elif isinstance(here, ast.Name):
             pending += _iterated(story, here)
@@ -205,43 +268,67 @@ def _finding(story: Story, found: Kept) -> Finding:
     record = story.tensor(write.operands[0].label, write.step) or {}
     storage = record.get("storage")
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
-    here, there, line = (at_line(story, each) for each in (span, story.span(found.read.step), story.program.place(found.hook)))
+    here, there, line = (
+        at_line(story, each) for each in (span, story.span(found.read.step), story.program.place(found.hook))
+    )
     shown = T(
-        en=f" Its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
+        en=f" Its memory goes from {numbers(before)} to {numbers(after)}."
+        if before is not None and after is not None
+        else "",
         zh=f"它的内存从 {numbers(before)} 变成 {numbers(after)}。" if before is not None and after is not None else "",
     )
     return RULE.finding(
-        span, write.step,
+        span,
+        write.step,
         T(
-            en=f"{capital(here.en)} runs `{write.name}` in place on the very result that the hook on {line.en} keeps: {there.en} uses "
-            "the changed numbers.",
+            en=f"{capital(here.en)} runs `{write.name}` in place on the very result that the hook on {line.en} keeps: "
+            f"{there.en} uses the changed numbers.",
             zh=f"{here.zh}就地运行 `{write.name}`，改变的正是{line.zh}的钩子保存的结果：{there.zh}用到的是改变后的数。",
         ),
         T(
-            en=f"A hook is given the layer's result itself, not a copy. The next layer has `inplace=True` and writes over it.{shown.en} "
-            "The gradient is right for what was computed, so nothing is raised.",
-            zh=f"钩子得到的是该层的结果本身，而不是副本。下一层带有 `inplace=True`，把自己的结果写在上面。{shown.zh}对于实际算出的东西，"
-            "梯度是正确的，所以不会报错。",
+            en="A hook is given the layer's result itself, not a copy. The next layer has `inplace=True` and writes "
+            f"over it.{shown.en} The gradient is right for what was computed, so nothing is raised.",
+            zh=f"钩子得到的是该层的结果本身，而不是副本。下一层带有 `inplace=True`，把自己的结果写在上面。{shown.zh}对"
+            "于实际算出的东西，梯度是正确的，所以不会报错。",
         ),
         related=[
-            Related("kept", story.program.place(found.hook), max(0, write.step - 1), T(en="the hook keeps it here", zh="钩子在这里保存它")),
+            Related(
+                "kept",
+                story.program.place(found.hook),
+                max(0, write.step - 1),
+                T(en="the hook keeps it here", zh="钩子在这里保存它"),
+            ),
             story.related("changed", write.step, T(en="its memory is written here", zh="它的内存在这里被写入")),
-            story.related("read", found.read.step, T(en=f"`{found.name}` is used here", zh=f"`{found.name}` 在这里被使用")),
+            story.related(
+                "read", found.read.step, T(en=f"`{found.name}` is used here", zh=f"`{found.name}` 在这里被使用")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("storage", storage, story.by(write.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
-    """Fixes by which the hook keeps a copy of its last argument, or the layer makes a new tensor (without ``inplace=True`` or the like)."""
+    """Fixes by which the hook keeps a copy of its last argument, or the layer makes a new tensor (without
+    ``inplace=True`` or the like).
+    """
     program = story.program
     made: list[Fix] = []
     for value in ast.walk(found.hook):
         function = program.function(value)
-        if isinstance(value, ast.Name) and isinstance(function, ast.FunctionDef) and value.id == function.args.args[-1].arg:
+        if (
+            isinstance(value, ast.Name)
+            and isinstance(function, ast.FunctionDef)
+            and value.id == function.args.args[-1].arg
+        ):
             new = f"{value.id}.clone()"
-            made.append(Fix(T(en=f"Keep a copy: `{new}`", zh=f"保留副本：`{new}`"), program.replace((value, new)), meaning="later"))
+            made.append(
+                Fix(
+                    T(en=f"Keep a copy: `{new}`", zh=f"保留副本：`{new}`"),
+                    program.replace((value, new)),
+                    meaning="later",
+                )
+            )
     node = program.at(story.span(found.write.step))
     dropped = (fix for fix in flags(program, node, found.write) if fix is not None) if node is not None else ()
     made += [Fix(fix.title, fix.edits, meaning="later") for fix in dropped]
@@ -254,17 +341,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A hook keeps a result that the next layer overwrites", zh="钩子保存的结果被下一层覆盖"),
     what=T(
-        en="A program reads features out of a network: a forward hook keeps the result of each convolution. The next layer is "
-        "`nn.ReLU(inplace=True)` and writes over that result, so what was kept are the features after the activation. Keep a copy.",
-        zh="程序要从网络中取出特征：用前向钩子保存每个卷积的结果。下一层是 `nn.ReLU(inplace=True)`，它写在这个结果上，所以保存下来的是"
-        "激活之后的特征。请保留一份副本。",
+        en="A program reads features out of a network: a forward hook keeps the result of each convolution. The next "
+        "layer is `nn.ReLU(inplace=True)` and writes over that result, so what was kept are the features after the "
+        "activation. Keep a copy.",
+        zh="程序要从网络中取出特征：用前向钩子保存每个卷积的结果。下一层是 `nn.ReLU(inplace=True)`，它写在这个结果上，"
+        "所以保存下来的是激活之后的特征。请保留一份副本。",
     ),
     why=T(
-        en="The argument of a hook, an entry of a dictionary and the input of the next layer are one tensor; none of them copies numbers. "
-        "A layer with `inplace=True` writes over its input to save memory, and every reference then shows the new numbers. Autograd raises "
-        "only where a backward needs the old ones, and the output of a convolution is not needed.",
-        zh="钩子的参数、字典中的一项和下一层的输入是同一个张量，没有一个会复制其中的数。带 `inplace=True` 的层为了节省内存写在输入上，"
-        "此后所有引用看到的都是新的数。只有反向传播需要旧的数时自动求导才报错，而卷积的输出并不需要。",
+        en="The argument of a hook, an entry of a dictionary and the input of the next layer are one tensor; none of "
+        "them copies numbers. A layer with `inplace=True` writes over its input to save memory, and every reference "
+        "then shows the new numbers. Autograd raises only where a backward needs the old ones, and the output of a "
+        "convolution is not needed.",
+        zh="钩子的参数、字典中的一项和下一层的输入是同一个张量，没有一个会复制其中的数。带 `inplace=True` 的层为了节省"
+        "内存写在输入上，此后所有引用看到的都是新的数。只有反向传播需要旧的数时自动求导才报错，而卷积的输出并不需要。",
     ),
     advice=T(
         en="keep a copy on {kept}: `.clone()`.",

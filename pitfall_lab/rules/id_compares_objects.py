@@ -19,7 +19,8 @@ TEMPORARY = {"data", "storage", "untyped_storage", "detach", "view", "reshape", 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each comparison of objects that answers another question than that of memory, as this run shows.
 
-    That is: a side is no name, or two different tensors have one memory. Comparisons whose sides' memory is not known are left out.
+    That is: a side is no name, or two different tensors have one memory. Comparisons whose sides'
+    memory is not known are left out.
     """
     if story.program.tree is None:
         return
@@ -51,7 +52,9 @@ def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
 
 
 def _is_id(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id" and len(node.args) == 1
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id" and len(node.args) == 1
+    )
 
 
 def _is_fleeting(node: ast.expr) -> bool:
@@ -73,14 +76,18 @@ def _storage(story: Story, node: ast.expr) -> tuple[str | None, str | None]:
     if not is_name(node):
         return None, None
     text = program.segment(node)
-    named = [label for label in story.tensors if any(name == text for _, name in story.history("tensors", label, "name"))]
+    named = [
+        label for label in story.tensors if any(name == text for _, name in story.history("tensors", label, "name"))
+    ]
     same = {(story.tensor(label) or {}).get("storage") for label in named}
     if len(same) == 1 and named:
         return same.pop(), named[-1]
     return None, None
 
 
-def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labels: tuple[str | None, ...], *, fleeting: bool) -> Finding:
+def _finding(
+    story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labels: tuple[str | None, ...], *, fleeting: bool
+) -> Finding:
     program = story.program
     records = [story.tensor(label) or {} for label in labels]
     shares = records[0].get("storage") == records[1].get("storage")
@@ -89,25 +96,33 @@ def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labe
     step = next((event.step for event in reversed(story.events) if event.span and event.span.line <= span.line), 0)
     truth = T(en="do share memory", zh="确实共用内存") if shares else T(en="do not share memory", zh="并不共用内存")
     names = [program.segment(side) for side in sides]
-    why = T(
-        en=f"`{names[0]}` makes a new Python object each time, and it is gone at once; the next one may get its number, or "
-        "not. The answer is chance.",
-        zh=f"每次求 `{names[0]}` 都会新建一个 Python 对象，随即消失；下一个对象可能得到同一个编号，也可能得不到。答案全凭运气。",
-    ) if fleeting else T(
-        en=f"`{names[0]}` and `{names[1]}` are two Python objects, so their numbers differ. A view is an object of its own on the same "
-        "memory.",
-        zh=f"`{names[0]}` 和 `{names[1]}` 是两个 Python 对象，所以编号不同。视图是同一块内存上的另一个对象。",
-    )  # fmt: skip
-    return RULE.finding(
-        span, step,
+    why = (
         T(
-            en=f"{capital(here.en)} compares Python objects, which does not show whether they share memory: the two tensors {truth.en}.",
+            en=f"`{names[0]}` makes a new Python object each time, and it is gone at once; the next one may get its "
+            "number, or not. The answer is chance.",
+            zh=f"每次求 `{names[0]}` 都会新建一个 Python 对象，随即消失；下一个对象可能得到同一个编号，也可能"
+            "得不到。答案全凭运气。",
+        )
+        if fleeting
+        else T(
+            en=f"`{names[0]}` and `{names[1]}` are two Python objects, so their numbers differ. A view is an object of "
+            "its own on the same memory.",
+            zh=f"`{names[0]}` 和 `{names[1]}` 是两个 Python 对象，所以编号不同。视图是同一块内存上的另一个对象。",
+        )
+    )
+    return RULE.finding(
+        span,
+        step,
+        T(
+            en=f"{capital(here.en)} compares Python objects, which does not show whether they share memory: the "
+            f"two tensors {truth.en}.",
             zh=f"{here.zh}比较的是 Python 对象，与内存无关：这两个张量{truth.zh}。",
         ),
         T(
-            en=f"`id` gives the number of an object in Python, and `is` compares such numbers. {why.en} `data_ptr()` of the storage is "
-            "the address of the memory.",
-            zh=f"`id` 给出对象在 Python 中的编号，`is` 比较的也是这种编号。{why.zh}内存在哪里，要问存储的 `data_ptr()`。",
+            en=f"`id` gives the number of an object in Python, and `is` compares such numbers. {why.en} `data_ptr()` "
+            "of the storage is the address of the memory.",
+            zh=f"`id` 给出对象在 Python 中的编号，`is` 比较的也是这种编号。{why.zh}内存在哪里，要"
+            "问存储的 `data_ptr()`。",
         ),
         related=[
             story.related("made", record.get("born"), T(en="one of the two is made here", zh="其中一个在这里创建"))
@@ -115,14 +130,17 @@ def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labe
         ],
         fixes=_fixes(program, node, sides),
         facts=[Fact("shares memory", shares), Fact("code", code)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, node: ast.AST, sides: tuple[ast.expr, ast.expr]) -> tuple[Fix, ...]:
     assert isinstance(node, ast.Compare)
     sign = "==" if isinstance(node.ops[0], ast.Eq | ast.Is) else "!="
     new = f" {sign} ".join(f"{program.segment(side)}.untyped_storage().data_ptr()" for side in sides)
-    title = T(en="Compare where the memory begins: `untyped_storage().data_ptr()`", zh="比较内存的起点：`untyped_storage().data_ptr()`")
+    title = T(
+        en="Compare where the memory begins: `untyped_storage().data_ptr()`",
+        zh="比较内存的起点：`untyped_storage().data_ptr()`",
+    )
     return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
 
 
@@ -132,20 +150,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="Object numbers were compared to find out about memory", zh="用对象的编号来判断内存是否相同"),
     what=T(
-        en="A program wanted to know whether two tensors share their numbers, and compared `id(a)` with `id(b)`. That compares the Python "
-        "objects, and two objects may well look at the same numbers. Compare `a.untyped_storage().data_ptr()`.",
-        zh="程序想知道两个张量是否共用同样的数，于是比较 `id(a)` 和 `id(b)`。这比较的是 Python 对象，而两个对象完全可能看着同样的数。请比"
-        "较 `a.untyped_storage().data_ptr()`。",
+        en="A program wanted to know whether two tensors share their numbers, and compared `id(a)` with `id(b)`. That "
+        "compares the Python objects, and two objects may well look at the same numbers. Compare "
+        "`a.untyped_storage().data_ptr()`.",
+        zh="程序想知道两个张量是否共用同样的数，于是比较 `id(a)` 和 `id(b)`。这比较的是 Python 对象，而两个对象完全可"
+        "能看着同样的数。请比较 `a.untyped_storage().data_ptr()`。",
     ),
     why=T(
-        en="A tensor is a small Python object that refers to a *storage*, the memory with the numbers. Views, `detach()` and `.data` make "
-        "new objects on the same storage: `id` differs and memory does not. Objects without a name are worse: `id(x.data)` belongs to an "
-        "object that is gone before the line ends, and Python may give its number to the next one, so `id(x.data) == id(y.data)` can "
-        "be true for tensors that share nothing. `data_ptr()` gives the address of a tensor's first element; compare "
-        "`untyped_storage().data_ptr()` for the whole memory.",
-        zh="张量是一个小的 Python 对象，旁边是*存储*，即存放数值的内存。视图、`detach()` 和 `.data` 会在同一个存储上新建对象：`id` 不同，"
-        "内存却相同。没有名字的对象更糟：`id(x.data)` 属于一个马上就消失的对象，Python 可能把它的编号给下一个对象，所以毫不相干的张量也"
-        "可能让 `id(x.data) == id(y.data)` 为真。`data_ptr()` 给出张量第一个元素的地址；要问整块内存，请问它的存储。",
+        en="A tensor is a small Python object that refers to a *storage*, the memory with the numbers. Views, "
+        "`detach()` and `.data` make new objects on the same storage: `id` differs and memory does not. Objects "
+        "without a name are worse: `id(x.data)` belongs to an object that is gone before the line ends, and Python "
+        "may give its number to the next one, so `id(x.data) == id(y.data)` can be true for tensors that share "
+        "nothing. `data_ptr()` gives the address of a tensor's first element; compare `untyped_storage().data_ptr()` "
+        "for the whole memory.",
+        zh="张量是一个小的 Python 对象，旁边是*存储*，即存放数值的内存。视图、`detach()` 和 `.data` 会在同一个存储上新"
+        "建对象：`id` 不同，内存却相同。没有名字的对象更糟：`id(x.data)` 属于一个马上就消失的对象，Python 可能把它的编"
+        "号给下一个对象，所以毫不相干的张量也可能让 `id(x.data) == id(y.data)` 为真。`data_ptr()` 给出张量第一个元素的"
+        "地址；要问整块内存，请问它的存储。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL613: the backward of a custom Function never uses ``grad_output``: the derivatives of the operations after it are missing."""
+"""PL613: the backward of a custom Function never uses ``grad_output``: the derivatives of the
+operations after it are missing.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from pitfall_lab.trace import Event, T
 
 SUFFIX = "Backward"
 GIVEN = 2
-AS_IT_IS = {"Add", "Alias", "Cat", "Clone", "Expand", "Permute", "ReshapeAlias", "Squeeze", "Stack", "Sum", "T", "ToCopy", "Transpose",
-            "UnsafeView", "Unsqueeze", "View"}  # fmt: skip
+AS_IT_IS = {"Add", "Alias", "Cat", "Clone", "Expand", "Permute", "ReshapeAlias", "Squeeze", "Stack", "Sum", "T",
+            "ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View"}  # fmt: skip
 """Nodes that hand on a gradient of ones as ones."""
-SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new_tensor", "expand_as", "view_as", "reshape_as", "type_as",
-          "size", "dim", "numel", "device"}  # fmt: skip
+SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new_tensor", "expand_as", "view_as",
+          "reshape_as", "type_as", "size", "dim", "numel", "device"}  # fmt: skip
 """Calls that take no number from one of their operands, the last one."""
 
 
@@ -39,7 +41,8 @@ class Ignored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function whose backward computes with other tensors and never with the gradient that it receives.
+    """One finding for each custom Function whose backward computes with other tensors and never with
+    the gradient that it receives.
 
     Only where that gradient is known not to be 1, by its numbers or by a call that forward's result went through.
     """
@@ -50,7 +53,12 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         backward = story.outer_call(node["ran"])
         calls = _calls(story, function, backward)
-        if backward is None or not calls or not _from_elsewhere(story, calls, backward) or _is_returned(story, function):
+        if (
+            backward is None
+            or not calls
+            or not _from_elsewhere(story, calls, backward)
+            or _is_returned(story, function)
+        ):
             continue
         givers = givers or _givers(story)
         through = _through(story, label, backward, givers) if node.get("gradient") is None else None
@@ -66,13 +74,17 @@ def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
         outer = story.outer_call(event.step)
         if outer is None or outer is not backward:
             break
-        if event.kind == "call" and any(name == f"{function}.backward" or name.endswith(f".{function}.backward") for name in event.scope):
+        if event.kind == "call" and any(
+            name == f"{function}.backward" or name.endswith(f".{function}.backward") for name in event.scope
+        ):
             found.append(event)
     return found
 
 
 def _counts(node: Record) -> bool:
-    """Whether the incoming gradient is known and has a value other than 1; where it is 1, as at the end of a loss, it changes nothing."""
+    """Whether the incoming gradient is known and has a value other than 1; where it is 1, as at the end
+    of a loss, it changes nothing.
+    """
     incoming = [value for _, value in flat(node.get("gradient"))]
     return bool(incoming) and any(isinstance(value, int | float) and value != 1 for value in incoming)
 
@@ -87,7 +99,8 @@ def _givers(story: Story) -> dict[str, list[str]]:
 
 
 def _through(story: Story, label: str, backward: Event, givers: dict[str, list[str]]) -> str | None:
-    """The name of a node that computed the gradient of node ``label`` during this backward, and did not only hand it on.
+    """The name of a node that computed the gradient of node ``label`` during this backward,
+    and did not only hand it on.
 
     None if there is none: then it may be all ones.
     """
@@ -112,12 +125,19 @@ def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
     """
     own: set[str] = set()
     saved = False
-    handed = {(story.tensor(o.label, backward.step) or {}).get("storage") for o in backward.operands[1:] if o.label is not None}
+    handed = {
+        (story.tensor(o.label, backward.step) or {}).get("storage")
+        for o in backward.operands[1:]
+        if o.label is not None
+    }
     for event in calls:
         given = event.operands[: 1 if event.name.endswith("_as") else 0] if event.name in SHAPES else event.operands
         for label in (o.label for o in given if o.label is not None and o.label not in own):
             storage = (story.tensor(label) or {}).get("storage")  # of a saved result, its tensor is a new one
-            born = min((record["born"] for _, record in story.tensors_on(storage) if record.get("born") is not None), default=None)
+            born = min(
+                (record["born"] for _, record in story.tensors_on(storage) if record.get("born") is not None),
+                default=None,
+            )
             if born is None or born >= backward.step or storage in handed:
                 return False
             saved = True
@@ -142,30 +162,40 @@ def _finding(story: Story, found: Ignored) -> Finding:
     shown = T(en=numbers(node.get("gradient")), zh=numbers(node.get("gradient")))
     if found.through is not None:
         size = "×".join(map(str, node.get("gradient_shape") or ()))
-        shown = T(en=f"a tensor of shape {size}, computed by {found.through}", zh=f"一个形状为 {size} 的张量，由 {found.through} 算出")
+        shown = T(
+            en=f"a tensor of shape {size}, computed by {found.through}",
+            zh=f"一个形状为 {size} 的张量，由 {found.through} 算出",
+        )
     name = f"`{found.function}.backward`"
     return RULE.finding(
-        story.span(last.step), backward.step,
+        story.span(last.step),
+        backward.step,
         T(
-            en=f"{name} ({here.en}) never uses the gradient that it is handed, so what follows `{found.function}` in the loss does not "
-            "count: the gradients in front of it are wrong.",
-            zh=f"{name}（{here.zh}）从未使用交给它的梯度，因此损失中 `{found.function}` 之后的部分都不起作用：它前面的梯度是错的。",
+            en=f"{name} ({here.en}) never uses the gradient that it is handed, so what follows `{found.function}` in "
+            "the loss does not count: the gradients in front of it are wrong.",
+            zh=f"{name}（{here.zh}）从未使用交给它的梯度，因此损失中 `{found.function}` 之后的部分都不起作用："
+            "它前面的梯度是错的。",
         ),
         T(
-            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown.en}. By the chain rule that is "
-            "multiplied by how the result changes with the input. What is returned here was computed from saved tensors only, as if the "
-            "incoming gradient were 1.",
-            zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown.zh}。按链式法则，要把它乘以结果随输入的变化。这里返回的只由保"
-            "存的张量算出，"
-            "就好像传入的梯度是 1 一样。",
+            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown.en}. By the chain "
+            "rule that is multiplied by how the result changes with the input. What is returned here was computed "
+            "from saved tensors only, as if the incoming gradient were 1.",
+            zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown.zh}。按链式法则，要把它乘以结果随输入的变"
+            "化。这里返回的只由保存的张量算出，就好像传入的梯度是 1 一样。",
         ),
         related=[
-            story.related("used", node.get("born"), T(en=f"`{found.function}` is applied here", zh=f"`{found.function}` 在这里被使用")),
-            story.related("backward", backward.step, T(en="the gradient is passed on from here", zh="梯度从这里往回传")),
+            story.related(
+                "used",
+                node.get("born"),
+                T(en=f"`{found.function}` is applied here", zh=f"`{found.function}` 在这里被使用"),
+            ),
+            story.related(
+                "backward", backward.step, T(en="the gradient is passed on from here", zh="梯度从这里往回传")
+            ),
         ],
         fixes=_fixes(story, last),
         facts=[Fact("incoming", node.get("gradient") or node.get("gradient_shape"), story.by(node.get("ran")))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:
@@ -183,7 +213,11 @@ def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:
     for node in program.nodes:
         if isinstance(node, ast.Return) and node.value is not None and program.function(node) is function:
             values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            changes += [(v, f"{incoming} * {operand(program, v)}") for v in values if not (isinstance(v, ast.Constant) and v.value is None)]
+            changes += [
+                (v, f"{incoming} * {operand(program, v)}")
+                for v in values
+                if not (isinstance(v, ast.Constant) and v.value is None)
+            ]
     title = T(en=f"Multiply by the incoming gradient: `{incoming} * …`", zh=f"乘以传入的梯度：`{incoming} * …`")
     return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")] if changes else [])
 
@@ -192,24 +226,25 @@ RULE = Rule(
     code="PL613",
     name="incoming-gradient-ignored",
     severity="warning",
-    title=T(en="The backward of a custom Function ignores the gradient that it is handed", zh="自定义的 backward 忽略了交给它的梯度"),
+    title=T(
+        en="The backward of a custom Function ignores the gradient that it is handed",
+        zh="自定义的 backward 忽略了交给它的梯度",
+    ),
     what=T(
-        en="A program wrote an operation of its own and returned its derivative from `backward`, without the number that `backward` is "
-        "given. "
-        "Everything in front of it then gets a wrong gradient, often of the wrong size and sign. Return `grad_output * derivative`.",
-        zh="程序写了一个自己的运算，在 `backward` 里只返回导数，没有用上交给 `backward` 的数。于是它前面的一切都得到错误的梯度，大小和符"
-        "号往往都"
-        "不对。请返回 `grad_output * derivative`。",
+        en="A program wrote an operation of its own and returned its derivative from `backward`, without the number "
+        "that `backward` is given. Everything in front of it then gets a wrong gradient, often of the wrong size and "
+        "sign. Return `grad_output * derivative`.",
+        zh="程序写了一个自己的运算，在 `backward` 里只返回导数，没有用上交给 `backward` 的数。于是它前面的一切都得到错"
+        "误的梯度，大小和符号往往都不对。请返回 `grad_output * derivative`。",
     ),
     why=T(
-        en="`backward(ctx, grad_output)` does one step of the chain rule. `grad_output` says how the loss changes with each number of the "
-        "Function's result; it comes from whatever follows it: later layers, a mean, a weight in the loss. Torch passes on what "
-        "is returned as it is. A test with `result.sum().backward()` does not show the mistake, because there `grad_output` is all "
-        "ones; `torch.autograd.gradcheck` does.",
-        zh="`backward(ctx, grad_output)` 完成链式法则中的一步。`grad_output` 说的是损失随 Function 结果的每个数如何变化，它来自后面的一"
-        "切：后面的"
-        "层、求平均、损失的权重。torch 原样接受返回值并继续往前传。用 `result.sum().backward()` 测试看不出这个错误，因为那时 "
-        "`grad_output` 全是 1；"
+        en="`backward(ctx, grad_output)` does one step of the chain rule. `grad_output` says how the loss changes "
+        "with each number of the Function's result; it comes from whatever follows it: later layers, a mean, a weight "
+        "in the loss. Torch passes on what is returned as it is. A test with `result.sum().backward()` does not show "
+        "the mistake, because there `grad_output` is all ones; `torch.autograd.gradcheck` does.",
+        zh="`backward(ctx, grad_output)` 完成链式法则中的一步。`grad_output` 说的是损失随 Function 结果的每个"
+        "数如何变化，它来自后面的一切：后面的层、求平均、损失的权重。torch 原样接受返回值并继续往前传。用 "
+        "`result.sum().backward()` 测试看不出这个错误，因为那时 `grad_output` 全是 1；"
         "`torch.autograd.gradcheck` 则可以。",
     ),
     bad="""import torch
@@ -258,7 +293,8 @@ print(x.grad)
             "loss = Square.apply(x).mean() * 10",
             "loss = Square.apply(x).sum()",
             T(
-                en="Here the incoming gradient is 1, and leaving it out changes nothing: another loss, and the mistake is hidden.",
+                en="Here the incoming gradient is 1, and leaving it out changes nothing: another loss, and "
+                "the mistake is hidden.",
                 zh="这里传入的梯度是 1，漏掉它没有影响：换了一个损失，错误只是被掩盖了。",
             ),
         ),

@@ -24,9 +24,13 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_inside(story: Story, step: int, failure: Failure) -> str | None:
-    """The tensor that inference mode made: the one torch named, else an operand without a version counter; None if there is none."""
+    """The tensor that inference mode made: the one torch named, else an operand without a version
+    counter; None if there is none.
+    """
     operands = [operand.label for operand in story.events[step].operands]
-    found = [label for label in operands if (record := story.tensor(label, step)) is not None and not record.get("counter")]
+    found = [
+        label for label in operands if (record := story.tensor(label, step)) is not None and not record.get("counter")
+    ]
     return failure.tensor if failure.tensor in operands or not found else found[0]
 
 
@@ -47,30 +51,48 @@ def _finding(story: Story, step: int, failure: Failure, label: str) -> Finding:
         span,
         step,
         T(
-            en=f"{capital(here.en)} {use.en}, but it was made inside `inference_mode()` ({there.en}) and can never be used so.",
+            en=f"{capital(here.en)} {use.en}, but it was made inside `inference_mode()` ({there.en}) and "
+            "can never be used so.",
             zh=f"{here.zh}{use.zh}，但它是在 `inference_mode()` 里创建的（{there.zh}），这样的张量永远不能这样用。",
         ),
         T(
-            en=f"Inside `inference_mode()` ({there.en}) torch saves the work of counting how often the memory of a tensor is changed. "
-            f"Backward needs that count to know that what it kept is still as it was. {capital(name.en)} has no count, so it can neither "
-            "be kept for backward nor be changed or given a gradient outside. A copy made outside (`clone()`) has one. `no_grad()` "
-            "leaves out the recording as well but makes ordinary tensors.",
-            zh=f"在 `inference_mode()` 里（{there.zh}），torch 不再统计张量的内存被修改了几次。反向传播靠这个次数确认它留下的数值没有变。"
-            f"{name.zh} 没有这个次数，所以不能为反向传播保留，也不能在外面被修改或要求梯度。在外面复制的副本（`clone()`）就有。"
-            "`no_grad()` 同样不记录，但创建的是普通张量。",
+            en=f"Inside `inference_mode()` ({there.en}) torch saves the work of counting how often the memory of a "
+            "tensor is changed. Backward needs that count to know that what it kept is still as it was. "
+            f"{capital(name.en)} has no count, so it can neither be kept for backward nor be changed or given a "
+            "gradient outside. A copy made outside (`clone()`) has one. `no_grad()` leaves out the recording as well "
+            "but makes ordinary tensors.",
+            zh=f"在 `inference_mode()` 里（{there.zh}），torch 不再统计张量的内存被修改了几次。反向传播靠这个次数确认"
+            f"它留下的数值没有变。{name.zh} 没有这个次数，所以不能为反向传播保留，也不能在外面被修改或要求梯度。在外面"
+            "复制的副本（`clone()`）就有。`no_grad()` 同样不记录，但创建的是普通张量。",
         ),
         related=[
-            *([story.related("made", made, T(en=f"{name.en} is made here, inside `inference_mode()`",
-                                             zh=f"{name.zh} 在这里、在 `inference_mode()` 里创建"))] if made is not None else []),
-            story.related("used", step, T(
-                en=f"`{statement_text(story, span)}` needs an ordinary tensor, and torch raises",
-                zh=f"`{statement_text(story, span)}` 需要普通张量，torch 报错",
-            )),
+            *(
+                [
+                    story.related(
+                        "made",
+                        made,
+                        T(
+                            en=f"{name.en} is made here, inside `inference_mode()`",
+                            zh=f"{name.zh} 在这里、在 `inference_mode()` 里创建",
+                        ),
+                    )
+                ]
+                if made is not None
+                else []
+            ),
+            story.related(
+                "used",
+                step,
+                T(
+                    en=f"`{statement_text(story, span)}` needs an ordinary tensor, and torch raises",
+                    zh=f"`{statement_text(story, span)}` 需要普通张量，torch 报错",
+                ),
+            ),
         ],
         fixes=_fixes(story, step, label),
         facts=[Fact("tensor", label, story.by(step))],
         predicted=story.predicted(failure, step),
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, step: int, label: str) -> tuple[Fix, ...]:
@@ -85,13 +107,16 @@ def _fixes(story: Story, step: int, label: str) -> tuple[Fix, ...]:
         candidates += [
             Fix(title, program.replace((node, f"{name}.clone()")))
             for node in ast.walk(use)
-            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and program.segment(node) == name
+            if isinstance(node, ast.Name | ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and program.segment(node) == name
         ][:1]
     return unique(program.text, candidates)
 
 
 def _switches(program: Program) -> list[tuple[Edit, ...]]:
-    """Return edits that turn one ``inference_mode`` into ``no_grad``, for each of the first four in the program, and one that turns all.
+    """Return edits that turn one ``inference_mode`` into ``no_grad``, for each of the first four in the
+    program, and one that turns all.
 
     A call with arguments, such as ``inference_mode(False)``, is left as it is.
     """
@@ -105,24 +130,28 @@ RULE = Rule(
     code="PL204",
     name="inference-tensor-in-autograd",
     severity="error",
-    title=T(en="A tensor made inside `inference_mode()` was used for gradients", zh="在 `inference_mode()` 里创建的张量被用来求梯度"),
+    title=T(
+        en="A tensor made inside `inference_mode()` was used for gradients",
+        zh="在 `inference_mode()` 里创建的张量被用来求梯度",
+    ),
     what=T(
-        en="A tensor was made inside `torch.inference_mode()`, and later a line outside of it uses this tensor in a computation whose "
-        "gradient is wanted, or changes it. Torch stops there with an error. Use `torch.no_grad()` for results that training will use, "
-        "or make a copy with `clone()`.",
-        zh="在 `torch.inference_mode()` 里创建了一个张量，后来它外面的一行在要求梯度的计算中使用它，或者修改它。torch 在那里报错。"
-        "训练还要用到的结果请用 `torch.no_grad()`，或者用 `clone()` 复制一份。",
+        en="A tensor was made inside `torch.inference_mode()`, and later a line outside of it uses this tensor in a "
+        "computation whose gradient is wanted, or changes it. Torch stops there with an error. Use `torch.no_grad()` "
+        "for results that training will use, or make a copy with `clone()`.",
+        zh="在 `torch.inference_mode()` 里创建了一个张量，后来它外面的一行在要求梯度的计算中使用它，或者修改它。torch "
+        "在那里报错。训练还要用到的结果请用 `torch.no_grad()`，或者用 `clone()` 复制一份。",
     ),
     why=T(
-        en="Both switch off the record of operations (the *graph*). `no_grad()` goes no further: what it makes are ordinary tensors "
-        "without a history, fit to be targets or inputs. `inference_mode()` also leaves out the *version counter*, which every "
-        "ordinary tensor has and by which backward notices that a saved tensor was overwritten; that makes it a little faster. A tensor "
-        "without one cannot be trusted by backward, so it may not be saved for it. It is meant for predictions that leave torch. "
-        "`detach()` does not help, because it shares the memory that is not counted; `clone()` copies the numbers into memory that is.",
-        zh="两者都关闭运算的记录（*计算图*）。`no_grad()` 只做这一件事：它创建的是没有历史的普通张量，可以用作目标或输入。"
-        "`inference_mode()` 还省去了*版本计数器*；每个普通张量都有它，它告诉反向传播保存的张量有没有被改写过；省去后会快一点。没有它的"
-        "张量，反向传播无法信任，所以不允许为它保存。它适合那些离开 torch 的预测结果。`detach()` 没有用，因为它共享同一块没有计数的内"
-        "存；`clone()` 把数值复制到有计数的内存里。",
+        en="Both switch off the record of operations (the *graph*). `no_grad()` goes no further: what it makes are "
+        "ordinary tensors without a history, fit to be targets or inputs. `inference_mode()` also leaves out the "
+        "*version counter*, which every ordinary tensor has and by which backward notices that a saved tensor was "
+        "overwritten; that makes it a little faster. A tensor without one cannot be trusted by backward, so it may "
+        "not be saved for it. It is meant for predictions that leave torch. `detach()` does not help, because it "
+        "shares the memory that is not counted; `clone()` copies the numbers into memory that is.",
+        zh="两者都关闭运算的记录（*计算图*）。`no_grad()` 只做这一件事：它创建的是没有历史的普通张量，可以用作目标或输"
+        "入。`inference_mode()` 还省去了*版本计数器*；每个普通张量都有它，它告诉反向传播保存的张量有没有被改写过；省去"
+        "后会快一点。没有它的张量，反向传播无法信任，所以不允许为它保存。它适合那些离开 torch 的预测结果。`detach()` "
+        "没有用，因为它共享同一块没有计数的内存；`clone()` 把数值复制到有计数的内存里。",
     ),
     bad="""import torch
 
@@ -148,7 +177,8 @@ print(w.grad)
             "(w * scale)",
             "(w * scale.detach())",
             T(
-                en="`detach()` gives another tensor on the same memory: it was made in inference mode as well, and the error stays.",
+                en="`detach()` gives another tensor on the same memory: it was made in inference mode as well, "
+                "and the error stays.",
                 zh="`detach()` 得到的是同一块内存上的另一个张量：它同样属于推理模式，错误依旧。",
             ),
         ),
@@ -156,7 +186,8 @@ print(w.grad)
             "(w * scale)",
             "(w.detach() * scale)",
             T(
-                en="Now nothing in this line requires a gradient, and the backward that was wanted has no graph: it raises.",
+                en="Now nothing in this line requires a gradient, and the backward that was wanted "
+                "has no graph: it raises.",
                 zh="现在这一行没有什么要求梯度，想要的反向传播无处可去：它会报错。",
             ),
         ),

@@ -1,6 +1,7 @@
 """PL105: an activation with ``inplace=True``, or a residual added with ``+=``, wrote over a tensor that backward needs.
 
-A special case of PL101: the write does not look like one (``act(h)``), or looks like the formula of the paper (``h += x``).
+A special case of PL101: the write does not look like one (``act(h)``), or looks like the
+formula of the paper (``h += x``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from pitfall_lab.rules.kit.syntax import FLAG_POSITIONS
 from pitfall_lab.rules.kit.wording import line_of, statement_text
 from pitfall_lab.trace import Event, T
 
-ACTIVATIONS = {name for name in FLAG_POSITIONS if name.islower()} | {"tanh", "sigmoid", "rrelu", "softplus", "logsigmoid"}
+ACTIVATIONS = {name for name in FLAG_POSITIONS if name.islower()} | {
+    "tanh",
+    "sigmoid",
+    "rrelu",
+    "softplus",
+    "logsigmoid",
+}
 LIMIT = 500  # calls to look through for where a residual branched off
 
 
@@ -29,7 +36,9 @@ def refine(story: Story, general: Finding) -> Finding | None:
         hint = T(en="An activation with `inplace=True` saves one tensor", zh="带 `inplace=True` 的激活函数节省一个张量")
     elif _is_residual(story, event):
         does = T(en=f"`{code}` adds onto {what.en} in place", zh=f"`{code}` 就地加到 {what.zh} 上")
-        hint = T(en="`h += x` saves one tensor compared with `h = h + x`", zh="与 `h = h + x` 相比，`h += x` 节省一个张量")
+        hint = T(
+            en="`h += x` saves one tensor compared with `h = h + x`", zh="与 `h = h + x` 相比，`h += x` 节省一个张量"
+        )
     else:
         return None
     return RULE.instead(
@@ -39,17 +48,17 @@ def refine(story: Story, general: Finding) -> Finding | None:
             zh=f"在{here.zh}，{does.zh}，但{later.zh}的反向传播还需要{then.zh}时的值。",
         ),
         T(
-            en=f"{general.explanation.en} {hint.en}: that is right after an operation that needs only its inputs for its gradient, and "
-            "wrong "
-            f"here, because {then.en} needs the very tensor that is written.",
-            zh=f"{general.explanation.zh}{hint.zh}：如果前一个运算的梯度只需要它的输入，这样做是对的；这里不对，因为{then.zh}需要的正是被"
-            "写入的张量。",
+            en=f"{general.explanation.en} {hint.en}: that is right after an operation that needs only its inputs for "
+            f"its gradient, and wrong here, because {then.en} needs the very tensor that is written.",
+            zh=f"{general.explanation.zh}{hint.zh}：如果前一个运算的梯度只需要它的输入，这样做是对的；这里不对，因"
+            f"为{then.zh}需要的正是被写入的张量。",
         ),
     )
 
 
 def _is_residual(story: Story, event: Event) -> bool:
-    """Whether the event adds, in place, a branch's result to the tensor that the branch was computed from, or that tensor to the result.
+    """Whether the event adds, in place, a branch's result to the tensor that the branch was computed from,
+    or that tensor to the result.
 
     Only tensors of one shape with at least one axis.
     """
@@ -86,23 +95,27 @@ RULE = Rule(
     severity="error",
     title=T(en="A layer working in place overwrote what backward needs", zh="就地工作的层覆盖了反向传播需要的内容"),
     what=T(
-        en="A layer of a network wrote its result over its input to save memory, but that input was still needed to compute "
-        "gradients. It is `nn.ReLU(inplace=True)` after a sigmoid, or the `out += x` of a residual block after a ReLU. The "
-        "same line is harmless after other layers, so models break when one layer is exchanged for another.",
-        zh="网络中的一层为了节省内存，把结果写在它的输入上，而计算梯度还需要那个输入。常见的是 sigmoid 之后的 `nn.ReLU(inplace=True)`，或"
-        "残差块里 ReLU 之后的 `out += x`。同样的一行放在别的层之后并无害处，所以换掉一层时模型就会坏掉。",
+        en="A layer of a network wrote its result over its input to save memory, but that input was still needed "
+        "to compute gradients. It is `nn.ReLU(inplace=True)` after a sigmoid, or the `out += x` of a residual "
+        "block after a ReLU. The same line is harmless after other layers, so models break when one layer is "
+        "exchanged for another.",
+        zh="网络中的一层为了节省内存，把结果写在它的输入上，而计算梯度还需要那个输入。常见的是 sigmoid 之后的 "
+        "`nn.ReLU(inplace=True)`，或残差块里 ReLU 之后的 `out += x`。同样的一行放在别的层之后并无害处，所以换"
+        "掉一层时模型就会坏掉。",
     ),
     why=T(
-        en="Each operation keeps (*saves*) for backward what its gradient is made of. A convolution or linear layer saves its input and "
-        "weights, so its *output* may be overwritten. Sigmoid, tanh, exp, softmax and ReLU save their *output*, because their gradient is "
-        "easiest to compute from it: `sigmoid'(x) = s · (1 - s)`. What is saved is the memory, not a copy, with the number of times "
-        "it had been written (its *version*). Writing in place changes both, and backward raises an error.",
-        zh="每个运算都会为反向传播留下（*保存*）构成其梯度的东西。卷积层或线性层保存输入和权重，所以它的*输出*可以被覆盖。sigmoid、tanh、"
-        "exp、softmax 和 ReLU 保存自己的*输出*，因为由它计算梯度最方便：`sigmoid'(x) = s · (1 - s)`。保存的是内存而不是副本，还有它被写入"
-        "过的次数（*版本*）。就地写入同时改变两者，反向传播便拒绝继续。",
+        en="Each operation keeps (*saves*) for backward what its gradient is made of. A convolution or linear layer "
+        "saves its input and weights, so its *output* may be overwritten. Sigmoid, tanh, exp, softmax and ReLU save "
+        "their *output*, because their gradient is easiest to compute from it: `sigmoid'(x) = s · (1 - s)`. What is "
+        "saved is the memory, not a copy, with the number of times it had been written (its *version*). Writing in "
+        "place changes both, and backward raises an error.",
+        zh="每个运算都会为反向传播留下（*保存*）构成其梯度的东西。卷积层或线性层保存输入和权重，所以它的*输出*可以被覆"
+        "盖。sigmoid、tanh、exp、softmax 和 ReLU 保存自己的*输出*，因为由它计算梯度最方便：`sigmoid'(x) = s · (1 - "
+        "s)`。保存的是内存而不是副本，还有它被写入过的次数（*版本*）。就地写入同时改变两者，反向传播便拒绝继续。",
     ),
     advice=T(
-        en="make a new tensor on {changed} (`a = a + b`, not `a += b`), because the backward on {backward} needs the result of {saved}.",
+        en="make a new tensor on {changed} (`a = a + b`, not `a += b`), because the backward on {backward} needs "
+        "the result of {saved}.",
         zh="在{changed}产生新的张量（写 `a = a + b`，不写 `a += b`），因为{backward}的反向传播需要{saved}的结果。",
     ),
     bad="""import torch
@@ -158,7 +171,8 @@ print(block.layer.bias.grad)
             "out += x",
             "out.data += x",
             T(
-                en="The write is hidden from torch, and so is the addition: the gradient through `x` is lost, and ReLU's is wrong.",
+                en="The write is hidden from torch, and so is the addition: the gradient through `x` is lost, "
+                "and ReLU's is wrong.",
                 zh="写入对 torch 隐藏了，加法也一样：经过 `x` 的梯度丢失了，ReLU 的梯度也是错的。",
             ),
         ),

@@ -1,4 +1,6 @@
-"""PL810: a whole number was divided by a larger one with `//`, so nothing but zeros is left, and a network computes with them."""
+"""PL810: a whole number was divided by a larger one with `//`, so nothing but zeros is left,
+and a network computes with them.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,27 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, 
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, values
 from pitfall_lab.trace import Event, T
 
-DIVISIONS = ("floordiv", "__floordiv__", "floor_divide", "__ifloordiv__", "floor_divide_", "__rfloordiv__", "div", "divide")
-INDEXING = {"__getitem__", "__setitem__", "index_select", "gather", "embedding", "scatter_", "index_add_", "take", "one_hot", "index_put_",
-            "scatter_add_", "index_copy_", "bincount"}  # fmt: skip
+DIVISIONS = (
+    "floordiv",
+    "__floordiv__",
+    "floor_divide",
+    "__ifloordiv__",
+    "floor_divide_",
+    "__rfloordiv__",
+    "div",
+    "divide",
+)
+INDEXING = {"__getitem__", "__setitem__", "index_select", "gather", "embedding", "scatter_", "index_add_", "take",
+            "one_hot", "index_put_", "scatter_add_", "index_copy_", "bincount"}  # fmt: skip
 FEWEST = 3
 FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """``events`` of one line made only zeros of whole numbers, ``shown`` among them; ``used`` computes with them as quantities."""
+    """``events`` of one line made only zeros of whole numbers, ``shown`` among them; ``used``
+    computes with them as quantities.
+    """
 
     events: list[Event]
     shown: list[float]
@@ -42,7 +55,11 @@ def find(story: Story) -> Iterator[Finding]:
             places[story.span(event.step)].append(event)
     for events in places.values():
         used = next((use for event in events if (use := _quantity(story, event)) is not None), None)
-        shown = [value for event in events for value in values(story, event.operands[0].label, event.step)] if used is not None else []
+        shown = (
+            [value for event in events for value in values(story, event.operands[0].label, event.step)]
+            if used is not None
+            else []
+        )
         if used is None or len(set(shown)) < FEWEST:
             continue
         quotients = [values(story, event.results[0], event.step) for event in events]
@@ -72,7 +89,9 @@ def _quantity(story: Story, event: Event) -> Event | None:
         base = later.operands[1] if later.name == "__rpow__" else later.operands[0]
         if "pow" in later.name and base.label not in reached:
             return None  # the exponent of a rate that falls in stairs
-        if any(str((story.tensor(r, later.step) or {}).get("dtype")).startswith(("float", "bfloat")) for r in later.results):
+        if any(
+            str((story.tensor(r, later.step) or {}).get("dtype")).startswith(("float", "bfloat")) for r in later.results
+        ):
             found = found or later
         elif later.name in SAME_NUMBERS:
             reached.update(later.results)
@@ -86,18 +105,19 @@ def _finding(story: Story, found: Emptied) -> Finding:
     by = event.operands[1].text or "the other"
     low, high = number(min(found.shown)), number(max(found.shown))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} divides {what.en}, numbers from {low} to {high}, and cuts the fractions off: every result is 0.",
+            en=f"{capital(here.en)} divides {what.en}, numbers from {low} to {high}, and cuts the fractions "
+            "off: every result is 0.",
             zh=f"{here.zh}把 {what.zh}（从 {low} 到 {high} 的数）做整除，小数部分被去掉：结果全是 0。",
         ),
         T(
-            en=f"`{snippet(story, event.span)}` is a division of whole numbers. All numbers here are smaller than {by}, so nothing "
-            f"is left of "
-            f"them, and {there.en} computes with zeros only. For shares between 0 and 1 use `/`.",
-            zh=f"`{snippet(story, event.span)}` 是整数之间的整除。这里所有的数都小于 {by}，所以什么也没有留下，{there.zh}只是在用零"
-            f"计算。要得"
-            "到 0 与 1 之间的比例，请用 `/`。",
+            en=f"`{snippet(story, event.span)}` is a division of whole numbers. All numbers here are smaller "
+            f"than {by}, so nothing is left of them, and {there.en} computes with zeros only. For shares "
+            "between 0 and 1 use `/`.",
+            zh=f"`{snippet(story, event.span)}` 是整数之间的整除。这里所有的数都小于 {by}，所以什么也没有留下，"
+            f"{there.zh}只是在用零计算。要得到 0 与 1 之间的比例，请用 `/`。",
         ),
         related=[
             story.related("made", event.step, T(en="only zeros come out here", zh="这里得到的全是零")),
@@ -105,7 +125,7 @@ def _finding(story: Story, found: Emptied) -> Finding:
         ],
         fixes=_fixes(story, event),
         facts=[Fact("divided", [min(found.shown), max(found.shown)], story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -124,19 +144,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="A division of whole numbers leaves nothing but zeros", zh="整数之间的整除只留下了零"),
     what=T(
-        en="A program divides whole numbers by a larger one with `//`, to get shares between 0 and 1. Each result is 0, so what follows "
-        "always sees the same number. Use `/`, which keeps the fractions.",
-        zh="程序用 `//` 把整数除以一个更大的数，想得到 0 与 1 之间的比例。每个结果都是 0，所以后面看到的永远是同一个数。请用 `/`，它"
-        "会保留小数。",
+        en="A program divides whole numbers by a larger one with `//`, to get shares between 0 and 1. Each result is "
+        "0, so what follows always sees the same number. Use `/`, which keeps the fractions.",
+        zh="程序用 `//` 把整数除以一个更大的数，想得到 0 与 1 之间的比例。每个结果都是 0，所以后面看到的永远是同一个"
+        "数。请用 `/`，它会保留小数。",
     ),
     why=T(
-        en="For tensors of integers `a // b` is the floor of the quotient, again an integer. `a / b` converts to float first. "
-        "Nothing fails "
-        "where a network gets the zeros: a time step, a position or a noise level is then simply not there, and the network learns one "
-        "answer for all of them.",
-        zh="对整数张量，`a // b` 是商的向下取整，仍是整数。`a / b` 会先转换成 float。零继续进入网络时不会报错：时间步、位置或噪声水"
-        "平就这样消失"
-        "了，网络对所有情况只学到同一个答案。",
+        en="For tensors of integers `a // b` is the floor of the quotient, again an integer. `a / b` converts to "
+        "float first. Nothing fails where a network gets the zeros: a time step, a position or a noise level is then "
+        "simply not there, and the network learns one answer for all of them.",
+        zh="对整数张量，`a // b` 是商的向下取整，仍是整数。`a / b` 会先转换成 float。零继续进入网络时不会报错：时间"
+        "步、位置或噪声水平就这样消失了，网络对所有情况只学到同一个答案。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL807: a mask of whole numbers was used where a mask of truth values was meant: ``~`` turned its bits, or an index took rows 0 and 1."""
+"""PL807: a mask of whole numbers was used where a mask of truth values was meant: ``~`` turned its
+bits, or an index took rows 0 and 1.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ WHOLE = {"int8", "int16", "int32", "int64"}
 TURNED = {"__invert__", "bitwise_not"}
 OF_BITS = {"__and__", "bitwise_and", "__iand__", "bitwise_and_"}
 """Calls that keep the lowest bit of what was turned, which is right."""
-POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm", "multinomial", "searchsorted",
-             "bucketize", "unique", "arange"}  # fmt: skip
+POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm",
+             "multinomial", "searchsorted", "bucketize", "unique", "arange"}  # fmt: skip
 """Calls whose whole numbers are places in a tensor, also where only 0 and 1 occur."""
 FEW = 3
 """So few rows may be picked by 0 and 1 on purpose."""
@@ -38,8 +40,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _mask(story: Story, event: Event) -> str | None:
     """The label of the operand that is an integer mask, with the values 0 and 1; None if there is none.
 
-    As an index it must have one axis with as many elements as the table has rows, more than ``FEW``; for ``~`` its shape may be any with at
-    least one axis.
+    As an index it must have one axis with as many elements as the table has rows, more than ``FEW``; for ``~`` its
+    shape may be any with at least one axis.
     """
     labels = [o.label for o in event.operands]
     label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None
@@ -69,7 +71,8 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
     turned, (zero, one) = event.name in TURNED, (255, 254) if dtype == "uint8" else (-1, -2)
     what = (
         T(
-            en=f"turns every bit of {name.en}, whole numbers 0 and 1: they become {zero} and {one}, and none becomes 0.",
+            en=f"turns every bit of {name.en}, whole numbers 0 and 1: they become {zero} and "
+            f"{one}, and none becomes 0.",
             zh=f"把 {name.zh}（整数 0 和 1）的每一位取反：它们变成 {zero} 和 {one}，没有一个变成 0。",
         )
         if turned
@@ -79,11 +82,13 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
         )
     )
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(en=f"{capital(here.en)} {what.en}", zh=f"{here.zh}{what.zh}"),
         T(
-            en=f"{capital(name.en)} has dtype {dtype}. `~` inverts a mask, and an index selects rows, only for `torch.bool`; for integers "
-            f"`~n` is `{'255 - n' if dtype == 'uint8' else '-n - 1'}`, and an index is a list of row numbers.",
+            en=f"{capital(name.en)} has dtype {dtype}. `~` inverts a mask, and an index selects rows, only for "
+            f"`torch.bool`; for integers `~n` is `{'255 - n' if dtype == 'uint8' else '-n - 1'}`, and an index is a "
+            "list of row numbers.",
             zh=f"{name.zh} 的 dtype 是 {dtype}。只有对 `torch.bool`，`~` 才把遮罩取反，索引才是挑选行；对整数，`~n` 是 "
             f"`{'255 - n' if dtype == 'uint8' else '-n - 1'}`，索引则是一串行号。",
         ),
@@ -93,7 +98,7 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
         ],
         fixes=_fixes(story, event, turned=turned),
         facts=[Fact("dtype", dtype, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event, *, turned: bool) -> tuple[Fix, ...]:
@@ -117,17 +122,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Integers 0 and 1 were used as a bool mask", zh="整数 0 和 1 被当作 bool 遮罩使用"),
     what=T(
-        en="A program marks elements with the integers 0 and 1 and then uses the marks as if they were false and true. As an index they "
-        "take the rows 0 and 1 over and over, and `~` turns them into -1 and -2. Make a bool mask of them with `.bool()`.",
-        zh="程序用整数 0 和 1 标记元素，然后把标记当作假和真来使用。作为索引，它们只会反复取第 0 行和第 1 行；而 `~` 把它们变成 -1 和 "
-        "-2。请用 `.bool()` 把它们变成 bool 遮罩。",
+        en="A program marks elements with the integers 0 and 1 and then uses the marks as if they were false and "
+        "true. As an index they take the rows 0 and 1 over and over, and `~` turns them into -1 and -2. Make a bool "
+        "mask of them with `.bool()`.",
+        zh="程序用整数 0 和 1 标记元素，然后把标记当作假和真来使用。作为索引，它们只会反复取第 0 行和第 1 行；而 `~` "
+        "把它们变成 -1 和 -2。请用 `.bool()` 把它们变成 bool 遮罩。",
     ),
     why=T(
-        en="Torch decides by dtype alone whether an index is a mask or a list of row numbers. `x[m]` with `torch.bool` keeps the rows "
-        "where `m` is true; with integers it takes row `m[0]`, then row `m[1]`, and so on. `~` inverts bits: `~True` is `False`, but `~n` "
-        "of an integer is `-n - 1`. Neither raises, and indexing with integers returns one row for each element of the index.",
-        zh="torch 只凭 dtype 区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是整数时依次取第 `m[0]` 行、第 `m[1]` 行……。"
-        "`~` 按位取反：`~True` 是 `False`，而整数的 `~n` 是 `-n - 1`。两者都不报错；用整数索引时，索引的每个元素各得到一行。",
+        en="Torch decides by dtype alone whether an index is a mask or a list of row numbers. `x[m]` with "
+        "`torch.bool` keeps the rows where `m` is true; with integers it takes row `m[0]`, then row `m[1]`, and so "
+        "on. `~` inverts bits: `~True` is `False`, but `~n` of an integer is `-n - 1`. Neither raises, and indexing "
+        "with integers returns one row for each element of the index.",
+        zh="torch 只凭 dtype 区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是整数时依次取第 `m[0]` "
+        "行、第 `m[1]` 行……。`~` 按位取反：`~True` 是 `False`，而整数的 `~n` 是 `-n - 1`。两者都不报错；用整数索引时，"
+        "索引的每个元素各得到一行。",
     ),
     bad="""import torch
 

@@ -1,4 +1,7 @@
-"""PL802: numbers with a fraction were put into a tensor of whole numbers. Torch drops the fraction without a warning."""
+"""PL802: numbers with a fraction were put into a tensor of whole numbers.
+
+Torch drops the fraction without a warning.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,11 @@ WHOLE = {"int64", "int32", "int16"}
 SMALL = {"uint8", "int8"}
 """Types of pictures and of quantised numbers: there the fraction is often dropped on purpose."""
 MAKING = {"full_like": 1, "new_full": 2, "full": 1, "masked_fill": 2, "index_fill": 3}
-"""The calls that put a number into a new tensor of the type of their first argument, or of `dtype`: which of their operands it is."""
-FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like", "empty_like",
-             "as_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"}  # fmt: skip
+"""The calls that put a number into a new tensor of the type of their first argument, or of `dtype`:
+which of their operands it is.
+"""
+FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like",
+             "empty_like", "as_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +107,33 @@ def _finding(story: Story, loss: Loss) -> Finding:
     if loss.event.name in MAKING:
         return _made(story, loss)
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} puts {given} into {what.en}, which holds only whole numbers: it becomes {kept}.",
             zh=f"{here.zh}把 {given} 放进只能存整数的 {what.zh}：它变成了 {kept}。",
         ),
         T(
-            en=f"The numbers of {what.en} have the type `{loss.dtype}`, chosen when it was made. `{statement_text(story, span)}` does not "
-            "change the type; it converts what it is given, and everything behind the decimal point is cut off without a word.",
-            zh=f"{what.zh} 中数的类型是 `{loss.dtype}`，在创建时就定下了。`{statement_text(story, span)}` 不会改变类型，而是转换给它的数，"
-            "小数点之后的部分被悄悄去掉。",
+            en=f"The numbers of {what.en} have the type `{loss.dtype}`, chosen when it was made. "
+            f"`{statement_text(story, span)}` does not change the type; it converts what it is given, and everything "
+            "behind the decimal point is cut off without a word.",
+            zh=f"{what.zh} 中数的类型是 `{loss.dtype}`，在创建时就定下了。`{statement_text(story, span)}` 不会改变类"
+            "型，而是转换给它的数，小数点之后的部分被悄悄去掉。",
         ),
         related=[
-            story.related("made", born, T(en=f"the type `{loss.dtype}` is chosen here", zh=f"类型 `{loss.dtype}` 在这里定下")),
+            story.related(
+                "made", born, T(en=f"the type `{loss.dtype}` is chosen here", zh=f"类型 `{loss.dtype}` 在这里定下")
+            ),
             story.related("changed", step, T(en=f"{given} becomes {kept} here", zh=f"{given} 在这里变成 {kept}")),
         ],
         fixes=_fixes(story, born),
-        facts=[Fact("dtype", loss.dtype, story.by(step)), Fact("given", loss.value, story.by(step)), Fact("tensor", maker, story.by(step))],
+        facts=[
+            Fact("dtype", loss.dtype, story.by(step)),
+            Fact("given", loss.value, story.by(step)),
+            Fact("tensor", maker, story.by(step)),
+        ],
         severity="info" if loss.dtype in SMALL else None,
-    )  # fmt: skip
+    )
 
 
 def _made(story: Story, loss: Loss) -> Finding:
@@ -131,24 +144,30 @@ def _made(story: Story, loss: Loss) -> Finding:
     text = snippet(story, span)
     like = called(story, source, None, step) if source is not None else None
     fills = loss.event.name in ("full_like", "new_full") and like is not None
-    whence = T(en=f", the type of {like.en}", zh=f"，这是 {like.zh} 的类型") if like is not None and source is not None else T(en="", zh="")
+    whence = (
+        T(en=f", the type of {like.en}", zh=f"，这是 {like.zh} 的类型")
+        if like is not None and source is not None
+        else T(en="", zh="")
+    )
     born = (story.tensor(source) or {}).get("born") if source is not None and not fills else step
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} puts {given} into a new tensor that holds only whole numbers: it becomes {kept}.",
             zh=f"{here.zh}把 {given} 放进一个只能存整数的新张量：它变成了 {kept}。",
         ),
         T(
-            en=f"`{text}` makes numbers of the type `{loss.dtype}`{whence.en}. It converts what it is given to this type, and everything "
-            "behind the decimal point is cut off without a word.",
-            zh=f"`{text}` 产生的数的类型是 `{loss.dtype}`{whence.zh}。它把给它的数转换成这个类型，小数点之后的部分被悄悄去掉。",
+            en=f"`{text}` makes numbers of the type `{loss.dtype}`{whence.en}. It converts what it is given to this "
+            "type, and everything behind the decimal point is cut off without a word.",
+            zh=f"`{text}` 产生的数的类型是 `{loss.dtype}`{whence.zh}。它把给它的数转换成这个类型，小数点之"
+            "后的部分被悄悄去掉。",
         ),
         related=[story.related("changed", step, T(en=f"{given} becomes {kept} here", zh=f"{given} 在这里变成 {kept}"))],
         fixes=_fixes(story, born),
         facts=[Fact("dtype", loss.dtype, story.by(step)), Fact("given", loss.value, story.by(step))],
         severity="info" if loss.dtype in SMALL else None,
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
@@ -185,19 +204,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="Fractions were written into whole numbers and cut off", zh="小数被写进整数张量，小数部分被去掉"),
     what=T(
-        en="A program wrote numbers like `0.7` into a tensor that can hold only whole numbers, and `0` was stored. There is no error. Make "
-        "the tensor with floating point numbers: `torch.tensor([1.0, 2.0])`, `torch.zeros(3)`, or `dtype=torch.float32`.",
-        zh="程序把 `0.7` 这样的数写进只能存整数的张量，存下的是 `0`，没有报错。请创建浮点数张量：`torch.tensor([1.0, 2.0])`、"
-        "`torch.zeros(3)`，或加上 `dtype=torch.float32`。",
+        en="A program wrote numbers like `0.7` into a tensor that can hold only whole numbers, and `0` was stored. "
+        "There is no error. Make the tensor with floating point numbers: `torch.tensor([1.0, 2.0])`, "
+        "`torch.zeros(3)`, or `dtype=torch.float32`.",
+        zh="程序把 `0.7` 这样的数写进只能存整数的张量，存下的是 `0`，没有报错。请创建浮点数张量：`torch.tensor([1.0, "
+        "2.0])`、`torch.zeros(3)`，或加上 `dtype=torch.float32`。",
     ),
     why=T(
-        en="The type of a tensor's numbers (its `dtype`) is fixed when it is made: `torch.tensor([1, 2])`, `torch.arange(3)` and "
-        "`zeros_like` of such a tensor hold `int64`. A write in place keeps memory and type. An assignment (`n[0] = 0.7`, `fill_`, "
-        "`copy_`, `masked_fill_`) converts, as it does in NumPy and C: towards zero. Arithmetic in place is stricter, `n *= 0.7` "
-        "raises, and arithmetic that makes a new tensor (`n * 0.7`) chooses a type that can hold the result.",
-        zh="张量中数的类型（`dtype`）在创建时就定了：`torch.tensor([1, 2])`、`torch.arange(3)` 以及对它们用 `zeros_like` 得到的都是 "
-        "`int64`。就地写入保持内存和类型不变。赋值（`n[0] = 0.7`、`fill_`、`copy_`、`masked_fill_`）会转换，与 NumPy 和 C 一样向零取整。"
-        "就地算术更严格，`n *= 0.7` 会报错；产生新张量的算术（`n * 0.7`）则选用能存下结果的类型。",
+        en="The type of a tensor's numbers (its `dtype`) is fixed when it is made: `torch.tensor([1, 2])`, "
+        "`torch.arange(3)` and `zeros_like` of such a tensor hold `int64`. A write in place keeps memory and type. An "
+        "assignment (`n[0] = 0.7`, `fill_`, `copy_`, `masked_fill_`) converts, as it does in NumPy and C: towards "
+        "zero. Arithmetic in place is stricter, `n *= 0.7` raises, and arithmetic that makes a new tensor (`n * 0.7`) "
+        "chooses a type that can hold the result.",
+        zh="张量中数的类型（`dtype`）在创建时就定了：`torch.tensor([1, 2])`、`torch.arange(3)` 以及对它们用 "
+        "`zeros_like` 得到的都是 `int64`。就地写入保持内存和类型不变。赋值（`n[0] = 0.7`、`fill_`、`copy_`、"
+        "`masked_fill_`）会转换，与 NumPy 和 C 一样向零取整。就地算术更严格，`n *= 0.7` 会报错；产生新张量的算术（`n "
+        "* 0.7`）则选用能存下结果的类型。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL806: small whole numbers left their range and came out at its other end, and the program measures with them afterwards."""
+"""PL806: small whole numbers left their range and came out at its other end, and the program
+measures with them afterwards.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,29 @@ from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Lost, T
 
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "int32": (-(1 << 31), (1 << 31) - 1)}
-ARITHMETIC = {"add", "__radd__", "add_", "__iadd__", "sub", "subtract", "sub_", "__isub__", "__rsub__", "rsub", "mul", "multiply",
-              "__rmul__", "mul_", "__imul__"}  # fmt: skip
+ARITHMETIC = {"add", "__radd__", "add_", "__iadd__", "sub", "subtract", "sub_", "__isub__", "__rsub__", "rsub", "mul",
+              "multiply", "__rmul__", "mul_", "__imul__"}  # fmt: skip
 POWERS = {"pow", "__pow__", "square", "neg"}
-MEANT = {"remainder", "fmod", "__mod__", "bitwise_and", "__and__", "bitwise_xor", "__xor__", "bitwise_or", "__or__", "__rshift__",
-         "__lshift__", "bitwise_right_shift", "bitwise_left_shift", "__iand__", "__ixor__"}  # fmt: skip
+MEANT = {"remainder", "fmod", "__mod__", "bitwise_and", "__and__", "bitwise_xor", "__xor__", "bitwise_or", "__or__",
+         "__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift", "__iand__", "__ixor__"}  # fmt: skip
 """Calls of codes and checksums, where only what is left of a number counts."""
-MEASURES = {"clamp", "clip", "clamp_", "abs", "gt", "lt", "ge", "le", "__gt__", "__lt__", "__ge__", "__le__", "maximum", "minimum", "where"}
+MEASURES = {
+    "clamp",
+    "clip",
+    "clamp_",
+    "abs",
+    "gt",
+    "lt",
+    "ge",
+    "le",
+    "__gt__",
+    "__lt__",
+    "__ge__",
+    "__le__",
+    "maximum",
+    "minimum",
+    "where",
+}
 FURTHER = 200
 
 
@@ -36,7 +54,9 @@ class Wrapped:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose result left the range of its type, where the result is measured or converted afterwards."""
+    """One finding for each line whose result left the range of its type, where the result is
+    measured or converted afterwards.
+    """
     reported = set()
     for lost in story.trace.beside.losses:
         event, place = story.event(lost.step), story.span(lost.step)
@@ -63,7 +83,9 @@ def _measured(story: Story, event: Event) -> Event | None:
             continue
         if later.name in MEANT:
             return None
-        if later.name in MEASURES or any(_dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results):
+        if later.name in MEASURES or any(
+            _dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results
+        ):
             return later
         if later.name in SAME_NUMBERS | ARITHMETIC | POWERS:
             reached.update(later.results)
@@ -80,20 +102,24 @@ def _finding(story: Story, found: Wrapped) -> Finding:
     if lost.sign == "to":
         sum_of = T(en=f"turns {one} into {got}", zh=f"把 {one} 变成 {got}")
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} {sum_of.en}{'' if lost.sign == 'to' else f' instead of {meant}'}: the type {dtype} holds {low} to "
-            f"{high} only.",
-            zh=f"{here.zh}{sum_of.zh}{'' if lost.sign == 'to' else f'，而不是 {meant}'}：{dtype} 类型只能表示 {low} 到 {high}。",
+            en=f"{capital(here.en)} {sum_of.en}{'' if lost.sign == 'to' else f' instead of {meant}'}: the type "
+            f"{dtype} holds {low} to {high} only.",
+            zh=f"{here.zh}{sum_of.zh}{'' if lost.sign == 'to' else f'，而不是 {meant}'}：{dtype} 类型只能"
+            f"表示 {low} 到 {high}。",
         ),
         _explanation(story, found, dtype),
         related=[
             story.related("made", event.step, T(en="the numbers leave their range here", zh="数值在这里超出范围")),
-            story.related("used", found.used.step, T(en="the wrong numbers are used here", zh="错误的数值在这里被使用")),
+            story.related(
+                "used", found.used.step, T(en="the wrong numbers are used here", zh="错误的数值在这里被使用")
+            ),
         ],
         fixes=_limited(story, event, dtype) if lost.sign == "to" else _fixes(story, event),
         facts=[Fact("meant", lost.meant), Fact("got", lost.got)],
-    )  # fmt: skip
+    )
 
 
 def _explanation(story: Story, found: Wrapped, dtype: str) -> T:
@@ -101,21 +127,26 @@ def _explanation(story: Story, found: Wrapped, dtype: str) -> T:
     if found.lost.sign == "to":
         return T(
             en="What a type of whole numbers has no room for comes back in at its other end, without an error: of "
-            f"{found.lost.of} numbers that `{code}` converts to {dtype}, {found.lost.lost} are outside. Limit them first, with `clamp`.",
-            zh=f"整数类型放不下的数，会从范围的另一端回来，不会报错：`{code}` 转换成 {dtype} 的 {found.lost.of} 个数中，有 "
-            f"{found.lost.lost} 个超出范围。请先用 `clamp` 限制它们。",
+            f"{found.lost.of} numbers that `{code}` converts to {dtype}, {found.lost.lost} are outside. Limit them "
+            "first, with `clamp`.",
+            zh=f"整数类型放不下的数，会从范围的另一端回来，不会报错：`{code}` 转换成 {dtype} 的 {found.lost.of} 个数"
+            f"中，有 {found.lost.lost} 个超出范围。请先用 `clamp` 限制它们。",
         )
     return T(
-        en=f"What leaves the range of a type of whole numbers comes back in at its other end, without an error. `{code}` works on {dtype}, "
-        f"and {there.en} uses the result as a quantity. Convert first, compute afterwards.",
-        zh=f"超出整数类型范围的数，会从范围的另一端回来，不会报错。`{code}` 是在 {dtype} 上计算的，而{there.zh}把结果当作数量继续使用。"
-        "请先转换类型，再计算。",
+        en="What leaves the range of a type of whole numbers comes back in at its other end, without an error. "
+        f"`{code}` works on {dtype}, and {there.en} uses the result as a quantity. Convert first, compute afterwards.",
+        zh=f"超出整数类型范围的数，会从范围的另一端回来，不会报错。`{code}` 是在 {dtype} 上计算的，而{there.zh}把结果"
+        "当作数量继续使用。请先转换类型，再计算。",
     )
 
 
 def _limited(story: Story, event: Event, dtype: str) -> tuple[Fix, ...]:
     program, (low, high) = story.program, RANGES[dtype]
-    given = written_as(story, event, event.operands[0].label) if event.operands and event.operands[0].label is not None else None
+    given = (
+        written_as(story, event, event.operands[0].label)
+        if event.operands and event.operands[0].label is not None
+        else None
+    )
     if given is None:
         return ()
     title = T(en=f"Limit the numbers first: `.clamp({low}, {high})`", zh=f"先限制数值：`.clamp({low}, {high})`")
@@ -133,7 +164,10 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
             texts.append((given, f"{in_parentheses(program, given)}.float()"))
     statement = program.statement(node) if node is not None else None
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub | ast.Mult):
-        target, sign = program.segment(statement.target), {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}[type(statement.op)]
+        target, sign = (
+            program.segment(statement.target),
+            {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}[type(statement.op)],
+        )
         texts.append((statement, f"{target} = {target}.float() {sign} {in_parentheses(program, statement.value)}"))
     title = T(en="Convert to numbers with fractions first: `.float()`", zh="先转换成浮点数：`.float()`")
     return unique(program.text, [Fix(title, program.replace(each), meaning="later") for each in texts[:1]])
@@ -145,20 +179,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Small whole numbers left their range and wrapped around", zh="小整数超出范围后绕回了另一端"),
     what=T(
-        en="A program subtracted or added pixels as they were loaded, as whole numbers from 0 to 255. A difference below 0 comes out as a "
-        "large number, a sum above 255 as a small one. Convert first: `a.float() - b.float()`.",
-        zh="程序直接用读入的像素做加减，它们是 0 到 255 的整数。小于 0 的差会变成很大的数，超过 255 的和会变成很小的数。请先转换："
-        "`a.float() - b.float()`。",
+        en="A program subtracted or added pixels as they were loaded, as whole numbers from 0 to 255. A difference "
+        "below 0 comes out as a large number, a sum above 255 as a small one. Convert first: `a.float() - b.float()`.",
+        zh="程序直接用读入的像素做加减，它们是 0 到 255 的整数。小于 0 的差会变成很大的数，超过 255 的和会变成很小的"
+        "数。请先转换：`a.float() - b.float()`。",
     ),
     why=T(
-        en="The result of an operation on two tensors of type `uint8` is `uint8` again: eight bits, 256 numbers. `3 - 5` has no place "
-        "among "
-        "them, and the eight bits that are left read 254. Torch does not check this, on no device. A product with a Python number such "
-        "as `0.5`, a division or a `mean` converts by itself; `+`, `-` and `*` of whole numbers do not. Converting or limiting "
-        "*afterwards* keeps the wrong number.",
-        zh="两个 `uint8` 张量运算的结果仍是 `uint8`：八位，256 个数。`3 - 5` 不在其中，剩下的八位读出来是 254。torch 在任何设备上都不检"
-        "查。与 "
-        "`0.5` 这样的 Python 数相乘、除法或 `mean` 会自动转换；整数之间的 `+`、`-`、`*` 则不会。*之后*再转换或裁剪，保留的仍是错误的数。",
+        en="The result of an operation on two tensors of type `uint8` is `uint8` again: eight bits, 256 numbers. `3 - "
+        "5` has no place among them, and the eight bits that are left read 254. Torch does not check this, on no "
+        "device. A product with a Python number such as `0.5`, a division or a `mean` converts by itself; `+`, `-` "
+        "and `*` of whole numbers do not. Converting or limiting *afterwards* keeps the wrong number.",
+        zh="两个 `uint8` 张量运算的结果仍是 `uint8`：八位，256 个数。`3 - 5` 不在其中，剩下的八位读出来是 254。torch "
+        "在任何设备上都不检查。与 `0.5` 这样的 Python 数相乘、除法或 `mean` 会自动转换；整数之间的 `+`、`-`、`*` 则不"
+        "会。*之后*再转换或裁剪，保留的仍是错误的数。",
     ),
     bad="""import torch
 
@@ -191,5 +224,8 @@ print(change, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html", "https://docs.pytorch.org/docs/stable/generated/torch.sub.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/tensor_attributes.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.sub.html",
+    ),
 )

@@ -1,4 +1,6 @@
-"""PL626: a loop over parameters or batches did not run, because the iterator that it was given had been read to its end before."""
+"""PL626: a loop over parameters or batches did not run, because the iterator that it was given had
+been read to its end before.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,30 @@ from pitfall_lab.trace import Span, T
 ROUNDS = 2
 DEEPEST = 4
 MANY = ITERATORS | {"named_parameters", "buffers", "modules", "children", "zip", "islice"}
-ITERATORS_OF_PYTHON = {"iter", "map", "filter", "zip", "enumerate", "reversed", "chain", "islice", "starmap", "pairwise", "batched"}
+ITERATORS_OF_PYTHON = {
+    "iter",
+    "map",
+    "filter",
+    "zip",
+    "enumerate",
+    "reversed",
+    "chain",
+    "islice",
+    "starmap",
+    "pairwise",
+    "batched",
+}
 ENDLESS = {"cycle", "count", "repeat"}
 Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 
 
 @dataclass(frozen=True, slots=True)
 class UsedUp:
-    """``loop`` over ``name``, an iterator that ``maker`` made, made no call in ``rounds``: the iterator was read at ``place``.
+    """``loop`` over ``name``, an iterator that ``maker`` made, made no call in ``rounds``: the
+    iterator was read at ``place``.
 
-    ``held`` is the number of its items where an optimizer read it; ``None`` where the first round of the loop itself did.
+    ``held`` is the number of its items where an optimizer read it; ``None`` where the first
+    round of the loop itself did.
     """
 
     loop: Loop
@@ -41,13 +57,19 @@ class UsedUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop without iterations, because its iterator is exhausted, that the program reached several times."""
+    """One finding for each loop without iterations, because its iterator is exhausted, that the
+    program reached several times.
+    """
     program, trace = story.program, story.trace
     if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":
         return
     for loop in program.nodes:
         if isinstance(loop, Loop) and isinstance(_source(loop), ast.Name | ast.Attribute):
-            found = _used_up(story, loop) if _is_dead(story, loop) else _ran_once(story, loop) or _in_each_round(story, loop)
+            found = (
+                _used_up(story, loop)
+                if _is_dead(story, loop)
+                else _ran_once(story, loop) or _in_each_round(story, loop)
+            )
             if found is not None:
                 yield _finding(story, found)
 
@@ -65,12 +87,18 @@ def _inside(loop: Loop) -> list[ast.AST]:
 
 def _is_dead(story: Story, loop: Loop) -> bool:
     """Whether the loop's body contains a call of a method, and yet no call in the body was recorded."""
-    methods = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    methods = (
+        n
+        for part in _inside(loop)
+        for n in ast.walk(part)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+    )
     return any(True for _ in methods) and not any(story.within(part) for part in _inside(loop))
 
 
 def _used_up(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the loop's iterator had been passed to an optimizer, which read it to its end; else None.
+    """The data of the finding if the loop's iterator had been passed to an optimizer, which
+    read it to its end; else None.
 
     None too if the program reached the loop fewer than ``ROUNDS`` times after that.
     """
@@ -82,12 +110,17 @@ def _used_up(story: Story, loop: Loop) -> UsedUp | None:
         same = "." in name or program.function(node or loop) in (scope, None)
         if same and made.holds and assignment is not None and any(program.segment(each) == name for each in given):
             rounds = _passed(story, loop, made.step)
-            return UsedUp(loop, name, assignment.value, made.span, made.step, len(made.holds), rounds) if rounds >= ROUNDS else None
+            return (
+                UsedUp(loop, name, assignment.value, made.span, made.step, len(made.holds), rounds)
+                if rounds >= ROUNDS
+                else None
+            )
     return None
 
 
 def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the first execution of the loop read the iterator, and later executions made no calls; else None.
+    """The data of the finding if the first execution of the loop read the iterator, and later
+    executions made no calls; else None.
 
     There must be at least ``ROUNDS`` later ones, and an optimizer that stepped.
     """
@@ -100,12 +133,18 @@ def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the loop ran in each of several rounds of an outer loop that its iterator was made before; else None.
+    """The data of the finding if the loop ran in each of several rounds of an outer loop that its
+    iterator was made before; else None.
 
     None too if a ``break``, ``return``, ``raise`` or ``yield`` may end the loop before its end.
     """
     program = story.program
-    leaves = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield))
+    leaves = (
+        n
+        for part in _inside(loop)
+        for n in ast.walk(part)
+        if isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield)
+    )
     ran = [event.step for part in _inside(loop) for event in story.within(part)]
     maker = _maker(story, _source(loop), loop) if ran and not any(True for _ in leaves) else None
     around = _repeating(story, loop) if maker is not None else None
@@ -143,18 +182,33 @@ def _repeating(story: Story, node: ast.AST) -> ast.For | None:
 
 def _may_leave(around: ast.For | ast.FunctionDef, node: ast.AST) -> bool:
     """Whether a line of ``around`` before ``node`` may end the round or the function, so that ``node`` does not run."""
-    leaves = (n for part in around.body for n in ast.walk(part) if isinstance(n, ast.Return | ast.Raise | ast.Continue | ast.Break))
+    leaves = (
+        n
+        for part in around.body
+        for n in ast.walk(part)
+        if isinstance(n, ast.Return | ast.Raise | ast.Continue | ast.Break)
+    )
     return any(each.lineno < node.lineno for each in leaves)  # type: ignore[attr-defined]
 
 
 def _rounds(program: Program, loop: ast.For) -> int | None:
-    """The number of rounds of ``for … in range(5)``, or of a name for that number; None for every other loop and one with an exit."""
+    """The number of rounds of ``for … in range(5)``, or of a name for that number; None for every
+    other loop and one with an exit.
+    """
     call = loop.iter
-    stop = call.args[-1] if isinstance(call, ast.Call) and call_name(call) == "range" and len(call.args) in (1, 2) else None
+    stop = (
+        call.args[-1]
+        if isinstance(call, ast.Call) and call_name(call) == "range" and len(call.args) in (1, 2)
+        else None
+    )
     if isinstance(stop, ast.Name):
-        values = [n.value for n in program.nodes if isinstance(n, ast.Assign) and any(_is_named(t, stop) for t in n.targets)]
+        values = [
+            n.value for n in program.nodes if isinstance(n, ast.Assign) and any(_is_named(t, stop) for t in n.targets)
+        ]
         stop = values[0] if len(values) == 1 else None
-    if any(isinstance(n, ast.Break | ast.Return) for part in loop.body for n in ast.walk(part)) or not isinstance(stop, ast.Constant):
+    if any(isinstance(n, ast.Break | ast.Return) for part in loop.body for n in ast.walk(part)) or not isinstance(
+        stop, ast.Constant
+    ):
         return None
     first = call.args[0] if isinstance(call, ast.Call) and len(call.args) > 1 else None
     start = first.value if isinstance(first, ast.Constant) else 0 if first is None else None
@@ -182,10 +236,18 @@ def _maker(story: Story, source: ast.expr, node: ast.AST, depth: int = DEEPEST) 
         called = around.name if isinstance(around, ast.ClassDef) and function.name == "__init__" else function.name
         sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == called]
         bound = names[1:] if isinstance(around, ast.ClassDef) else names
-        given = dict(zip(bound, sites[0].args, strict=False)) | {k.arg or "": k.value for k in sites[0].keywords} if len(sites) == 1 else {}
+        given = (
+            dict(zip(bound, sites[0].args, strict=False)) | {k.arg or "": k.value for k in sites[0].keywords}
+            if len(sites) == 1
+            else {}
+        )
         return _maker(story, given[text], sites[0], depth - 1) if text in given else None
     values = [(value, n) for n in program.nodes if isinstance(n, ast.Assign) for value in _assigned(program, n, text)]
-    others = (n for n in program.nodes if isinstance(n, ast.AugAssign | ast.For | ast.NamedExpr) and program.segment(n.target) == text)
+    others = (
+        n
+        for n in program.nodes
+        if isinstance(n, ast.AugAssign | ast.For | ast.NamedExpr) and program.segment(n.target) == text
+    )
     return _maker(story, *values[0], depth - 1) if len(values) == 1 and not any(True for _ in others) else None
 
 
@@ -201,7 +263,8 @@ def _assigned(program: Program, node: ast.Assign, name: str) -> Iterator[ast.exp
 
 
 def _is_iterator(program: Program, node: ast.expr) -> bool:
-    """Whether an expression makes an iterator that ends: ``iter(x)``, ``zip(…)``, a generator, or a call of a generator function.
+    """Whether an expression makes an iterator that ends: ``iter(x)``, ``zip(…)``, a generator, or a
+    call of a generator function.
 
     Not if it calls an endless one (``ENDLESS``) or a generator with a ``while``.
     """
@@ -214,8 +277,12 @@ def _is_iterator(program: Program, node: ast.expr) -> bool:
     functions = [n for n in program.nodes if isinstance(n, ast.FunctionDef) and n.name == call_name(node)]
     if isinstance(node.func, ast.Name) and len(functions) == 1:
         own = [n for n in ast.walk(functions[0]) if program.function(n) is functions[0]]
-        return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own) and not any(isinstance(n, ast.While) for n in own)
-    return not functions and (call_name(node) in ITERATORS_OF_PYTHON if isinstance(node.func, ast.Name) else call_name(node) in MANY)
+        return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own) and not any(
+            isinstance(n, ast.While) for n in own
+        )
+    return not functions and (
+        call_name(node) in ITERATORS_OF_PYTHON if isinstance(node.func, ast.Name) else call_name(node) in MANY
+    )
 
 
 def _iterator(story: Story, loop: Loop) -> tuple[str, ast.AST | None, ast.Assign | None]:
@@ -247,14 +314,20 @@ def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
         return name, function
     sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == function.name]
     bound = names[1:] if names[0] == "self" else names
-    given = dict(zip(bound, sites[0].args, strict=False)) | {k.arg or "": k.value for k in sites[0].keywords} if len(sites) == 1 else {}
+    given = (
+        dict(zip(bound, sites[0].args, strict=False)) | {k.arg or "": k.value for k in sites[0].keywords}
+        if len(sites) == 1
+        else {}
+    )
     return (program.segment(given[name]), program.function(sites[0])) if name in given else (name, function)
 
 
 def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> int:
-    """How often the program reached the loop's statement after the step ``since``, judged by the calls of the statements around it.
+    """How often the program reached the loop's statement after the step ``since``, judged by the calls
+    of the statements around it.
 
-    ``surely``: count rounds between updates, 0 if fewer than ``ROUNDS``, and only if no branch or early return can lead past the loop.
+    ``surely``: count rounds between updates, 0 if fewer than ``ROUNDS``, and only if no branch or early
+    return can lead past the loop.
     """
     program, updates = story.program, [update.step for update in story.trace.optimizer_steps]
     statement = program.statement(loop)
@@ -273,7 +346,8 @@ def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> in
                 return sum((event.span, event.op) == (events[0].span, events[0].op) for event in events)
         around = program.parents.get(statement)
         if surely and (
-            isinstance(around, ast.If | ast.Try | ast.Match) or sum(isinstance(n, ast.Return) for n in ast.walk(around or loop)) > 1
+            isinstance(around, ast.If | ast.Try | ast.Match)
+            or sum(isinstance(n, ast.Return) for n in ast.walk(around or loop)) > 1
         ):
             return 0
         if isinstance(around, ast.FunctionDef):
@@ -294,11 +368,13 @@ def _finding(story: Story, found: UsedUp) -> Finding:
         reader = T(en="the first round has read it to its end", zh="第一轮已经把它读到末尾")
         keeps = T(en="After the first round the", zh="第一轮之后，")
     return RULE.finding(
-        span, first.step if first is not None else None,
+        span,
+        first.step if first is not None else None,
         T(
-            en=f"The loop over `{found.name}` on {here.en} does nothing in {_later(found).en}: `{found.name}` is an iterator, "
-            f"and {reader.en}.",
-            zh=f"{here.zh}对 `{found.name}` 的循环在{_later(found).zh}什么也没做：`{found.name}` 是一个迭代器，{reader.zh}。",
+            en=f"The loop over `{found.name}` on {here.en} does nothing in {_later(found).en}: `{found.name}` is an "
+            f"iterator, and {reader.en}.",
+            zh=f"{here.zh}对 `{found.name}` 的循环在{_later(found).zh}什么也没做：`{found.name}` 是一"
+            f"个迭代器，{reader.zh}。",
         ),
         T(
             en=f"{capital(at_line(story, made).en)} makes an iterator, which gives each item once. {keeps.en} "
@@ -312,7 +388,7 @@ def _finding(story: Story, found: UsedUp) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("rounds", found.rounds), Fact("held", found.held)],
-    )  # fmt: skip
+    )
 
 
 def _later(found: UsedUp) -> T:
@@ -325,7 +401,9 @@ def _fixes(story: Story, found: UsedUp) -> tuple[Fix, ...]:
     value, text = found.maker, story.program.segment(found.maker)
     if isinstance(value, ast.Call) and call_name(value) == "iter" and len(value.args) == 1:
         whole = story.program.segment(value.args[0])
-        title = T(en=f"Iterate over `{whole}` itself, which begins anew each time", zh=f"直接遍历 `{whole}`，它每次都重新开始")
+        title = T(
+            en=f"Iterate over `{whole}` itself, which begins anew each time", zh=f"直接遍历 `{whole}`，它每次都重新开始"
+        )
         return unique(story.program.text, [Fix(title, story.program.replace((value, whole)), meaning="later")])
     new = f"list{text}" if isinstance(value, ast.GeneratorExp) and text.startswith("(") else f"list({text})"
     title = T(en=f"Keep a list: `{found.name} = {new}`", zh=f"保存为列表：`{found.name} = {new}`")
@@ -338,17 +416,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loop does not run, since its iterator is used up", zh="循环没有执行，因为迭代器已经用完"),
     what=T(
-        en="A program goes over its parameters or its batches a second time, but what it kept gives each of them only once, and the "
-        "optimizer, or the first epoch, has taken them all. Keep a list: `params = list(net.parameters())`.",
-        zh="程序第二次遍历参数或各个批次，但它保存的东西每一项只给出一次，而优化器或第一个周期已经全部取走。请保存为列表："
-        "`params = list(net.parameters())`。",
+        en="A program goes over its parameters or its batches a second time, but what it kept gives each of them only "
+        "once, and the optimizer, or the first epoch, has taken them all. Keep a list: `params = "
+        "list(net.parameters())`.",
+        zh="程序第二次遍历参数或各个批次，但它保存的东西每一项只给出一次，而优化器或第一个周期已经全部取走。请保存为列"
+        "表：`params = list(net.parameters())`。",
     ),
     why=T(
-        en="`net.parameters()`, `filter(…)` and a generator expression are iterators. An optimizer turns what it is given into a list of "
-        "its own. A second reader of the same iterator gets nothing, without an error: `sum()` of nothing is the number 0, so the loss is "
-        "what it would be without the term. What shows it is that not one call of the loop's body was made.",
-        zh="`net.parameters()`、`filter(…)` 和生成器表达式都是迭代器。优化器会把得到的东西变成自己的列表。同一个迭代器的第二个读者什么也得"
-        "不到，也不会报错：对空的东西 `sum()` 得到数字 0，损失就和没有这一项时一样。看得出来的是：循环体里的调用一次也没有发生。",
+        en="`net.parameters()`, `filter(…)` and a generator expression are iterators. An optimizer turns what it is "
+        "given into a list of its own. A second reader of the same iterator gets nothing, without an error: `sum()` "
+        "of nothing is the number 0, so the loss is what it would be without the term. What shows it is that not one "
+        "call of the loop's body was made.",
+        zh="`net.parameters()`、`filter(…)` 和生成器表达式都是迭代器。优化器会把得到的东西变成自己的列表。同一个迭代器"
+        "的第二个读者什么也得不到，也不会报错：对空的东西 `sum()` 得到数字 0，损失就和没有这一项时一样。看得出来的是："
+        "循环体里的调用一次也没有发生。",
     ),
     bad="""import torch
 

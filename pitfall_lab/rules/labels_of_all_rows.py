@@ -1,4 +1,6 @@
-"""PL980: what a network is given was chosen, or computed, with the labels of all rows, of those it is measured with as well."""
+"""PL980: what a network is given was chosen, or computed, with the labels of all rows, of those
+it is measured with as well.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,36 @@ LOSSES = {
 }  # fmt: skip
 COMPARED = {"eq", "__eq__", "ne", "__ne__"}
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
-SAME = {"float", "long", "int", "to", "double", "view", "reshape", "unsqueeze", "squeeze", "flatten", "clone", "detach", "bool", "type"}
+SAME = {
+    "float",
+    "long",
+    "int",
+    "to",
+    "double",
+    "view",
+    "reshape",
+    "unsqueeze",
+    "squeeze",
+    "flatten",
+    "clone",
+    "detach",
+    "bool",
+    "type",
+}
 PARTS = {"__getitem__", "index_select", "split", "chunk", "narrow", "unbind", "tensor_split", "masked_select", "unfold"}
 REDUCING = {
-    "sum", "mean", "std", "var", "norm", "vector_norm", "matmul", "mm", "mv", "__matmul__", "dot", "einsum", "corrcoef", "cov", "topk",
-    "argmax", "argmin", "max", "min", "amax", "amin", "median", "quantile", "bincount", "index_add", "index_add_", "scatter_add",
-    "scatter_add_", "scatter_reduce", "scatter_reduce_", "index_put_", "logsumexp", "lstsq", "linalg_lstsq", "linear", "histc", "bmm",
+    "sum", "mean", "std", "var", "norm", "vector_norm", "matmul", "mm", "mv", "__matmul__", "dot", "einsum", "corrcoef",
+    "cov", "topk", "argmax", "argmin", "max", "min", "amax", "amin", "median", "quantile", "bincount", "index_add",
+    "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_", "index_put_", "logsumexp",
+    "lstsq", "linalg_lstsq", "linear", "histc", "bmm",
 }  # fmt: skip
 FEWEST, UPWARD, LOOKS = 4, 600, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """``entered`` used the labels ``labels`` of all rows for something that the input of ``layer`` depends on, through ``chosen``.
+    """``entered`` used the labels ``labels`` of all rows for something that the input of ``layer``
+    depends on, through ``chosen``.
 
     ``learned`` took the labels that the network was trained with, ``measured`` those that it is measured with.
     """
@@ -48,7 +67,9 @@ class Leak:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each table of labels, part of which trains and part of which measures, that reaches the inputs as a whole."""
+    """One finding for each table of labels, part of which trains and part of which measures, that
+    reaches the inputs as a whole.
+    """
     reported = set()
     for labels, rows, learned, measured in _split(story) if story.backwards() else ():
         leak = _leak(story, labels, rows, learned, measured) if labels not in reported else None
@@ -58,7 +79,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _split(story: Story) -> Iterator[tuple[str, int, Event, Event]]:
-    """Labels of which one part is compared with what was trained, and another part with what is measured: (labels, rows, both takes).
+    """Labels of which one part is compared with what was trained, and another part with what is
+    measured: (labels, rows, both takes).
 
     Only the first take on each side, and labels of at least ``FEWEST`` rows.
     """
@@ -102,7 +124,9 @@ def _part_of(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_same_part(story: Story, one: Event, other: Event) -> bool:
-    """Whether two takes are known to be of the same rows: both by equal indices, the first as ``x[…]``, with results of one shape."""
+    """Whether two takes are known to be of the same rows: both by equal indices, the first as
+    ``x[…]``, with results of one shape.
+    """
     indices = [tuple(o.label or o.text for o in event.operands[1:]) for event in (one, other)]
     views = [story.tensor(event.results[0], event.step) or {} for event in (one, other)]
     if one.name != "__getitem__" or indices[0] != indices[1]:
@@ -142,7 +166,8 @@ def _root(story: Story, labels: str) -> str:
 def _way(story: Story, layer: Event, root: str, rows: int) -> tuple[Event, Event, tuple[tuple[Event, str], ...]] | None:
     """How the labels of all rows influence the input of a layer; None if they do not.
 
-    The call that used the labels, the call that reduced all rows, and the calls on the way that were given named data of all rows.
+    The call that used the labels, the call that reduced all rows, and the calls on the way that were
+    given named data of all rows.
     """
     sources: dict[tuple[int, str], Event] = {}
     entered: tuple[Event, Event] | None = None
@@ -161,8 +186,9 @@ PART, TABLE, SUMMARY, DATA = range(4)
 def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, str, Event]]:
     """Yield the tensors with all rows whose summary (a mean, indices of columns) influences the input of a layer.
 
-    Each as the call that used it, its label, and the call that reduced the rows. From the layer's input the search goes back to the table
-    of inputs, from there to what was computed without rows, and from that to the tensors with rows behind it: these may be labels.
+    Each as the call that used it, its label, and the call that reduced the rows. From the layer's input the search goes
+    back to the table of inputs, from there to what was computed without rows, and from that to the tensors with rows
+    behind it: these may be labels.
     """
     pending: deque[tuple[str, int, int, Event]] = deque([(str(layer.operands[0].label), layer.step, PART, layer)])
     seen: set[tuple[str, int]] = set()
@@ -172,7 +198,12 @@ def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, 
             before = [o.label for o in event.operands if o.label is not None and not _is_weight(story, o.label)]
             for given in before:
                 has_rows = rows in (story.shape(given, event.step) or ())
-                new = (TABLE if has_rows else PART, TABLE if has_rows else SUMMARY, DATA if has_rows else SUMMARY, DATA)[place]
+                new = (
+                    TABLE if has_rows else PART,
+                    TABLE if has_rows else SUMMARY,
+                    DATA if has_rows else SUMMARY,
+                    DATA,
+                )[place]
                 if (place == SUMMARY and has_rows and event.name not in REDUCING) or (place == DATA and not has_rows):
                     continue
                 by = event if new != place else reduced
@@ -186,7 +217,9 @@ def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, 
 def _is_data(story: Story, label: str, rows: int) -> bool:
     """Whether a tensor with all rows was not computed from another one with all rows in the recorded program."""
     made = story.event((story.tensor(label) or {}).get("born"))
-    return made is None or not any(rows in (story.shape(o.label, made.step) or ()) for o in made.operands if o.label is not None)
+    return made is None or not any(
+        rows in (story.shape(o.label, made.step) or ()) for o in made.operands if o.label is not None
+    )
 
 
 def _is_weight(story: Story, label: str) -> bool:
@@ -199,35 +232,42 @@ def _finding(story: Story, leak: Leak) -> Finding:
     here, there = at_line(story, story.span(entered.step)), at_line(story, story.span(leak.measured.step))
     labels = expression(story, leak.labels, entered.step)
     return RULE.finding(
-        story.span(entered.step), entered.step,
+        story.span(entered.step),
+        entered.step,
         T(
-            en=f"{capital(here.en)} uses {labels.en} of all {leak.rows} rows to compute what the network is given, those that {there.en} "
-            "measures it with as well: it gets hints at their answers.",
-            zh=f"{here.zh}用全部 {leak.rows} 行的 {labels.zh} 来计算网络的输入，其中包括{there.zh}用来测量的行：网络由此得到了它们"
-            "答案的线索。",
+            en=f"{capital(here.en)} uses {labels.en} of all {leak.rows} rows to compute what the network is given, "
+            f"those that {there.en} measures it with as well: it gets hints at their answers.",
+            zh=f"{here.zh}用全部 {leak.rows} 行的 {labels.zh} 来计算网络的输入，其中包括{there.zh}用来测量的行：网络由"
+            "此得到了它们答案的线索。",
         ),
         T(
-            en="Columns that agree with the labels of all rows by chance agree with those of the measured rows as well, even if there is "
-            "nothing to be learned. A choice of features, an encoding by mean labels, and anything else that looks at labels belongs to "
-            "the training: compute it from the rows that train, and apply it to all.",
-            zh="碰巧与全部行的标签一致的列，也与被测量的行的标签一致，即使其中没有任何规律可学。选择特征、用标签均值编码，以及其他"
-            "要看标签的步骤都"
-            "属于训练：请只用训练的行来计算，再应用到所有行。",
+            en="Columns that agree with the labels of all rows by chance agree with those of the measured "
+            "rows as well, even if there is nothing to be learned. A choice of features, an encoding by mean "
+            "labels, and anything else that looks at labels belongs to the training: compute it from the rows "
+            "that train, and apply it to all.",
+            zh="碰巧与全部行的标签一致的列，也与被测量的行的标签一致，即使其中没有任何规律可学。选择特征、用标签均值编"
+            "码，以及其他要看标签的步骤都属于训练：请只用训练的行来计算，再应用到所有行。",
         ),
         related=[
             story.related("read", leak.chosen.step, T(en="all rows are reduced here", zh="所有行在这里被归约")),
             story.related("used", leak.layer.step, T(en="the network is measured here", zh="在这里测量网络")),
-            story.related("made", leak.learned.step, T(en="the labels that train it are taken here", zh="用于训练的标签在这里取出")),
+            story.related(
+                "made",
+                leak.learned.step,
+                T(en="the labels that train it are taken here", zh="用于训练的标签在这里取出"),
+            ),
         ],
         fixes=_fixes(story, leak),
         facts=[Fact("rows", leak.rows, story.by(entered.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
-    """At most one fix: it takes the rows of the training where the data itself is read, by the index that took its labels.
+    """At most one fix: it takes the rows of the training where the data itself is read, by
+    the index that took its labels.
 
-    Empty unless that index is a name (assigned before) or a slice, and the data is read by a name above it in the same function.
+    Empty unless that index is a name (assigned before) or a slice, and the data is read by a name
+    above it in the same function.
     """
     program = story.program
     taken = program.at(story.span(leak.learned.step)) if program.tree is not None else None
@@ -254,7 +294,9 @@ def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
 
 
 def _is_taken(parent: ast.AST | None, node: ast.Name) -> bool:
-    """Whether the name is indexed by something that selects rows: ``labels[train]``; not by ``:`` for the rows, which takes all."""
+    """Whether the name is indexed by something that selects rows: ``labels[train]``; not by ``:``
+    for the rows, which takes all.
+    """
     if not isinstance(parent, ast.Subscript) or parent.value is not node:
         return False
     first = parent.slice.elts[0] if isinstance(parent.slice, ast.Tuple) and parent.slice.elts else parent.slice
@@ -263,7 +305,9 @@ def _is_taken(parent: ast.AST | None, node: ast.Name) -> bool:
 
 def _is_assigned_before(story: Story, name: str, statement: ast.stmt) -> bool:
     function = story.program.function(statement)
-    stores = (n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store))
+    stores = (
+        n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+    )
     return any(n.lineno < statement.lineno and story.program.function(n) is function for n in stores)
 
 
@@ -271,25 +315,24 @@ RULE = Rule(
     code="PL980",
     name="labels-of-all-rows",
     severity="warning",
-    title=T(en="The inputs were computed with the labels that measure the network", zh="输入是用测量网络的标签算出来的"),
+    title=T(
+        en="The inputs were computed with the labels that measure the network", zh="输入是用测量网络的标签算出来的"
+    ),
     what=T(
-        en="A program looks for the columns that go best with the labels, over all its rows, and afterwards splits the rows into "
-        "those to "
-        "learn from and those to measure with. The choice has seen the answers of both, and the measured accuracy is far too good. Split "
-        "first, and choose by the rows to learn from.",
-        zh="程序用全部的行寻找与标签最相关的列，之后才把行分成用来学习的和用来测量的。这个选择已经看过两者的答案，测得的准确率于是"
-        "好得多。请先"
-        "划分，再只用学习的行来选择。",
+        en="A program looks for the columns that go best with the labels, over all its rows, and afterwards splits "
+        "the rows into those to learn from and those to measure with. The choice has seen the answers of both, and "
+        "the measured accuracy is far too good. Split first, and choose by the rows to learn from.",
+        zh="程序用全部的行寻找与标签最相关的列，之后才把行分成用来学习的和用来测量的。这个选择已经看过两者的答案，测得"
+        "的准确率于是好得多。请先划分，再只用学习的行来选择。",
     ),
     why=T(
-        en="Among thousands of columns of noise some go with any labels by chance. Chosen by all rows, they go with the labels of "
-        "the test "
-        "rows too, so a network that learned nothing of use is right there. The same holds for categories that are replaced by "
-        "their mean "
-        "label, and for weights fitted to all rows. No number of the test rows' inputs is changed, so nothing shows in the shapes.",
-        zh="在成千上万列噪声中，总有一些碰巧与任何标签相关。如果用全部的行来选，它们也会与测试行的标签相关，于是没学到任何规律的网"
-        "络在那里也能答"
-        "对。用标签均值代替类别、用全部行拟合的权重也是如此。测试行的输入一个数也没有改变，所以从形状上看不出来。",
+        en="Among thousands of columns of noise some go with any labels by chance. Chosen by all rows, they go with "
+        "the labels of the test rows too, so a network that learned nothing of use is right there. The same holds for "
+        "categories that are replaced by their mean label, and for weights fitted to all rows. No number of the test "
+        "rows' inputs is changed, so nothing shows in the shapes.",
+        zh="在成千上万列噪声中，总有一些碰巧与任何标签相关。如果用全部的行来选，它们也会与测试行的标签相关，于是没学到"
+        "任何规律的网络在那里也能答对。用标签均值代替类别、用全部行拟合的权重也是如此。测试行的输入一个数也没有改变，"
+        "所以从形状上看不出来。",
     ),
     bad="""import torch
 
@@ -332,7 +375,10 @@ with torch.no_grad():
         Trap(
             "topk(3)",
             "topk(30)",
-            T(en="More columns chosen by all labels know the answers as well.", zh="用全部标签选出更多的列，它们同样知道答案。"),
+            T(
+                en="More columns chosen by all labels know the answers as well.",
+                zh="用全部标签选出更多的列，它们同样知道答案。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/data.html",),

@@ -25,10 +25,11 @@ FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_no
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """``take`` took the last step of sequences that ``padded`` had filled up to equal length; their steps are along the axis ``time``.
+    """``take`` took the last step of sequences that ``padded`` had filled up to equal length; their steps
+    are along the axis ``time``.
 
-    The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the recurrent layer that was given the padded
-    sequences, if they were not packed; ``lookup`` the embedding of their tokens.
+    The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the recurrent layer that was
+    given the padded sequences, if they were not packed; ``lookup`` the embedding of their tokens.
     """
 
     padded: Event
@@ -56,7 +57,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_on(story: Story, layer: Event) -> Last | None:
-    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed, and its last step was taken.
+    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed,
+    and its last step was taken.
 
     Otherwise None.
     """
@@ -117,7 +119,11 @@ def _take(story: Story, label: str, step: int, time: int) -> Event | None:
                 continue
             if use.name == "__getitem__" and _is_last(story, label, use, time):
                 return use
-            if use.name in FURTHER and (story.shape(use.results[0], use.step) or ())[:2] == shape[:2] and use.results[0] != label:
+            if (
+                use.name in FURTHER
+                and (story.shape(use.results[0], use.step) or ())[:2] == shape[:2]
+                and use.results[0] != label
+            ):
                 labels.append(use.results[0])
     return None
 
@@ -127,7 +133,11 @@ def _is_last(story: Story, label: str, use: Event, time: int) -> bool:
     source, result = (story.tensor(each, use.step) or {} for each in (label, use.results[0]))
     shape, stride = list(source.get("shape") or ()), list(source.get("stride") or ())
     others = [length for axis, length in enumerate(shape) if axis != time]
-    if source.get("storage") != result.get("storage") or list(result.get("shape") or ())[: len(others)] != others or others[0] < 2:
+    if (
+        source.get("storage") != result.get("storage")
+        or list(result.get("shape") or ())[: len(others)] != others
+        or others[0] < 2
+    ):
         return False
     return bool(result.get("offset") == (source.get("offset") or 0) + (shape[time] - 1) * stride[time])
 
@@ -137,32 +147,33 @@ def _finding(story: Story, found: Last) -> Finding:
     here, what = at_line(story, span), expression(story, found.take.operands[0].label, step)
     empty = found.cells - found.rows
     how = T(
-        en=f"The sequences were packed with their lengths, and filled up with zeros again: {empty} of {found.cells} steps are "
-        f"filling. The last result of a layer for a sequence is at its own length minus one; at the end of a shorter one there are "
-        "zeros, whatever its words were, and no gradient comes back through them.",
-        zh=f"这些序列按长度打包，之后又用零补齐：{found.cells} 步中有 {empty} 步是填充。某个序列最后算出的结果在它自己的长度减一处；"
-        f"较短序列的末尾是零，"
-        "与内容无关，也没有梯度从那里传回。",
+        en=f"The sequences were packed with their lengths, and filled up with zeros again: {empty} of {found.cells} "
+        "steps are filling. The last result of a layer for a sequence is at its own length minus one; at the end of "
+        "a shorter one there are zeros, whatever its words were, and no gradient comes back through them.",
+        zh=f"这些序列按长度打包，之后又用零补齐：{found.cells} 步中有 {empty} 步是填充。某个序列最后算出的结果在它自己"
+        "的长度减一处；较短序列的末尾是零，与内容无关，也没有梯度从那里传回。",
     )
     if found.layer is not None:
         how = T(
-            en=f"The sequences were filled up to one length and not packed: {empty} of {found.cells} known steps are filling, and the "
-            "layer read them like all others. The last result of a shorter sequence was computed from its filling; its own end is at its "
-            "length minus one.",
-            zh=f"这些序列被补齐到同一长度而没有打包：已知的 {found.cells} 步中有 {empty} 步是填充，而循环层照样把它们读了进去。较短序列的"
-            "最后一个结果是由填充算出的；它自己的末尾在长度减一处。",
+            en=f"The sequences were filled up to one length and not packed: {empty} of {found.cells} known steps are "
+            "filling, and the layer read them like all others. The last result of a shorter sequence was computed "
+            "from its filling; its own end is at its length minus one.",
+            zh=f"这些序列被补齐到同一长度而没有打包：已知的 {found.cells} 步中有 {empty} 步是填充，而循环层照样把它们"
+            "读了进去。较短序列的最后一个结果是由填充算出的；它自己的末尾在长度减一处。",
         )
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} takes the last time step of {what.en}, which is padding for every sequence shorter than the longest.",
+            en=f"{capital(here.en)} takes the last time step of {what.en}, which is padding for every sequence "
+            "shorter than the longest.",
             zh=f"{here.zh}取 {what.zh} 的最后一个时间步，而对于比最长序列短的每个序列，那一步都是填充。",
         ),
         how,
         related=[story.related("made", found.padded.step, T(en="filled up with zeros here", zh="在这里用零补齐"))],
         fixes=_fixes(story, found),
         facts=[Fact("padding", empty, story.by(found.padded.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
@@ -173,7 +184,9 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
         return ()
     function = program.function(node)
     packing = [
-        n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "pack_padded_sequence" and program.function(n) is function
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and call_name(n) == "pack_padded_sequence" and program.function(n) is function
     ]
     if found.layer is not None:
         return _by_length(story, found, node, torch)
@@ -188,13 +201,17 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
     for text in (operand(program, given), f"{torch}.as_tensor({lengths})"):
         index = [f"{torch}.arange(len({lengths}))", f"{text} - 1"]
         where = ", ".join(index if found.time == 1 else index[::-1])
-        title = T(en="Take each sequence's own last step, at its length minus one", zh="取每个序列自己的最后一步，即长度减一处")
+        title = T(
+            en="Take each sequence's own last step, at its length minus one",
+            zh="取每个序列自己的最后一步，即长度减一处",
+        )
         fixes.append(Fix(title, program.replace((node, f"{padded}[{where}]")), meaning="shape"))
     return unique(program.text, fixes)
 
 
 def _by_length(story: Story, found: Last, node: ast.Subscript, torch: str) -> tuple[Fix, ...]:
-    """Fixes that take each sequence's step at its length, which the function is given or the padding of its tokens shows.
+    """Fixes that take each sequence's step at its length, which the function is given or the
+    padding of its tokens shows.
 
     Empty if there is neither.
     """
@@ -205,14 +222,24 @@ def _by_length(story: Story, found: Last, node: ast.Subscript, torch: str) -> tu
     if function is not None:
         names = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
         lengths += [
-            name for name in names if "len" in name or not any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
+            name
+            for name in names
+            if "len" in name or not any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
         ]
-    title, fixes = T(en="Take each sequence's own last step, at its length minus one", zh="取每个序列自己的最后一步，即长度减一处"), []
+    title, fixes = (
+        T(
+            en="Take each sequence's own last step, at its length minus one",
+            zh="取每个序列自己的最后一步，即长度减一处",
+        ),
+        [],
+    )
     for text in [each for each in lengths if each not in ("self", "cls")][:3]:
         index = [f"{torch}.arange(len({operand(program, node.value)}))", f"{text} - 1"]
         if found.time == 0:
             index = [f"{text} - 1", f"{torch}.arange({operand(program, node.value)}.shape[1])"]
-        fixes.append(Fix(title, program.replace((node, f"{operand(program, node.value)}[{', '.join(index)}]")), meaning="shape"))
+        fixes.append(
+            Fix(title, program.replace((node, f"{operand(program, node.value)}[{', '.join(index)}]")), meaning="shape")
+        )
     return unique(program.text, fixes)
 
 
@@ -220,21 +247,25 @@ RULE = Rule(
     code="PL418",
     name="last-step-is-padding",
     severity="warning",
-    title=T(en="The last time step of padded sequences is taken, which is padding for most", zh="取了填充后序列的最后一步，而那多半是填充"),
+    title=T(
+        en="The last time step of padded sequences is taken, which is padding for most",
+        zh="取了填充后序列的最后一步，而那多半是填充",
+    ),
     what=T(
-        en="A program reads sequences of different lengths and takes what came out last, with `out[:, -1]`. For all but the longest "
-        "that is "
-        "filling and not the end of the sequence. Take the step at its own length: `out[torch.arange(n), lengths - 1]`.",
-        zh="程序读取长度不同的序列，用 `out[:, -1]` 取最后的输出。除了最长的序列，那里都是填充而不是序列的末尾。请按各自的长度取："
-        "`out[torch.arange(n), lengths - 1]`。",
+        en="A program reads sequences of different lengths and takes what came out last, with `out[:, -1]`. For all "
+        "but the longest that is filling and not the end of the sequence. Take the step at its own length: "
+        "`out[torch.arange(n), lengths - 1]`.",
+        zh="程序读取长度不同的序列，用 `out[:, -1]` 取最后的输出。除了最长的序列，那里都是填充而不是序列的末尾。请按各"
+        "自的长度取：`out[torch.arange(n), lengths - 1]`。",
     ),
     why=T(
-        en="A tensor has the same number of steps in each row, so shorter sequences are filled up. `pack_padded_sequence` records "
-        "for a recurrent layer where each one ends, and `pad_packed_sequence` puts zeros behind the ends again. Index -1 is the end of "
-        "the row, not of the sequence. The layer's second result, `h_n`, has each sequence's last state already.",
-        zh="张量每一行的步数相同，所以较短的序列要补齐。`pack_padded_sequence` 告诉循环层每个序列在哪里结束，`pad_packed_sequence` 又在"
-        "末尾之后补上零。"
-        "下标 -1 是这一行的末尾，不是序列的末尾。循环层的第二个结果 `h_n` 已经是每个序列的最后状态。",
+        en="A tensor has the same number of steps in each row, so shorter sequences are filled up. "
+        "`pack_padded_sequence` records for a recurrent layer where each one ends, and `pad_packed_sequence` puts "
+        "zeros behind the ends again. Index -1 is the end of the row, not of the sequence. The layer's second result, "
+        "`h_n`, has each sequence's last state already.",
+        zh="张量每一行的步数相同，所以较短的序列要补齐。`pack_padded_sequence` 告诉循环层每个序列在哪里结束，"
+        "`pad_packed_sequence` 又在末尾之后补上零。下标 -1 是这一行的末尾，不是序列的末尾。循环层的第二个结果 `h_n` 已"
+        "经是每个序列的最后状态。",
     ),
     bad="""import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence

@@ -22,12 +22,15 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes new parameters again and again, each used by one backward and held by no optimizer.
+    """One finding for each line that makes new parameters again and again, each used by one
+    backward and held by no optimizer.
 
     A step of an optimizer must lie between two of these backwards.
     """
     updates = story.trace.optimizer_steps
-    held = {label for made in story.trace.optimizers for label in made.holds} | {label for update in updates for label in update.holds}
+    held = {label for made in story.trace.optimizers for label in made.holds} | {
+        label for update in updates for label in update.holds
+    }
     # A parameter that takes the place of one that an optimizer holds is another mistake (PL606).
     replaced = {name for label in held for _, name in story.history("tensors", label, "name")}
     by_place: dict[tuple[Span, tuple[int, ...]], list[tuple[str, Event]]] = defaultdict(list)
@@ -52,7 +55,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _computed(story: Story, label: str) -> str | None:
-    """The result with a graph whose memory became the parameter ``label``, as ``nn.Parameter(w * mask)`` does it; None if there is none."""
+    """The result with a graph whose memory became the parameter ``label``, as ``nn.Parameter(w * mask)``
+    does it; None if there is none.
+    """
     record = story.tensor(label) or {}
     others = ((other, each) for other, each in story.tensors_on(record.get("storage")) if other != label)
     return next((other for other, each in others if each.get("grad_fn") is not None), None)
@@ -66,9 +71,17 @@ def _of_a_result(story: Story, made: list[tuple[str, Event]], computed: str) -> 
     (label, backward), program = made[0], story.program
     born = (story.tensor(computed) or {}).get("born")
     node = program.at(story.span(born)) if program.tree is not None else None
-    calls = [a for a in program.ancestors(node) if isinstance(a, ast.Call) and call_name(a) == "Parameter"] if node is not None else []
+    calls = (
+        [a for a in program.ancestors(node) if isinstance(a, ast.Call) and call_name(a) == "Parameter"]
+        if node is not None
+        else []
+    )
     span = program.place(calls[0]) if calls else story.span(born)
-    here, back, name = at_line(story, span), at_line(story, story.span(backward.step)), called(story, label, None, backward.step)
+    here, back, name = (
+        at_line(story, span),
+        at_line(story, story.span(backward.step)),
+        called(story, label, None, backward.step),
+    )
     code = snippet(story, story.span(born))
     fixes = []
     if calls and calls[0].args:
@@ -77,17 +90,20 @@ def _of_a_result(story: Story, made: list[tuple[str, Event]], computed: str) -> 
         title = T(en=f"Use the result itself: `{text}`", zh=f"使用结果本身：`{text}`")
         fixes = [Fix(title, program.replace((calls[0], text)), meaning="root")]
     return RULE.finding(
-        span, born,
+        span,
+        born,
         T(
-            en=f"{capital(here.en)} makes a new parameter {name.en} of the result of `{code}` in every round: the backward on {back.en} "
-            "ends there, and what the result was computed from is not trained.",
-            zh=f"{here.zh}在每一轮都由 `{code}` 的结果新建参数 {name.zh}：{back.zh}的反向传播到此为止，算出这个结果的东西没有被训练。",
+            en=f"{capital(here.en)} makes a new parameter {name.en} of the result of `{code}` in every round: the "
+            f"backward on {back.en} ends there, and what the result was computed from is not trained.",
+            zh=f"{here.zh}在每一轮都由 `{code}` 的结果新建参数 {name.zh}：{back.zh}的反向传播到此为止，算出这个结"
+            "果的东西没有被训练。",
         ),
         T(
-            en="A parameter is a starting point: it has no history, whatever it was made of. Its gradient is computed once and thrown away "
-            "with it, and the optimizer does not hold it. A result that is used as a weight needs no `nn.Parameter` around it.",
-            zh="参数是起点：不管由什么制成，它都没有历史。它的梯度只算一次，然后随它一起丢掉，而优化器并不持有它。用作权重的结果不需要包上 "
-            "`nn.Parameter`。",
+            en="A parameter is a starting point: it has no history, whatever it was made of. Its gradient is computed "
+            "once and thrown away with it, and the optimizer does not hold it. A result that is used as a weight "
+            "needs no `nn.Parameter` around it.",
+            zh="参数是起点：不管由什么制成，它都没有历史。它的梯度只算一次，然后随它一起丢掉，而优化器并不持有它。用作"
+            "权重的结果不需要包上 `nn.Parameter`。",
         ),
         related=[
             story.related("made", born, T(en="a new parameter in every round", zh="每一轮一个新的参数")),
@@ -95,7 +111,7 @@ def _of_a_result(story: Story, made: list[tuple[str, Event]], computed: str) -> 
         ],
         fixes=unique(program.text, fixes),
         facts=[Fact("made", len(made), story.by(backward.step))],
-    )  # fmt: skip
+    )
 
 
 def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Finding:
@@ -104,17 +120,20 @@ def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Findin
     span, name = story.span(born), called(story, label, None, backward.step)
     here, there = at_line(story, span), at_line(story, story.span(update))
     return RULE.finding(
-        span, born,
+        span,
+        born,
         T(
-            en=f"{capital(here.en)} makes a new {name.en} in every round, {len(made)} of them so far; each gets a gradient once, and "
-            f"{there.en} updates none.",
-            zh=f"{here.zh}在每一轮都新建一个 {name.zh}，到目前共 {len(made)} 个；每个只得到一次梯度，而{there.zh}一个也不更新。",
+            en=f"{capital(here.en)} makes a new {name.en} in every round, {len(made)} of them so far; each gets a "
+            f"gradient once, and {there.en} updates none.",
+            zh=f"{here.zh}在每一轮都新建一个 {name.zh}，到目前共 {len(made)} 个；每个只得到一次梯度，"
+            f"而{there.zh}一个也不更新。",
         ),
         T(
-            en=f"`{snippet(story, span)}` draws new weights each time. The optimizer was given the parameters that there were when it was "
-            "made, and these are not among them. Make the layer once, before the optimizer, and keep it.",
-            zh=f"`{snippet(story, span)}` 每次都抽取新的权重。优化器拿到的是它创建时已有的参数，这些不在其中。请只创建一次这一层（在优化器"
-            "之前），并把它留下。",
+            en=f"`{snippet(story, span)}` draws new weights each time. The optimizer was given the parameters "
+            "that there were when it was made, and these are not among them. Make the layer once, before the "
+            "optimizer, and keep it.",
+            zh=f"`{snippet(story, span)}` 每次都抽取新的权重。优化器拿到的是它创建时已有的参数，这些不在其中。请只创建"
+            "一次这一层（在优化器之前），并把它留下。",
         ),
         related=[
             story.related("made", born, T(en="a new layer in every round", zh="每一轮一个新的层")),
@@ -123,19 +142,24 @@ def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Findin
         ],
         fixes=_fixes(story, born),
         facts=[Fact("made", len(made), story.by(backward.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that move the line of the layer in front of the line of the first optimizer, and give that optimizer its parameters too.
+    """Fixes that move the line of the layer in front of the line of the first optimizer, and give that
+    optimizer its parameters too.
 
-    Empty unless both lines are single assignments, that of the layer assigns what a call returns, and that of the optimizer is a call
-    with the parameters as its first argument.
+    Empty unless both lines are single assignments, that of the layer assigns what a call returns, and that of the
+    optimizer is a call with the parameters as its first argument.
     """
     program = story.program
     maker = next(iter(call_chain(story, story.line_event(born))), None) if program.tree is not None else None
     optimizer = program.statement_at(story.trace.optimizers[0].span) if story.trace.optimizers else None
-    if not isinstance(maker, ast.Assign) or not isinstance(maker.value, ast.Call) or not isinstance(optimizer, ast.Assign):
+    if (
+        not isinstance(maker, ast.Assign)
+        or not isinstance(maker.value, ast.Call)
+        or not isinstance(optimizer, ast.Assign)
+    ):
         return ()
     given = optimizer.value.args[:1] if isinstance(optimizer.value, ast.Call) else []
     if not given or not program.stands_alone(maker) or not program.stands_alone(optimizer):
@@ -154,18 +178,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A layer is made anew in every round, and never learns", zh="每一轮都新建一个层，它从未学到东西"),
     what=T(
-        en="A program makes a layer where it uses it, in the function that computes the results. Every call begins with other random "
-        "weights, and what a round has learned about them is thrown away. Make layers once, where the model is made.",
-        zh="程序在使用某个层的地方（计算结果的函数里）创建它。于是每次调用都从另一组随机权重开始，一轮里学到的东西随即丢掉。请在创建模型"
-        "的地方，只创建一次各层。",
+        en="A program makes a layer where it uses it, in the function that computes the results. Every call "
+        "begins with other random weights, and what a round has learned about them is thrown away. Make layers "
+        "once, where the model is made.",
+        zh="程序在使用某个层的地方（计算结果的函数里）创建它。于是每次调用都从另一组随机权重开始，一轮里学到的东西随即"
+        "丢掉。请在创建模型的地方，只创建一次各层。",
     ),
     why=T(
-        en="`nn.Linear(…)` is no operation: it makes an object with parameters of its own, filled with random numbers. An optimizer "
-        "updates the parameters that it was given, and a model's `parameters()` are those of the layers that are its attributes. A layer "
-        "that a function makes is neither; it ends with the function. Where a size is known only from the data, `nn.LazyLinear` waits "
-        "for it.",
-        zh="`nn.Linear(…)` 不是一种运算：它创建一个带有自己参数的对象，并填入随机数。优化器只更新交给它的参数，而模型的 `parameters()` 是"
-        "作为属性的各层的参数。函数里创建的层两者都不是，函数结束它也就没了。如果大小要由数据决定，可以用 `nn.LazyLinear`。",
+        en="`nn.Linear(…)` is no operation: it makes an object with parameters of its own, filled with random "
+        "numbers. An optimizer updates the parameters that it was given, and a model's `parameters()` are those of "
+        "the layers that are its attributes. A layer that a function makes is neither; it ends with the function. "
+        "Where a size is known only from the data, `nn.LazyLinear` waits for it.",
+        zh="`nn.Linear(…)` 不是一种运算：它创建一个带有自己参数的对象，并填入随机数。优化器只更新交给它的参数，而模型"
+        "的 `parameters()` 是作为属性的各层的参数。函数里创建的层两者都不是，函数结束它也就没了。如果大小要由数据决"
+        "定，可以用 `nn.LazyLinear`。",
     ),
     advice=T(
         en="make the layer of {made} once, before the loop, and give its parameters to the optimizer.",
@@ -209,5 +235,8 @@ for _ in range(3):
             T(en="Its gradient was never the trouble: no update uses it.", zh="问题不在它的梯度：没有更新使用它。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.LazyLinear.html", "https://docs.pytorch.org/docs/stable/optim.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.LazyLinear.html",
+        "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
 )

@@ -15,12 +15,12 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, T
 
 LAYERS = {
-    "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "layer_norm", "batch_norm", "group_norm",
-    "bilinear", "rms_norm", "matmul", "mm", "addmm", "prelu",
+    "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "layer_norm",
+    "batch_norm", "group_norm", "bilinear", "rms_norm", "matmul", "mm", "addmm", "prelu",
 }  # fmt: skip
 MACHINERY = {
-    "zeros_like", "empty_like", "ones_like", "detach", "data", "clone", "requires_grad_", "requires_grad", "norm", "grad", "to", "dim",
-    "_foreach_norm", "shape", "size", "numel", "is_floating_point", "deepcopy", "copy_",
+    "zeros_like", "empty_like", "ones_like", "detach", "data", "clone", "requires_grad_", "requires_grad", "norm",
+    "grad", "to", "dim", "_foreach_norm", "shape", "size", "numel", "is_floating_point", "deepcopy", "copy_",
 }  # fmt: skip
 """Calls that optimizers, copies and counts of parameters make, and no forward."""
 LIMIT = 300
@@ -28,7 +28,8 @@ LIMIT = 300
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The layer ``layer`` was used at ``calls``, one behind the other; ``other``, made at ``made`` with the same shape, never.
+    """The layer ``layer`` was used at ``calls``, one behind the other; ``other``, made at
+    ``made`` with the same shape, never.
 
     ``second`` is the second use, ``unused`` a weight of the other layer.
     """
@@ -64,7 +65,8 @@ def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
 
 
 def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
-    """The findings' data for blocks (objects of the program's own classes): one for each unused block beside an equal one called twice.
+    """The findings' data for blocks (objects of the program's own classes): one for each unused block
+    beside an equal one called twice.
 
     Each is identified by its first matrix; blocks without one are left out.
     """
@@ -73,14 +75,19 @@ def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
     for unused, group in blocks:
         if any(_used(story, label) for label in group):
             continue
-        twins = (label for label, other in blocks if other is not group and _alike(story, label, unused) and _used(story, label))
+        twins = (
+            label
+            for label, other in blocks
+            if other is not group and _alike(story, label, unused) and _used(story, label)
+        )
         found = next((twin for label in twins if (twin := _block_twice(story, label, unused)) is not None), None)
         if found is not None:
             yield found
 
 
 def _block_twice(story: Story, label: str, unused: str) -> Twin | None:
-    """The data of the finding if two statements of one function call a block, the second with the first one's result; else None.
+    """The data of the finding if two statements of one function call a block, the second with the
+    first one's result; else None.
 
     The block and the ``unused`` one must also have been made by two statements of one function.
     """
@@ -97,7 +104,9 @@ def _block_twice(story: Story, label: str, unused: str) -> Twin | None:
 
 
 def _parting(story: Story, one: Event | None, other: Event | None) -> tuple[ast.stmt, ast.stmt] | None:
-    """The first statements, going outwards through both call stacks, that differ, if they are in one function; else None."""
+    """The first statements, going outwards through both call stacks, that differ, if they
+    are in one function; else None.
+    """
     for here, there in zip(call_chain(story, one), call_chain(story, other), strict=False):
         if here is not there:
             return (here, there) if story.program.function(here) is story.program.function(there) else None
@@ -128,7 +137,9 @@ def _groups(story: Story) -> list[list[str]]:
 
 
 def _used(story: Story, label: str) -> bool:
-    return any(use.name not in MACHINERY and not use.writes and not use.op.endswith("__set__") for use in story.uses(label))
+    return any(
+        use.name not in MACHINERY and not use.writes and not use.op.endswith("__set__") for use in story.uses(label)
+    )
 
 
 def _alike(story: Story, one: str, other: str) -> bool:
@@ -138,7 +149,8 @@ def _alike(story: Story, one: str, other: str) -> bool:
 
 
 def _twice(story: Story, label: str, unused: str) -> Twin | None:
-    """The data of the finding for the first two successive calls of a layer, on two lines, the second with what the first led to.
+    """The data of the finding for the first two successive calls of a layer, on two lines, the
+    second with what the first led to.
 
     Else None.
 
@@ -177,20 +189,25 @@ def _finding(story: Story, found: Twin) -> Finding:
     first, span, place = program.place(found.calls[0]), program.place(found.calls[1]), program.place(found.made)
     here, there, made = (at_line(story, each) for each in (span, first, place))
     name = T(en=f"`{found.layer}`", zh=f"`{found.layer}`") if found.layer else T(en="a layer", zh="一个层")
-    twin = T(en=f"`{found.other}`", zh=f"`{found.other}`") if found.other else T(en=f"the layer of {made.en}", zh=f"{made.zh}的层")
+    twin = (
+        T(en=f"`{found.other}`", zh=f"`{found.other}`")
+        if found.other
+        else T(en=f"the layer of {made.en}", zh=f"{made.zh}的层")
+    )
     return RULE.finding(
-        span, second.step,
+        span,
+        second.step,
         T(
-            en=f"{capital(here.en)} uses {name.en} a second time, behind {there.en}; {twin.en}, which has the same shape, is never used.",
+            en=f"{capital(here.en)} uses {name.en} a second time, behind {there.en}; {twin.en}, which has the same "
+            "shape, is never used.",
             zh=f"{here.zh}在{there.zh}之后第二次使用了 {name.zh}；形状相同的 {twin.zh} 却从未使用。",
         ),
         T(
-            en="The two layers have equal shapes, so torch cannot notice which of them was meant. The layer that is used twice gets the "
-            "gradients of both places added up; the other layer keeps the random numbers it began with, and an optimizer passes over it. "
-            "The network has fewer weights than it seems to have.",
-            zh="两个层的形状相同，所以 torch 无法察觉本来想用哪一个。被用了两次的层得到两处梯度之和；另一个层保持着最初的随机数，优化"
-            "器会略过它。"
-            "这个网络的权重比看上去的少。",
+            en="The two layers have equal shapes, so torch cannot notice which of them was meant. The layer that is "
+            "used twice gets the gradients of both places added up; the other layer keeps the random numbers it began "
+            "with, and an optimizer passes over it. The network has fewer weights than it seems to have.",
+            zh="两个层的形状相同，所以 torch 无法察觉本来想用哪一个。被用了两次的层得到两处梯度之和；另一个层保持着最"
+            "初的随机数，优化器会略过它。这个网络的权重比看上去的少。",
         ),
         related=[
             Related("used", first, None, T(en="the same layer, the first time", zh="同一个层，第一次")),
@@ -198,11 +215,13 @@ def _finding(story: Story, found: Twin) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("unused", found.unused, story.by(second.step))],
-    )  # fmt: skip
+    )
 
 
 def _bound(story: Story, node: ast.AST | None, statement: ast.stmt | None) -> str | None:
-    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``, also in an assignment of several; else None."""
+    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``, also in an
+    assignment of several; else None.
+    """
     program = story.program
     if not isinstance(statement, ast.Assign) or node is None:
         return None
@@ -223,7 +242,9 @@ def _named(story: Story, node: ast.AST, layer: str | None) -> list[ast.AST]:
 
 
 def _fixes(story: Story, found: Twin) -> tuple[Fix, ...]:
-    """Fixes that call the unused layer on the second line; empty unless that names the layer exactly once and the unused one has a name."""
+    """Fixes that call the unused layer on the second line; empty unless that names the layer exactly once
+    and the unused one has a name.
+    """
     names = _named(story, found.calls[1], found.layer)
     if len(names) != 1 or found.other is None:
         return ()
@@ -237,18 +258,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A layer is used twice, and its twin never", zh="一个层用了两次，与它成对的层却从未使用"),
     what=T(
-        en="A network has two layers of the same size, and the second one's line was copied from the first and not changed: it passes the "
-        "first layer again. The second layer is never used and never learns. Write its name.",
-        zh="网络有两个大小相同的层，第二个层的那一行是从第一个复制来的，却没有改：它又经过了第一个层。第二个层从未使用，也从未学习。"
-        "请写上它的名字。",
+        en="A network has two layers of the same size, and the second one's line was copied from the first and not "
+        "changed: it passes the first layer again. The second layer is never used and never learns. Write its name.",
+        zh="网络有两个大小相同的层，第二个层的那一行是从第一个复制来的，却没有改：它又经过了第一个层。第二个层从未使"
+        "用，也从未学习。请写上它的名字。",
     ),
     why=T(
-        en="A module registers every layer that is assigned to an attribute, used or not: `parameters()` lists it, the optimizer holds it, "
-        "and `state_dict()` saves it. Whether a layer takes part is decided by `forward` alone. A parameter that no result depends on has "
-        "`grad` None, and optimizers leave it as it is, without a word. Sharing weights on purpose needs one layer, not two.",
-        zh="模块会登记每个赋给属性的层，无论是否使用：`parameters()` 会列出它，优化器持有它，`state_dict()` 会保存它。一个层是否参与"
-        "只由 `forward` "
-        "决定。没有结果依赖的参数，其 `grad` 是 None，优化器会不声不响地略过它。如果有意共享权重，需要的是一个层而不是两个。",
+        en="A module registers every layer that is assigned to an attribute, used or not: `parameters()` lists it, "
+        "the optimizer holds it, and `state_dict()` saves it. Whether a layer takes part is decided by `forward` "
+        "alone. A parameter that no result depends on has `grad` None, and optimizers leave it as it is, without a "
+        "word. Sharing weights on purpose needs one layer, not two.",
+        zh="模块会登记每个赋给属性的层，无论是否使用：`parameters()` 会列出它，优化器持有它，`state_dict()` 会保存它。"
+        "一个层是否参与只由 `forward` 决定。没有结果依赖的参数，其 `grad` 是 None，优化器会不声不响地略过它。如果有意"
+        "共享权重，需要的是一个层而不是两个。",
     ),
     bad="""import torch
 from torch import nn
@@ -299,7 +321,10 @@ print(net.one.weight.grad)
         Trap(
             "x = torch.tanh(self.one(x))\n        return self.one(x)",
             "y = torch.tanh(self.one(x))\n        return self.one(y)",
-            T(en="Other names for the values do not change which layer computes them.", zh="给值换个名字，并不会改变由哪个层来计算。"),
+            T(
+                en="Other names for the values do not change which layer computes them.",
+                zh="给值换个名字，并不会改变由哪个层来计算。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html",),

@@ -17,14 +17,16 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Span, T
 
 DISPLAYS = {
-    ast.List: "ModuleList", ast.Tuple: "ModuleList", ast.ListComp: "ModuleList", ast.Dict: "ModuleDict", ast.DictComp: "ModuleDict",
+    ast.List: "ModuleList", ast.Tuple: "ModuleList", ast.ListComp: "ModuleList", ast.Dict: "ModuleDict",
+    ast.DictComp: "ModuleDict",
 }  # fmt: skip
 CALLS = {"list": "ModuleList", "tuple": "ModuleList", "dict": "ModuleDict"}
 FILLS = {"append", "extend", "insert"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each plain container of a module whose layers get gradients that no update uses, while others are updated.
+    """One finding for each plain container of a module whose layers get gradients that no update
+    uses, while others are updated.
 
     Also one if all layers are in such containers, so that torch refuses to make an optimizer without parameters.
     """
@@ -44,9 +46,16 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding]:
-    """The findings for a model whose layers are all in plain containers: torch refuses to make an optimizer without parameters."""
+    """The findings for a model whose layers are all in plain containers: torch refuses to make an
+    optimizer without parameters.
+    """
     failure = story.trace.outcome.failure
-    if not held or failure is None or failure.span is None or not failure.message.startswith("optimizer got an empty parameter list"):
+    if (
+        not held
+        or failure is None
+        or failure.span is None
+        or not failure.message.startswith("optimizer got an empty parameter list")
+    ):
         return
     containers: dict[ast.Assign, int] = {}
     for record in story.leaves.values():
@@ -59,10 +68,16 @@ def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding
 
 
 def _held(program: Program) -> Iterator[tuple[ast.stmt, ast.Assign]]:
-    """Yield each statement in a class that adds to a plain container of the object, with the assignment that makes the container."""
+    """Yield each statement in a class that adds to a plain container of the object, with the
+    assignment that makes the container.
+    """
     for owner in (n for n in program.nodes if isinstance(n, ast.ClassDef) and n.bases):
         statements = [n for n in ast.walk(owner) if isinstance(n, ast.stmt)]
-        made = {program.segment(n.targets[0]): n for n in statements if isinstance(n, ast.Assign) and _is_own(n) and _registers(n.value)}
+        made = {
+            program.segment(n.targets[0]): n
+            for n in statements
+            if isinstance(n, ast.Assign) and _is_own(n) and _registers(n.value)
+        }
         for statement in statements:
             into = _filled(program, statement)
             if into in made:
@@ -86,7 +101,11 @@ def _filled(program: Program, statement: ast.stmt) -> str | None:
     if isinstance(statement, ast.Assign | ast.AugAssign):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
         target = target.value if isinstance(target, ast.Subscript) else target
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Attribute):
+    elif (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Attribute)
+    ):
         target = statement.value.func.value if statement.value.func.attr in FILLS else None
     return program.segment(target) if target is not None else None
 
@@ -101,26 +120,36 @@ def _refusal(story: Story, assigned: ast.Assign, born: int, raised: Span) -> Fin
     place, name = story.program.place(assigned), story.program.segment(assigned.targets[0])
     here, there, kind = at_line(story, place), at_line(story, raised), _kind(assigned)
     return RULE.finding(
-        place, born,
+        place,
+        born,
         T(
-            en=f"{capital(here.en)} keeps layers in a plain {kind.en}, `{name}`, and {there.en} finds no parameter to optimize.",
+            en=f"{capital(here.en)} keeps layers in a plain {kind.en}, `{name}`, and {there.en} finds no "
+            "parameter to optimize.",
             zh=f"{here.zh}把层放进了普通的{kind.zh} `{name}`，{there.zh}因此找不到可以优化的参数。",
         ),
         T(
-            en=f"A model finds its layers among its own attributes, and it does not look into a plain {kind.en}: `parameters()` is empty.",
+            en=f"A model finds its layers among its own attributes, and it does not look into a plain {kind.en}: "
+            "`parameters()` is empty.",
             zh=f"模型在自己的属性里找各个层，不会去看普通{kind.zh}里面：`parameters()` 是空的。",
         ),
         related=[
             Related("made", place, born, T(en=f"layers in a plain {kind.en}", zh=f"层放在普通的{kind.zh}里")),
-            Related("step", raised, len(story.events), T(en="torch raises: no parameter to optimize", zh="torch 报错：没有可优化的参数")),
+            Related(
+                "step",
+                raised,
+                len(story.events),
+                T(en="torch raises: no parameter to optimize", zh="torch 报错：没有可优化的参数"),
+            ),
         ],
         fixes=_fixes(story.program, assigned),
         severity="error",
-    )  # fmt: skip
+    )
 
 
 def _kind(assigned: ast.Assign) -> T:
-    return {"ModuleList": T(en="list", zh="列表"), "ModuleDict": T(en="dictionary", zh="字典")}[_registers(assigned.value) or "ModuleList"]
+    return {"ModuleList": T(en="list", zh="列表"), "ModuleDict": T(en="dictionary", zh="字典")}[
+        _registers(assigned.value) or "ModuleList"
+    ]
 
 
 def _finding(story: Story, label: str, assigned: ast.Assign, added: Moment, update: Moment) -> Finding:
@@ -129,41 +158,57 @@ def _finding(story: Story, label: str, assigned: ast.Assign, added: Moment, upda
     here, there = at_line(story, place), at_line(story, story.span(update.step))
     kind = _kind(assigned)
     return RULE.finding(
-        place, born,
+        place,
+        born,
         T(
-            en=f"{capital(here.en)} keeps layers in a plain {kind.en}, `{name}`; they get gradients, but {there.en} never updates them.",
+            en=f"{capital(here.en)} keeps layers in a plain {kind.en}, `{name}`; they get gradients, but "
+            f"{there.en} never updates them.",
             zh=f"{here.zh}把层放进了普通的{kind.zh} `{name}`：它们有梯度，但{there.zh}从不更新它们。",
         ),
         T(
-            en=f"A model finds its layers among its own attributes, and it does not look into a plain {kind.en}. So `parameters()` leaves "
-            f"out what `{name}` holds: the update on {there.en} does not know these layers, and they stay as they were made.",
+            en=f"A model finds its layers among its own attributes, and it does not look into a plain {kind.en}. So "
+            f"`parameters()` leaves out what `{name}` holds: the update on {there.en} does not know these layers, and "
+            "they stay as they were made.",
             zh=f"模型在自己的属性里找各个层，不会去看普通{kind.zh}里面。所以 `parameters()` 不包含 `{name}` 里的东西："
             f"{there.zh}的更新不知道这些层，它们一直保持刚创建时的样子。",
         ),
         related=[
             Related("made", place, born, T(en=f"layers in a plain {kind.en}", zh=f"层放在普通的{kind.zh}里")),
             story.related("backward", added.step, T(en="they get gradients", zh="它们得到梯度")),
-            story.related("step", update.step, T(en="other layers are updated, these are not", zh="别的层更新了，它们没有")),
+            story.related(
+                "step", update.step, T(en="other layers are updated, these are not", zh="别的层更新了，它们没有")
+            ),
         ],
         fixes=_fixes(program, assigned),
         facts=[Fact("tensor", label, story.by(added.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, assigned: ast.Assign) -> tuple[Fix, ...]:
     owner = next((a for a in program.ancestors(assigned) if isinstance(a, ast.ClassDef)), None)
-    base = next((b for b in owner.bases if isinstance(b, ast.Attribute) and b.attr == "Module"), None) if owner is not None else None
+    base = (
+        next((b for b in owner.bases if isinstance(b, ast.Attribute) and b.attr == "Module"), None)
+        if owner is not None
+        else None
+    )
     torch = torch_name(program)
     prefix = program.segment(base.value) if base is not None else f"{torch}.nn" if torch else None
     if prefix is None:
         return ()
     wrapper = f"{prefix}.{_registers(assigned.value)}"
     empty = isinstance(assigned.value, ast.List | ast.Tuple) and not assigned.value.elts
-    empty = empty or (isinstance(assigned.value, ast.Call) and not assigned.value.args) or program.segment(assigned.value) == "{}"
+    empty = (
+        empty
+        or (isinstance(assigned.value, ast.Call) and not assigned.value.args)
+        or program.segment(assigned.value) == "{}"
+    )
     text = program.segment(assigned.value)
     text = f"({text})" if isinstance(assigned.value, ast.Tuple) and not text.startswith("(") else text
     title = T(en=f"Let the model know them: `{wrapper}`", zh=f"让模型知道它们：`{wrapper}`")
-    return unique(program.text, [Fix(title, program.replace((assigned.value, f"{wrapper}({'' if empty else text})")), meaning="recompute")])
+    return unique(
+        program.text,
+        [Fix(title, program.replace((assigned.value, f"{wrapper}({'' if empty else text})")), meaning="recompute")],
+    )
 
 
 RULE = Rule(
@@ -172,21 +217,24 @@ RULE = Rule(
     severity="warning",
     title=T(en="Layers kept in a plain list are not trained", zh="放在普通列表里的层得不到训练"),
     what=T(
-        en="A model keeps some of its layers in an ordinary list, and so it does not know that they belong to it: they are used, but never "
-        "trained. Put them into `nn.ModuleList`.",
-        zh="模型把一些层放在普通的列表里，因此不知道它们是自己的一部分：它们被使用，却从未得到训练。请把它们放进 `nn.ModuleList`。",
+        en="A model keeps some of its layers in an ordinary list, and so it does not know that they belong to it: "
+        "they are used, but never trained. Put them into `nn.ModuleList`.",
+        zh="模型把一些层放在普通的列表里，因此不知道它们是自己的一部分：它们被使用，却从未得到训练。请把它们放"
+        "进 `nn.ModuleList`。",
     ),
     why=T(
-        en="Assigning a layer to an attribute of an `nn.Module` registers it: `parameters()`, `state_dict()`, `train()`, `eval()`, "
-        "`to()` and `zero_grad()` walk over what is registered. A list, a tuple or a dictionary is not a module, so nothing in it is "
-        "registered. `backward()` follows the computation and fills the `.grad` of these layers as usual; only the optimizer "
-        "never sees them, and nothing clears those gradients. `nn.ModuleList` and `nn.ModuleDict` hold layers in the same way and "
-        "register them; `nn.ParameterList` does this for single parameters. Only a model whose layers are all hidden fails loudly: "
-        "the optimizer refuses an empty list of parameters.",
-        zh="把层赋给 `nn.Module` 的属性时会登记它：`parameters()`、`state_dict()`、`train()`、`eval()`、`to()` 和 `zero_grad()` 走过的都"
-        "是登记过的东西。列表、元组或字典不是模块，里面的东西没有登记。`backward()` 沿着计算走，照样会填这些层的 `.grad`；只是优化器从"
-        "来看不到它们，也没有谁清掉这些梯度。`nn.ModuleList` 和 `nn.ModuleDict` 用同样的方式装层，并且登记它们；单个参数则用 "
-        "`nn.ParameterList`。只有所有的层都藏了起来的模型才会报错：优化器拒绝空的参数列表。",
+        en="Assigning a layer to an attribute of an `nn.Module` registers it: `parameters()`, `state_dict()`, "
+        "`train()`, `eval()`, `to()` and `zero_grad()` walk over what is registered. A list, a tuple or a dictionary "
+        "is not a module, so nothing in it is registered. `backward()` follows the computation and fills the `.grad` "
+        "of these layers as usual; only the optimizer never sees them, and nothing clears those gradients. "
+        "`nn.ModuleList` and `nn.ModuleDict` hold layers in the same way and register them; `nn.ParameterList` does "
+        "this for single parameters. Only a model whose layers are all hidden fails loudly: the optimizer refuses an "
+        "empty list of parameters.",
+        zh="把层赋给 `nn.Module` 的属性时会登记它：`parameters()`、`state_dict()`、`train()`、`eval()`、`to()` 和 "
+        "`zero_grad()` 走过的都是登记过的东西。列表、元组或字典不是模块，里面的东西没有登记。`backward()` 沿着计算"
+        "走，照样会填这些层的 `.grad`；只是优化器从来看不到它们，也没有谁清掉这些梯度。`nn.ModuleList` 和 "
+        "`nn.ModuleDict` 用同样的方式装层，并且登记它们；单个参数则用 `nn.ParameterList`。只有所有的层都藏了起来的"
+        "模型才会报错：优化器拒绝空的参数列表。",
     ),
     advice=T(
         en="put the layers of {made} into `nn.ModuleList`, so that the model knows them.",

@@ -20,11 +20,17 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each write into a leaf that torch refused."""
     for step, failure in story.failures(*KINDS):
         view = story.tensor(failure.tensor, step)
-        yield _finding(story, step, failure) if view is None or not _passes_for_a_leaf(view) else _view_finding(story, step, failure, view)
+        yield (
+            _finding(story, step, failure)
+            if view is None or not _passes_for_a_leaf(view)
+            else _view_finding(story, step, failure, view)
+        )
 
 
 def _passes_for_a_leaf(view: Record) -> bool:
-    """Whether the tensor is a view with a stale grad_fn (its base got a grad_fn later), which torch's error calls a leaf."""
+    """Whether the tensor is a view with a stale grad_fn (its base got a grad_fn later),
+    which torch's error calls a leaf.
+    """
     return view.get("is_leaf") is None and view.get("base") is not None and not view.get("grad_fn")
 
 
@@ -78,37 +84,51 @@ def _view_finding(story: Story, step: int, failure: Failure, view: Record) -> Fi
         span,
         step,
         T(
-            en=f"{capital(here.en)} changes {name.en}, a view of {whole.en}; a computed value was written into {whole.en} since "
-            f"({there.en}), the view's grad_fn is not up to date yet, so torch takes it for a leaf and raises.",
-            zh=f"{here.zh}修改了 {name.zh}，它是 {whole.zh} 的视图；后来有一个算出来的值写进了 {whole.zh}（{there.zh}），"
-            "torch 还没有通知这个视图，把它当成叶子，于是拒绝。",
+            en=f"{capital(here.en)} changes {name.en}, a view of {whole.en}; a computed value was written "
+            f"into {whole.en} since ({there.en}), the view's grad_fn is not up to date yet, so torch takes it "
+            "for a leaf and raises.",
+            zh=f"{here.zh}修改了 {name.zh}，它是 {whole.zh} 的视图；后来有一个算出来的值写进了 "
+            f"{whole.zh}（{there.zh}），torch 还没有通知这个视图，把它当成叶子，于是拒绝。",
         ),
         T(
-            en=f"{capital(name.en)} shares its memory with {whole.en}. When {there.en} wrote a computed value into that memory, "
-            f"{whole.en} became the result of a computation, and so did {name.en}. Torch works out the history of a view only when it is "
-            "needed (by an operation, by `.grad_fn`, by printing), and a write in place checks whether its target is a leaf before "
-            "that. So the error names a leaf, though there is none here. Take the view again after the first write, "
-            "and torch knows where it comes from.",
-            zh=f"{name.zh} 与 {whole.zh} 共用一块内存。{there.zh}把一个算出来的值写进这块内存后，{whole.zh} 就成了计算的结果，"
-            f"{name.zh} 也一样。视图的历史要等到需要时（一次运算、`.grad_fn`、打印）torch 才去推算，"
-            "而就地写入在此之前就检查目标是不是叶子。所以报错里说的是叶子，其实这里没有叶子。"
-            "在第一次写入之后重新取一次视图，torch 就知道它从哪里来了。",
+            en=f"{capital(name.en)} shares its memory with {whole.en}. When {there.en} wrote a computed value into "
+            f"that memory, {whole.en} became the result of a computation, and so did {name.en}. Torch works out the "
+            "history of a view only when it is needed (by an operation, by `.grad_fn`, by printing), and a write in "
+            "place checks whether its target is a leaf before that. So the error names a leaf, though there is none "
+            "here. Take the view again after the first write, and torch knows where it comes from.",
+            zh=f"{name.zh} 与 {whole.zh} 共用一块内存。{there.zh}把一个算出来的值写进这块内存后，{whole.zh} 就成了计算"
+            f"的结果，{name.zh} 也一样。视图的历史要等到需要时（一次运算、`.grad_fn`、打印）torch 才去推算，而就地写入"
+            "在此之前就检查目标是不是叶子。所以报错里说的是叶子，其实这里没有叶子。在第一次写入之后重新取一次视图，"
+            "torch 就知道它从哪里来了。",
         ),
         related=[
-            story.related("made", view.get("born"), T(en=f"the view of {whole.en} is taken here", zh=f"在这里取出 {whole.zh} 的视图")),
-            story.related("changed", written, T(
-                en=f"{whole.en} gets its history here, through the memory that the view looks at",
-                zh=f"{whole.zh} 在这里通过视图所看的内存得到历史",
-            )),
-            Related("changed", span, step, T(
-                en=f"`{statement_text(story, span)}` would change the view, and torch raises",
-                zh=f"`{statement_text(story, span)}` 要修改这个视图，torch 报错",
-            )),
+            story.related(
+                "made",
+                view.get("born"),
+                T(en=f"the view of {whole.en} is taken here", zh=f"在这里取出 {whole.zh} 的视图"),
+            ),
+            story.related(
+                "changed",
+                written,
+                T(
+                    en=f"{whole.en} gets its history here, through the memory that the view looks at",
+                    zh=f"{whole.zh} 在这里通过视图所看的内存得到历史",
+                ),
+            ),
+            Related(
+                "changed",
+                span,
+                step,
+                T(
+                    en=f"`{statement_text(story, span)}` would change the view, and torch raises",
+                    zh=f"`{statement_text(story, span)}` 要修改这个视图，torch 报错",
+                ),
+            ),
         ],
         fixes=_taken_again(story, step, view.get("born")),
         facts=[Fact("tensor", failure.tensor, story.by(step)), Fact("base", base, story.by(step))],
         predicted=story.predicted(failure, step),
-    )  # fmt: skip
+    )
 
 
 def _taken_again(story: Story, step: int, made: int | None) -> tuple[Fix, ...]:
@@ -121,7 +141,9 @@ def _taken_again(story: Story, step: int, made: int | None) -> tuple[Fix, ...]:
 
 
 def _leaf(story: Story, failure: Failure, step: int) -> str | None:
-    """The leaf behind the written tensor: the tensor itself, or what it is a view of; None if the error names no tensor."""
+    """The leaf behind the written tensor: the tensor itself, or what it is a view of; None
+    if the error names no tensor.
+    """
     event = story.event(step)
     written = event.operands[0].label if event is not None and event.operands else None
     for label in (failure.tensor, written):
@@ -134,29 +156,32 @@ def _leaf(story: Story, failure: Failure, step: int) -> str | None:
 def _message(here: T, name: T, *, is_view: bool) -> T:
     if is_view:
         return T(
-            en=f"{capital(here.en)} changes a part of {name.en}, which requires a gradient; such a tensor may only be changed inside "
-            "`torch.no_grad()`.",
-            zh=f"{here.zh}修改了 {name.zh} 的一部分，而 torch 要计算它的梯度；这样的张量只能在 `torch.no_grad()` 里修改。",
+            en=f"{capital(here.en)} changes a part of {name.en}, which requires a gradient; such a tensor may only be "
+            "changed inside `torch.no_grad()`.",
+            zh=f"{here.zh}修改了 {name.zh} 的一部分，而 torch 要计算它的梯度；这样的张量只能在 "
+            "`torch.no_grad()` 里修改。",
         )
     return T(
-        en=f"{capital(here.en)} changes {name.en}, which requires a gradient; such a tensor may only be changed inside `torch.no_grad()`.",
+        en=f"{capital(here.en)} changes {name.en}, which requires a gradient; such a tensor may only be changed "
+        "inside `torch.no_grad()`.",
         zh=f"{here.zh}修改了 {name.zh}，而 torch 要计算它的梯度；这样的张量只能在 `torch.no_grad()` 里修改。",
     )
 
 
 def _explanation(here: T, name: T, *, is_view: bool) -> T:
     part = (
-        T(en=" (here through a view, which is the same memory)", zh="（这里是通过视图，也就是同一块内存）") if is_view else T(en="", zh="")
+        T(en=" (here through a view, which is the same memory)", zh="（这里是通过视图，也就是同一块内存）")
+        if is_view
+        else T(en="", zh="")
     )
     return T(
-        en=f"{capital(name.en)} is a leaf: it was not computed from anything, and `.grad` will belong to it. If {here.en} "
-        f"changed it{part.en} as a part of the computation, "
-        "the tensor would become a result, and there would be no leaf left to give a gradient to. Torch refuses. An update (a "
-        "training step, an initial value) is not a part of "
-        "the computation, and `torch.no_grad()` says so.",
-        zh=f"{name.zh} 是叶子张量：它不是由别的张量算出来的，`.grad` 属于它。如果{here.zh}把修改它{part.zh}当作计算的一部分，"
-        "它就变成了一个结果，再也没有叶子可以接收梯度。"
-        "所以 torch 拒绝。更新（训练的一步、设定初值）不属于这个计算，`torch.no_grad()` 就是用来说明这一点的。",
+        en=f"{capital(name.en)} is a leaf: it was not computed from anything, and `.grad` will belong to it. If "
+        f"{here.en} changed it{part.en} as a part of the computation, the tensor would become a result, and there "
+        "would be no leaf left to give a gradient to. Torch refuses. An update (a training step, an initial value) "
+        "is not a part of the computation, and `torch.no_grad()` says so.",
+        zh=f"{name.zh} 是叶子张量：它不是由别的张量算出来的，`.grad` 属于它。如果{here.zh}把修改它{part.zh}当作计算的"
+        "一部分，它就变成了一个结果，再也没有叶子可以接收梯度。所以 torch 拒绝。更新（训练的一步、设定初值）不属于这"
+        "个计算，`torch.no_grad()` 就是用来说明这一点的。",
     )
 
 
@@ -175,7 +200,9 @@ def _fixes(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def _runs(program: Program, statement: ast.stmt) -> list[list[ast.stmt]]:
-    """The runs of statements that a fix may put under ``no_grad``: this write with those right below it (``w -= …``), and it alone."""
+    """The runs of statements that a fix may put under ``no_grad``: this write with those right
+    below it (``w -= …``), and it alone.
+    """
     block = program.block(statement)
     end = block.index(statement) + 1 if statement in block else 1
     while statement in block and end < len(block) and _is_write(block[end]):
@@ -213,7 +240,9 @@ def _targets(statement: ast.stmt) -> list[ast.AST]:
 
 
 def _guarded(program: Program, run: list[ast.stmt], torch: str) -> Fix | None:
-    """A fix that puts ``with torch.no_grad():`` around whole statements; None if one of them shares a line with another statement."""
+    """A fix that puts ``with torch.no_grad():`` around whole statements; None if one of them shares a
+    line with another statement.
+    """
     if not all(program.stands_alone(statement) for statement in run):
         return None
     first, last = program.place(run[0]).line, program.place(run[-1]).end_line
@@ -221,7 +250,9 @@ def _guarded(program: Program, run: list[ast.stmt], torch: str) -> Fix | None:
     inner = [line if not line.strip() else "    " + line for line in program.lines[first - 1 : last]]
     text = f"{indent}with {torch}.no_grad():\n" + "".join(inner)
     edit = Edit(first, last, text if text.endswith(("\n", "\r")) else text + "\n")
-    return Fix(T(en="Change it outside the graph, inside `no_grad()`", zh="在 `no_grad()` 里、计算图之外修改它"), (edit,))
+    return Fix(
+        T(en="Change it outside the graph, inside `no_grad()`", zh="在 `no_grad()` 里、计算图之外修改它"), (edit,)
+    )
 
 
 RULE = Rule(
@@ -230,26 +261,30 @@ RULE = Rule(
     severity="error",
     title=T(en="A tensor whose gradient is wanted was changed in place", zh="就地修改了要求梯度的张量"),
     what=T(
-        en="You want the gradient of a tensor (`requires_grad=True`), and then a line changes the numbers in that very tensor "
-        "(`w -= …`, `w[0] = …`, `w.zero_()`). Torch stops at that line with an error. Such a tensor may be changed, but only where the "
-        "change is marked as no part of the computation: `with torch.no_grad():`.",
-        zh="你要求 torch 计算某个张量的梯度（`requires_grad=True`），随后又有一行直接修改这个张量里的数（`w -= …`、`w[0] = …`、"
-        "`w.zero_()`）。torch 在那一行报错。这样的张量可以修改，但要告诉 torch 这次修改不属于计算：`with torch.no_grad():`。",
+        en="You want the gradient of a tensor (`requires_grad=True`), and then a line changes the numbers in that "
+        "very tensor (`w -= …`, `w[0] = …`, `w.zero_()`). Torch stops at that line with an error. Such a tensor may "
+        "be changed, but only where the change is marked as no part of the computation: `with torch.no_grad():`.",
+        zh="你要求 torch 计算某个张量的梯度（`requires_grad=True`），随后又有一行直接修改这个张量里的数（`w -= "
+        "…`、`w[0] = …`、`w.zero_()`）。torch 在那一行报错。这样的张量可以修改，但要告诉 torch 这次修改不属于计"
+        "算：`with torch.no_grad():`。",
     ),
     why=T(
-        en="A tensor that was made by you and not computed from others is called a *leaf*. Gradients end up in leaves: in their `.grad`. A "
-        "change in place would be recorded as one more operation, and the tensor would become the result of that operation: there would be "
-        "no leaf left for the gradient to arrive at. So torch refuses. A training step or an initial value is not a part of what is "
-        "differentiated, and `torch.no_grad()` says so: the numbers change, the leaf stays a leaf. The same words of torch can meet a view "
-        "that is no leaf: a computed value was written into its memory through another view, and torch has not worked out its history "
+        en="A tensor that was made by you and not computed from others is called a *leaf*. Gradients end up in "
+        "leaves: in their `.grad`. A change in place would be recorded as one more operation, and the tensor would "
+        "become the result of that operation: there would be no leaf left for the gradient to arrive at. So torch "
+        "refuses. A training step or an initial value is not a part of what is differentiated, and `torch.no_grad()` "
+        "says so: the numbers change, the leaf stays a leaf. The same words of torch can meet a view that is no leaf: "
+        "a computed value was written into its memory through another view, and torch has not worked out its history "
         "yet. Taking the view again helps there.",
-        zh="由你直接创建、而不是由别的张量算出来的张量叫做*叶子*。梯度最后到达叶子，放在它的 `.grad` 里。就地修改会被记录成又一次运算，这"
-        "个张量就成了那次运算的结果：再也没有叶子可以接收梯度。所以 torch 拒绝。训练的一步或设定初值不属于要求导的计算，"
-        "`torch.no_grad()` 就是用来说明这一点的：数值变了，叶子仍是叶子。同样的报错也会落在并非叶子的视图上：有一个算出来的值通过另一个视图"
-        "写进了它的内存，而 torch 还没有推算它的历史。这时重新取一次视图就行。",
+        zh="由你直接创建、而不是由别的张量算出来的张量叫做*叶子*。梯度最后到达叶子，放在它的 `.grad` 里。就地修改"
+        "会被记录成又一次运算，这个张量就成了那次运算的结果：再也没有叶子可以接收梯度。所以 torch 拒绝。训练的一步"
+        "或设定初值不属于要求导的计算，`torch.no_grad()` 就是用来说明这一点的：数值变了，叶子仍是叶子。同样的报错"
+        "也会落在并非叶子的视图上：有一个算出来的值通过另一个视图写进了它的内存，而 torch 还没有推算它的历史。这时"
+        "重新取一次视图就行。",
     ),
     advice=T(
-        en="put {changed} inside `with torch.no_grad():` if it is an update; if not, compute a new tensor from {tensor}.",
+        en="put {changed} inside `with torch.no_grad():` if it is an update; if not, compute a new "
+        "tensor from {tensor}.",
         zh="如果{changed}是一次更新，把它放进 `with torch.no_grad():`；否则由 {tensor} 算出新的张量。",
     ),
     bad="""import torch
@@ -279,9 +314,10 @@ print(w)
             "w -= 0.1 * w.grad",
             "w = w - 0.1 * w.grad",
             T(
-                en="The error is gone in this line, but `w` is now the name of another tensor, computed from the old one: it is no leaf, "
-                "its `.grad` stays empty, and the second round of the loop fails.",
-                zh="这一行不再报错，但 `w` 现在是另一个张量的名字，它由旧的算出来：不是叶子，`.grad` 一直是空的，循环的第二轮就会失败。",
+                en="The error is gone in this line, but `w` is now the name of another tensor, computed from the old "
+                "one: it is no leaf, its `.grad` stays empty, and the second round of the loop fails.",
+                zh="这一行不再报错，但 `w` 现在是另一个张量的名字，它由旧的算出来：不是叶子，`.grad` 一直是空的，"
+                "循环的第二轮就会失败。",
             ),
         ),
         Trap(

@@ -15,7 +15,9 @@ from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import OptimizerMade, Scheduler, T
 
 FEWEST, PART = 2, 0.25
-"""The number of steps at the beginning, or the share of all steps, that must be lost: warm-ups usually begin with one step of 0."""
+"""The number of steps at the beginning, or the share of all steps, that must be lost: warm-ups
+usually begin with one step of 0.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,9 @@ class Still:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that made steps with a rate of 0, unless that rate is written where the optimizer is made."""
+    """One finding for each optimizer that made steps with a rate of 0, unless that rate is written
+    where the optimizer is made.
+    """
     for place, optimizer in enumerate(story.trace.optimizers):
         scheduler = next((each for each in story.trace.beside.schedulers if each.optimizer == place), None)
         found = _still(optimizer, scheduler)
@@ -76,36 +80,40 @@ def _finding(story: Story, found: Still) -> Finding:
         zh=f"{here.zh}创建的 `{made}` 把学习率设为 0" if made else "学习率是 0",
     )
     stepped = next(
-        (step for step in story.trace.optimizer_steps if step.made is not None and story.trace.optimizers[step.made] is optimizer), None
+        (
+            step
+            for step in story.trace.optimizer_steps
+            if step.made is not None and story.trace.optimizers[step.made] is optimizer
+        ),
+        None,
     )
     still = T(en="steps with a rate of 0 change nothing", zh="学习率为 0 的步什么也不改变")
     related = [Related("made", optimizer.span, optimizer.step, T(en="the optimizer", zh="优化器"))]
     if stepped is not None:
         related.append(Related("step", stepped.span, stepped.step, still))
     return RULE.finding(
-        span, scheduler.step if scheduler is not None else optimizer.step,
+        span,
+        scheduler.step if scheduler is not None else optimizer.step,
         T(
             en=f"{setter.en}: the `{kind}` of {there.en} makes {which.en} steps with it, and they change nothing.",
             zh=f"{setter.zh}：{there.zh}的 `{kind}` {which.zh}都用它，什么也没有改变。",
         ),
         T(
-            en=f"A step is the gradient, or what the optimizer makes of it, times the learning rate. The rates were {rates}. A "
-            "factor of 0 comes "
-            "from a division of whole numbers (`epoch // warmup`), from a warm-up that counts from 0 and is stepped once in an "
-            "epoch, or from "
-            "a schedule that is over before the training.",
-            zh=f"每一步是梯度（或优化器由它得到的量）乘以学习率。用过的学习率是 {rates}。系数为 0 的原因可能是整数除法（`epoch // "
-            "warmup`）、"
-            "从 0 数起且每轮才步进一次的预热，或者在训练结束之前就已走完的调度。",
+            en="A step is the gradient, or what the optimizer makes of it, times the learning rate. The rates were "
+            f"{rates}. A factor of 0 comes from a division of whole numbers (`epoch // warmup`), from a warm-up that "
+            "counts from 0 and is stepped once in an epoch, or from a schedule that is over before the training.",
+            zh=f"每一步是梯度（或优化器由它得到的量）乘以学习率。用过的学习率是 {rates}。系数为 0 的原因可能是整数除法"
+            "（`epoch // warmup`）、从 0 数起且每轮才步进一次的预热，或者在训练结束之前就已走完的调度。",
         ),
         related=related,
         fixes=_fixes(story.program, call_of(story, scheduler.span)) if scheduler is not None else (),
         facts=[Fact("lost", found.lost), Fact("steps", optimizer.steps)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, call: ast.Call | None) -> tuple[Fix, ...]:
-    """Fixes of the function that a scheduler was given: a division that keeps fractions, a count that begins with 1, or both.
+    """Fixes of the function that a scheduler was given: a division that keeps fractions, a count
+    that begins with 1, or both.
 
     Empty if the text shows no such function with a division.
     """
@@ -116,14 +124,24 @@ def _fixes(program: Program, call: ast.Call | None) -> tuple[Fix, ...]:
     made: list[ast.Lambda | ast.FunctionDef] = [*(each for each in given if isinstance(each, ast.Lambda)), *functions]
     for function in made:
         arguments = [a.arg for a in function.args.args]
-        body = [n for part in (function.body if isinstance(function.body, list) else [function.body]) for n in ast.walk(part)]
+        body = [
+            n
+            for part in (function.body if isinstance(function.body, list) else [function.body])
+            for n in ast.walk(part)
+        ]
         floors = [n for n in body if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
         counted = [
-            n.left for n in body if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div | ast.FloorDiv) and _is(n.left, arguments[:1])
+            n.left
+            for n in body
+            if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div | ast.FloorDiv) and _is(n.left, arguments[:1])
         ]
         later = [(each, f"({program.segment(each)} + 1)") for each in counted]
         kept = [(each, f"{program.segment(each.left)} / {program.segment(each.right)}") for each in floors]
-        both = [(each, f"({program.segment(each.left)} + 1) / {program.segment(each.right)}") for each in floors if each.left in counted]
+        both = [
+            (each, f"({program.segment(each.left)} + 1) / {program.segment(each.right)}")
+            for each in floors
+            if each.left in counted
+        ]
         for edits, title in (
             (kept, T(en="Divide without rounding", zh="做不取整的除法")),
             (later, T(en="Count from 1", zh="从 1 数起")),
@@ -144,22 +162,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="An optimizer makes many steps with a learning rate of 0", zh="优化器有许多步的学习率为 0"),
     what=T(
-        en="The size of an update is multiplied by a number that a schedule computes, and this number is 0 for a whole epoch or longer. "
-        "Nothing is learned there, though the time is spent. Let a warm-up begin above 0.",
-        zh="更新的大小要乘以一个由调度算出的数，而这个数在整整一轮或更久的时间里都是 0。时间花了，却什么也没学到。请让预热从大于 0 的值"
-        "开始。",
+        en="The size of an update is multiplied by a number that a schedule computes, and this number is 0 for a "
+        "whole epoch or longer. Nothing is learned there, though the time is spent. Let a warm-up begin above 0.",
+        zh="更新的大小要乘以一个由调度算出的数，而这个数在整整一轮或更久的时间里都是 0。时间花了，却什么也没学到。请让"
+        "预热从大于 0 的值开始。",
     ),
     why=T(
-        en="`LambdaLR` multiplies the optimizer's learning rate by what its function returns for the number of `step()` calls so "
-        "far, which "
-        "begins at 0: `lambda epoch: epoch / 5` gives 0 for the whole first epoch when the scheduler is stepped once in an epoch, and `//` "
-        "gives 0 until the division reaches 1. An optimizer steps with 0 as with any other number.",
-        zh="`LambdaLR` 把优化器的学习率乘以其函数的返回值，函数的参数是到目前为止 `step()` 的调用次数，从 0 开始：如果调度器每轮才步"
-        "进一次，"
-        "`lambda epoch: epoch / 5` 在整个第一轮都给出 0；而 `//` 在商达到 1 之前一直给出 0。对优化器来说，0 和别的数没有区别。",
+        en="`LambdaLR` multiplies the optimizer's learning rate by what its function returns for the number of "
+        "`step()` calls so far, which begins at 0: `lambda epoch: epoch / 5` gives 0 for the whole first epoch when "
+        "the scheduler is stepped once in an epoch, and `//` gives 0 until the division reaches 1. An optimizer steps "
+        "with 0 as with any other number.",
+        zh="`LambdaLR` 把优化器的学习率乘以其函数的返回值，函数的参数是到目前为止 `step()` 的调用次数，从 0 开始：如果"
+        "调度器每轮才步进一次，`lambda epoch: epoch / 5` 在整个第一轮都给出 0；而 `//` 在商达到 1 之前一直给出 0。对优"
+        "化器来说，0 和别的数没有区别。",
     ),
     advice=T(
-        en="print the learning rate in every epoch, and change what {line} makes so that it begins above 0 and ends with the training.",
+        en="print the learning rate in every epoch, and change what {line} makes so that it begins above 0 and "
+        "ends with the training.",
         zh="在每一轮打印学习率，并修改{line}，使它从大于 0 的值开始，与训练一起结束。",
     ),
     bad="""import torch

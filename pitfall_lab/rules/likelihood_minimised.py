@@ -1,4 +1,6 @@
-"""PL952: log-probabilities, or a policy's clipped objective, enter a loss with plus, so each step makes them smaller."""
+"""PL952: log-probabilities, or a policy's clipped objective, enter a loss with plus, so
+each step makes them smaller.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ MOST = 30
 PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
 DRAWS = ("multinomial", "normal", "bernoulli")
 Kind = Literal["plain", "hits", "weights", "clipped"]
-"""Logarithms alone · times a share of hits · times weights of which nothing is known · the smaller of a product and its clipped form."""
+"""Logarithms alone · times a share of hits · times weights of which nothing is known · the smaller of a
+product and its clipped form.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Minimised:
-    """The loss of ``backward`` grows with ``made``: log-probabilities, their product with a weight, or a clipped objective.
+    """The loss of ``backward`` grows with ``made``: log-probabilities, their product with a
+    weight, or a clipped objective.
 
     So minimising it makes the probabilities smaller.
     """
@@ -42,7 +47,8 @@ class Minimised:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward whose loss is the mean or the sum of logarithms of probabilities, without a minus.
 
-    Also for log-probabilities times weights. Only if an optimizer steps afterwards, and not in programs with the word ``maximize``.
+    Also for log-probabilities times weights. Only if an optimizer steps afterwards, and not in
+    programs with the word ``maximize``.
     """
     reported = set()
     steps = [update.step for update in story.trace.optimizer_steps]
@@ -59,7 +65,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighted(story: Story, backward: Event) -> Minimised | None:
-    """The data of the finding if the loss grows with log-probability · weight of an action, or with a clipped objective; else None.
+    """The data of the finding if the loss grows with log-probability · weight of an action, or with a
+    clipped objective; else None.
 
     None too if the program makes no draw (``DRAWS``) by which actions could be chosen.
     """
@@ -87,10 +94,13 @@ def _is_clipped(story: Story, event: Event, sides: list[str]) -> bool:
     """Whether both sides are products with one weight, and one of them has the other's factor between two limits."""
     made = [story.event((story.tensor(each, event.step) or {}).get("born")) for each in sides]
     factors = [
-        {o.label for o in each.operands if o.label is not None} if each is not None and each.name in PRODUCTS else set() for each in made
+        {o.label for o in each.operands if o.label is not None} if each is not None and each.name in PRODUCTS else set()
+        for each in made
     ]
     clamps = [call for call in story.calls("clamp", "clip") if set(call.results) & (factors[0] ^ factors[1])]
-    return bool(factors[0] & factors[1]) and any({o.label for o in call.operands} & (factors[0] ^ factors[1]) for call in clamps)
+    return bool(factors[0] & factors[1]) and any(
+        {o.label for o in call.operands} & (factors[0] ^ factors[1]) for call in clamps
+    )
 
 
 def _counts_hits(story: Story, label: str | None, step: int) -> bool:
@@ -106,7 +116,8 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 
 
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``, ``logsigmoid`` or ``log_softmax``.
+    """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``,
+    ``logsigmoid`` or ``log_softmax``.
 
     None if there is none, if a minus lies between, or if no entries were chosen out of the result of ``log_softmax``.
     """
@@ -122,7 +133,11 @@ def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
             return event if chosen else None
         if event.name not in SAME_SIGN:
             return None
-        chosen = chosen or event.name in ("gather", "__getitem__", "take_along_dim", "index_select") or event.name == LOGARITHMS[1]
+        chosen = (
+            chosen
+            or event.name in ("gather", "__getitem__", "take_along_dim", "index_select")
+            or event.name == LOGARITHMS[1]
+        )
         given = [o.label for o in event.operands if o.label is not None]
         if not given or given[0] == label or (event.name in ("stack", "cat") and len(given) == 0):
             return None
@@ -134,22 +149,26 @@ def _finding(story: Story, found: Minimised) -> Finding:
     here, there = at_line(story, found.place), at_line(story, story.span(found.backward.step))
     step = found.made.step
     return RULE.finding(
-        found.place, step,
+        found.place,
+        step,
         T(
-            en=f"The loss on {there.en} is made of the logarithms of probabilities on {here.en} as they are, without a minus: the "
-            f"optimizer "
-            "makes it smaller, and with it the probability of what was observed.",
-            zh=f"{there.zh}的损失直接由{here.zh}的对数概率组成，没有负号：优化器使它变小，也就使观察到的结果的概率变小。",
+            en=f"The loss on {there.en} is made of the logarithms of probabilities on {here.en} as they are, without "
+            "a minus: the optimizer makes it smaller, and with it the probability of what was observed.",
+            zh=f"{there.zh}的损失直接由{here.zh}的对数概率组成，没有负号：优化器使它变小，也就使观"
+            "察到的结果的概率变小。",
         ),
         T(
-            en="A logarithm of a probability grows with the probability. An optimizer goes down, so what is to become probable has to "
-            "enter the loss with a minus: the negative log-likelihood.",
-            zh="概率越大，它的对数越大。优化器是往下走的，所以想让什么变得更可能，它就必须带着负号进入损失：即负对数似然。",
+            en="A logarithm of a probability grows with the probability. An optimizer goes down, so what is to become "
+            "probable has to enter the loss with a minus: the negative log-likelihood.",
+            zh="概率越大，它的对数越大。优化器是往下走的，所以想让什么变得更可能，它就必须带着负号进入"
+            "损失：即负对数似然。",
         ),
-        related=[story.related("backward", found.backward.step, T(en="the loss is made smaller", zh="损失在这里被减小"))],
+        related=[
+            story.related("backward", found.backward.step, T(en="the loss is made smaller", zh="损失在这里被减小"))
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("made", found.made.name, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _of_policy(story: Story, found: Minimised) -> Finding:
@@ -158,32 +177,36 @@ def _of_policy(story: Story, found: Minimised) -> Finding:
     if found.kind == "clipped":
         product = T(en="the clipped objective of a policy", zh="策略的截断目标")
     said = T(
-        en=f"The loss on {there.en} rises with {product.en} on {here.en}: training makes actions with a large weight less probable.",
+        en=f"The loss on {there.en} rises with {product.en} on {here.en}: training makes actions with a large "
+        "weight less probable.",
         zh=f"{there.zh}的损失随{here.zh}上{product.zh}而增大：训练会使权重大的动作变得更不可能。",
     )
     why = T(
-        en="A policy gradient goes up in the weighted log-probability, and `step()` goes down in the loss, so the product enters "
-        "with a minus. "
-        "As it is, it is right only for weights that say how bad an action was, such as costs.",
-        zh="策略梯度要使加权的对数概率变大，而 `step()` 使损失变小，所以这个乘积要带负号。现在这样写，只有当权重表示动作有多坏（例如"
-        "代价）时"
-        "才是对的。",
+        en="A policy gradient goes up in the weighted log-probability, and `step()` goes down in the "
+        "loss, so the product enters with a minus. As it is, it is right only for weights that say how "
+        "bad an action was, such as costs.",
+        zh="策略梯度要使加权的对数概率变大，而 `step()` 使损失变小，所以这个乘积要带负号。现在这样写，只有当权重表示动"
+        "作有多坏（例如代价）时才是对的。",
     )
     if found.kind == "clipped":
         why = T(
-            en="The smaller of a product and its clipped form is a lower bound of a gain, to be made large; for a cost it would be "
-            "the larger one. "
-            "`step()` makes the loss smaller, so the bound enters with a minus.",
-            zh="取乘积与其截断形式中较小的一个，是收益的下界，应当变大；若是代价，则应取较大的一个。`step()` 使损失变小，所以这个下"
-            "界要带负号。",
+            en="The smaller of a product and its clipped form is a lower bound of a gain, to be made large; for a "
+            "cost it would be the larger one. `step()` makes the loss smaller, so the bound enters with a minus.",
+            zh="取乘积与其截断形式中较小的一个，是收益的下界，应当变大；若是代价，则应取较大的一个。`step()` 使损失变"
+            "小，所以这个下界要带负号。",
         )
     return RULE.finding(
-        found.place, found.made.step, said, why,
-        related=[story.related("backward", found.backward.step, T(en="the loss is made smaller", zh="损失在这里被减小"))],
+        found.place,
+        found.made.step,
+        said,
+        why,
+        related=[
+            story.related("backward", found.backward.step, T(en="the loss is made smaller", zh="损失在这里被减小"))
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("made", found.made.name, story.by(found.made.step))],
         severity="info" if found.kind == "weights" else "warning",
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Minimised) -> tuple[Fix, ...]:
@@ -209,20 +232,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loss is a log-probability without a minus", zh="损失是没有负号的对数概率"),
     what=T(
-        en="A program takes the logarithm of the probability of its data as the loss. Training makes a loss smaller, so the data become "
-        "less and less probable. Put a minus before it.",
+        en="A program takes the logarithm of the probability of its data as the loss. Training makes a loss smaller, "
+        "so the data become less and less probable. Put a minus before it.",
         zh="程序把数据的对数概率当作损失。训练使损失变小，于是数据变得越来越不可能。请在它前面加上负号。",
     ),
     why=T(
-        en="`log_prob` and `log_softmax` return numbers that are larger where something is more probable. `step()` always goes "
-        "against the "
-        "gradient. `nll_loss` and `cross_entropy` contain the minus; a loss that is written out needs it: "
-        "`-dist.log_prob(y).mean()`. Without it the loss falls without end, which looks like progress. A policy gradient contains the "
-        "log-probability of an action times its advantage, or the smaller of a ratio's two products with it: both enter with a minus too.",
-        zh="越可能的事，`log_prob` 和 `log_softmax` 返回的数越大。`step()` 总是沿梯度的反方向走。`nll_loss` 和 `cross_entropy` 已含负"
-        "号；自己写出"
-        "的损失需要加上它：`-dist.log_prob(y).mean()`。没有负号时，损失会无止境地下降，看上去像是进步。策略梯度含有动作的对数概率与"
-        "其优势的乘积，或者比值的两种乘积中较小的一个：它们也都要带负号。",
+        en="`log_prob` and `log_softmax` return numbers that are larger where something is more probable. `step()` "
+        "always goes against the gradient. `nll_loss` and `cross_entropy` contain the minus; a loss that is written "
+        "out needs it: `-dist.log_prob(y).mean()`. Without it the loss falls without end, which looks like progress. "
+        "A policy gradient contains the log-probability of an action times its advantage, or the smaller of a ratio's "
+        "two products with it: both enter with a minus too.",
+        zh="越可能的事，`log_prob` 和 `log_softmax` 返回的数越大。`step()` 总是沿梯度的反方向走。`nll_loss` "
+        "和 `cross_entropy` 已含负号；自己写出的损失需要加上它：`-dist.log_prob(y).mean()`。没有负号时，损失会"
+        "无止境地下降，看上去像是进步。策略梯度含有动作的对数概率与其优势的乘积，或者比值的两种乘积中较小的一"
+        "个：它们也都要带负号。",
     ),
     bad="""import torch
 

@@ -21,7 +21,13 @@ def find(story: Story) -> Iterator[Finding]:
     for event in story.calls(*CLAMPS):
         limits = _number(argument(event, "min", 1)), _number(argument(event, "max", 2))
         place = story.span(event.step)
-        if place not in reported and event.error is None and limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
+        if (
+            place not in reported
+            and event.error is None
+            and limits[0] is not None
+            and limits[1] is not None
+            and limits[0] > limits[1]
+        ):
             reported.add(place)
             yield _finding(story, event, limits[0], limits[1])
 
@@ -37,19 +43,21 @@ def _finding(story: Story, event: Event, least: float, most: float) -> Finding:
     here, what = at_line(story, story.span(event.step)), expression(story, event.operands[0].label, event.step)
     low, high = number(least), number(most)
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} limits {what.en} to at least {low} and at most {high}, which no number is: all of them become {high}.",
+            en=f"{capital(here.en)} limits {what.en} to at least {low} and at most {high}, which no number is: "
+            f"all of them become {high}.",
             zh=f"{here.zh}要求 {what.zh} 至少为 {low}、至多为 {high}，没有数能满足：全部变成 {high}。",
         ),
         T(
-            en="`clamp` raises what is below the lower limit and then lowers what is above the upper one. With the limits exchanged the "
-            "second step reaches everything.",
+            en="`clamp` raises what is below the lower limit and then lowers what is above the upper one. With the "
+            "limits exchanged the second step reaches everything.",
             zh="`clamp` 先把低于下限的数提高，再把高于上限的数降低。上下限颠倒时，第二步会作用于所有的数。",
         ),
         fixes=_fixes(story, event),
         facts=[Fact("limits", (least, most), story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -75,15 +83,16 @@ RULE = Rule(
     severity="warning",
     title=T(en="The limits of a clamp are exchanged", zh="clamp 的上下限颠倒了"),
     what=T(
-        en="A program keeps numbers between two limits and gives the larger one first. No number lies between them, and all become the "
-        "second limit. Give the lower limit first: `x.clamp(0, 1)`.",
-        zh="程序把数限制在两个界限之间，却先给出了较大的那个。没有数在它们之间，于是全部变成第二个界限。请先给出下限：`x.clamp(0, 1)`。",
+        en="A program keeps numbers between two limits and gives the larger one first. No number lies between them, "
+        "and all become the second limit. Give the lower limit first: `x.clamp(0, 1)`.",
+        zh="程序把数限制在两个界限之间，却先给出了较大的那个。没有数在它们之间，于是全部变成第二个界限。请先给出下"
+        "限：`x.clamp(0, 1)`。",
     ),
     why=T(
-        en="`torch.clamp` computes `min(max(x, low), high)` for each number, and does not compare the limits with each other, as they may "
-        "be tensors. For `low > high` the result is `high` everywhere, and its gradient is 0.",
-        zh="`torch.clamp` 对每个数计算 `min(max(x, low), high)`，不会把两个界限互相比较，因为它们可以是张量。当 `low > high` 时，结果处处"
-        "是 `high`，梯度为 0。",
+        en="`torch.clamp` computes `min(max(x, low), high)` for each number, and does not compare the limits with "
+        "each other, as they may be tensors. For `low > high` the result is `high` everywhere, and its gradient is 0.",
+        zh="`torch.clamp` 对每个数计算 `min(max(x, low), high)`，不会把两个界限互相比较，因为它们可以是张量。当 `low "
+        "> high` 时，结果处处是 `high`，梯度为 0。",
     ),
     bad="""import torch
 

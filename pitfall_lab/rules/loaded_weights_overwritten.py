@@ -17,8 +17,9 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import Event, Span, T
 
 FILLS = {
-    "normal_", "uniform_", "trunc_normal_", "zero_", "fill_", "ones_", "zeros_", "constant_", "xavier_uniform_", "xavier_normal_",
-    "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "eye_", "dirac_", "sparse_", "exponential_", "log_normal_",
+    "normal_", "uniform_", "trunc_normal_", "zero_", "fill_", "ones_", "zeros_", "constant_", "xavier_uniform_",
+    "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "eye_", "dirac_", "sparse_", "exponential_",
+    "log_normal_",
 }  # fmt: skip
 """Writes to a whole parameter that do not depend on its old values."""
 
@@ -35,7 +36,12 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each call that loaded weights of which all matrices were filled anew before they were read."""
     loads: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls("copy_"):
-        if event.error is None and event.span is not None and event.writes and _is_parameter(story, event.results[:1] or ()):
+        if (
+            event.error is None
+            and event.span is not None
+            and event.writes
+            and _is_parameter(story, event.results[:1] or ())
+        ):
             loads[event.span].append(event)
     for copies in loads.values():
         matrices = [copy for copy in copies if len(story.shape(copy.results[0], copy.step) or ()) > 1]
@@ -49,17 +55,23 @@ def _is_parameter(story: Story, results: tuple[str, ...]) -> bool:
 
 
 def _overwritten(story: Story, copy: Event) -> Event | None:
-    """The call that filled the parameter anew, if it was the first to use its numbers after the copy and is on another line; else None."""
+    """The call that filled the parameter anew, if it was the first to use its numbers after the copy
+    and is on another line; else None.
+    """
     label = copy.results[0]
     uses = story.uses(label)
     following = uses[bisect_right([use.step for use in uses], copy.step) :]
     first = next((use for use in following if not _reads_nothing(use)), None)
-    return first if first is not None and first.name in FILLS and first.error is None and first.span != copy.span else None
+    return (
+        first if first is not None and first.name in FILLS and first.error is None and first.span != copy.span else None
+    )
 
 
 def _reads_nothing(use: Event) -> bool:
     """Whether a call takes only the kind or the place of the parameter, not its numbers."""
-    return use.op.endswith(("__get__", "__set__", "_like")) or use.name.startswith("new_") or use.name == "requires_grad_"
+    return (
+        use.op.endswith(("__get__", "__set__", "_like")) or use.name.startswith("new_") or use.name == "requires_grad_"
+    )
 
 
 def _finding(story: Story, found: Lost) -> Finding:
@@ -69,28 +81,29 @@ def _finding(story: Story, found: Lost) -> Finding:
     what = called(story, fill.operands[0].label, None, fill.step)
     count = len(found.fills)
     return RULE.finding(
-        span, fill.step,
+        span,
+        fill.step,
         T(
-            en=f"{capital(here.en)} initialises {what.en} again, which {there.en} had loaded: the loaded weights are gone before they "
-            f"were used.",
+            en=f"{capital(here.en)} initialises {what.en} again, which {there.en} had loaded: the loaded weights are "
+            "gone before they were used.",
             zh=f"{here.zh}重新初始化了 {what.zh}，而它是{there.zh}刚加载的：加载的权重还没用就没有了。",
         ),
         T(
-            en=f"Every weight matrix that was loaded ({count}) was filled with new numbers, and no call has read one in between. "
-            f"Loading writes "
-            "into the parameters, and so does an initialisation; the last one counts. Initialise first, then load.",
-            zh=f"加载的每个权重矩阵（共 {count} 个）都被填上了新的数，其间没有任何调用读过它们。加载会写入参数，初始化也会；以最后一次为"
-            f"准。请先初始化，"
-            "再加载。",
+            en=f"Every weight matrix that was loaded ({count}) was filled with new numbers, and no call has read one "
+            "in between. Loading writes into the parameters, and so does an initialisation; the last one counts. "
+            "Initialise first, then load.",
+            zh=f"加载的每个权重矩阵（共 {count} 个）都被填上了新的数，其间没有任何调用读过它们。加载会写入参数，初始化"
+            "也会；以最后一次为准。请先初始化，再加载。",
         ),
         related=[story.related("made", load.step, T(en="loaded here", zh="在这里加载"))],
         fixes=_fixes(story, found),
         facts=[Fact("matrices", count, story.by(fill.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
-    """At most one fix: it moves the loading after the initialisation, or the initialisation before the block that loads.
+    """At most one fix: it moves the loading after the initialisation, or the initialisation
+    before the block that loads.
 
     Empty unless one of them can be moved as a whole statement within a block.
     """
@@ -121,7 +134,11 @@ def _initialised_before(story: Story, load: ast.stmt, fill: Event) -> tuple[Fix,
     around = [node for node in program.ancestors(load) if isinstance(node, ast.stmt)]
     for first in call_chain(story, fill):
         outer = next((node for node in around if node in program.block(first) and node is not first), None)
-        if outer is not None and program.stands_alone(first) and program.block(first).index(outer) < program.block(first).index(first):
+        if (
+            outer is not None
+            and program.stands_alone(first)
+            and program.block(first).index(outer) < program.block(first).index(first)
+        ):
             edits = merge(program.delete(first), program.insert_before(outer, program.segment(first)))
             title = T(en="Initialise before the loading", zh="在加载之前初始化")
             return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
@@ -134,18 +151,16 @@ RULE = Rule(
     severity="warning",
     title=T(en="Loaded weights are initialised again before they are used", zh="加载的权重还没使用就被重新初始化"),
     what=T(
-        en="A program loads the weights of a trained model and then initialises the model, so it starts from random numbers after all. "
-        "Initialise first, and load afterwards.",
+        en="A program loads the weights of a trained model and then initialises the model, so it starts from random "
+        "numbers after all. Initialise first, and load afterwards.",
         zh="程序加载了训练好的模型的权重，随后又初始化模型，结果还是从随机数开始。请先初始化，再加载。",
     ),
     why=T(
-        en="`load_state_dict()` copies numbers into the parameters that the model has; the functions in `torch.nn.init` write numbers "
-        "into them as well. Neither takes the other into account. The shapes fit, all keys match, and the only sign is a loss that "
-        "starts where an untrained model "
-        "starts.",
-        zh="`load_state_dict()` 把数值拷贝到模型已有的参数中；`torch.nn.init` 里的函数同样往参数里写数。两者互不知情。形状相符，键也全部"
-        "匹配，唯一的迹象"
-        "是损失从未训练模型的水平开始。",
+        en="`load_state_dict()` copies numbers into the parameters that the model has; the functions in "
+        "`torch.nn.init` write numbers into them as well. Neither takes the other into account. The shapes fit, all "
+        "keys match, and the only sign is a loss that starts where an untrained model starts.",
+        zh="`load_state_dict()` 把数值拷贝到模型已有的参数中；`torch.nn.init` 里的函数同样往参数里写数。两者互不知情。"
+        "形状相符，键也全部匹配，唯一的迹象是损失从未训练模型的水平开始。",
     ),
     advice=T(
         en="initialise first: put {line} before {made}.",

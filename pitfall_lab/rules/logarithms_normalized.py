@@ -1,4 +1,6 @@
-"""PL946: log-probabilities were divided by their sum, as a distribution does with probabilities: their order turns round."""
+"""PL946: log-probabilities were divided by their sum, as a distribution does with
+probabilities: their order turns round.
+"""
 
 from __future__ import annotations
 
@@ -54,25 +56,30 @@ def _is_negative(story: Story, label: str, step: int) -> bool:
 
 def _finding(story: Story, event: Event, made: Event) -> Finding:
     step, span = event.step, story.span(event.step)
-    here, there, what = at_line(story, span), at_line(story, story.span(made.step)), expression(story, event.operands[0].label, step)
+    here, there, what = (
+        at_line(story, span),
+        at_line(story, story.span(made.step)),
+        expression(story, event.operands[0].label, step),
+    )
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} takes {what.en} for probabilities and divides them by their sum, but they are logarithms of "
-            "probabilities: the least likely entry becomes the most likely one.",
+            en=f"{capital(here.en)} takes {what.en} for probabilities and divides them by their sum, but they are "
+            "logarithms of probabilities: the least likely entry becomes the most likely one.",
             zh=f"{here.zh}把 {what.zh} 当作概率，除以它们的和；但它们是概率的对数：最不可能的一项变成了最可能的一项。",
         ),
         T(
-            en=f"Logarithms of probabilities ({there.en}) are not positive. Divided by their sum they are positive and add up to one, so "
-            "no check complains, but a large negative logarithm, a small probability, gets a large share. Give a distribution `logits=`, "
-            "or take `exp()` of them.",
-            zh=f"概率的对数（{there.zh}）不是正数。除以它们的和之后，它们变成正数且和为一，所以任何检查都不会报错；但绝对值大的负对数，"
-            "也就是小的概率，得到了大的份额。请把它们作为 `logits=` 交给分布，或者取 `exp()`。",
+            en=f"Logarithms of probabilities ({there.en}) are not positive. Divided by their sum they are positive "
+            "and add up to one, so no check complains, but a large negative logarithm, a small probability, gets a "
+            "large share. Give a distribution `logits=`, or take `exp()` of them.",
+            zh=f"概率的对数（{there.zh}）不是正数。除以它们的和之后，它们变成正数且和为一，所以任何检查都不会报错；但"
+            "绝对值大的负对数，也就是小的概率，得到了大的份额。请把它们作为 `logits=` 交给分布，或者取 `exp()`。",
         ),
         related=[story.related("made", made.step, T(en="these are logarithms", zh="这些是对数"))],
         fixes=_fixes(story, event),
         facts=[Fact("made", made.name, story.by(made.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -101,17 +108,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Log-probabilities were normalised as if they were probabilities", zh="对数概率被当作概率归一化"),
     what=T(
-        en="A program gives log-probabilities, such as the result of `log_softmax`, to a distribution that takes its first argument for "
-        "probabilities. `Categorical(x)` is `Categorical(probs=x)`. It divides them by their sum, which turns the order round.",
+        en="A program gives log-probabilities, such as the result of `log_softmax`, to a distribution that takes its "
+        "first argument for probabilities. `Categorical(x)` is `Categorical(probs=x)`. It divides them by their sum, "
+        "which turns the order round.",
         zh="程序把对数概率（例如 `log_softmax` 的结果）交给一个把第一个参数当作概率的分布。`Categorical(x)` 就是 "
         "`Categorical(probs=x)`。它把这些数除以它们的和，于是顺序颠倒了。",
     ),
     why=T(
-        en="Distributions over classes accept `probs` or `logits`, and `probs` comes first. `probs` need not add up to one: they are "
-        "divided by their sum, and then checked. Negative numbers divided by a negative sum pass this check. `logits` may be any "
-        "numbers, log-probabilities too: `exp` and the division give the probabilities back.",
-        zh="类别分布接受 `probs` 或 `logits`，而 `probs` 在前。`probs` 的和不必为一：先除以它们的和，再做检查。负数除以负的和，"
-        "能通过这个检查。`logits` 可以是任何数，对数概率也行：`exp` 再相除，就得到原来的概率。",
+        en="Distributions over classes accept `probs` or `logits`, and `probs` comes first. `probs` need not "
+        "add up to one: they are divided by their sum, and then checked. Negative numbers divided by a "
+        "negative sum pass this check. `logits` may be any numbers, log-probabilities too: `exp` and the "
+        "division give the probabilities back.",
+        zh="类别分布接受 `probs` 或 `logits`，而 `probs` 在前。`probs` 的和不必为一：先除以它们的和，再做检查。负数除"
+        "以负的和，能通过这个检查。`logits` 可以是任何数，对数概率也行：`exp` 再相除，就得到原来的概率。",
     ),
     bad="""import torch
 from torch.distributions import Categorical

@@ -17,16 +17,46 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
 
-COMPARISONS = ("gt", "ge", "lt", "le", "__gt__", "__ge__", "__lt__", "__le__", "greater", "greater_equal", "less", "less_equal")
+COMPARISONS = (
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "__gt__",
+    "__ge__",
+    "__lt__",
+    "__le__",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+)
 MEASURES = {"eq", "__eq__", "ne", "__ne__", "logical_and", "__and__", "mul", "sub", "logical_xor", "__xor__"}
-KEEP = {"float", "long", "int", "to", "type", "squeeze", "view", "reshape", "flatten", "bool", "cpu", "detach", "type_as", "double"}
+KEEP = {
+    "float",
+    "long",
+    "int",
+    "to",
+    "type",
+    "squeeze",
+    "view",
+    "reshape",
+    "flatten",
+    "bool",
+    "cpu",
+    "detach",
+    "type_as",
+    "double",
+}
 
 OUT = {"numpy", "tolist"}
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholded:
-    """``events`` of one line compared ``label`` with ``limit``, or rounded it; ``loss`` was given results of the same layer as logits."""
+    """``events`` of one line compared ``label`` with ``limit``, or rounded it; ``loss`` was given results
+    of the same layer as logits.
+    """
 
     events: list[Event]
     loss: Event
@@ -34,11 +64,15 @@ class Thresholded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares logits with numbers between 0 and 1, and uses the answers as predicted classes.
+    """One finding for each line that compares logits with numbers between 0 and 1, and uses the
+    answers as predicted classes.
 
     Logits are results of one layer whose results also go into ``binary_cross_entropy_with_logits``.
     """
-    losses = {_layer(story, event.operands[0].label, event.step): event for event in story.calls("binary_cross_entropy_with_logits")}
+    losses = {
+        _layer(story, event.operands[0].label, event.step): event
+        for event in story.calls("binary_cross_entropy_with_logits")
+    }
     losses.pop(None, None)
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*COMPARISONS, "round") if losses else ():
@@ -48,7 +82,11 @@ def find(story: Story) -> Iterator[Finding]:
         limits = [_limit(event) for event in events]
         layers = {_layer(story, event.operands[0].label, event.step) for event in events}
         loss = losses.get(layers.pop()) if len(layers) == 1 else None
-        if loss is not None and all(limit is not None for limit in limits) and any(_is_prediction(story, event) for event in events):
+        if (
+            loss is not None
+            and all(limit is not None for limit in limits)
+            and any(_is_prediction(story, event) for event in events)
+        ):
             yield _finding(story, Thresholded(events, loss, limits[0] or 0.5))
 
 
@@ -65,7 +103,9 @@ def _limit(event: Event) -> float | None:
 
 
 def _layer(story: Story, label: str | None, step: int) -> object:
-    """The layer that computed the numbers, identified by its parameters, or by its line if it has none; None if it is not known."""
+    """The layer that computed the numbers, identified by its parameters, or by its line if it has
+    none; None if it is not known.
+    """
     made = origin(story, label, step)
     if made is None:
         return None
@@ -75,7 +115,8 @@ def _layer(story: Story, label: str | None, step: int) -> object:
 
 
 def _is_prediction(story: Story, event: Event) -> bool:
-    """Whether the True and False are compared or combined with another tensor, as predictions are with targets, or leave torch.
+    """Whether the True and False are compared or combined with another tensor, as predictions are
+    with targets, or leave torch.
 
     They leave torch by ``numpy()`` or ``tolist()``.
     """
@@ -94,29 +135,45 @@ def _is_prediction(story: Story, event: Event) -> bool:
 def _finding(story: Story, found: Thresholded) -> Finding:
     event, loss = found.events[0], found.loss
     label = event.operands[0].label
-    here, there, what = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step)), expression(story, label, event.step)
-    between = [value for value in story.held(label, event.step).values() if isinstance(value, float) and 0 < value < found.limit]
-    shown = T(
-        en=f" Here {between[0]:.3g} counts as the negative class, although its probability is {_probability(between[0]):.3g}.",
-        zh=f"这里 {between[0]:.3g} 被算作负类，而它的概率是 {_probability(between[0]):.3g}。",
-    ) if between else T(en="", zh="")  # fmt: skip
-    return RULE.finding(
-        story.span(event.step), event.step,
+    here, there, what = (
+        at_line(story, story.span(event.step)),
+        at_line(story, story.span(loss.step)),
+        expression(story, label, event.step),
+    )
+    between = [
+        value
+        for value in story.held(label, event.step).values()
+        if isinstance(value, float) and 0 < value < found.limit
+    ]
+    shown = (
         T(
-            en=f"{capital(here.en)} compares {what.en} with {found.limit:g} as if it were a probability, but these numbers are logits: "
-            f"{there.en} gives them to a loss that applies the sigmoid itself.",
-            zh=f"{here.zh}把 {what.zh} 当作概率与 {found.limit:g} 比较，但这些数是 logits：{there.zh}把它们交给自己会做 sigmoid 的损失。",
+            en=f" Here {between[0]:.3g} counts as the negative class, although its probability is "
+            f"{_probability(between[0]):.3g}.",
+            zh=f"这里 {between[0]:.3g} 被算作负类，而它的概率是 {_probability(between[0]):.3g}。",
+        )
+        if between
+        else T(en="", zh="")
+    )
+    return RULE.finding(
+        story.span(event.step),
+        event.step,
+        T(
+            en=f"{capital(here.en)} compares {what.en} with {found.limit:g} as if it were a probability, but these "
+            f"numbers are logits: {there.en} gives them to a loss that applies the sigmoid itself.",
+            zh=f"{here.zh}把 {what.zh} 当作概率与 {found.limit:g} 比较，但这些数是 logits：{there.zh}把它们交给自"
+            "己会做 sigmoid 的损失。",
         ),
         T(
-            en=f"A logit of 0 is a probability of one half, and a logit of {found.limit:g} one of {_probability(found.limit):.3g}."
-            f"{shown.en} Compare `sigmoid` of them with {found.limit:g}, or the logits with the logit of the threshold (0 for one half).",
+            en=f"A logit of 0 is a probability of one half, and a logit of {found.limit:g} one of "
+            f"{_probability(found.limit):.3g}.{shown.en} Compare `sigmoid` of them with {found.limit:g}, or the "
+            "logits with the logit of the threshold (0 for one half).",
             zh=f"logit 为 0 对应概率一半，logit 为 {found.limit:g} 对应概率 {_probability(found.limit):.3g}。{shown.zh}"
             f"请把它们的 `sigmoid` 与 {found.limit:g} 比较，或者用阈值对应的 logit（一半对应 0）来比较。",
         ),
         related=[story.related("used", loss.step, T(en="taken as logits here", zh="在这里被当作 logits"))],
         fixes=_fixes(story, event, found.limit),
         facts=[Fact("limit", found.limit, story.by(event.step)), Fact("loss", loss.name, story.by(loss.step))],
-    )  # fmt: skip
+    )
 
 
 def _probability(logit: float) -> float:
@@ -129,7 +186,10 @@ def _fixes(story: Story, event: Event, limit: float) -> tuple[Fix, ...]:
     value = written_as(story, event, event.operands[0].label)
     fixes = []
     if isinstance(node, ast.Compare) and limit == 0.5 and isinstance(node.comparators[0], ast.Constant):
-        title = T(en=f"Compare with 0: `{operand(program, node.left)} > 0`", zh=f"与 0 比较：`{operand(program, node.left)} > 0`")
+        title = T(
+            en=f"Compare with 0: `{operand(program, node.left)} > 0`",
+            zh=f"与 0 比较：`{operand(program, node.left)} > 0`",
+        )
         fixes.append(Fix(title, program.replace((node.comparators[0], "0")), meaning="later"))
     if isinstance(node, ast.Compare | ast.Call) and value is not None and torch is not None:
         text = f"{torch}.sigmoid({program.segment(value)})"
@@ -144,19 +204,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Logits are compared with a threshold for probabilities", zh="把 logits 与概率的阈值比较"),
     what=T(
-        en="A network gives numbers of any size, and its loss turns them into probabilities by itself. The program then compares the "
-        "numbers themselves with 0.5, so examples with a probability between 50 % and 62 % count as negative. Compare with 0, or compare "
-        "`torch.sigmoid(output)` with 0.5.",
-        zh="网络给出的是任意大小的数，损失函数自己把它们变成概率。程序随后却把这些数本身与 0.5 比较，于是概率在 50 % 到 62 % 之间的样本被算"
-        "作负类。请与 0 比较，或者把 `torch.sigmoid(output)` 与 0.5 比较。",
+        en="A network gives numbers of any size, and its loss turns them into probabilities by itself. The program "
+        "then compares the numbers themselves with 0.5, so examples with a probability between 50 % and 62 % count as "
+        "negative. Compare with 0, or compare `torch.sigmoid(output)` with 0.5.",
+        zh="网络给出的是任意大小的数，损失函数自己把它们变成概率。程序随后却把这些数本身与 0.5 比较，于是概率在 50 % "
+        "到 62 % 之间的样本被算作负类。请与 0 比较，或者把 `torch.sigmoid(output)` 与 0.5 比较。",
     ),
     why=T(
-        en="`binary_cross_entropy_with_logits` (and `nn.BCEWithLogitsLoss`) computes the sigmoid inside, since this is more exact for "
-        "large numbers. What the network returns are *logits*: 0 means one half, -2 about 12 %, 2 about 88 %. Training is right, only the "
-        "measure is wrong, and it looks plausible: precision rises, recall falls. `round()` has the same threshold.",
-        zh="`binary_cross_entropy_with_logits`（以及 `nn.BCEWithLogitsLoss`）在内部计算 sigmoid，因为这样对大的数更精确。网络返回的是 "
-        "*logits*：0 表示一半，-2 约为 12 %，2 约为 88 %。训练没有问题，错的只是度量，而且看上去合理：精确率上升，召回率下降。`round()` 的"
-        "阈值也一样。",
+        en="`binary_cross_entropy_with_logits` (and `nn.BCEWithLogitsLoss`) computes the sigmoid inside, since this "
+        "is more exact for large numbers. What the network returns are *logits*: 0 means one half, -2 about 12 %, 2 "
+        "about 88 %. Training is right, only the measure is wrong, and it looks plausible: precision rises, recall "
+        "falls. `round()` has the same threshold.",
+        zh="`binary_cross_entropy_with_logits`（以及 `nn.BCEWithLogitsLoss`）在内部计算 sigmoid，因为这样对大的数更精"
+        "确。网络返回的是 *logits*：0 表示一半，-2 约为 12 %，2 约为 88 %。训练没有问题，错的只是度量，而且看上去合"
+        "理：精确率上升，召回率下降。`round()` 的阈值也一样。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -197,7 +258,10 @@ print((predicted == y).float().mean())
         Trap(
             "(net(x) > 0.5)",
             "(net(x).clamp(0, 1) > 0.5)",
-            T(en="Numbers cut to the range of probabilities are no probabilities.", zh="截到概率范围内的数并不是概率。"),
+            T(
+                en="Numbers cut to the range of probabilities are no probabilities.",
+                zh="截到概率范围内的数并不是概率。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html",),

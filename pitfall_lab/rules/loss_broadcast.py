@@ -1,10 +1,11 @@
 """PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
-Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and reduced to one
-number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from; in
-any of these and ``a + b`` whose table is given to a loss function with a tensor of another shape; where the column comes from the positions
-that ``nonzero`` returns, in any result that is reduced. A difference of everything with everything that is built in the same line, or of
-one memory with itself (pairwise distances), is not a mistake and draws nothing.
+Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and
+reduced to one number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced
+to what backward starts from; in any of these and ``a + b`` whose table is given to a loss function with a tensor of
+another shape; where the column comes from the positions that ``nonzero`` returns, in any result that is reduced. A
+difference of everything with everything that is built in the same line, or of one memory with itself (pairwise
+distances), is not a mistake and draws nothing.
 """
 
 from __future__ import annotations
@@ -62,13 +63,19 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
         if name in STRETCHES and not _feeds_loss(story, event):
             continue
         used = name in LOSSES | STRETCHES or (name in DIFFERENCES and _becomes_a_loss(story, event))
-        used = used or (name in COMPARISONS and _is_counted(story, event)) or _is_reduced_by_position(story, event, pair[0])
+        used = (
+            used
+            or (name in COMPARISONS and _is_counted(story, event))
+            or _is_reduced_by_position(story, event, pair[0])
+        )
         if not used and name in DIFFERENCES | PRODUCTS | SUMS and _misfits_a_loss(story, event):
             places.add((event.span, name))
             yield event, pair
             continue
         weighs = not used and name in DIFFERENCES | PRODUCTS and _is_trained(story, event)
-        if (used and (name in LOSSES | STRETCHES or not _meant(story, event, pair))) or (weighs and not _spread_out(story, pair, event)):
+        if (used and (name in LOSSES | STRETCHES or not _meant(story, event, pair))) or (
+            weighs and not _spread_out(story, pair, event)
+        ):
             places.add((event.span, name))
             yield event, pair
 
@@ -97,9 +104,11 @@ def _inside_loss(story: Story, event: Event) -> bool:
 
 
 def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
-    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more than one element; else None.
+    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more
+    than one element; else None.
 
-    Also a table of one row for each example (``(n, 1, …)`` against ``(n, …)``), if the column holds positions that are known.
+    Also a table of one row for each example (``(n, 1, …)`` against ``(n, …)``), if the column
+    holds positions that are known.
     """
     labels = [operand.label for operand in event.operands if operand.label is not None][:2]
     if len(labels) < 2:
@@ -117,7 +126,9 @@ def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _positions(story: Story, label: str, step: int) -> Event | None:
-    """The ``nonzero`` whose column of positions was the index that took ``label`` out of a tensor; None if there is none."""
+    """The ``nonzero`` whose column of positions was the index that took ``label`` out of a
+    tensor; None if there is none.
+    """
     taken = story.event((story.tensor(label, step) or {}).get("born"))
     index = taken.operands[-1].label if taken is not None and taken.name in TAKES and len(taken.operands) > 1 else None
     made = story.event((story.tensor(index) or {}).get("born")) if taken is not None and index is not None else None
@@ -126,7 +137,8 @@ def _positions(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_reduced_by_position(story: Story, event: Event, column: str) -> bool:
-    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and the broadcast result is reduced.
+    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and the
+    broadcast result is reduced.
 
     Reduced: one of the next calls makes one number of the result of ``event``.
     """
@@ -172,14 +184,19 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
 
 
 def _misfits_a_loss(story: Story, event: Event) -> bool:
-    """Whether a loss function was given the table, or one of its shape made of it, together with a tensor of another shape.
+    """Whether a loss function was given the table, or one of its shape made of it, together
+    with a tensor of another shape.
 
     Only the first loss soon after counts, and a single number is no other shape.
     """
     table = set(event.results)
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
-        labels = [o.label for o in later.operands if o.label is not None] if later.kind == "call" and later.error is None else []
+        labels = (
+            [o.label for o in later.operands if o.label is not None]
+            if later.kind == "call" and later.error is None
+            else []
+        )
         if not table & set(labels) or not later.results:
             continue
         if _plain(later) in LOSSES:
@@ -191,11 +208,17 @@ def _misfits_a_loss(story: Story, event: Event) -> bool:
 
 
 def _is_trained(story: Story, event: Event) -> bool:
-    """Whether the table is multiplied (or is a product) and then reduced to one number that a backward went through, soon after."""
+    """Whether the table is multiplied (or is a product) and then reduced to one number that a
+    backward went through, soon after.
+    """
     table, weighed = set(event.results), _plain(event) in PRODUCTS
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
-        labels = {o.label for o in later.operands} if later.kind == "call" and later.error is None and later.results else set()
+        labels = (
+            {o.label for o in later.operands}
+            if later.kind == "call" and later.error is None and later.results
+            else set()
+        )
         if not table & labels:
             continue
         shape, record = story.shape(later.results[0], later.step), story.tensor(later.results[0], later.step) or {}
@@ -210,7 +233,9 @@ def _is_trained(story: Story, event: Event) -> bool:
 
 
 def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
-    """Whether one operand was given its shape just for this call (``unsqueeze``, say), or both share a storage: then it is intended."""
+    """Whether one operand was given its shape just for this call (``unsqueeze``, say), or both share a
+    storage: then it is intended.
+    """
     records = [story.tensor(label, event.step) or {} for label in pair]
     makers = (story.event(record.get("born")) for record in records)
     same = records[0].get("storage") is not None and records[0].get("storage") == records[1].get("storage")
@@ -233,7 +258,10 @@ def _is_outer(story: Story, maker: Event) -> bool:
 
 
 def _is_counted(story: Story, event: Event) -> bool:
-    """Whether the table of truth values is summed or averaged over all axes, like an accuracy. Conversions alone may lie between."""
+    """Whether the table of truth values is summed or averaged over all axes, like an accuracy.
+
+    Conversions alone may lie between.
+    """
     table = set(event.results)
     for later in story.events[event.step + 1 :]:
         if later.kind == "call" and later.error is None and later.results and table & {o.label for o in later.operands}:
@@ -249,8 +277,8 @@ def _is_counted(story: Story, event: Event) -> bool:
 def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
     """Whether the outer difference seems intended.
 
-    Either both operands share their memory, or a call inserted the column's axis: one on that line, or any if both operands or neither
-    require grad.
+    Either both operands share their memory, or a call inserted the column's axis: one on that line, or any if both
+    operands or neither require grad.
     """
     column, row = (story.tensor(label, event.step) or {} for label in pair)
     if column.get("storage") is not None and column.get("storage") == row.get("storage"):
@@ -268,13 +296,21 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     shapes = story.shape(column, event.step) or (), story.shape(row, event.step) or ()
     count = _pairs(shapes)
     related = tuple(
-        story.related("operand", born, T(en=f"{name.en} has shape {_shown(shape)}", zh=f"{name.zh} 的形状是 {_shown(shape)}"))
+        story.related(
+            "operand", born, T(en=f"{name.en} has shape {_shown(shape)}", zh=f"{name.zh} 的形状是 {_shown(shape)}")
+        )
         for label, name, shape in zip((column, row), names, shapes, strict=True)
         for born in [(story.tensor(label, event.step) or {}).get("born")]
     )
     values = _values(story, event, column, row)
-    facts = [Fact("column", column, story.by(event.step)), Fact("row", row, story.by(event.step)), Fact("pairs", count * count, "modelled")]
-    facts.append(Fact("operands", tuple(name.en.removeprefix("the result of ").strip("`") for name in names), "modelled"))
+    facts = [
+        Fact("column", column, story.by(event.step)),
+        Fact("row", row, story.by(event.step)),
+        Fact("pairs", count * count, "modelled"),
+    ]
+    facts.append(
+        Fact("operands", tuple(name.en.removeprefix("the result of ").strip("`") for name in names), "modelled")
+    )
     facts += [Fact("loss", values[0], story.by(event.step)), Fact("meant", values[1], "modelled")] if values else []
     return RULE.finding(
         event.span,
@@ -291,15 +327,17 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
 def _advice(story: Story, event: Event, names: tuple[T, T]) -> T:
     line, (column, row) = at_line(story, event.span), names
     return T(
-        en=f"Give {column.en} and {row.en} the same shape before {line.en}: `.squeeze(-1)` takes the axis of length 1 away from the first, "
-        "or `.unsqueeze(-1)` adds one to the second.",
+        en=f"Give {column.en} and {row.en} the same shape before {line.en}: `.squeeze(-1)` takes the axis of length 1 "
+        "away from the first, or `.unsqueeze(-1)` adds one to the second.",
         zh=f"在{line.zh}之前让 {column.zh} 和 {row.zh} 形状相同：用 `.squeeze(-1)` 去掉前者长度为 1 的轴，"
         "或用 `.unsqueeze(-1)` 给后者加一个轴。",
     )
 
 
 def _operand_name(story: Story, event: Event, label: str) -> T:
-    """The operand's name, or the expression that made it; of what another function made, the call of it: ``model(x)``."""
+    """The operand's name, or the expression that made it; of what another function made,
+    the call of it: ``model(x)``.
+    """
     born = (story.tensor(label, event.step) or {}).get("born")
     given = written_as(story, event, label)
     if isinstance(given, ast.Name):
@@ -325,7 +363,13 @@ def _shown(shape: tuple[int, ...]) -> str:
     return f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(str(n) for n in shape) + ")"
 
 
-def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], values: tuple[float, float] | None) -> T:
+def _message(
+    story: Story,
+    event: Event,
+    names: tuple[T, T],
+    shapes: tuple[tuple[int, ...], ...],
+    values: tuple[float, float] | None,
+) -> T:
     here, count = at_line(story, event.span), _pairs(shapes)
     numbers = T(en="", zh="")
     if values and _plain(event) in COMPARISONS:
@@ -342,41 +386,48 @@ def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple
     each = T(en="element", zh="元素") if count == _size(shapes[1]) else T(en="row", zh="行")
     verb = T(en="combines" if combines else "compares", zh="组合" if combines else "相比")
     return T(
-        en=f"{capital(here.en)} {verb.en} every {each.en} of {names[0].en} with every {each.en} of {names[1].en}, {count * count} "
-        f"pairs instead of {count}, "
-        f"because their shapes are {_shown(shapes[0])} and {_shown(shapes[1])}{numbers.en}.",
-        zh=f"{here.zh}把 {names[0].zh} 的每个{each.zh}与 {names[1].zh} 的每个{each.zh}{verb.zh}，共 {count * count} 对而不是 {count} 对，"
-        f"因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
+        en=f"{capital(here.en)} {verb.en} every {each.en} of {names[0].en} with every {each.en} of {names[1].en}, "
+        f"{count * count} pairs instead of {count}, because their shapes are {_shown(shapes[0])} and "
+        f"{_shown(shapes[1])}{numbers.en}.",
+        zh=f"{here.zh}把 {names[0].zh} 的每个{each.zh}与 {names[1].zh} 的每个{each.zh}{verb.zh}，共 {count * count} 对"
+        f"而不是 {count} 对，因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
     )
 
 
 def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, counted: bool, weighed: bool) -> T:
-    outer = _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1])) if len(shapes[1]) == 1 else _shown((*shapes[1][:1], *shapes[1]))
+    outer = (
+        _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1]))
+        if len(shapes[1]) == 1
+        else _shown((*shapes[1][:1], *shapes[1]))
+    )
     harm = T(
-        en="Its mean is still one number and training still moves, but it pulls every prediction towards the mean of all targets.",
+        en="Its mean is still one number and training still moves, but it pulls every prediction towards the "
+        "mean of all targets.",
         zh="它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
     )
     if weighed:
         harm = T(
-            en="It is still reduced to one number, but most of what goes into it pairs the number of one example with that of another.",
+            en="It is still reduced to one number, but most of what goes into it pairs the number of one example "
+            "with that of another.",
             zh="它照样被归约成一个数，但其中大部分是把一个样本的数与另一个样本的数配在一起。",
         )
     elif counted:
         harm = T(
-            en="What is counted there looks like an accuracy, but most of it compares an example with the answers of others.",
+            en="What is counted there looks like an accuracy, but most of it compares an example with "
+            "the answers of others.",
             zh="在其中数出来的结果看起来像准确率，但大部分是拿一个样本与别的样本的答案相比。",
         )
     return T(
-        en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched to fit "
-        f"{names[1].en}, and {names[1].en} is repeated for every row. "
-        f"The result has shape {outer}. {harm.en}",
+        en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched "
+        f"to fit {names[1].en}, and {names[1].en} is repeated for every row. The result has shape {outer}. {harm.en}",
         zh=f"torch 从右边对齐形状：{names[0].zh} 的最后一维长度是 1，被拉伸到与 {names[1].zh} 一致，而 {names[1].zh} "
         f"在每一行重复。结果的形状是 {outer}。{harm.zh}",
     )
 
 
 def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, float] | None:
-    """The loss that torch gave and the loss of matching pairs; None unless it is a mean squared or absolute error on few, known numbers.
+    """The loss that torch gave and the loss of matching pairs; None unless it is a mean squared or absolute
+    error on few, known numbers.
 
     Of ``a == b`` the share of pairs for which it holds, of all and of those that belong together.
     """
@@ -385,7 +436,10 @@ def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, f
         if not left or not right or len(left) != len(right):
             return None
         equal = _plain(event) == "eq"
-        held = sum((a == b) is equal for a in left for b in right), sum((a == b) is equal for a, b in zip(left, right, strict=True))
+        held = (
+            sum((a == b) is equal for a in left for b in right),
+            sum((a == b) is equal for a, b in zip(left, right, strict=True)),
+        )
         return held[0] / len(left) ** 2, held[1] / len(left)
     power = {"mse_loss": 2, "l1_loss": 1}.get(_plain(event))
     if power is None or not event.results or _size(story.shape(event.results[0], event.step) or (0, 0)) != 1:
@@ -402,7 +456,9 @@ def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, f
 
 
 def _cells(story: Story, label: str, step: int) -> list[float] | None:
-    """A tensor's numbers at ``step``; None if it has gaps in its memory, or if the trace does not hold them all as numbers."""
+    """A tensor's numbers at ``step``; None if it has gaps in its memory, or if the trace does
+    not hold them all as numbers.
+    """
     tensor = story.tensor(label, step) or {}
     storage = story.record("storages", tensor.get("storage"), step) or {}
     cells, count = storage.get("cells"), _size(tuple(tensor.get("shape") or ()))
@@ -410,7 +466,11 @@ def _cells(story: Story, label: str, step: int) -> list[float] | None:
         return None
     start = int(tensor.get("offset") or 0)
     values = [value for _, value in flat(cells)][start : start + count]
-    return [float(v) for v in values] if len(values) == count and all(isinstance(v, (int, float)) for v in values) else None
+    return (
+        [float(v) for v in values]
+        if len(values) == count and all(isinstance(v, (int, float)) for v in values)
+        else None
+    )
 
 
 def _gaps(tensor: Record) -> list[int]:
@@ -449,7 +509,9 @@ def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
     Fewer, or none, if the line shows no two.
     """
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Sub | ast.Mult | ast.Div) or (isinstance(node.op, ast.Add) and _plain(event) in SUMS):
+        if isinstance(node.op, ast.Sub | ast.Mult | ast.Div) or (
+            isinstance(node.op, ast.Add) and _plain(event) in SUMS
+        ):
             return [node.left, node.right]
         inner = [n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)]
         return [inner[0].left, inner[0].right] if len(inner) == 1 else []
@@ -458,7 +520,11 @@ def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
     if isinstance(node, ast.Call):
         named = {k.arg: k.value for k in node.keywords}
         values = [*node.args, *(named[k] for k in ("input", "target", "other") if k in named)]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("sub", "subtract", "mul", "div", *COMPARISONS) and len(values) == 1:
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("sub", "subtract", "mul", "div", *COMPARISONS)
+            and len(values) == 1
+        ):
             return [node.func.value, values[0]]
         return values[:2]
     return []
@@ -477,24 +543,27 @@ RULE = Rule(
     code="PL401",
     name="loss-broadcast",
     severity="warning",
-    title=T(en="A loss or a measure compared every prediction with every target", zh="损失或指标把每个预测与每个目标都比了一遍"),
+    title=T(
+        en="A loss or a measure compared every prediction with every target",
+        zh="损失或指标把每个预测与每个目标都比了一遍",
+    ),
     what=T(
-        en="The predictions are a column of N numbers, the targets a plain list of N numbers, and the loss compares each prediction with "
-        "*every* target instead of its own: N×N differences instead of N. The loss is still one number and still falls, so nothing looks "
-        "broken: the model just learns to predict the mean of all targets. An accuracy, `(predicted == labels).float().mean()`, goes wrong "
-        "in the same way.",
-        zh="预测值是 N 个数的一列，目标是 N 个数的普通列表，损失把每个预测与*所有*目标相比，而不是只与它自己的目标相比：得到 N×N 个差值而"
-        "不是 N 个。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测全部目标的平均值。准确率 `(predicted == "
-        "labels).float().mean()` 也会这样出错。",
+        en="The predictions are a column of N numbers, the targets a plain list of N numbers, and the loss compares "
+        "each prediction with *every* target instead of its own: N×N differences instead of N. The loss is still one "
+        "number and still falls, so nothing looks broken: the model just learns to predict the mean of all targets. "
+        "An accuracy, `(predicted == labels).float().mean()`, goes wrong in the same way.",
+        zh="预测值是 N 个数的一列，目标是 N 个数的普通列表，损失把每个预测与*所有*目标相比，而不是只与它自己的目标相"
+        "比：得到 N×N 个差值而不是 N 个。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测全部目标的平均"
+        "值。准确率 `(predicted == labels).float().mean()` 也会这样出错。",
     ),
     why=T(
-        en="Operations on two tensors accept different *shapes* by *broadcasting*: shapes are lined up from the right, and a dimension "
-        "of length 1 is stretched. `(N, 1)` against `(N,)` becomes `(N, 1)` against `(1, N)`, and both are stretched to `(N, N)`. For "
-        "a table of all pairs that is just right, so torch cannot refuse. The loss functions of `torch.nn.functional` print a "
-        "warning; `((p - y) ** 2).mean()` prints none.",
-        zh="两个张量的运算通过*广播*接受不同的*形状*：形状从右边对齐，长度为 1 的维度被拉伸。`(N, 1)` 对 `(N,)` 变成 `(N, 1)` 对 `(1, "
-        "N)`，两者都被拉伸成 `(N, N)`。要得到所有配对的表时这正合适，所以 torch 不能拒绝。`torch.nn.functional` 的损失函数会打印一条警"
-        "告；`((p - y) ** 2).mean()` 什么也不说。",
+        en="Operations on two tensors accept different *shapes* by *broadcasting*: shapes are lined up from the "
+        "right, and a dimension of length 1 is stretched. `(N, 1)` against `(N,)` becomes `(N, 1)` against `(1, N)`, "
+        "and both are stretched to `(N, N)`. For a table of all pairs that is just right, so torch cannot refuse. The "
+        "loss functions of `torch.nn.functional` print a warning; `((p - y) ** 2).mean()` prints none.",
+        zh="两个张量的运算通过*广播*接受不同的*形状*：形状从右边对齐，长度为 1 的维度被拉伸。`(N, 1)` 对 `(N,)` 变成 "
+        "`(N, 1)` 对 `(1, N)`，两者都被拉伸成 `(N, N)`。要得到所有配对的表时这正合适，所以 torch 不能拒绝。"
+        "`torch.nn.functional` 的损失函数会打印一条警告；`((p - y) ** 2).mean()` 什么也不说。",
     ),
     bad="""import torch
 import torch.nn.functional as F

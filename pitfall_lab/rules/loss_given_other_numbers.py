@@ -1,4 +1,6 @@
-"""PL901: a loss was given numbers of another kind than it works on: probabilities or a ReLU for logits, logits for logarithms."""
+"""PL901: a loss was given numbers of another kind than it works on: probabilities or a ReLU for
+logits, logits for logarithms.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ TINY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """``event`` works on numbers of kind ``wanted``; its first operand holds ``got``, made by ``maker`` (unknown for plain scores)."""
+    """``event`` works on numbers of kind ``wanted``; its first operand holds ``got``, made by
+    ``maker`` (unknown for plain scores).
+    """
 
     event: Event
     wanted: Form
@@ -67,7 +71,12 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for event in story.calls(*EXPECTED):
         line = (span.source, span.line) if (span := story.span(event.step)) else None
-        if line not in reported and event.error is None and event.results and (found := _mismatch(story, event)) is not None:
+        if (
+            line not in reported
+            and event.error is None
+            and event.results
+            and (found := _mismatch(story, event)) is not None
+        ):
             reported.add(line)
             yield _finding(story, found)
 
@@ -116,7 +125,9 @@ def _finding(story: Story, found: Mismatch) -> Finding:
     by_name = f"`{event.name}`"
     related = [story.related("used", event.step, T(en=f"{wanted.en} are expected here", zh=f"这里需要的是{wanted.zh}"))]
     if found.maker is not None:
-        related.insert(0, story.related("made", found.maker.step, T(en=f"{got.en} are made here", zh=f"这里得到的是{got.zh}")))
+        related.insert(
+            0, story.related("made", found.maker.step, T(en=f"{got.en} are made here", zh=f"这里得到的是{got.zh}"))
+        )
     return RULE.finding(
         span, event.step,
         T(
@@ -139,28 +150,39 @@ def _evidence(story: Story, found: Mismatch) -> T:
     shape = story.shape(event.operands[0].label, event.step) or ()
     if found.got == "cut":
         return T(
-            en="A score below 0 says that a class is unlikely, and here each such score became 0, with a gradient of 0: "
-            + ("no probability below one half is left." if event.name == "binary_cross_entropy_with_logits" else
-               "a class whose score became 0 no longer learns, and all unlikely classes have the same score."),
+            en=(
+                "A score below 0 says that a class is unlikely, and here each such score became 0, "
+                "with a gradient of 0: "
+            )
+            + (
+                "no probability below one half is left."
+                if event.name == "binary_cross_entropy_with_logits"
+                else "a class whose score became 0 no longer learns, and all unlikely classes have the same score."
+            ),
             zh="小于 0 的分数表示某个类别不太可能，而这里每个这样的分数都变成了 0，梯度也是 0："
-            + ("不可能再有小于一半的概率。" if event.name == "binary_cross_entropy_with_logits" else
-               "分数落在那里的类别不再学习，不太可能的类别之间也无法区分。"),
-        )  # fmt: skip
+            + (
+                "不可能再有小于一半的概率。"
+                if event.name == "binary_cross_entropy_with_logits"
+                else "分数落在那里的类别不再学习，不太可能的类别之间也无法区分。"
+            ),
+        )
     if event.name == "cross_entropy":
         count = shape[1] if len(shape) > 1 else shape[0] if shape else 2
         least = number(math.log(math.e + count - 1) - 1)
         return T(
-            en=f"`{event.name}` applies `log_softmax` to them once more. Of numbers between 0 and 1 that is nearly flat: a perfect "
-            f"prediction among {count} classes would still cost {least} instead of 0, and gradients are small.",
-            zh=f"`{event.name}` 会对这些数再做一次 `log_softmax`。0 到 1 之间的数经过它几乎是平的：{count} 个类别中即使预测完全正确，"
-            f"损失也还有 {least} 而不是 0，梯度也很小。",
+            en=f"`{event.name}` applies `log_softmax` to them once more. Of numbers between 0 and 1 that is "
+            f"nearly flat: a perfect prediction among {count} classes would still cost {least} instead of 0, and "
+            "gradients are small.",
+            zh=f"`{event.name}` 会对这些数再做一次 `log_softmax`。0 到 1 之间的数经过它几乎是平的：{count} 个类别中即"
+            f"使预测完全正确，损失也还有 {least} 而不是 0，梯度也很小。",
         )
     if event.name == "binary_cross_entropy_with_logits":
         return T(
-            en=f"`{event.name}` applies a sigmoid to them once more, which makes 0.5 to {number(1 / (1 + math.exp(-1)))} of every "
-            f"probability: no prediction of 0 is possible, and a perfect one still costs {number(math.log(2))}.",
-            zh=f"`{event.name}` 会再做一次 sigmoid，把任何概率变成 0.5 到 {number(1 / (1 + math.exp(-1)))} 之间的数：不可能预测出 0，"
-            f"对标签 0 的完美预测也还要付出 {number(math.log(2))}。",
+            en=f"`{event.name}` applies a sigmoid to them once more, which makes 0.5 to "
+            f"{number(1 / (1 + math.exp(-1)))} of every probability: no prediction of 0 is possible, and a perfect "
+            f"one still costs {number(math.log(2))}.",
+            zh=f"`{event.name}` 会再做一次 sigmoid，把任何概率变成 0.5 到 {number(1 / (1 + math.exp(-1)))} 之间的数："
+            f"不可能预测出 0，对标签 0 的完美预测也还要付出 {number(math.log(2))}。",
         )
     if event.name in ("nll_loss", "kl_div", "ctc_loss"):
         result = values(story, event.results[0], event.step)
@@ -215,11 +237,17 @@ def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
 def _normalised(story: Story, found: Mismatch) -> Iterator[Fix]:
     """The fix that adds ``log_softmax(-1)`` to the scores in a call of ``ctc_loss``; nothing for other losses."""
     given = (
-        written_as(story, found.event, found.event.operands[0].label) if found.event.name == "ctc_loss" and found.got == "logits" else None
+        written_as(story, found.event, found.event.operands[0].label)
+        if found.event.name == "ctc_loss" and found.got == "logits"
+        else None
     )
     if given is not None:
         new = f"{operand(story.program, given)}.log_softmax(-1)"
-        yield Fix(T(en=f"Take the logarithms: `{new}`", zh=f"取对数：`{new}`"), story.program.replace((given, new)), meaning="shape")
+        yield Fix(
+            T(en=f"Take the logarithms: `{new}`", zh=f"取对数：`{new}`"),
+            story.program.replace((given, new)),
+            meaning="shape",
+        )
 
 
 def _renamed(program: Program, function: ast.expr, name: str) -> str:
@@ -256,10 +284,18 @@ def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 
 def _left_out(program: Program, place: ast.Call) -> str | None:
-    """The code that remains when the call is removed: its argument, or ``Identity()`` in place of a module; else None."""
+    """The code that remains when the call is removed: its argument, or ``Identity()`` in
+    place of a module; else None.
+    """
     if call_name(place) in ("Softmax", "Sigmoid", "ReLU", "ReLU6"):
         return _renamed(program, place.func, "Identity") + "()"
-    if place.args and program.segment(place.func).rpartition(".")[0] in ("torch", "F", "nn.functional", "torch.nn.functional", ""):
+    if place.args and program.segment(place.func).rpartition(".")[0] in (
+        "torch",
+        "F",
+        "nn.functional",
+        "torch.nn.functional",
+        "",
+    ):
         return program.segment(place.args[0])
     return program.segment(place.func.value) if isinstance(place.func, ast.Attribute) else None
 
@@ -270,23 +306,24 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loss was given another kind of numbers than it works on", zh="交给损失函数的不是它所需要的那种数"),
     what=T(
-        en="A program turned its scores into probabilities and gave them to a loss that does this itself, or gave plain scores to a loss "
-        "that needs logarithms. It trains, slowly and towards the wrong aim. Give each loss what it works on: "
-        "`cross_entropy` and `binary_cross_entropy_with_logits` raw scores, `nll_loss`, `kl_div` and `ctc_loss` the result of "
-        "`log_softmax`.",
-        zh="程序先把分数变成概率，再交给自己也会做这一步的损失；或者把原始分数交给需要对数的损失。训练照样进行，但很慢，目标也不对。请给"
-        "每个损"
-        "失它所需要的：`cross_entropy` 和 `binary_cross_entropy_with_logits` 要原始分数，`nll_loss`、`kl_div` 和 `ctc_loss` 要 "
-        "`log_softmax` 的结果。",
+        en="A program turned its scores into probabilities and gave them to a loss that does this itself, or gave "
+        "plain scores to a loss that needs logarithms. It trains, slowly and towards the wrong aim. Give each loss "
+        "what it works on: `cross_entropy` and `binary_cross_entropy_with_logits` raw scores, `nll_loss`, `kl_div` "
+        "and `ctc_loss` the result of `log_softmax`.",
+        zh="程序先把分数变成概率，再交给自己也会做这一步的损失；或者把原始分数交给需要对数的损失。训练照样进行，但很"
+        "慢，目标也不对。请给每个损失它所需要的：`cross_entropy` 和 `binary_cross_entropy_with_logits` 要原始分数，"
+        "`nll_loss`、`kl_div` 和 `ctc_loss` 要 `log_softmax` 的结果。",
     ),
     why=T(
-        en="All of these take tensors of any numbers, and torch cannot know what they mean. `cross_entropy` is `log_softmax` followed by "
-        "`nll_loss`, and `binary_cross_entropy_with_logits` is a sigmoid followed by `binary_cross_entropy`, each in one call because "
-        "that is more exact for large scores. Probabilities are between 0 and 1; as raw scores that is almost the same score for "
-        "everything, so the loss can never come near 0. `nll_loss` only picks the number of the right class and changes its sign.",
-        zh="这些函数接受任何数值的张量，torch 无法知道它们的含义。`cross_entropy` 就是 `log_softmax` 之后接 `nll_loss`，"
-        "`binary_cross_entropy_with_logits` 就是 sigmoid 之后接 `binary_cross_entropy`，合成一次调用是因为分数很大时这样更精确。概率都"
-        "在 0 到 1 之间；当作原始分数，就等于所有类别的分数几乎一样，损失永远接近不了 0。`nll_loss` 只是取出正确类别的那个数并改变符号。",
+        en="All of these take tensors of any numbers, and torch cannot know what they mean. `cross_entropy` is "
+        "`log_softmax` followed by `nll_loss`, and `binary_cross_entropy_with_logits` is a sigmoid followed by "
+        "`binary_cross_entropy`, each in one call because that is more exact for large scores. Probabilities are "
+        "between 0 and 1; as raw scores that is almost the same score for everything, so the loss can never come near "
+        "0. `nll_loss` only picks the number of the right class and changes its sign.",
+        zh="这些函数接受任何数值的张量，torch 无法知道它们的含义。`cross_entropy` 就是 `log_softmax` 之后接 "
+        "`nll_loss`，`binary_cross_entropy_with_logits` 就是 sigmoid 之后接 `binary_cross_entropy`，合成一次调用是因为"
+        "分数很大时这样更精确。概率都在 0 到 1 之间；当作原始分数，就等于所有类别的分数几乎一样，损失永远接近不了 0。"
+        "`nll_loss` 只是取出正确类别的那个数并改变符号。",
     ),
     bad="""import torch
 import torch.nn.functional as F

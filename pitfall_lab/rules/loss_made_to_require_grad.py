@@ -19,7 +19,8 @@ SETTING = ("requires_grad_", "requires_grad")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that makes the loss a new leaf, although it was computed from tensors that require grad.
+    """One finding for each place that makes the loss a new leaf, although it was computed
+    from tensors that require grad.
 
     Told at backwards that start from such a leaf; not where only a gradient was cut off.
     """
@@ -39,7 +40,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made it a leaf that requires gradients: ``requires_grad_()``, an assignment, or a new tensor; None if there is none."""
+    """The call that made it a leaf that requires gradients: ``requires_grad_()``, an assignment, or a new
+    tensor; None if there is none.
+    """
     setters = [e for e in story.uses(label) if e.name in SETTING and e.step < step and not e.op.endswith("__get__")]
     return setters[-1] if setters else story.event((story.tensor(label) or {}).get("born"))
 
@@ -51,27 +54,32 @@ def _finding(story: Story, backward: Event, made: Event, cuts: list[Cut]) -> Fin
     here, cut = at_line(story, span), at_line(story, story.span(cuts[0].event.step))
     code = snippet(story, story.span(cuts[0].event.step))
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} makes {name.en} a starting point of its own, so backward stops right there: no parameter gets a "
-            "gradient.",
+            en=f"{capital(here.en)} makes {name.en} a starting point of its own, so backward stops right there: no "
+            "parameter gets a gradient.",
             zh=f"{here.zh}让 {name.zh} 自己成为起点，反向传播因此就停在那里：没有任何参数得到梯度。",
         ),
         T(
-            en=f"On {cut.en}, `{code}` ended the record of how {name.en} was computed, and torch would have raised an error. Setting "
-            f"`requires_grad` for {name.en} removes the error and not its cause: the only gradient is that of {name.en} with respect to "
-            "itself, 1.",
-            zh=f"{cut.zh}的 `{code}` 中断了 {name.zh} 的计算记录，torch 本来会指出这一点。要求 {name.zh} 的梯度只是消除了错误，没有消除原"
-            f"因：唯一的梯度是 {name.zh} 对它自己的梯度，即 1。",
+            en=f"On {cut.en}, `{code}` ended the record of how {name.en} was computed, and torch would have raised an "
+            f"error. Setting `requires_grad` for {name.en} removes the error and not its cause: the only gradient is "
+            f"that of {name.en} with respect to itself, 1.",
+            zh=f"{cut.zh}的 `{code}` 中断了 {name.zh} 的计算记录，torch 本来会指出这一点。要求 {name.zh} 的梯度只是消"
+            f"除了错误，没有消除原因：唯一的梯度是 {name.zh} 对它自己的梯度，即 1。",
         ),
         related=[
-            story.related("cut", cuts[0].event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
+            story.related(
+                "cut", cuts[0].event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")
+            ),
             story.related("leaf", step, T(en="a new starting point is made here", zh="新的起点在这里产生")),
-            story.related("backward", backward.step, T(en="backward begins and ends here", zh="反向传播在这里开始，也在这里结束")),
+            story.related(
+                "backward", backward.step, T(en="backward begins and ends here", zh="反向传播在这里开始，也在这里结束")
+            ),
         ],
         fixes=_fixes(story, story.program.at(span), cuts),
         facts=[Fact("cut", cuts[0].kind, story.by(cuts[0].event.step)), Fact("tensor", start, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, setter: ast.AST | None, cuts: list[Cut]) -> tuple[Fix, ...]:
@@ -88,7 +96,11 @@ def _fixes(story: Story, setter: ast.AST | None, cuts: list[Cut]) -> tuple[Fix, 
 def _without(program: Program, setter: ast.AST | None) -> tuple[Edit, ...]:
     """The edits that remove ``requires_grad_()`` or ``loss.requires_grad = True``; empty if ``setter`` is neither."""
     statement = program.statement(setter)
-    if isinstance(setter, ast.Call) and call_name(setter) == "requires_grad_" and isinstance(setter.func, ast.Attribute):
+    if (
+        isinstance(setter, ast.Call)
+        and call_name(setter) == "requires_grad_"
+        and isinstance(setter.func, ast.Attribute)
+    ):
         if isinstance(statement, ast.Expr) and statement.value is setter:
             return program.delete(statement)
         return program.replace((setter, program.segment(setter.func.value)))
@@ -104,21 +116,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="`requires_grad` was set for a loss without a graph", zh="让走不回参数的损失要求梯度"),
     what=T(
-        en="Torch said that the loss cannot be traced back to any parameter, and the program silenced it with `loss.requires_grad = True`. "
-        "Now backward runs and trains nothing: the loss itself is the only thing it reaches. Look for the line where the loss lost "
-        "its graph, and repair that.",
-        zh="torch 说从损失回不到任何参数，程序就用 `loss.requires_grad = True` 让它闭嘴。现在反向传播能运行了，却什么也没有训练：它只到达"
-        "损失自己。请找到切断这条路的那一行，修好它。",
+        en="Torch said that the loss cannot be traced back to any parameter, and the program silenced it with "
+        "`loss.requires_grad = True`. Now backward runs and trains nothing: the loss itself is the only thing it "
+        "reaches. Look for the line where the loss lost its graph, and repair that.",
+        zh="torch 说从损失回不到任何参数，程序就用 `loss.requires_grad = True` 让它闭嘴。现在反向传播能运行了，却什么"
+        "也没有训练：它只到达损失自己。请找到切断这条路的那一行，修好它。",
     ),
     why=T(
-        en="`backward()` walks the *graph*, the record of how the loss was computed, down to its *leaves*, the tensors it starts from. "
-        "`requires_grad = True` on a tensor without a record declares it a leaf: a beginning. A walk that begins and ends there is done "
-        "at once, without an error. The record was lost earlier: `detach()`, `.data`, `.item()`, `torch.tensor(…)`, NumPy, `argmax`, or "
-        "`torch.no_grad()` around the forward pass. Parameters keep `grad` `None`, and the optimizer skips them.",
-        zh="`backward()` 沿着*计算图*（损失如何算出的记录）一直走到*叶子*，即计算的起点。对没有记录的张量设置 `requires_grad = True`，就是"
-        "宣布它是叶子：一个起点。从那里开始又在那里结束的行走马上就完成了，不会报错。记录是在之前丢掉的：`detach()`、`.data`、"
-        "`.item()`、`torch.tensor(…)`、NumPy、`argmax`，或者前向计算外面的 `torch.no_grad()`。参数的 `grad` 一直是 `None`，优化器会跳过"
-        "它们。",
+        en="`backward()` walks the *graph*, the record of how the loss was computed, down to its *leaves*, the "
+        "tensors it starts from. `requires_grad = True` on a tensor without a record declares it a leaf: a beginning. "
+        "A walk that begins and ends there is done at once, without an error. The record was lost earlier: "
+        "`detach()`, `.data`, `.item()`, `torch.tensor(…)`, NumPy, `argmax`, or `torch.no_grad()` around the forward "
+        "pass. Parameters keep `grad` `None`, and the optimizer skips them.",
+        zh="`backward()` 沿着*计算图*（损失如何算出的记录）一直走到*叶子*，即计算的起点。对没有记录的张量设置 "
+        "`requires_grad = True`，就是宣布它是叶子：一个起点。从那里开始又在那里结束的行走马上就完成了，不会报错。记录"
+        "是在之前丢掉的：`detach()`、`.data`、`.item()`、`torch.tensor(…)`、NumPy、`argmax`，或者前向计算外面的 "
+        "`torch.no_grad()`。参数的 `grad` 一直是 `None`，优化器会跳过它们。",
     ),
     advice=T(
         en="leave {leaf_code} out, and repair {cut}, where the loss lost its graph.",

@@ -28,18 +28,31 @@ class Unused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computed a term of a loss, with its graph, in several rounds, although nothing uses it.
+    """One finding for each line that computed a term of a loss, with its graph, in several
+    rounds, although nothing uses it.
 
-    Only plain assignments of single numbers in a program that finished, with updates between the rounds; the name must not be read either.
+    Only plain assignments of single numbers in a program that finished, with updates between the rounds; the
+    name must not be read either.
     """
     updates = [update.step for update in story.trace.optimizer_steps]
-    if len(updates) < ROUNDS or story.trace.stopped is not None or story.trace.outcome.kind != "finished" or story.program.tree is None:
+    if (
+        len(updates) < ROUNDS
+        or story.trace.stopped is not None
+        or story.trace.outcome.kind != "finished"
+        or story.program.tree is None
+    ):
         return
     lines: dict[ast.Assign, list[Event]] = defaultdict(list)
     used = set[ast.Assign]()
     for label, record in story.tensors.items():
         event = story.event(record.get("born"))
-        if record.get("shape") or not record.get("requires_grad") or record.get("is_leaf") or event is None or label not in event.results:
+        if (
+            record.get("shape")
+            or not record.get("requires_grad")
+            or record.get("is_leaf")
+            or event is None
+            or label not in event.results
+        ):
             continue
         statement = _assignment(story, event)
         if statement is not None:
@@ -49,7 +62,11 @@ def find(story: Story) -> Iterator[Finding]:
     for statement, events in lines.items():
         name = story.program.segment(statement.targets[0])
         between = sum(any(a.step < step < b.step for step in updates) for a, b in pairwise(events))
-        if statement not in used and between >= ROUNDS - 1 and (not _is_read(story, name) or _overwriting(story, statement) is not None):
+        if (
+            statement not in used
+            and between >= ROUNDS - 1
+            and (not _is_read(story, name) or _overwriting(story, statement) is not None)
+        ):
             yield _finding(story, Unused(tuple(events), statement, name))
 
 
@@ -62,12 +79,20 @@ def _assignment(story: Story, event: Event) -> ast.Assign | None:
     statement = story.program.parents.get(node) if node is not None else None
     if not isinstance(statement, ast.Assign) or statement.value is not node or len(statement.targets) != 1:
         return None
-    return statement if isinstance(statement.targets[0], ast.Name) and not statement.targets[0].id.startswith("_") else None
+    return (
+        statement
+        if isinstance(statement.targets[0], ast.Name) and not statement.targets[0].id.startswith("_")
+        else None
+    )
 
 
 def _is_read(story: Story, name: str) -> bool:
-    """Whether the program mentions the name anywhere but to assign it: prints, returns and dictionaries are in no trace."""
-    return any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in story.program.nodes)
+    """Whether the program mentions the name anywhere but to assign it: prints, returns and
+    dictionaries are in no trace.
+    """
+    return any(
+        isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in story.program.nodes
+    )
 
 
 def _overwriting(story: Story, statement: ast.Assign) -> ast.Assign | None:
@@ -78,7 +103,9 @@ def _overwriting(story: Story, statement: ast.Assign) -> ast.Assign | None:
     program, name = story.program, story.program.segment(statement.targets[0])
     block = program.block(statement)
     for following in block[block.index(statement) + 1 :]:
-        if any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in ast.walk(following)):
+        if any(
+            isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in ast.walk(following)
+        ):
             return None
         if isinstance(following, ast.Assign) and [program.segment(target) for target in following.targets] == [name]:
             return following if ast.dump(following.value) != ast.dump(statement.value) else None
@@ -92,25 +119,25 @@ def _finding(story: Story, found: Unused) -> Finding:
     there = at_line(story, story.span(backward.step)) if backward is not None else here
     without = T(en="goes back without it", zh="反向传播不经过它")
     return RULE.finding(
-        span, first.step,
+        span,
+        first.step,
         T(
-            en=f"{capital(here.en)} computes `{found.name}` in {len(found.events)} rounds, and nothing uses it: the backward on "
-            f"{there.en} does not "
-            "go through it.",
-            zh=f"{here.zh}在 {len(found.events)} 轮里计算 `{found.name}`，却没有任何地方用到它：{there.zh}的反向传播没有经过它。",
+            en=f"{capital(here.en)} computes `{found.name}` in {len(found.events)} rounds, and nothing uses it: the "
+            f"backward on {there.en} does not go through it.",
+            zh=f"{here.zh}在 {len(found.events)} 轮里计算 `{found.name}`，却没有任何地方用到它："
+            f"{there.zh}的反向传播没有经过它。",
         ),
         T(
-            en=f"`{found.name}` is one number with a graph to parameters that are trained, as a term of a loss is. No call was given "
-            f"it, it was not "
-            "printed, and its graph was thrown away in each round. Add it to the loss, or leave it out.",
-            zh=f"`{found.name}` 是一个带有计算图、通向被训练参数的数，如同损失的一项。没有任何调用得到它，它也没有被打印，它的图在每一轮"
-            f"都被丢弃。请把它加到"
-            "损失里，或者不要计算它。",
+            en=f"`{found.name}` is one number with a graph to parameters that are trained, as a term of a loss "
+            "is. No call was given it, it was not printed, and its graph was thrown away in each round. Add it "
+            "to the loss, or leave it out.",
+            zh=f"`{found.name}` 是一个带有计算图、通向被训练参数的数，如同损失的一项。没有任何调用得到它，它也没有被打"
+            "印，它的图在每一轮都被丢弃。请把它加到损失里，或者不要计算它。",
         ),
         related=[story.related("backward", backward.step, without)] if backward is not None else [],
         fixes=_fixes(story, found, backward),
         facts=[Fact("rounds", len(found.events), story.by(first.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Unused, backward: Event | None) -> tuple[Fix, ...]:
@@ -131,7 +158,8 @@ def _fixes(story: Story, found: Unused, backward: Event | None) -> tuple[Fix, ..
     if program.function(node) is not program.function(found.statement) or found.name in reads(program, start):
         return ()
     title = T(
-        en=f"Add it to the loss: `{program.segment(start)} + {found.name}`", zh=f"加到损失里：`{program.segment(start)} + {found.name}`"
+        en=f"Add it to the loss: `{program.segment(start)} + {found.name}`",
+        zh=f"加到损失里：`{program.segment(start)} + {found.name}`",
     )
     new = f"({operand(program, start)} + {found.name})"
     return unique(program.text, [Fix(title, program.replace((start, new)), meaning="shape")])
@@ -143,19 +171,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="A term of the loss is computed and never used", zh="损失的一项被计算却从未使用"),
     what=T(
-        en="A program computes a second part of its loss, such as a penalty, in every round, but forgets to add it. Training continues "
-        "without it. Add it to the loss before `backward()`.",
-        zh="程序每一轮都计算损失的第二部分（例如惩罚项），却忘了加上去。训练照样进行，只是没有它。请在 `backward()` 之前把它加到损失里。",
+        en="A program computes a second part of its loss, such as a penalty, in every round, but forgets to add it. "
+        "Training continues without it. Add it to the loss before `backward()`.",
+        zh="程序每一轮都计算损失的第二部分（例如惩罚项），却忘了加上去。训练照样进行，只是没有它。请在 "
+        "`backward()` 之前把它加到损失里。",
     ),
     why=T(
-        en="`backward()` starts from one tensor and goes back along what that was computed from, its *graph*. A number that was "
-        "computed from the "
-        "same parameters but is no part of that tensor has a graph of its own, which is freed with the number. Parameters that only "
-        "this term "
-        "would train get no gradient, and `step()` passes them over without a word.",
-        zh="`backward()` 从一个张量出发，沿着它的*计算图*往回走。由同样的参数算出、却不属于这个张量的数有自己的图，会随这个数一起释放。"
-        "只由这一项训练的参数得不"
-        "到梯度，`step()` 会默默略过它们。",
+        en="`backward()` starts from one tensor and goes back along what that was computed from, its *graph*. A "
+        "number that was computed from the same parameters but is no part of that tensor has a graph of its own, "
+        "which is freed with the number. Parameters that only this term would train get no gradient, and `step()` "
+        "passes them over without a word.",
+        zh="`backward()` 从一个张量出发，沿着它的*计算图*往回走。由同样的参数算出、却不属于这个张量的数有自己的图，会"
+        "随这个数一起释放。只由这一项训练的参数得不到梯度，`step()` 会默默略过它们。",
     ),
     advice=T(
         en="add what {line} computes to the loss before the backward on {backward}.",

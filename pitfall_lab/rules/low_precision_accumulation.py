@@ -1,4 +1,6 @@
-"""PL803: a sum in a short number type stopped growing: what was added was smaller than the distance to the next number."""
+"""PL803: a sum in a short number type stopped growing: what was added was smaller than the
+distance to the next number.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ ERROR = 0.01
 class Sum:
     """A sum over many rounds: what came out, and what the exact sum of what was added is.
 
-    Where rounds were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is what the last recorded
-    one added without any effect.
+    Where rounds were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is what
+    the last recorded one added without any effect.
     """
 
     statement: ast.stmt
@@ -62,7 +64,9 @@ def _sum(program: Program, node: ast.stmt) -> ast.expr | None:
     call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
     if isinstance(node, ast.Expr):
         return receiver(call) if isinstance(call, ast.Call) and called(call) == "add_" else None
-    plus = (isinstance(call, ast.BinOp) and isinstance(call.op, ast.Add)) or (isinstance(call, ast.Call) and called(call) == "add")
+    plus = (isinstance(call, ast.BinOp) and isinstance(call.op, ast.Add)) or (
+        isinstance(call, ast.Call) and called(call) == "add"
+    )
     if call is None or not plus or not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     return node.targets[0] if program.segment(node.targets[0]) in reads(program, call) else None
@@ -70,7 +74,9 @@ def _sum(program: Program, node: ast.stmt) -> ast.expr | None:
 
 def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> Sum | None:
     whole = {story.program.place(node), story.program.place(node.value)}
-    rounds = [e for e in story.within(node) if e.span in whole and e.name in ("add", "add_") and e.results and e.error is None]
+    rounds = [
+        e for e in story.within(node) if e.span in whole and e.name in ("add", "add_") and e.results and e.error is None
+    ]
     if len(rounds) < ROUNDS:
         return None
     dtype = str((story.tensor(rounds[-1].results[0], rounds[-1].step) or {}).get("dtype"))
@@ -94,7 +100,12 @@ def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> S
     for event in rounds:
         added = event.operands[1]
         more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
-        if event.operands[0].label != previous or exact is None or more is None or _is_written(story, previous, last, event.step):
+        if (
+            event.operands[0].label != previous
+            or exact is None
+            or more is None
+            or _is_written(story, previous, last, event.step)
+        ):
             return None
         exact += more
         previous, last = event.results[0], event.step
@@ -105,16 +116,20 @@ def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> S
 
 
 def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
-    """The sum, and what was added to it in the last recorded round without any effect; None if the last round had an effect.
+    """The sum, and what was added to it in the last recorded round without any effect; None if
+    the last round had an effect.
 
-    The sum must have grown in rounds that were not recorded. What was added must be as large as what was added before: terms that get
-    smaller and smaller may be lost.
+    The sum must have grown in rounds that were not recorded. What was added must be as large as what was added before:
+    terms that get smaller and smaller may be lost.
     """
     terms, ends = [], []
     for event in rounds:
         added = event.operands[1]
         more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
-        before, after = _value(story, event.operands[0].label, event.step - 1), _value(story, event.results[0], event.step)
+        before, after = (
+            _value(story, event.operands[0].label, event.step - 1),
+            _value(story, event.results[0], event.step),
+        )
         if more is None or before is None or after is None:
             return None
         terms.append(abs(more))
@@ -125,9 +140,11 @@ def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
 
 
 def _stands_still(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
-    """A sum, perhaps one of several in a tensor, to which the last rounds added without effect, and what they added; else None.
+    """A sum, perhaps one of several in a tensor, to which the last rounds added without effect,
+    and what they added; else None.
 
-    It must be as large as what had an effect before; where nothing had, always the same: terms that get smaller and smaller may be lost.
+    It must be as large as what had an effect before; where nothing had, always the same: terms that get
+    smaller and smaller may be lost.
     """
     known: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     previous: tuple[str | None, int] | None = None
@@ -179,7 +196,9 @@ def _values(story: Story, label: str | None, step: int) -> dict[int, float]:
     gapless = all(skip == math.prod(shape[at + 1 :]) for at, skip in enumerate(strides) if shape[at] > 1)
     if not gapless or record.get("storage") is None:
         return {}
-    held = next((value for at, value in reversed(story.history("storages", record["storage"], "cells")) if at <= step), None)
+    held = next(
+        (value for at, value in reversed(story.history("storages", record["storage"], "cells")) if at <= step), None
+    )
     numbers = ((place - start, value) for place, value in flat(held) if isinstance(value, int | float))
     return {place: float(value) for place, value in numbers if 0 <= place < math.prod(shape)}
 
@@ -216,21 +235,33 @@ def _finding(story: Story, found: Sum) -> Finding:
     gap = number(2.0 ** (math.floor(math.log2(abs(found.got))) - digits + 1)) if found.got else "0"
     born = (story.tensor(found.rounds[0].operands[0].label) or {}).get("born")
     return RULE.finding(
-        span, last.step,
+        span,
+        last.step,
         _what(found, name, here),
         T(
-            en=f"`{name}` has the type `{found.dtype}`, which keeps {digits} binary digits of a number. Next to {got} the distance from "
-            f"one number to the next is {gap}; what is no more than half of that is rounded away, and the sum stays.",
-            zh=f"`{name}` 的类型是 `{found.dtype}`，一个数只保留 {digits} 个二进制位。在 {got} 附近，相邻两个数的距离是 {gap}；不超过它一半"
-            "的部分被舍去，总和便停在原处。",
+            en=f"`{name}` has the type `{found.dtype}`, which keeps {digits} binary digits of a number. Next to "
+            f"{got} the distance from one number to the next is {gap}; what is no more than half of that is "
+            "rounded away, and the sum stays.",
+            zh=f"`{name}` 的类型是 `{found.dtype}`，一个数只保留 {digits} 个二进制位。在 {got} 附近，相邻两个数的距离"
+            f"是 {gap}；不超过它一半的部分被舍去，总和便停在原处。",
         ),
         related=[
-            story.related("made", born, T(en=f"the type `{found.dtype}` is chosen here", zh=f"类型 `{found.dtype}` 在这里定下")),
-            story.related("changed", last.step, T(en=f"added here {len(found.rounds)} times", zh=f"在这里加了 {len(found.rounds)} 次")),
+            story.related(
+                "made", born, T(en=f"the type `{found.dtype}` is chosen here", zh=f"类型 `{found.dtype}` 在这里定下")
+            ),
+            story.related(
+                "changed",
+                last.step,
+                T(en=f"added here {len(found.rounds)} times", zh=f"在这里加了 {len(found.rounds)} 次"),
+            ),
         ],
         fixes=_fixes(story, born),
-        facts=[Fact("got", found.got, story.by(last.step)), Fact("exact", found.exact, "modelled"), Fact("dtype", found.dtype)],
-    )  # fmt: skip
+        facts=[
+            Fact("got", found.got, story.by(last.step)),
+            Fact("exact", found.exact, "modelled"),
+            Fact("dtype", found.dtype),
+        ],
+    )
 
 
 def _shown(value: float) -> str:
@@ -276,21 +307,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="A sum in a short number type stopped growing", zh="用短的数值类型累加，总和停止增长"),
     what=T(
-        en="A program added many small numbers to one large one, in a type with few digits. From some size on the small numbers are "
-        "rounded away, and the sum no longer moves, without any error. Add up in `torch.float32` or `torch.float64`.",
-        zh="程序在位数很少的类型里，把许多小的数加到一个大的数上。大到一定程度后，小的数就被舍去，总和不再变化，也没有任何报错。请用 "
-        "`torch.float32` 或 `torch.float64` 累加。",
+        en="A program added many small numbers to one large one, in a type with few digits. From some size on the "
+        "small numbers are rounded away, and the sum no longer moves, without any error. Add up in "
+        "`torch.float32` or `torch.float64`.",
+        zh="程序在位数很少的类型里，把许多小的数加到一个大的数上。大到一定程度后，小的数就被舍去，总和不再变化，也没有"
+        "任何报错。请用 `torch.float32` 或 `torch.float64` 累加。",
     ),
     why=T(
-        en="A floating-point number keeps a fixed number of binary digits: 24 in `float32`, 11 in `float16`, 8 in `bfloat16`. So between "
-        "2048 and 4096 `float16` knows every second whole number only, and 2048 + 1 is 2048; `bfloat16` is there at 256, `float32` at "
-        "16777216. Training in short types is fine because single results may be rough; *running* sums, losses of an epoch, moving "
-        "averages, counts and weights that get tiny updates need a long type. `torch.sum` of a short tensor adds up in a longer type "
-        "inside.",
-        zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之间，`float16` 只能"
-        "表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用短类型训练没有问题，因为单个结果可以"
-        "粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的权重）需要长的类型。对短类型张量调用 `torch.sum` 时"
-        "，内部是用更长的类型累加的。",
+        en="A floating-point number keeps a fixed number of binary digits: 24 in `float32`, 11 in `float16`, 8 in "
+        "`bfloat16`. So between 2048 and 4096 `float16` knows every second whole number only, and 2048 + 1 is 2048; "
+        "`bfloat16` is there at 256, `float32` at 16777216. Training in short types is fine because single results "
+        "may be rough; *running* sums, losses of an epoch, moving averages, counts and weights that get tiny updates "
+        "need a long type. `torch.sum` of a short tensor adds up in a longer type inside.",
+        zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之"
+        "间，`float16` 只能表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用短"
+        "类型训练没有问题，因为单个结果可以粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的"
+        "权重）需要长的类型。对短类型张量调用 `torch.sum` 时，内部是用更长的类型累加的。",
     ),
     bad="""import torch
 
@@ -318,10 +350,14 @@ print(total.item(), w.grad)
             "    total += 1\n",
             "    total = (total.float() + 1).bfloat16()\n",
             T(
-                en="Each addition is exact now, and its result is rounded back: the sum stops changing at the same place.",
+                en="Each addition is exact now, and its result is rounded back: the sum stops "
+                "changing at the same place.",
                 zh="现在每次加法都是精确的，但结果又被舍入回去：总和停在同一个地方。",
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html", "https://docs.pytorch.org/docs/stable/type_info.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",
+        "https://docs.pytorch.org/docs/stable/type_info.html",
+    ),
 )

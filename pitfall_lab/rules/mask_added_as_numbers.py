@@ -25,7 +25,8 @@ HOPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the same call, if it does both).
+    """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the
+    same call, if it does both).
 
     Or it multiplies the scores with the mask.
     """
@@ -51,14 +52,21 @@ def _added(story: Story, event: Event) -> Added | None:
         named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
         mask = named or (event.operands[PLACE].label if len(event.operands) > PLACE else None)
         return Added(event, mask, event) if mask is not None and _is_mask(story, mask, event.step) else None
-    between = SCALED - {"masked_fill"} if event.name in PRODUCTS else SCALED  # a product may be masked as well afterwards
+    between = (
+        SCALED - {"masked_fill"} if event.name in PRODUCTS else SCALED
+    )  # a product may be masked as well afterwards
     softmax = _softmax(story, event.results[0], event.step, between)
     if softmax is None:
         return None
     shape = story.shape(event.results[0], event.step) or ()
     for given in event.operands[:2]:
         own = story.shape(given.label, event.step) or ()
-        if given.label is not None and own[-1:] == shape[-1:] and len(own) > 1 and _is_mask(story, given.label, event.step):
+        if (
+            given.label is not None
+            and own[-1:] == shape[-1:]
+            and len(own) > 1
+            and _is_mask(story, given.label, event.step)
+        ):
             return Added(event, given.label, softmax)
     return None
 
@@ -75,9 +83,16 @@ def _softmax(story: Story, label: str, step: int, between: set[str]) -> Event | 
 
 
 def _is_mask(story: Story, label: str, step: int) -> bool:
-    """Whether the known values are floats, not learned, only zeros and ones, with both among them. False if none are known."""
+    """Whether the known values are floats, not learned, only zeros and ones, with both among them.
+
+    False if none are known.
+    """
     record = story.tensor(label, step) or {}
-    if not str(record.get("dtype")).startswith(("float", "bfloat")) or record.get("requires_grad") or record.get("kind") == "parameter":
+    if (
+        not str(record.get("dtype")).startswith(("float", "bfloat"))
+        or record.get("requires_grad")
+        or record.get("kind") == "parameter"
+    ):
         return False
     return set(values(story, label, step)) == {0.0, 1.0}
 
@@ -88,29 +103,31 @@ def _finding(story: Story, found: Added) -> Finding:
     there = at_line(story, story.span(found.softmax.step))
     if event.name in PRODUCTS:
         return _of_product(story, found)
-    related = [story.related("made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建"))]
+    related = [
+        story.related(
+            "made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建")
+        )
+    ]
     if found.softmax is not event:
         related.append(story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
             en=f"{capital(here.en)} adds {mask.en}, zeros and ones, to the scores of an attention: nothing is masked.",
             zh=f"{here.zh}把由 0 和 1 组成的 {mask.zh} 加到注意力的分数上：什么也没有遮住。",
         ),
         T(
-            en=f"A mask of numbers is added to the scores before the softmax of {there.en}, so a 0 leaves a score as it is and a 1 "
-            f"makes it "
-            "larger by one. Only a bool mask, or one of 0 and -inf, leaves places out. Here what should be hidden is still seen, "
-            "which shows "
-            "in a loss that is too good.",
-            zh=f"数值类型的掩码会在{there.zh}的 softmax 之前加到分数上，所以 0 让分数保持原样，1 只让它大一。只有 bool 掩码，或者由 "
-            f"0 和 -inf 组成的掩"
-            "码，才能排除位置。这里本该隐藏的仍然被看到，表现为损失好得不真实。",
+            en=f"A mask of numbers is added to the scores before the softmax of {there.en}, so a 0 leaves a score as "
+            "it is and a 1 makes it larger by one. Only a bool mask, or one of 0 and -inf, leaves places out. Here "
+            "what should be hidden is still seen, which shows in a loss that is too good.",
+            zh=f"数值类型的掩码会在{there.zh}的 softmax 之前加到分数上，所以 0 让分数保持原样，1 只让它大一。只有 "
+            "bool 掩码，或者由 0 和 -inf 组成的掩码，才能排除位置。这里本该隐藏的仍然被看到，表现为损失好得不真实。",
         ),
         related=related,
         fixes=_fixes(story, found),
         facts=[Fact("mask", found.mask, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _of_product(story: Story, found: Added) -> Finding:
@@ -118,29 +135,35 @@ def _of_product(story: Story, found: Added) -> Finding:
     here, mask = at_line(story, story.span(event.step)), expression(story, found.mask, event.step)
     there = at_line(story, story.span(found.softmax.step))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} multiplies scores with {mask.en}, zeros and ones, before the softmax of {there.en}: a score of 0 still "
-            "gets a share, so nothing is masked.",
-            zh=f"{here.zh}在{there.zh}的 softmax 之前把分数乘以由 0 和 1 组成的 {mask.zh}：分数 0 仍然会得到份额，所以什么也没有遮住。",
+            en=f"{capital(here.en)} multiplies scores with {mask.en}, zeros and ones, before the softmax of "
+            f"{there.en}: a score of 0 still gets a share, so nothing is masked.",
+            zh=f"{here.zh}在{there.zh}的 softmax 之前把分数乘以由 0 和 1 组成的 {mask.zh}：分数 0 仍然会得到份额，"
+            "所以什么也没有遮住。",
         ),
         T(
-            en="Softmax takes the exponential of each score, and that of 0 is 1: a place that should be hidden gets more than one with a "
-            "negative score. Only `-inf`, whose exponential is 0, leaves a place out.",
-            zh="softmax 取每个分数的指数，而 0 的指数是 1：本该隐藏的位置得到的比负分数的位置还多。只有 `-inf`（指数为 0）才能"
-            "排除一个位置。",
+            en="Softmax takes the exponential of each score, and that of 0 is 1: a place that should be hidden gets "
+            "more than one with a negative score. Only `-inf`, whose exponential is 0, leaves a place out.",
+            zh="softmax 取每个分数的指数，而 0 的指数是 1：本该隐藏的位置得到的比负分数的位置还多。只有 `-inf`（指数"
+            "为 0）才能排除一个位置。",
         ),
         related=[
-            story.related("made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建")),
+            story.related(
+                "made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建")
+            ),
             story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")),
         ],
         fixes=_filled(story, found),
         facts=[Fact("mask", found.mask, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _filled(story: Story, found: Added) -> tuple[Fix, ...]:
-    """The fix that fills the masked places with ``-inf`` in place of the product; empty where it is not written as one."""
+    """The fix that fills the masked places with ``-inf`` in place of the product; empty
+    where it is not written as one.
+    """
     program = story.program
     node, given = program.at(story.span(found.event.step)), written_as(story, found.event, found.mask)
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult) and given is node.value:
@@ -178,19 +201,20 @@ RULE = Rule(
         zh="由 0 和 1 组成的掩码被加到分数上或与之相乘，什么也没有遮住",
     ),
     what=T(
-        en="A program gives an attention a mask of the numbers 0 and 1. Numbers are added to the scores, so nothing is hidden: a model of "
-        "text sees the words that it should predict. Give it a mask of type bool. Scores multiplied with such a mask hide nothing either: "
-        "use `scores.masked_fill(mask == 0, float('-inf'))`.",
-        zh="程序给注意力的掩码是数 0 和 1。数会被加到分数上，所以什么也没有隐藏：语言模型会看到它应当预测的词。请给它 bool 类型的掩码。"
-        "把分数乘以这样的掩码同样什么也遮不住：请用 `scores.masked_fill(mask == 0, float('-inf'))`。",
+        en="A program gives an attention a mask of the numbers 0 and 1. Numbers are added to the scores, so nothing "
+        "is hidden: a model of text sees the words that it should predict. Give it a mask of type bool. Scores "
+        "multiplied with such a mask hide nothing either: use `scores.masked_fill(mask == 0, float('-inf'))`.",
+        zh="程序给注意力的掩码是数 0 和 1。数会被加到分数上，所以什么也没有隐藏：语言模型会看到它应当预测的词。请给它 "
+        "bool 类型的掩码。把分数乘以这样的掩码同样什么也遮不住：请用 `scores.masked_fill(mask == 0, float('-inf'))`。",
     ),
     why=T(
-        en="`scaled_dot_product_attention` and `nn.MultiheadAttention` take two kinds of masks. A bool mask says which places take part "
-        "(or, for `MultiheadAttention`, which do not). A float mask is added to the scores, as a bias of positions is; there 0 means no "
-        "change, and `-inf` hides. `torch.tril(torch.ones(n, n))` is a float tensor.",
+        en="`scaled_dot_product_attention` and `nn.MultiheadAttention` take two kinds of masks. A bool mask says "
+        "which places take part (or, for `MultiheadAttention`, which do not). A float mask is added to the "
+        "scores, as a bias of positions is; there 0 means no change, and `-inf` hides. `torch.tril(torch.ones(n, "
+        "n))` is a float tensor.",
         zh="`scaled_dot_product_attention` 与 `nn.MultiheadAttention` 接受两种掩码。bool 掩码说明哪些位置参与（对 "
-        "`MultiheadAttention` 则是哪些不参"
-        "与）。float 掩码会像位置偏置那样加到分数上；其中 0 表示不变，`-inf` 才是隐藏。`torch.tril(torch.ones(n, n))` 是 float 张量。",
+        "`MultiheadAttention` 则是哪些不参与）。float 掩码会像位置偏置那样加到分数上；其中 0 表示不变，`-inf` 才是隐"
+        "藏。`torch.tril(torch.ones(n, n))` 是 float 张量。",
     ),
     bad="""import torch
 import torch.nn.functional as F

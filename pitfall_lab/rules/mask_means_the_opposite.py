@@ -1,4 +1,6 @@
-"""PL420: a mask of the future or the past was given to an attention that takes it for the opposite: only the future is looked at."""
+"""PL420: a mask of the future or the past was given to an attention that takes it for the opposite:
+only the future is looked at.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,24 @@ def _only_future(story: Story, masked: Masked) -> bool:
     record = story.tensor(masked.mask, masked.event.step) or {}
     shape, stride = list(record.get("shape") or ()), list(record.get("stride") or ())
     held = (story.record("storages", record.get("storage"), masked.event.step) or {}).get("cells")
-    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 2 or any(length != 1 for length in shape[:-2]) or 0 in stride[-2:]:
+    if (
+        len(shape) < 2
+        or shape[-1] != shape[-2]
+        or shape[-1] < 2
+        or any(length != 1 for length in shape[:-2])
+        or 0 in stride[-2:]
+    ):
         return False
     known = {place - (record.get("offset") or 0): value for place, value in flat(held) if isinstance(value, bool)}
-    places = {(i, j): known[at] for i in range(shape[-2]) for j in range(shape[-1]) if (at := i * stride[-2] + j * stride[-1]) in known}
-    return set(places.values()) == {True, False} and all((value is masked.keeps) == (j > i) for (i, j), value in places.items())
+    places = {
+        (i, j): known[at]
+        for i in range(shape[-2])
+        for j in range(shape[-1])
+        if (at := i * stride[-2] + j * stride[-1]) in known
+    }
+    return set(places.values()) == {True, False} and all(
+        (value is masked.keeps) == (j > i) for (i, j), value in places.items()
+    )
 
 
 def _finding(story: Story, masked: Masked) -> Finding:
@@ -42,28 +57,28 @@ def _finding(story: Story, masked: Masked) -> Finding:
     here, what = at_line(story, span), expression(story, mask, event.step)
     born = (story.tensor(mask) or {}).get("born")
     meaning = T(en="is to look", zh="才看") if masked.keeps else T(en="is not to look", zh="不看")
-    where = T(en="the future", zh="未来处") if masked.keeps else T(en="the past and the position itself", zh="过去和自身处")
+    where = (
+        T(en="the future", zh="未来处") if masked.keeps else T(en="the past and the position itself", zh="过去和自身处")
+    )
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} lets each position look at later ones only: {what.en} is true where this attention {meaning.en}, and "
-            f"it is true for {where.en}.",
+            en=f"{capital(here.en)} lets each position look at later ones only: {what.en} is true where this "
+            f"attention {meaning.en}, and it is true for {where.en}.",
             zh=f"{here.zh}让每个位置只看后面的位置：{what.zh} 为真处，这种注意力{meaning.zh}，而它在{where.zh}为真。",
         ),
         T(
-            en="`scaled_dot_product_attention` reads a bool mask as *take part*. In `nn.MultiheadAttention`, and in `masked_fill`, true "
-            "means "
-            "*leave out*. With the one given for the other no position sees itself or its past, and the last one sees nothing at all, "
-            "so its "
-            "result is 0 or NaN.",
-            zh="`scaled_dot_product_attention` 把布尔掩码理解为*参与*，而在 `nn.MultiheadAttention` 与 `masked_fill` 里，真表示*排除*。"
-            "两者用反时，没有"
-            "位置能看到自己或过去，最后一个位置什么也看不到，结果是 0 或 NaN。",
+            en="`scaled_dot_product_attention` reads a bool mask as *take part*. In `nn.MultiheadAttention`, and in "
+            "`masked_fill`, true means *leave out*. With the one given for the other no position sees itself or its "
+            "past, and the last one sees nothing at all, so its result is 0 or NaN.",
+            zh="`scaled_dot_product_attention` 把布尔掩码理解为*参与*，而在 `nn.MultiheadAttention` 与 `masked_fill` "
+            "里，真表示*排除*。两者用反时，没有位置能看到自己或过去，最后一个位置什么也看不到，结果是 0 或 NaN。",
         ),
         related=[story.related("made", born, T(en="the mask comes from here", zh="掩码来自这里"))],
         fixes=turned_around(story, event),
         facts=[Fact("mask", "future", story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
@@ -72,21 +87,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A mask of what to leave out is taken for what to look at", zh="表示“排除”的掩码被当作表示“参与”"),
     what=T(
-        en="A program marks the future as forbidden, and gives the mask to a function that looks exactly where the mask is true. Turn "
-        "the mask "
-        "around with `~`, or use `is_causal=True`.",
-        zh="程序把未来标为禁止，却把掩码交给一个恰好在掩码为真处才看的函数。请用 `~` 把掩码取反，或者使用 `is_causal=True`。",
+        en="A program marks the future as forbidden, and gives the mask to a function that looks exactly where the "
+        "mask is true. Turn the mask around with `~`, or use `is_causal=True`.",
+        zh="程序把未来标为禁止，却把掩码交给一个恰好在掩码为真处才看的函数。请用 `~` 把掩码取反，或者"
+        "使用 `is_causal=True`。",
     ),
     why=T(
-        en="There are two conventions. `F.scaled_dot_product_attention(attn_mask=…)` keeps the scores where a bool mask is true; the "
-        "masks of "
-        "`nn.MultiheadAttention` and `nn.Transformer`, and `masked_fill(mask, -inf)`, remove them there. A mask made by `torch.ones(n, "
-        "n).triu(1)` is of the second kind, one made by `tril()` of the first. Both have the same shape and type, so either is accepted.",
-        zh="有两种约定。`F.scaled_dot_product_attention(attn_mask=…)` 保留布尔掩码为真处的分数；`nn.MultiheadAttention`、"
-        "`nn.Transformer` 的掩码以及 "
-        "`masked_fill(mask, -inf)` 则去掉那里的分数。由 `torch.ones(n, n).triu(1)` 得到的掩码属于后者，由 `tril()` 得到的属于前者。两者"
-        "形状与类型相同，"
-        "所以都会被接受。",
+        en="There are two conventions. `F.scaled_dot_product_attention(attn_mask=…)` keeps the scores where a bool "
+        "mask is true; the masks of `nn.MultiheadAttention` and `nn.Transformer`, and `masked_fill(mask, -inf)`, "
+        "remove them there. A mask made by `torch.ones(n, n).triu(1)` is of the second kind, one made by `tril()` of "
+        "the first. Both have the same shape and type, so either is accepted.",
+        zh="有两种约定。`F.scaled_dot_product_attention(attn_mask=…)` 保留布尔掩码为真处的分数；"
+        "`nn.MultiheadAttention`、`nn.Transformer` 的掩码以及 `masked_fill(mask, -inf)` 则去掉那里的分数。"
+        "由 `torch.ones(n, n).triu(1)` 得到的掩码属于后者，由 `tril()` 得到的属于前者。两者形状与类型相"
+        "同，所以都会被接受。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -114,7 +128,8 @@ print(x.grad)
             ".triu(1)",
             ".triu(0)",
             T(
-                en="With the diagonal each position sees itself and the future: the last one sees something again, none sees its past.",
+                en="With the diagonal each position sees itself and the future: the last one sees something "
+                "again, none sees its past.",
                 zh="包含对角线后，每个位置看到自己与未来：最后一个位置又能看到东西了，但没有位置看到过去。",
             ),
         ),

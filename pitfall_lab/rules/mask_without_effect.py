@@ -1,4 +1,6 @@
-"""PL409: scores were masked with a number that is not small enough: after the softmax, masked positions still have a share."""
+"""PL409: scores were masked with a number that is not small enough: after the softmax, masked
+positions still have a share.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Kept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives masked scores a value so close to the other scores that the softmax does not make it 0."""
+    """One finding for each line that gives masked scores a value so close to the other scores that
+    the softmax does not make it 0.
+    """
     reported = set()
     for event in story.calls(*MASKS):
         place = story.span(event.step)
@@ -48,7 +52,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _value(event: Event) -> float | None:
-    """The number that replaces masked scores: the argument that is neither the scores nor the mask; None if it is not such a number."""
+    """The number that replaces masked scores: the argument that is neither the scores nor the mask;
+    None if it is not such a number.
+    """
     plain = [o.text for o in event.operands[1:] if o.label is None and o.text not in ("True", "False")]
     if len(plain) != 1 or sum(o.label is not None for o in event.operands) != 2:
         return None
@@ -59,17 +65,27 @@ def _value(event: Event) -> float | None:
 
 
 def _masks_something(story: Story, event: Event) -> bool:
-    """Whether the call has a bool mask that excludes some scores and keeps others; True if not all its values are known."""
+    """Whether the call has a bool mask that excludes some scores and keeps others; True if
+    not all its values are known.
+    """
     masks = [o.label for o in event.operands if (story.tensor(o.label, event.step) or {}).get("dtype") == "bool"]
-    held = (story.record("storages", (story.tensor(masks[0]) or {}).get("storage"), event.step) or {}).get("cells") if masks else None
+    held = (
+        (story.record("storages", (story.tensor(masks[0]) or {}).get("storage"), event.step) or {}).get("cells")
+        if masks
+        else None
+    )
     values = [value for _, value in flat(held)]
     return bool(masks) and (isinstance(held, dict) or not values or len(set(values)) > 1)
 
 
 def _softmax(story: Story, label: str, step: int) -> Event | None:
-    """The softmax applied to the scores, perhaps after calls that scale, shift or reshape them; None if there is none."""
+    """The softmax applied to the scores, perhaps after calls that scale, shift or reshape
+    them; None if there is none.
+    """
     for _ in range(HOPS):
-        uses = [use for use in story.uses(label) if use.step > step and use.operands[0].label == label and use.error is None]
+        uses = [
+            use for use in story.uses(label) if use.step > step and use.operands[0].label == label and use.error is None
+        ]
         softmax = next((use for use in uses if use.name in SOFTMAX), None)
         onward = next((use for use in uses if use.name in ON_THE_WAY and use.results and use.results[0] != label), None)
         if softmax is not None or onward is None:
@@ -83,20 +99,19 @@ def _finding(story: Story, found: Kept) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.softmax.step))
     value, share = number(found.value), number(math.exp(found.value))
     return RULE.finding(
-        span, found.mask.step,
+        span,
+        found.mask.step,
         T(
-            en=f"{capital(here.en)} puts {value} where scores are masked, and the softmax on {there.en} makes a share of it as of any "
-            "other "
-            "score: what is masked still counts.",
-            zh=f"{here.zh}在被遮住的地方填入 {value}，而{there.zh}的 softmax 把它当作普通分数分给它一份：被遮住的部分仍然起作用。",
+            en=f"{capital(here.en)} puts {value} where scores are masked, and the softmax on {there.en} makes a share "
+            "of it as of any other score: what is masked still counts.",
+            zh=f"{here.zh}在被遮住的地方填入 {value}，而{there.zh}的 softmax 把它当作普通分数分给它一份：被遮"
+            "住的部分仍然起作用。",
         ),
         T(
-            en=f"A softmax takes `exp` of each score. `exp({value})` is {share}, as much as an ordinary score gets; only a score far "
-            "below all "
-            "others, best `-inf`, becomes a share of 0.",
-            zh=f"softmax 对每个分数取 `exp`。`exp({value})` 是 {share}，与普通分数差不多；只有远低于其他分数的值（最好是 `-inf`）才会得"
-            "到 0 的"
-            "份额。",
+            en=f"A softmax takes `exp` of each score. `exp({value})` is {share}, as much as an ordinary score gets; "
+            "only a score far below all others, best `-inf`, becomes a share of 0.",
+            zh=f"softmax 对每个分数取 `exp`。`exp({value})` 是 {share}，与普通分数差不多；只有远低于其他分数的值（最好"
+            "是 `-inf`）才会得到 0 的份额。",
         ),
         related=[
             story.related("made", found.mask.step, T(en="masked with this number", zh="用这个数遮住")),
@@ -104,7 +119,7 @@ def _finding(story: Story, found: Kept) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("value", found.value, story.by(found.mask.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
@@ -123,29 +138,34 @@ def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
 
 def _is_number(node: ast.expr) -> bool:
     inner = node.operand if isinstance(node, ast.UnaryOp) else node
-    return isinstance(inner, ast.Constant) and isinstance(inner.value, int | float) and not isinstance(inner.value, bool)
+    return (
+        isinstance(inner, ast.Constant) and isinstance(inner.value, int | float) and not isinstance(inner.value, bool)
+    )
 
 
 RULE = Rule(
     code="PL409",
     name="mask-without-effect",
     severity="warning",
-    title=T(en="Masked scores keep a share, because the masking number is too large", zh="遮罩用的数太大，被遮住的分数仍然得到份额"),
+    title=T(
+        en="Masked scores keep a share, because the masking number is too large",
+        zh="遮罩用的数太大，被遮住的分数仍然得到份额",
+    ),
     what=T(
-        en="A program masks scores before it turns them into shares that add up to 1, but puts a number there that is no smaller than the "
-        "other scores, such as `1e-9` where `-1e9` was meant. What should have been left out still counts. Put `-inf` there.",
-        zh="程序在把分数变成加起来为 1 的份额之前先遮住一部分，但填进去的数并不比其他分数小，例如本想写 `-1e9` 却写成 `1e-9`。本该忽略的"
-        "部分仍"
-        "然起作用。请填入 `-inf`。",
+        en="A program masks scores before it turns them into shares that add up to 1, but puts a number there that is "
+        "no smaller than the other scores, such as `1e-9` where `-1e9` was meant. What should have been left out "
+        "still counts. Put `-inf` there.",
+        zh="程序在把分数变成加起来为 1 的份额之前先遮住一部分，但填进去的数并不比其他分数小，例如本想写 `-1e9` 却写成 "
+        "`1e-9`。本该忽略的部分仍然起作用。请填入 `-inf`。",
     ),
     why=T(
-        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its `exp` is 0 or "
-        "very small compared with the "
-        "others: `exp(-inf)` is exactly 0, `exp(-1e9)` is 0 as well. `exp(0)` and `exp(1e-9)` are 1. In attention the padding of short "
-        "sentences then contributes to every result, in a causal mask the future does.",
-        zh="`softmax` 用 `exp(分数)` 除以它们的总和。只有 `exp` 比其他小得多时，份额才会变成 0：`exp(-inf)` 恰好是 0，`exp(-1e9)` 也是 "
-        "0；而 "
-        "`exp(0)` 与 `exp(1e-9)` 都是 1。在注意力里，短句的填充会参与每个结果；在因果遮罩里，参与的是未来。",
+        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its "
+        "`exp` is 0 or very small compared with the others: `exp(-inf)` is exactly 0, `exp(-1e9)` is 0 as well. "
+        "`exp(0)` and `exp(1e-9)` are 1. In attention the padding of short sentences then contributes to every "
+        "result, in a causal mask the future does.",
+        zh="`softmax` 用 `exp(分数)` 除以它们的总和。只有 `exp` 比其他小得多时，份额才会变成 0：`exp(-inf)` 恰好"
+        "是 0，`exp(-1e9)` 也是 0；而 `exp(0)` 与 `exp(1e-9)` 都是 1。在注意力里，短句的填充会参与每个结果；在因果"
+        "遮罩里，参与的是未来。",
     ),
     advice=T(
         en="fill the masked places on {made} with `float('-inf')`, so that the softmax on {used} gives them 0.",

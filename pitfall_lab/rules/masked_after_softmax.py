@@ -1,4 +1,6 @@
-"""PL426: shares were masked after the softmax and not made to add up to 1 again, so what is masked still takes its part."""
+"""PL426: shares were masked after the softmax and not made to add up to 1 again, so what is
+masked still takes its part.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ from pitfall_lab.trace import Event, T
 
 FILLS = {"masked_fill", "masked_fill_"}
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
-ONWARD = {"matmul", "__matmul__", "bmm", "mm", "einsum", "mul", "__mul__", "__rmul__", "unsqueeze", "transpose", "permute", "view",
-          "reshape", "expand", "contiguous", "dropout", "to", "float", "sum", "__getitem__", "detach", "clone"}  # fmt: skip
+ONWARD = {"matmul", "__matmul__", "bmm", "mm", "einsum", "mul", "__mul__", "__rmul__", "unsqueeze", "transpose",
+          "permute", "view", "reshape", "expand", "contiguous", "dropout", "to", "float", "sum", "__getitem__",
+          "detach", "clone"}  # fmt: skip
 """What may be done with the shares: any division or norm could make them add up to 1 again."""
 CHANCE = ("rand", "bernoulli", "dropout", "uniform", "normal")
 HOPS = 60
@@ -31,7 +34,9 @@ NEAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``mask`` (a call on ``label``) set results of ``softmax`` to zero; ``use`` then used the rest as if they summed to 1."""
+    """``mask`` (a call on ``label``) set results of ``softmax`` to zero; ``use`` then used the
+    rest as if they summed to 1.
+    """
 
     softmax: Event
     mask: Event
@@ -40,12 +45,18 @@ class Lost:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that masks the result of a softmax along its axis, where nothing makes the rest add up to 1."""
+    """One finding for each line that masks the result of a softmax along its axis, where
+    nothing makes the rest add up to 1.
+    """
     told = set()
     for event in story.calls("softmax"):
         axis = dimension(story, event) if event.error is None and event.results and event.operands else None
         for use in story.uses(event.results[0]) if axis is not None else ():
-            found = _lost(story, event, axis, use) if story.span(use.step) not in told and use.error is None and axis is not None else None
+            found = (
+                _lost(story, event, axis, use)
+                if story.span(use.step) not in told and use.error is None and axis is not None
+                else None
+            )
             if found is not None:
                 told.add(story.span(use.step))
                 yield _finding(story, found)
@@ -64,7 +75,9 @@ def _lost(story: Story, softmax: Event, axis: int, mask: Event) -> Lost | None:
     uses = [use for use in uses_of_axis(story, mask.results[0], axis, mask.step) if use.axis == use.followed]
     taken = next((use for use in uses if use.event.name in ONWARD and (use.event.name != "sum" or use.weighted)), None)
     plain = any(use.event.name == "sum" and not use.weighted for use in uses)  # the divisor of a mean
-    harmful = taken is not None and not plain and _masks_something(story, mask, label) and not _adds_up(story, mask, axis)
+    harmful = (
+        taken is not None and not plain and _masks_something(story, mask, label) and not _adds_up(story, mask, axis)
+    )
     return Lost(softmax, mask, label, taken) if taken is not None and harmful else None
 
 
@@ -80,7 +93,9 @@ def _mask(event: Event, shares: str) -> str | None:
 
 
 def _goes_along(story: Story, label: str, step: int, count: int, axis: int) -> bool:
-    """Whether the mask has more than one entry along the axis of the softmax, its last axis being that of the ``count`` axes."""
+    """Whether the mask has more than one entry along the axis of the softmax, its last axis
+    being that of the ``count`` axes.
+    """
     shape = story.shape(label, step) or ()
     own = axis - (count - len(shape))
     return 0 <= own < len(shape) and shape[own] > 1
@@ -110,7 +125,9 @@ def _is_given(story: Story, label: str, softmax: Event) -> bool:
 
 
 def _adds_up(story: Story, mask: Event, axis: int) -> bool:
-    """Whether the weights of each row add up to 1, or to 0 if all are masked: then the scores were masked before the softmax too."""
+    """Whether the weights of each row add up to 1, or to 0 if all are masked: then the scores were
+    masked before the softmax too.
+    """
     rows: dict[Index, list[float]] = defaultdict(list)
     elements = Elements(story, mask.results[0], mask.step)
     for index, value in elements.known():
@@ -121,7 +138,9 @@ def _adds_up(story: Story, mask: Event, axis: int) -> bool:
 
 def _masks_something(story: Story, event: Event, label: str) -> bool:
     """Whether all known values of the mask are 0 or 1, with both among them."""
-    held = (story.record("storages", (story.tensor(label, event.step) or {}).get("storage"), event.step) or {}).get("cells")
+    held = (story.record("storages", (story.tensor(label, event.step) or {}).get("storage"), event.step) or {}).get(
+        "cells"
+    )
     return {float(value) for _, value in flat(held) if isinstance(value, bool | int | float)} == {0.0, 1.0}
 
 
@@ -131,26 +150,29 @@ def _finding(story: Story, found: Lost) -> Finding:
     last = at_line(story, story.span(use.step))
     name = expression(story, found.label, mask.step)
     return RULE.finding(
-        story.span(mask.step), mask.step,
+        story.span(mask.step),
+        mask.step,
         T(
-            en=f"{capital(here.en)} masks the shares with {name.en} after the softmax of {there.en}: what is left adds up to less than 1.",
+            en=f"{capital(here.en)} masks the shares with {name.en} after the softmax of {there.en}: what is left "
+            "adds up to less than 1.",
             zh=f"{here.zh}在{there.zh}的 softmax 之后才用 {name.zh} 遮住份额：剩下的加起来小于 1。",
         ),
         T(
-            en=f"The softmax has divided by the sum over all places, the masked ones included, and nothing divides again before {last.en} "
-            "adds the values up. The more is masked, the smaller the result, and scores that are masked still take part. Mask the scores "
-            "with -inf before the softmax.",
-            zh=f"softmax 除以的是所有位置的总和，包括后来被遮住的；而在{last.zh}把值加起来之前，没有再除一次。遮住的越多，结果就越小"
-            f"，被遮住的分"
-            "数也仍在起作用。请在 softmax 之前把分数遮成 -inf。",
+            en="The softmax has divided by the sum over all places, the masked ones included, and nothing divides "
+            f"again before {last.en} adds the values up. The more is masked, the smaller the result, and scores that "
+            "are masked still take part. Mask the scores with -inf before the softmax.",
+            zh=f"softmax 除以的是所有位置的总和，包括后来被遮住的；而在{last.zh}把值加起来之前，没有再除一次。遮住的越"
+            "多，结果就越小，被遮住的分数也仍在起作用。请在 softmax 之前把分数遮成 -inf。",
         ),
         related=[
-            story.related("made", softmax.step, T(en="adds up to 1 with the masked places", zh="连同被遮住的位置一起加起来为 1")),
+            story.related(
+                "made", softmax.step, T(en="adds up to 1 with the masked places", zh="连同被遮住的位置一起加起来为 1")
+            ),
             story.related("used", use.step, T(en="taken for shares here", zh="在这里被当作份额")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("softmax", softmax.op, story.by(softmax.step)), Fact("mask", mask.op, story.by(mask.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
@@ -163,7 +185,11 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
     shares, mask = written_as(story, found.mask, found.softmax.results[0]), written_as(story, found.mask, found.label)
     if not isinstance(soft, ast.Call) or call_name(soft) != "softmax" or node is None or shares is None or mask is None:
         return ()
-    scores = soft.args[0] if soft.args and written_as(story, found.softmax, found.softmax.operands[0].label) is soft.args[0] else None
+    scores = (
+        soft.args[0]
+        if soft.args and written_as(story, found.softmax, found.softmax.operands[0].label) is soft.args[0]
+        else None
+    )
     if scores is None and isinstance(soft.func, ast.Attribute):
         scores = soft.func.value
     if scores is None:
@@ -179,10 +205,14 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
         again = statement is not None and _only_masks(program, statement, node, text)
         if again and statement is not None and first is not None and _made_between(program, first, statement, mask):
             later = program.rewritten(soft, (scores, f'{text}.masked_fill({out}, float("-inf"))'))
-            edits = merge(program.replace((statement, f"{text} = {later}")), program.replace((soft, program.segment(scores))))
+            edits = merge(
+                program.replace((statement, f"{text} = {later}")), program.replace((soft, program.segment(scores)))
+            )
         else:
-            edits = merge(program.delete(statement) if again and statement is not None else program.replace((node, text)),
-                          program.replace((scores, new)))  # fmt: skip
+            edits = merge(
+                program.delete(statement) if again and statement is not None else program.replace((node, text)),
+                program.replace((scores, new)),
+            )
     title = T(en="Mask the scores with -inf before the softmax", zh="在 softmax 之前把分数遮成 -inf")
     return unique(program.text, [Fix(title, edits, meaning="shape")] if edits else [])
 
@@ -195,7 +225,9 @@ def _only_masks(program: Program, statement: ast.stmt, node: ast.AST, name: str)
 
 
 def _made_between(program: Program, first: ast.stmt, last: ast.stmt, mask: ast.expr) -> bool:
-    """Whether the mask is made after the softmax, in the same block, so that the scores cannot be masked on the softmax's line."""
+    """Whether the mask is made after the softmax, in the same block, so that the scores cannot be
+    masked on the softmax's line.
+    """
     block = program.block(first)
     if last not in block or not isinstance(first, ast.Assign):
         return False
@@ -207,24 +239,27 @@ RULE = Rule(
     code="PL426",
     name="masked-after-softmax",
     severity="warning",
-    title=T(en="Shares were masked after the softmax, and no longer add up to 1", zh="在 softmax 之后才遮住份额，它们加起来不再是 1"),
+    title=T(
+        en="Shares were masked after the softmax, and no longer add up to 1",
+        zh="在 softmax 之后才遮住份额，它们加起来不再是 1",
+    ),
     what=T(
-        en="A program turns scores into shares that add up to 1, and sets some of them to zero afterwards. What is left adds up to less "
-        'than 1, and how much less depends on the masked scores. Mask before: `scores.masked_fill(mask, float("-inf")).softmax(-1)`.',
-        zh="程序把分数变成加起来为 1 的份额，之后又把其中一些设为零。剩下的加起来小于 1，少多少取决于被遮住的分数。请先遮再算："
-        '`scores.masked_fill(mask, float("-inf")).softmax(-1)`。',
+        en="A program turns scores into shares that add up to 1, and sets some of them to zero afterwards. What is "
+        "left adds up to less than 1, and how much less depends on the masked scores. Mask before: "
+        '`scores.masked_fill(mask, float("-inf")).softmax(-1)`.',
+        zh="程序把分数变成加起来为 1 的份额，之后又把其中一些设为零。剩下的加起来小于 1，少多少取决于被遮住的分数。请"
+        '先遮再算：`scores.masked_fill(mask, float("-inf")).softmax(-1)`。',
     ),
     why=T(
-        en="A softmax divides `exp(score)` by the sum of them all. A masked place still is in that sum, so an example with much "
-        "padding gets "
-        "a smaller result than one with little, and gradients go to scores that should not matter. `exp(-inf)` is 0, so a place that is "
-        "masked before the softmax has no part in the sum.",
-        zh="softmax 用 `exp(score)` 除以所有这些数的总和。被遮住的位置仍在这个总和里，所以填充多的样本得到的结果比填充少的要小，梯度"
-        "也会流向本"
-        "不该起作用的分数。`exp(-inf)` 是 0，所以在 softmax 之前遮住的位置不参与总和。",
+        en="A softmax divides `exp(score)` by the sum of them all. A masked place still is in that sum, so an example "
+        "with much padding gets a smaller result than one with little, and gradients go to scores that should not "
+        "matter. `exp(-inf)` is 0, so a place that is masked before the softmax has no part in the sum.",
+        zh="softmax 用 `exp(score)` 除以所有这些数的总和。被遮住的位置仍在这个总和里，所以填充多的样本得到的结果比填充"
+        "少的要小，梯度也会流向本不该起作用的分数。`exp(-inf)` 是 0，所以在 softmax 之前遮住的位置不参与总和。",
     ),
     advice=T(
-        en="mask the scores before the softmax of {made}, with `masked_fill(mask, float('-inf'))`, and leave out the mask on {line}.",
+        en="mask the scores before the softmax of {made}, with `masked_fill(mask, float('-inf'))`, and leave "
+        "out the mask on {line}.",
         zh="在{made}的 softmax 之前用 `masked_fill(mask, float('-inf'))` 遮住得分，并去掉{line}的遮罩。",
     ),
     bad="""import torch

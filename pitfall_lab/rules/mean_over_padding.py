@@ -25,7 +25,9 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Diluted:
-    """``product`` multiplied errors by ``mask``, ``mean`` divided by all places; ``kept`` of the ``shown`` places of the mask are 1."""
+    """``product`` multiplied errors by ``mask``, ``mean`` divided by all places; ``kept`` of the
+    ``shown`` places of the mask are 1.
+    """
 
     product: Event
     mean: Event
@@ -36,7 +38,9 @@ class Diluted:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """``mean`` went over the positions of tokens that ``lookup`` looked up, of which those at ``places`` are padding, ``number``."""
+    """``mean`` went over the positions of tokens that ``lookup`` looked up, of which those at
+    ``places`` are padding, ``number``.
+    """
 
     mean: Event
     lookup: Event
@@ -74,7 +78,13 @@ def _diluted(story: Story, product: Event) -> Diluted | None:
     shape, own = (story.shape(each, product.step) or () for each in (product.results[0], mask))
     flat = own[:-1] if len(own) == TABLE + 1 and own[-1] == 1 else own
     mean = next((use for use in story.uses(product.results[0]) if _is_mean(use, len(shape))), None)
-    if mean is None or len(flat) != TABLE or min(flat) < TABLE or shape[:TABLE] != flat or len(shape) not in (TABLE, len(own)):
+    if (
+        mean is None
+        or len(flat) != TABLE
+        or min(flat) < TABLE
+        or shape[:TABLE] != flat
+        or len(shape) not in (TABLE, len(own))
+    ):
         return None
     node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) or {}
     if node.get("ran") is None or _is_counted(story, mask):
@@ -89,26 +99,41 @@ def _is_mean(use: Event, count: int) -> bool:
     """Whether the call is a mean over everything or, if each position has several features, over the positions."""
     axis = whole(argument(use, "dim", 1))
     everything = len(use.operands) == 1
-    return use.name == "mean" and use.error is None and (everything or (count == TABLE + 1 and axis is not None and axis % count == 1))
+    return (
+        use.name == "mean"
+        and use.error is None
+        and (everything or (count == TABLE + 1 and axis is not None and axis % count == 1))
+    )
 
 
 def _pooled(story: Story, mean: Event) -> Pooled | None:
-    """The data of the finding if ``mean`` goes over the positions of looked-up tokens, some of them padding, and is trained; else None.
+    """The data of the finding if ``mean`` goes over the positions of looked-up tokens, some of them
+    padding, and is trained; else None.
 
     None too if the mean's operand was multiplied by a mask that the program also counts.
     """
     label = mean.operands[0].label if mean.operands else None
     shape, axis = story.shape(label, mean.step) or (), whole(argument(mean, "dim", 1))
-    node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) if mean.results else None
+    node = (
+        story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) if mean.results else None
+    )
     if axis is None or len(shape) != TABLE + 1 or axis % len(shape) == TABLE or (node or {}).get("ran") is None:
         return None
     made = story.event((story.tensor(label, mean.step) or {}).get("born"))
-    if made is not None and made.name in PRODUCTS and any(o.label is not None and _is_counted(story, o.label) for o in made.operands):
+    if (
+        made is not None
+        and made.name in PRODUCTS
+        and any(o.label is not None and _is_counted(story, o.label) for o in made.operands)
+    ):
         return None  # the share of the real places is taken too, and perhaps divided by
     for lookup in rows_of(story, label, mean.step).lookups:
         tokens = story.shape(lookup.operands[0].label, lookup.step)
         number = padding_number(story, lookup) if lookup.name == "embedding" and tokens == shape[:TABLE] else None
-        places = padded(story, lookup.operands[0].label, lookup.step, number, axis % len(shape)) if number is not None else []
+        places = (
+            padded(story, lookup.operands[0].label, lookup.step, number, axis % len(shape))
+            if number is not None
+            else []
+        )
         if number is not None and places:
             return Pooled(mean, lookup, number, places)
     return None
@@ -139,27 +164,24 @@ def _finding(story: Story, found: Diluted) -> Finding:
     here, mask = at_line(story, span), expression(story, found.mask, found.product.step)
     count = math.prod(story.shape(found.mask, found.product.step) or ())
     return RULE.finding(
-        span, found.mean.step,
+        span,
+        found.mean.step,
         T(
-            en=f"{capital(here.en)} divides by all {count} places, although {mask.en} has made those of padding 0: the mean is too "
-            f"small, and "
-            "the smaller the more padding a batch has.",
+            en=f"{capital(here.en)} divides by all {count} places, although {mask.en} has made those of padding 0: "
+            "the mean is too small, and the smaller the more padding a batch has.",
             zh=f"{here.zh}除以全部 {count} 个位置，而 {mask.zh} 已把填充处变成 0：平均值偏小，批次中的填充越多就越小。",
         ),
         T(
-            en="Multiplying by a mask of ones and zeros takes padding out of the sum, but `mean()` still counts each place. So a batch "
-            "of short "
-            "sequences weighs less than one of long sequences, and the loss depends on the longest sequence that happens to be in it. "
-            "Divide "
-            "the sum by the number of real places.",
-            zh="乘以由 1 与 0 组成的掩码会把填充从总和中去掉，但 `mean()` 仍然计入每个位置。于是短序列的批次比长序列的批次权重更小，损失"
-            "取决于碰巧在其中的"
-            "最长序列。请用总和除以真实位置的个数。",
+            en="Multiplying by a mask of ones and zeros takes padding out of the sum, but `mean()` still counts each "
+            "place. So a batch of short sequences weighs less than one of long sequences, and the loss depends on the "
+            "longest sequence that happens to be in it. Divide the sum by the number of real places.",
+            zh="乘以由 1 与 0 组成的掩码会把填充从总和中去掉，但 `mean()` 仍然计入每个位置。于是短序列的批次比长序列的"
+            "批次权重更小，损失取决于碰巧在其中的最长序列。请用总和除以真实位置的个数。",
         ),
         related=[story.related("used", found.product.step, T(en="padding is made 0 here", zh="在这里把填充变成 0"))],
         fixes=_fixes(story, found),
         facts=[Fact("places", count, story.by(found.mean.step))],
-    )  # fmt: skip
+    )
 
 
 def _of_pooled(story: Story, found: Pooled) -> Finding:
@@ -172,26 +194,24 @@ def _of_pooled(story: Story, found: Pooled) -> Finding:
     )
     place = ", ".join(map(str, found.places[-1]))
     return RULE.finding(
-        span, mean.step,
+        span,
+        mean.step,
         T(
-            en=f"{capital(here.en)} takes the mean over all positions, those of padding as well: {tokens.en} is {found.number} at "
-            f"[{place}], "
-            "for instance.",
+            en=f"{capital(here.en)} takes the mean over all positions, those of padding as well: {tokens.en} is "
+            f"{found.number} at [{place}], for instance.",
             zh=f"{here.zh}对所有位置取平均，连填充的位置也算在内：例如 {tokens.zh} 在 [{place}] 处是 {found.number}。",
         ),
         T(
-            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. The mean divides by the length of the table, so "
-            f"a short text "
-            "becomes the smaller, and the more like padding, the longer its neighbours are. Add up the real positions only, and divide by "
-            "their number.",
-            zh=f"{there.zh}查的词里，{found.number} 是填充。平均值除以表的长度，于是旁边的文本越长，短文本的结果就越小、越像填充。请只把"
-            f"真实的"
-            "位置相加，再除以它们的个数。",
+            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. The mean divides by the "
+            "length of the table, so a short text becomes the smaller, and the more like padding, the longer its "
+            "neighbours are. Add up the real positions only, and divide by their number.",
+            zh=f"{there.zh}查的词里，{found.number} 是填充。平均值除以表的长度，于是旁边的文本越长，短文本的结果就越"
+            "小、越像填充。请只把真实的位置相加，再除以它们的个数。",
         ),
         related=[story.related("made", lookup.step, T(en="the tokens are looked up here", zh="在这里查词"))],
         fixes=_pooled_fixes(story, found),
         facts=[Fact("padding", found.number, story.by(lookup.step))],
-    )  # fmt: skip
+    )
 
 
 def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
@@ -222,9 +242,17 @@ def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
 def _mask_in(story: Story, mean: Event) -> str | None:
     """The mask that is multiplied with in the mean's own argument; None if there is none."""
     made = story.event((story.tensor(mean.operands[0].label, mean.step) or {}).get("born"))
-    if made is None or made.name not in PRODUCTS or made.span is None or mean.span is None or made.span.line != mean.span.line:
+    if (
+        made is None
+        or made.name not in PRODUCTS
+        or made.span is None
+        or mean.span is None
+        or made.span.line != mean.span.line
+    ):
         return None
-    masks = [o.label for o in made.operands if o.label is not None and (story.shape(o.label, made.step) or (0,))[-1] == 1]
+    masks = [
+        o.label for o in made.operands if o.label is not None and (story.shape(o.label, made.step) or (0,))[-1] == 1
+    ]
     node = written_as(story, made, masks[0]) if len(masks) == 1 else None
     return operand(story.program, node) if node is not None else None
 
@@ -254,20 +282,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A mean divides by the places of padding as well", zh="平均值把填充的位置也算进了除数"),
     what=T(
-        en="A program sets the errors at the places of padding to 0 and takes the mean of everything, so the padding still counts as "
-        "errors of "
-        "0. Divide the sum by the number of real places: `(error * mask).sum() / mask.sum()`.",
-        zh="程序把填充处的误差设为 0，然后对所有位置取平均，于是填充仍作为 0 误差计入。请用总和除以真实位置的个数：`(error * "
-        "mask).sum() / mask.sum()`。",
+        en="A program sets the errors at the places of padding to 0 and takes the mean of everything, so the "
+        "padding still counts as errors of 0. Divide the sum by the number of real places: `(error * "
+        "mask).sum() / mask.sum()`.",
+        zh="程序把填充处的误差设为 0，然后对所有位置取平均，于是填充仍作为 0 误差计入。请用总和除以真实位置的个数："
+        "`(error * mask).sum() / mask.sum()`。",
     ),
     why=T(
-        en="Sequences of different lengths are filled up to one table. `mean()` divides by the number of elements of the "
-        "tensor, and uses no mask. The gradient of each real place is divided by the same number, so its size changes with the padding, "
-        "from batch to batch: the learning rate does, in effect. `cross_entropy(..., ignore_index=…)` divides by the number of targets "
-        "that count.",
-        zh="不同长度的序列被补齐成一张表。`mean()` 除以张量的元素个数，它不知道掩码。每个真实位置的梯度也除以这个数，所以其大小随填充逐"
-        "批变化，"
-        "相当于学习率在变。`cross_entropy(..., ignore_index=…)` 会除以计入的目标个数。",
+        en="Sequences of different lengths are filled up to one table. `mean()` divides by the number of elements of "
+        "the tensor, and uses no mask. The gradient of each real place is divided by the same number, so its size "
+        "changes with the padding, from batch to batch: the learning rate does, in effect. `cross_entropy(..., "
+        "ignore_index=…)` divides by the number of targets that count.",
+        zh="不同长度的序列被补齐成一张表。`mean()` 除以张量的元素个数，它不知道掩码。每个真实位置的梯度也除以这个数，"
+        "所以其大小随填充逐批变化，相当于学习率在变。`cross_entropy(..., ignore_index=…)` 会除以计入的目标个数。",
     ),
     bad="""import torch
 

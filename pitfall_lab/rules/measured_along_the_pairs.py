@@ -1,4 +1,6 @@
-"""PL448: vectors are compared in pairs, and the length or the cosine is computed along the axis of the pairs, not of the vectors."""
+"""PL448: vectors are compared in pairs, and the length or the cosine is computed along the axis of
+the pairs, not of the vectors.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ BOTH, VECTORS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """``event`` works along ``axis`` of the pairs of ``one`` and ``other``, where one of them has a single entry; the vectors are last."""
+    """``event`` works along ``axis`` of the pairs of ``one`` and ``other``, where one of them has a single
+    entry; the vectors are last.
+    """
 
     event: Event
     one: str
@@ -61,7 +65,11 @@ def _along(story: Story, event: Event) -> Along | None:
     stretched = min(shape[axis] for shape in full) == 1 < joint[axis]
     crossed = any(min(shape[a] for shape in full) == 1 < joint[a] for a in range(count - 1) if a != axis)
     vectors = full[0][-1] == full[1][-1] > 1
-    return Along(event, str(labels[0]), str(labels[1]), axis, joint) if stretched and crossed and vectors and axis < count - 1 else None
+    return (
+        Along(event, str(labels[0]), str(labels[1]), axis, joint)
+        if stretched and crossed and vectors and axis < count - 1
+        else None
+    )
 
 
 def _finding(story: Story, found: Along) -> Finding:
@@ -71,23 +79,24 @@ def _finding(story: Story, found: Along) -> Finding:
     size = "×".join(map(str, found.shape))
     what = T(en="the cosine", zh="余弦") if event.name == COSINE else T(en="the length", zh="长度")
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} computes {what.en} along axis {found.axis} of {size}, on which the pairs of {one.en} and {other.en} "
-            "are "
-            "numbered; the vectors are on the last axis.",
-            zh=f"{here.zh}沿 {size} 的第 {found.axis} 轴计算{what.zh}，而这个轴是 {one.zh} 与 {other.zh} 各对的编号；向量在最后一个轴上。",
+            en=f"{capital(here.en)} computes {what.en} along axis {found.axis} of {size}, on which the pairs of "
+            f"{one.en} and {other.en} are numbered; the vectors are on the last axis.",
+            zh=f"{here.zh}沿 {size} 的第 {found.axis} 轴计算{what.zh}，而这个轴是 {one.zh} 与 {other.zh} 各对的编号；"
+            "向量在最后一个轴上。",
         ),
         T(
-            en=f"Axis {found.axis} has one entry in one of the two, which is repeated along it: what is measured there is one number of a "
-            "vector beside the same number of all others. The result has a number for each feature and none for most pairs.",
-            zh=f"两者之一在第 {found.axis} 轴上只有一项，沿这个轴被重复：这里衡量的是一个向量的某个数与所有其他向量的同一个数。结果里每个特"
-            "征有一个"
-            "数，而多数的对没有。",
+            en=f"Axis {found.axis} has one entry in one of the two, which is repeated along it: what is measured "
+            "there is one number of a vector beside the same number of all others. The result has a number for each "
+            "feature and none for most pairs.",
+            zh=f"两者之一在第 {found.axis} 轴上只有一项，沿这个轴被重复：这里衡量的是一个向量的某个数与所有其他向量的"
+            "同一个数。结果里每个特征有一个数，而多数的对没有。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("axis", found.axis, story.by(event.step)), Fact("shape", size, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Along) -> tuple[Fix, ...]:
@@ -106,7 +115,9 @@ def _fixes(story: Story, found: Along) -> tuple[Fix, ...]:
     if said is None and call_name(call) in NORMS:
         said = next((a for a in call.args if whole(program.segment(a)) == found.axis), None)
     text = program.segment(call)
-    change = (said, "-1") if said is not None else (call, f"{text[:-1].rstrip().rstrip(',')}, dim=-1)".replace("(, ", "("))
+    change = (
+        (said, "-1") if said is not None else (call, f"{text[:-1].rstrip().rstrip(',')}, dim=-1)".replace("(, ", "("))
+    )
     if said is None and call_name(call) not in (COSINE, "CosineSimilarity"):
         return ()
     title = T(en="Measure along the last axis: `dim=-1`", zh="沿最后一个轴计算：`dim=-1`")
@@ -119,17 +130,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="Pairs of vectors are measured along the axis of the pairs", zh="沿着配对的轴衡量成对的向量"),
     what=T(
-        en="A program compares each vector of one set with each of another, by the cosine or the distance, and computes it along the axis "
-        "that numbers the vectors. The vectors themselves are on the last axis. Give that one: `dim=-1`.",
-        zh="程序把一组中的每个向量与另一组中的每个向量相比（余弦或距离），却沿着给向量编号的轴来计算。向量本身在最后一个轴上。请指定那个"
-        "轴：`dim=-1`。",
+        en="A program compares each vector of one set with each of another, by the cosine or the distance, "
+        "and computes it along the axis that numbers the vectors. The vectors themselves are on the last "
+        "axis. Give that one: `dim=-1`.",
+        zh="程序把一组中的每个向量与另一组中的每个向量相比（余弦或距离），却沿着给向量编号的轴来计算。向量本身在最后一"
+        "个轴上。请指定那个轴：`dim=-1`。",
     ),
     why=T(
-        en="`a[:, None]` and `b[None]` make a table of pairs of the shape `(n, m, d)`. `cosine_similarity` works along axis 1 unless it is "
-        "given another one, which is right for `(n, d)` and wrong here: it returns `(n, d)`, where `(n, m)` was meant. With as many "
-        "vectors as features the shapes are even the same.",
-        zh="`a[:, None]` 与 `b[None]` 构成形状为 `(n, m, d)` 的配对表。`cosine_similarity` 不指定时沿第 1 轴计算，对 `(n, d)` 是对的，在这"
-        "里却是错的：它返回 `(n, d)`，而想要的是 `(n, m)`。如果向量数与特征数相同，连形状都一样。",
+        en="`a[:, None]` and `b[None]` make a table of pairs of the shape `(n, m, d)`. `cosine_similarity` works "
+        "along axis 1 unless it is given another one, which is right for `(n, d)` and wrong here: it returns `(n, "
+        "d)`, where `(n, m)` was meant. With as many vectors as features the shapes are even the same.",
+        zh="`a[:, None]` 与 `b[None]` 构成形状为 `(n, m, d)` 的配对表。`cosine_similarity` 不指定时沿第 1 轴计算，对 "
+        "`(n, d)` 是对的，在这里却是错的：它返回 `(n, d)`，而想要的是 `(n, m)`。如果向量数与特征数相同，连形状都一样。",
     ),
     bad="""import torch
 
@@ -150,7 +162,10 @@ print(alike.argmax(1))
         Trap(
             "alike.argmax(1)",
             "alike.argmax(0)",
-            T(en="The numbers are cosines of other things along every axis.", zh="无论沿哪个轴，这些数都是别的东西的余弦。"),
+            T(
+                en="The numbers are cosines of other things along every axis.",
+                zh="无论沿哪个轴，这些数都是别的东西的余弦。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cosine_similarity.html",),

@@ -24,9 +24,11 @@ DRAWS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line on which the result of an active dropout or batch normalisation was only measured, after training.
+    """One finding for each line on which the result of an active dropout or batch normalisation was
+    only measured, after training.
 
-    Only layers that were also trained; not where the mode was chosen for them on purpose, or where the program repeats the pass.
+    Only layers that were also trained; not where the mode was chosen for them on purpose, or where
+    the program repeats the pass.
     """
     modes = Modes(story)
     first = min((update.step for update in story.trace.optimizer_steps), default=None)
@@ -43,7 +45,11 @@ def find(story: Story) -> Iterator[Finding]:
     for layer in passes.values():
         for each in layer:
             place = story.span(each.event.step)
-            if place not in reported and not _repeated(story, modes, layer) and (measure := modes.measured(each)) is not None:
+            if (
+                place not in reported
+                and not _repeated(story, modes, layer)
+                and (measure := modes.measured(each)) is not None
+            ):
                 reported.add(place)
                 yield _finding(story, each, measure)
 
@@ -51,7 +57,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
     """Whether the randomness is intended: the same data ran through the layer several times with the same weights.
 
-    The results must be used together, copied to NumPy or lists, or come from one place that ran the layer ``DRAWS`` times.
+    The results must be used together, copied to NumPy or lists, or come from one place that
+    ran the layer ``DRAWS`` times.
     """
     if passes[0].kind != "dropout":
         return False
@@ -69,7 +76,10 @@ def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
 
 
 def _meet(story: Story, one: Pass, other: Pass) -> bool:
-    """Whether a call used both results (or what was computed from them), or one of them was copied to NumPy or a list. Soon after only."""
+    """Whether a call used both results (or what was computed from them), or one of them was copied to NumPy or a list.
+
+    Soon after only.
+    """
     first, second = set(one.event.results), set(other.event.results)
     for event in story.events[one.event.step + 1 : other.event.step + FURTHER]:
         given = {o.label for o in event.operands}
@@ -87,38 +97,48 @@ def _finding(story: Story, each: Pass, measure: Event) -> Finding:
     functional = _functional(story, each)
     what = {
         "dropout": T(
-            en="Dropout sets numbers to zero at random, so the measurement is worse than the model is, and another one each time.",
+            en="Dropout sets numbers to zero at random, so the measurement is worse than the model is, and "
+            "another one each time.",
             zh="dropout 随机地把一些数置零，所以测得的结果比模型实际的差，而且每次都不同。",
         ),
         "batch_norm": T(
-            en="Batch normalisation uses the averages of this batch, so one example's result depends on the others, and it takes these "
-            f"data into its running averages.{_moved(story, each).en}",
-            zh=f"批归一化使用这一批数据的平均值，所以一个样本的结果取决于其他样本；它还会把这些数据计入运行平均。{_moved(story, each).zh}",
+            en="Batch normalisation uses the averages of this batch, so one example's result depends on the others, "
+            f"and it takes these data into its running averages.{_moved(story, each).en}",
+            zh="批归一化使用这一批数据的平均值，所以一个样本的结果取决于其他样本；它还会把这些数据计入运行平均。"
+            f"{_moved(story, each).zh}",
         ),
     }[each.kind]
     function, missing = each.event.name, "dropout_p=0.0" if each.event.name == ATTENTION else "training=False"
     name = T(en="dropout", zh="dropout") if each.kind == "dropout" else T(en="batch normalisation", zh="批归一化")
     why = T(
-        en=f" The function `{function}` does not know the mode of the module that calls it: it drops unless `{missing}` is given."
-        if functional is not None else " `no_grad()` does not change the mode of the layers; `model.eval()` does.",
-        zh=f"函数 `{function}` 不知道调用它的模块处于什么模式：除非给出 `{missing}`，否则它总会丢弃。" if functional is not None
+        en=(
+            f" The function `{function}` does not know the mode of the module that calls it: it drops unless "
+            f"`{missing}` is given."
+        )
+        if functional is not None
+        else " `no_grad()` does not change the mode of the layers; `model.eval()` does.",
+        zh=f"函数 `{function}` 不知道调用它的模块处于什么模式：除非给出 `{missing}`，否则它总会丢弃。"
+        if functional is not None
         else "`no_grad()` 不会改变层的模式；`model.eval()` 才会。",
-    )  # fmt: skip
+    )
     return RULE.finding(
-        layer if functional is not None else called_by, each.event.step,
+        layer if functional is not None else called_by,
+        each.event.step,
         T(
             en=f"{capital(name.en)} on {here.en} works as in training while {there.en} measures the result.",
             zh=f"{there.zh}在测量结果，而{here.zh}的 {name.zh} 仍按训练方式工作。",
         ),
         T(en=what.en + why.en, zh=what.zh + why.zh),
         related=[
-            story.related("used", each.event.step, T(en="here the layer works as in training", zh="这里该层按训练方式工作")),
+            story.related(
+                "used", each.event.step, T(en="here the layer works as in training", zh="这里该层按训练方式工作")
+            ),
             Related("forward", called_by, each.event.step, T(en="the model is called here", zh="模型在这里被调用")),
             story.related("read", measure.step, T(en="the result is measured here", zh="结果在这里被测量")),
         ],
         fixes=_fixes(story, each, functional),
         facts=[Fact("layer", each.kind, story.by(each.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _called_by(story: Story, each: Pass) -> Span | None:
@@ -137,7 +157,9 @@ def _called_by(story: Story, each: Pass) -> Span | None:
 def _moved(story: Story, each: Pass) -> T:
     """A sentence on how the call changed the running average; empty if the trace does not have its values."""
     storage = (story.tensor(each.event.operands[1].label) or {}).get("storage")
-    held = [(story.record("storages", storage, step) or {}).get("cells") for step in (each.event.step - 1, each.event.step)]
+    held = [
+        (story.record("storages", storage, step) or {}).get("cells") for step in (each.event.step - 1, each.event.step)
+    ]
     if held[0] is None or held[1] is None or storage not in each.event.writes:
         return T(en="", zh="")
     was, now = map(numbers, held)
@@ -169,9 +191,13 @@ def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, 
         title = T(en=f"Drop in training only: `dropout_p={text}`", zh=f"只在训练时丢弃：`dropout_p={text}`")
         candidates.append(Fix(title, program.replace((share, text)), meaning="later"))
     elif functional is not None:
-        title = T(en="Pass the module's mode on: `training=self.training`", zh="把模块的模式传进去：`training=self.training`")
+        title = T(
+            en="Pass the module's mode on: `training=self.training`", zh="把模块的模式传进去：`training=self.training`"
+        )
         text = program.segment(functional)[:-1].rstrip().rstrip(",")
-        candidates.append(Fix(title, program.replace((functional, f"{text}, training=self.training)")), meaning="later"))
+        candidates.append(
+            Fix(title, program.replace((functional, f"{text}, training=self.training)")), meaning="later")
+        )
     outside = (s for s in call_chain(story, each.event) if (f := program.function(s)) is None or f.name not in FORWARD)
     for statement in outside:
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and is_name(n.func)):
@@ -194,7 +220,11 @@ def _switched(story: Story, statement: ast.stmt, model: str, each: Pass) -> Iter
     if more:
         indent, text = program.indent(statement), "".join(program.lines[statement.lineno - 1 : statement.end_lineno])
         text = text if text.endswith("\n") else text + "\n"
-        edit = Edit(statement.lineno, statement.end_lineno or statement.lineno, f"{indent}{model}.eval()\n{text}{indent}{model}.train()\n")
+        edit = Edit(
+            statement.lineno,
+            statement.end_lineno or statement.lineno,
+            f"{indent}{model}.eval()\n{text}{indent}{model}.train()\n",
+        )
         before = merge((edit,)) if program.stands_alone(statement) else None
     if before is not None:
         title = T(en=f"Measure in evaluation mode: `{model}.eval()`", zh=f"在评估模式下测量：`{model}.eval()`")
@@ -207,21 +237,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="A model was measured while its layers worked as in training", zh="测量模型时，它的层仍按训练方式工作"),
     what=T(
-        en="A program measured a trained model without calling `model.eval()` first. Dropout still left numbers out, and batch "
-        "normalisation still used each batch's own averages, so the measured quality is not the model's. Call `model.eval()` before "
-        "measuring and `model.train()` before training continues.",
-        zh="程序测量训练过的模型时，没有先调用 `model.eval()`。dropout 仍在随机丢弃，批归一化仍在使用每一批自己的平均值，所以测得的并不是"
-        "模型的质量。请在测量之前调用 `model.eval()`，继续训练之前调用 `model.train()`。",
+        en="A program measured a trained model without calling `model.eval()` first. Dropout still left numbers out, "
+        "and batch normalisation still used each batch's own averages, so the measured quality is not the model's. "
+        "Call `model.eval()` before measuring and `model.train()` before training continues.",
+        zh="程序测量训练过的模型时，没有先调用 `model.eval()`。dropout 仍在随机丢弃，批归一化仍在使用每一批自己的平均"
+        "值，所以测得的并不是模型的质量。请在测量之前调用 `model.eval()`，继续训练之前调用 `model.train()`。",
     ),
     why=T(
-        en="A new module is in training mode, and stays there until `eval()` is called. `no_grad()` only stops the recording for "
-        "gradients; the layers compute as before. Calling a model in training mode is right for training, and also where the spread of "
-        "many random results is to be measured, so torch gives no warning. `torch.nn.functional.dropout` is no module and has no mode: it "
-        "drops unless its argument `training` is false, as `scaled_dot_product_attention` does unless its `dropout_p` is 0.",
-        zh="新建的模块处于训练模式，直到调用 `eval()`。`no_grad()` 只是停止为梯度做记录，各层照样计算。训练时这样调用是对的；如果要的就"
-        "是多次随机结果的分布，也是对的，所以 torch 什么也不说。`torch.nn.functional.dropout` 不是模块，没有模式：除非参数 "
-        "`training` 为假，否则它"
-        "总会丢弃；`scaled_dot_product_attention` 也是如此，除非 `dropout_p` 为 0。",
+        en="A new module is in training mode, and stays there until `eval()` is called. `no_grad()` only stops the "
+        "recording for gradients; the layers compute as before. Calling a model in training mode is right for "
+        "training, and also where the spread of many random results is to be measured, so torch gives no warning. "
+        "`torch.nn.functional.dropout` is no module and has no mode: it drops unless its argument `training` is "
+        "false, as `scaled_dot_product_attention` does unless its `dropout_p` is 0.",
+        zh="新建的模块处于训练模式，直到调用 `eval()`。`no_grad()` 只是停止为梯度做记录，各层照样计算。训练时这样"
+        "调用是对的；如果要的就是多次随机结果的分布，也是对的，所以 torch 什么也不说。"
+        "`torch.nn.functional.dropout` 不是模块，没有模式：除非参数 `training` 为假，否则它总会丢弃；"
+        "`scaled_dot_product_attention` 也是如此，除非 `dropout_p` 为 0。",
     ),
     advice=T(
         en="call `.eval()` before {line} measures, and `.train()` before the training continues.",

@@ -23,7 +23,8 @@ SIDES = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``layer`` was given rows of ``label``, which ``event`` took out of ``table``: those from ``first`` to before ``last``.
+    """``layer`` was given rows of ``label``, which ``event`` took out of ``table``: those from
+    ``first`` to before ``last``.
 
     Of an order (``drawn``), these are places in the order, and not rows of the data.
     """
@@ -41,7 +42,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or ``None`` where the two only overlap.
+    """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or
+    ``None`` where the two only overlap.
 
     ``anew``: the two are parts of different random orders.
     """
@@ -53,7 +55,8 @@ class Seen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each weight whose held-out rows are never used, or that was measured with rows that it was trained with.
+    """One finding for each weight whose held-out rows are never used, or that was measured with
+    rows that it was trained with.
 
     Only for programs that finished, with an optimizer's update.
     """
@@ -103,9 +106,11 @@ def _part(story: Story, layer: Event) -> Part | None:
 
 
 def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) -> Part | None:
-    """The :class:`Part` that ``label`` is, if it is a slice of consecutive rows of another tensor (``x[100:]``); else None.
+    """The :class:`Part` that ``label`` is, if it is a slice of consecutive rows of another
+    tensor (``x[100:]``); else None.
 
-    With ``drawn``, that other tensor must be the result of ``randperm``, so that the slice is a part of a random order of rows.
+    With ``drawn``, that other tensor must be the result of ``randperm``, so that the slice is a
+    part of a random order of rows.
     """
     record = story.tensor(label, step) or {}
     made = story.event(record.get("born"))
@@ -118,14 +123,19 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
         return None
     width = (source.get("stride") or [0])[0]
     maker = story.event(source.get("born"))
-    if source.get("storage") != record.get("storage") or not width or (drawn and (maker is None or maker.name != "randperm")):
+    if (
+        source.get("storage") != record.get("storage")
+        or not width
+        or (drawn and (maker is None or maker.name != "randperm"))
+    ):
         return None
     first = ((record.get("offset") or 0) - (source.get("offset") or 0)) // width
     return Part(layer, label, made, table, first, first + shape[0], drawn)
 
 
 def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """The data of the finding if parts of one random order of the rows, for training and evaluation, overlap; else None.
+    """The data of the finding if parts of one random order of the rows, for training and
+    evaluation, overlap; else None.
 
     A part that contains the other is no overlap.
     """
@@ -141,15 +151,23 @@ def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Par
 
 
 def _is_drawn_anew(story: Story, one: Part, other: Part) -> bool:
-    """Whether two parts of the same data that would make a whole, one ending where the other begins, were taken from two random orders."""
-    if not one.data or one.data != other.data or one.table == other.table or max(one.first, other.first) != min(one.last, other.last):
+    """Whether two parts of the same data that would make a whole, one ending where the other begins, were
+    taken from two random orders.
+    """
+    if (
+        not one.data
+        or one.data != other.data
+        or one.table == other.table
+        or max(one.first, other.first) != min(one.last, other.last)
+    ):
         return False
     counts = {story.shape(part.table, part.event.step) for part in (one, other)}
     return counts == {(max(one.last, other.last),)} and min(one.first, other.first) == 0
 
 
 def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """The data of the finding if no call uses some rows of a table and the network is evaluated only with rows of its training.
+    """The data of the finding if no call uses some rows of a table and the network is evaluated
+    only with rows of its training.
 
     Otherwise None, also if it was trained with rows of several tables.
     """
@@ -166,7 +184,8 @@ def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> 
 
 
 def _place(story: Story, event: Event) -> ast.stmt | None:
-    """The innermost statement outside of methods at the network's call; if its function has parameters, the call of that function.
+    """The innermost statement outside of methods at the network's call; if its function has
+    parameters, the call of that function.
 
     None if there is no such statement.
     """
@@ -204,19 +223,24 @@ def _finding(story: Story, found: Seen) -> Finding:
         )  # fmt: skip
     span, step = story.program.place(place) if place is not None else story.span(other.layer.step), other.layer.step
     born = (story.tensor(found.aside) or {}).get("born")
-    here, there, rows = at_line(story, span), at_line(story, story.span(born)), expression(story, found.aside, born or step)
+    here, there, rows = (
+        at_line(story, span),
+        at_line(story, story.span(born)),
+        expression(story, found.aside, born or step),
+    )
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} measures the network with rows that it was trained with; {rows.en} ({there.en}), set aside, is never "
-            "used.",
+            en=f"{capital(here.en)} measures the network with rows that it was trained with; {rows.en} ({there.en}), "
+            "set aside, is never used.",
             zh=f"{here.zh}用训练过的行来测量网络；而留出的 {rows.zh}（{there.zh}）从未用到。",
         ),
         RULE.why,
         related=[story.related("made", born, T(en="no call was given these rows", zh="没有任何调用得到这些行"))],
         fixes=_other_loader(story, place),
         facts=[Fact("aside", found.aside, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
@@ -232,11 +256,11 @@ def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
     edits = moved_out(program, statement) if same and isinstance(statement, ast.Assign) else None
     title = T(en="Draw the order once, and take both parts of it", zh="只抽取一次次序，两部分都取自它")
     return RULE.finding(
-        span, other.event.step,
+        span,
+        other.event.step,
         T(
-            en=f"{capital(here.en)} takes {count} rows to measure with from another random order than those to learn from: they are not "
-            "the "
-            "rows that were left out.",
+            en=f"{capital(here.en)} takes {count} rows to measure with from another random order than those to learn "
+            "from: they are not the rows that were left out.",
             zh=f"{here.zh}用来测量的 {count} 行取自另一个随机次序，而不是用来学习的那个：它们不是留出的那些行。",
         ),
         RULE.why,
@@ -246,7 +270,7 @@ def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
         ],
         fixes=unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else (),
         facts=[Fact("rows", count, story.by(other.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
@@ -260,7 +284,10 @@ def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
         return ()
     end = program.segment(node.slice.upper) if node.slice.upper is not None else ""
     title = T(en="Begin where the other part ends", zh="从另一部分的末尾开始")
-    return unique(program.text, [Fix(title, program.replace((node, f"{program.segment(node.value)}[{one.last}:{end}]")), meaning="later")])
+    return unique(
+        program.text,
+        [Fix(title, program.replace((node, f"{program.segment(node.value)}[{one.last}:{end}]")), meaning="later")],
+    )
 
 
 def _other_loader(story: Story, place: ast.stmt | None) -> tuple[Fix, ...]:
@@ -269,11 +296,19 @@ def _other_loader(story: Story, place: ast.stmt | None) -> tuple[Fix, ...]:
     Empty if there is not exactly one, or if ``place`` does not name exactly one loader.
     """
     program = story.program
-    made = [n for n in program.nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) == "DataLoader"]
+    made = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) == "DataLoader"
+    ]
     names = {program.segment(n.targets[0]) for n in made}
     read = [n for n in program.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     unread = sorted(names - {n.id for n in read})
-    given = [n for n in ast.walk(place) if n in read and isinstance(n, ast.Name) and n.id in names] if place is not None else []
+    given = (
+        [n for n in ast.walk(place) if n in read and isinstance(n, ast.Name) and n.id in names]
+        if place is not None
+        else []
+    )
     if len(unread) != 1 or len(given) != 1:
         return ()
     title = T(en=f"Measure with `{unread[0]}`", zh=f"用 `{unread[0]}` 来测量")
@@ -286,17 +321,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A network is measured with the rows that it learned from", zh="用学习过的行来测量网络"),
     what=T(
-        en="A program sets rows of its data aside, to see how well a network does with what it has never seen, and then measures with rows "
-        "that it was trained with. The number says how much was learned by heart. Measure with the rows that were set aside.",
-        zh="程序从数据中留出一些行，想看看网络对没见过的数据表现如何，测量时却用了训练过的行。得到的数只说明背下了多少。请用留出的行来"
-        "测量。",
+        en="A program sets rows of its data aside, to see how well a network does with what it has never seen, and "
+        "then measures with rows that it was trained with. The number says how much was learned by heart. Measure "
+        "with the rows that were set aside.",
+        zh="程序从数据中留出一些行，想看看网络对没见过的数据表现如何，测量时却用了训练过的行。得到的数只说明背下了多"
+        "少。请用留出的行来测量。",
     ),
     why=T(
-        en="Both parts have the same shape and type, so nothing tells them apart but their rows. A network with enough parameters can "
-        "store the answers of its training rows; on them its error falls even where it has learned nothing of use, and early stopping or "
-        "a choice between models that looks at this number never sees the difference.",
-        zh="两部分的形状与类型相同，只有行号能区分它们。参数足够多的网络可以记住训练行的答案；即使没有学到有用的东西，它在这些行上的误差"
-        "也会下降，依据这个数来提前停止或挑选模型就看不出差别。",
+        en="Both parts have the same shape and type, so nothing tells them apart but their rows. A network with "
+        "enough parameters can store the answers of its training rows; on them its error falls even where it has "
+        "learned nothing of use, and early stopping or a choice between models that looks at this number never "
+        "sees the difference.",
+        zh="两部分的形状与类型相同，只有行号能区分它们。参数足够多的网络可以记住训练行的答案；即使没有学到有用的东西，"
+        "它在这些行上的误差也会下降，依据这个数来提前停止或挑选模型就看不出差别。",
     ),
     advice=T(
         en="measure on {line} with rows that the network was not trained with.",

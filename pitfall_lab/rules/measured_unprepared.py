@@ -24,7 +24,9 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """``layer`` is the first layer that data was given to; ``steps`` computed these data (latest first) from one of the ``tables``."""
+    """``layer`` is the first layer that data was given to; ``steps`` computed these data (latest
+    first) from one of the ``tables``.
+    """
 
     layer: Event
     given: str
@@ -34,7 +36,9 @@ class Fed:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """``measured`` was given unchanged rows of a table; in training, ``learned`` was given rows that ``steps`` had shifted and scaled."""
+    """``measured`` was given unchanged rows of a table; in training, ``learned`` was given rows that
+    ``steps`` had shifted and scaled.
+    """
 
     measured: Fed
     learned: Fed
@@ -42,7 +46,8 @@ class Raw:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that measures a network with rows of a table that it was trained with only after a preparation.
+    """One finding for each line that measures a network with rows of a table that it was trained
+    with only after a preparation.
 
     Only if an optimizer stepped and the first layer is one of ``LAYERS``.
     """
@@ -65,7 +70,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _fed(story: Story, event: Event) -> Fed | None:
-    """The data given to the first layer of a network, with the calls that prepared them and the tables that they came from.
+    """The data given to the first layer of a network, with the calls that prepared them and
+    the tables that they came from.
 
     None if there is none.
 
@@ -94,7 +100,8 @@ def _fed(story: Story, event: Event) -> Fed | None:
 
 
 def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
-    """The data of the finding if this call got unchanged rows of a table whose rows were shifted and scaled in all training calls.
+    """The data of the finding if this call got unchanged rows of a table whose rows were shifted and
+    scaled in all training calls.
 
     Else None.
 
@@ -125,14 +132,18 @@ def _until(fed: Fed, table: object) -> tuple[Event, ...]:
 
 
 def _place(story: Story, fed: Fed) -> ast.Call | None:
-    """The call of the network with this data: the innermost one outside of its classes' methods; None if there is none."""
+    """The call of the network with this data: the innermost one outside of its classes'
+    methods; None if there is none.
+    """
     names = {story.name(fed.given, fed.layer.step), story.used_name(fed.given)}
     for statement in call_chain(story, fed.layer) if story.program.tree is not None else ():
         function = story.program.function(statement)
         if function is not None and isinstance(story.program.parents.get(function), ast.ClassDef):
             continue
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and node.args]
-        return next((node for node in calls if story.program.segment(node.args[0]) in names), None) or (calls[-1] if calls else None)
+        return next((node for node in calls if story.program.segment(node.args[0]) in names), None) or (
+            calls[-1] if calls else None
+        )
     return None
 
 
@@ -141,25 +152,33 @@ def _finding(story: Story, found: Raw, place: ast.Call) -> Finding:
     last = next(each for each in found.steps if each.name in SCALES)
     here, there = at_line(story, span), at_line(story, story.span(last.step))
     return RULE.finding(
-        span, found.measured.layer.step,
+        span,
+        found.measured.layer.step,
         T(
-            en=f"{capital(here.en)} gives the network the data as it is; what it learned from was shifted and scaled first ({there.en}: "
-            f"`{snippet(story, last.span)}`).",
-            zh=f"{here.zh}把原样的数据交给网络；而它学习时用的数据先经过了平移与缩放（{there.zh}：`{snippet(story, last.span)}`）。",
+            en=f"{capital(here.en)} gives the network the data as it is; what it learned from was shifted and scaled "
+            f"first ({there.en}: `{snippet(story, last.span)}`).",
+            zh=f"{here.zh}把原样的数据交给网络；而它学习时用的数据先经过了平移与缩放（{there.zh}："
+            f"`{snippet(story, last.span)}`）。",
         ),
         T(
-            en="The weights belong to numbers of the prepared size. Other rows of the same data, without the preparation, are numbers that "
-            "the network was not trained for, so the measurement does not show how good it is.",
-            zh="权重是针对处理过的数值学到的。同一份数据的其他行未经处理，是网络从未见过的数值，所以这个测量说明不了什么。",
+            en="The weights belong to numbers of the prepared size. Other rows of the same data, without "
+            "the preparation, are numbers that the network was not trained for, so the measurement does "
+            "not show how good it is.",
+            zh="权重是针对处理过的数值学到的。同一份数据的其他行未经处理，是网络从未见过的数值，所以这"
+            "个测量说明不了什么。",
         ),
         related=[story.related("made", last.step, T(en="prepared like this for training", zh="训练时这样处理"))],
         fixes=_fixes(story, place, last),
-        facts=[Fact("prepared", [each.name for each in found.steps if each.name in SHIFTS | SCALES], story.by(last.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("prepared", [each.name for each in found.steps if each.name in SHIFTS | SCALES], story.by(last.step))
+        ],
+    )
 
 
 def _fixes(story: Story, place: ast.Call, last: Event) -> tuple[Fix, ...]:
-    """Fixes that prepare the argument as in training, if that was ``(x - low) / high`` and the argument is a name; else empty."""
+    """Fixes that prepare the argument as in training, if that was ``(x - low) / high`` and the
+    argument is a name; else empty.
+    """
     program, node = story.program, story.program.at(last.span)
     if not isinstance(node, ast.BinOp) or not isinstance(node.left, ast.BinOp) or not is_name(place.args[0]):
         return ()
@@ -167,25 +186,33 @@ def _fixes(story: Story, place: ast.Call, last: Event) -> tuple[Fix, ...]:
     if not isinstance(node.left.op, ast.Sub) or not isinstance(node.op, ast.Div):
         return ()
     title = T(en="Prepare it as for training", zh="像训练时那样处理")
-    return unique(program.text, [Fix(title, program.replace((place.args[0], f"({data} - {low}) / {high}")), meaning="later")])
+    return unique(
+        program.text, [Fix(title, program.replace((place.args[0], f"({data} - {low}) / {high}")), meaning="later")]
+    )
 
 
 RULE = Rule(
     code="PL966",
     name="measured-unprepared",
     severity="warning",
-    title=T(en="A network trained on prepared data is measured with raw data", zh="用处理过的数据训练的网络以原始数据来测量"),
+    title=T(
+        en="A network trained on prepared data is measured with raw data", zh="用处理过的数据训练的网络以原始数据来测量"
+    ),
     what=T(
-        en="A program shifts and scales the data that a network learns from, and forgets it for the data that the network is measured "
-        "with. The answers are wrong although the network is right. Prepare both with the same two numbers.",
-        zh="程序对网络学习用的数据做了平移与缩放，却忘了对测量用的数据也这样做。网络没有错，回答却是错的。请用同样的两个数处理两者。",
+        en="A program shifts and scales the data that a network learns from, and forgets it for the data that "
+        "the network is measured with. The answers are wrong although the network is right. Prepare both with "
+        "the same two numbers.",
+        zh="程序对网络学习用的数据做了平移与缩放，却忘了对测量用的数据也这样做。网络没有错，回答却是错的。请用"
+        "同样的两个数处理两者。",
     ),
     why=T(
-        en="`(x - x.mean(0)) / x.std(0)` makes a new tensor; the network does not store this step. Every later call of the network needs "
-        "the same step, with the mean and the deviation of the *training* data. Raw numbers have the same shape and type, so nothing is "
-        "raised. A layer in the network, or one function for both, cannot be forgotten.",
-        zh="`(x - x.mean(0)) / x.std(0)` 生成一个新的张量；网络中没有任何东西记得这一步。以后每次调用网络都必须做同样的处理，并且用*训练*"
-        "数据的均值与标准差。原始数据的形状与类型相同，所以不会报错。把它写成网络中的一层，或两处共用一个函数，就不会忘记。",
+        en="`(x - x.mean(0)) / x.std(0)` makes a new tensor; the network does not store this step. Every later "
+        "call of the network needs the same step, with the mean and the deviation of the *training* data. Raw "
+        "numbers have the same shape and type, so nothing is raised. A layer in the network, or one function for "
+        "both, cannot be forgotten.",
+        zh="`(x - x.mean(0)) / x.std(0)` 生成一个新的张量；网络中没有任何东西记得这一步。以后每次调用网络都必须做同样"
+        "的处理，并且用*训练*数据的均值与标准差。原始数据的形状与类型相同，所以不会报错。把它写成网络中的一层，或两处"
+        "共用一个函数，就不会忘记。",
     ),
     advice=T(
         en="prepare the data on {line} as on {made}, with the same numbers.",

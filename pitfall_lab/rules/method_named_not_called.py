@@ -39,20 +39,21 @@ def _finding(story: Story, named: ast.Attribute, step: int) -> Finding:
     text, here, lost = program.segment(named), at_line(story, place), LOST[named.attr]
     title = T(en=f"Call it: `{text}()`", zh=f"调用它：`{text}()`")
     return RULE.finding(
-        place, step,
+        place,
+        step,
         T(
             en=f"{capital(here.en)} names `{text}` and does not call it: {lost.en}.",
             zh=f"{here.zh}只写出了 `{text}` 的名字，没有调用它：{lost.zh}。",
         ),
         T(
-            en=f"A method runs when parentheses follow its name. `{text}` alone is the method itself: a value that this line computes "
-            "and drops.",
+            en=f"A method runs when parentheses follow its name. `{text}` alone is the method itself: a value that "
+            "this line computes and drops.",
             zh=f"方法名后面有括号才会执行。单独的 `{text}` 是这个方法本身：这一行算出这个值，随即丢掉。",
         ),
         related=[story.related("used", step, T(en="this ran without it", zh="这里在少了它的情况下执行"))],
         fixes=unique(program.text, [Fix(title, program.replace((named, f"{text}()")), meaning="later")]),
         facts=[Fact("named", text, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
@@ -61,18 +62,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="A step of the training is named and not called", zh="训练中的一步只写了名字，没有调用"),
     what=T(
-        en="A line such as `loss.backward` has no parentheses, so it does nothing. Python does not complain, and the training continues "
-        "without that step.",
+        en="A line such as `loss.backward` has no parentheses, so it does nothing. Python does not complain, and the "
+        "training continues without that step.",
         zh="像 `loss.backward` 这样的一行没有括号，所以什么也不做。Python 不会抱怨，训练就少了这一步继续进行。",
     ),
     why=T(
-        en="Any expression may be a statement: Python computes it and drops the value. `loss.backward` is the method, bound to "
-        "`loss`; only `loss.backward()` runs it. Without a backward pass every `.grad` stays `None`, and `step()` passes over "
-        "parameters without a gradient in silence. Without `zero_grad()` gradients pile up; without `eval()` dropout and batch "
-        "normalisation work as in training.",
-        zh="任何表达式都可以单独成一条语句：Python 计算它，然后丢掉结果。`loss.backward` 是绑定在 `loss` 上的方法，只有 "
-        "`loss.backward()` 才执行它。没有反向传播，每个 `.grad` 都一直是 `None`，而 `step()` 会默默跳过没有梯度的参数。没有 "
-        "`zero_grad()`，梯度会堆积；没有 `eval()`，dropout 和批归一化会像训练时那样继续工作。",
+        en="Any expression may be a statement: Python computes it and drops the value. `loss.backward` is the method, "
+        "bound to `loss`; only `loss.backward()` runs it. Without a backward pass every `.grad` stays `None`, and "
+        "`step()` passes over parameters without a gradient in silence. Without `zero_grad()` gradients pile up; "
+        "without `eval()` dropout and batch normalisation work as in training.",
+        zh="任何表达式都可以单独成一条语句：Python 计算它，然后丢掉结果。`loss.backward` 是绑定在 `loss` 上的方法，只"
+        "有 `loss.backward()` 才执行它。没有反向传播，每个 `.grad` 都一直是 `None`，而 `step()` 会默默跳过没有梯度的参"
+        "数。没有 `zero_grad()`，梯度会堆积；没有 `eval()`，dropout 和批归一化会像训练时那样继续工作。",
     ),
     advice=T(
         en="add parentheses on {line}: {code} only names the method, and does not call it.",

@@ -21,21 +21,28 @@ from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, Span, T
 
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub"}
-KEPT = {"clone", "to", "float", "double", "contiguous", "detach", "where", "div", "mul", "view", "reshape", "squeeze", "unsqueeze",
-        "index_select", "expand", "__getitem__", "stack", "cat"}  # fmt: skip
+KEPT = {"clone", "to", "float", "double", "contiguous", "detach", "where", "div", "mul", "view", "reshape", "squeeze",
+        "unsqueeze", "index_select", "expand", "__getitem__", "stack", "cat"}  # fmt: skip
 MOVED = {"sort", "flip", "roll", "amin", "amax", "aminmax", "msort", "fliplr"}
-CHOICES, REARRANGED = {"minimum", "maximum", "min", "max", "where"}, {"stack", "cat", "__setitem__", "sort", "amin", "amax", "aminmax"}
+CHOICES, REARRANGED = (
+    {"minimum", "maximum", "min", "max", "where"},
+    {"stack", "cat", "__setitem__", "sort", "amin", "amax", "aminmax"},
+)
 PAIRS = ((0, 2), (1, 3))
 COLUMNS, PAIR, FEWEST, LABELS = 4, 2, 2, 40
 ENOUGH = 8
-"""The number of pairs of ends that have to be known and different: as many pairs of free points are in one order once in 256 times."""
+"""The number of pairs of ends that have to be known and different: as many pairs of free points are in
+one order once in 256 times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """``event`` mirrored columns ``low`` and ``high`` of boxes as they were; ``source`` took them; ``result`` was used at ``use``.
+    """``event`` mirrored columns ``low`` and ``high`` of boxes as they were; ``source`` took them;
+    ``result`` was used at ``use``.
 
-    ``pairs`` are the known ends, less the constant, the low one first, and ``others`` those of the two columns that were left as they were.
+    ``pairs`` are the known ends, less the constant, the low one first, and ``others`` those of the two columns
+    that were left as they were.
     """
 
     event: Event
@@ -49,7 +56,9 @@ class Mirrored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that mirrors both ends of boxes without exchanging them, if the boxes are used afterwards."""
+    """One finding for each line that mirrors both ends of boxes without exchanging them, if
+    the boxes are used afterwards.
+    """
     places: dict[Span | None, list[Mirrored]] = defaultdict(list)
     for event in story.calls("__setitem__", "stack", "cat"):
         found = _written(story, event) if event.name == "__setitem__" else _joined(story, event)
@@ -64,7 +73,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written(story: Story, event: Event) -> Mirrored | None:
-    """The data of a write of two mirrored columns, into the columns that they were taken from; None for other writes."""
+    """The data of a write of two mirrored columns, into the columns that they were taken
+    from; None for other writes.
+    """
     labels = [o.label for o in event.operands if o.label is not None]
     columns = _columns(event)
     shape = story.shape(labels[0], event.step) if len(labels) == PAIR else None
@@ -73,7 +84,11 @@ def _written(story: Story, event: Event) -> Mirrored | None:
     source = made_by(story, given, mirrored.step) if mirrored is not None and given is not None else None
     if mirrored is None or given is None or source is None or columns not in PAIRS:
         return None
-    if source.name != "__getitem__" or _columns(source) != columns or len([o for o in source.operands if o.label is not None]) != 1:
+    if (
+        source.name != "__getitem__"
+        or _columns(source) != columns
+        or len([o for o in source.operands if o.label is not None]) != 1
+    ):
         return None
     table = source.operands[0].label
     if story.shape(table, source.step) != shape:
@@ -133,7 +148,11 @@ def _reflected(story: Story, event: Event) -> str | None:
 def _rows(table: Elements, low: int, high: int) -> list[tuple[float, float]]:
     """The known pairs of numbers in two columns of a table."""
     known = dict(table.known())
-    return [(value, known[other]) for index, value in known.items() if index[-1] == low and (other := (*index[:-1], high)) in known]
+    return [
+        (value, known[other])
+        for index, value in known.items()
+        if index[-1] == low and (other := (*index[:-1], high)) in known
+    ]
 
 
 def _pairs(one: Elements, other: Elements) -> list[tuple[float, float]]:
@@ -142,13 +161,17 @@ def _pairs(one: Elements, other: Elements) -> list[tuple[float, float]]:
 
 
 def _used(story: Story, label: str, since: int, columns: tuple[int, ...]) -> Event | None:
-    """The training's loss that is given boxes, or boxes copied from them, as they are since a step; None if ends may be exchanged first."""
+    """The training's loss that is given boxes, or boxes copied from them, as they are since a step; None if
+    ends may be exchanged first.
+    """
     pending, seen, found = [(label, since)], {label}, None
     while pending and len(seen) < LABELS:
         here, after = pending.pop(0)
         for use in (each for each in story.uses(here) if each.step > after and each.error is None):
             given = [o.label for o in use.operands if o.label is not None]
-            if use.name in MOVED or (use.name == "__setitem__" and given[0] == here and _columns(use) in (columns, columns[::-1])):
+            if use.name in MOVED or (
+                use.name == "__setitem__" and given[0] == here and _columns(use) in (columns, columns[::-1])
+            ):
                 return None
             if use.name in LOSSES and len(given) == PAIR and _is_trained(story, use):
                 found = found or use
@@ -185,7 +208,9 @@ def _is_of_columns(story: Story, event: Event, label: str) -> bool:
 
 
 def _exchanges(story: Story, event: Event) -> bool:
-    """Whether a call puts columns together anew, or chooses between columns of one table, as for the lower of two ends."""
+    """Whether a call puts columns together anew, or chooses between columns of one table,
+    as for the lower of two ends.
+    """
     storages = {(story.tensor(o.label, event.step) or {}).get("storage") for o in event.operands if o.label is not None}
     return event.name in REARRANGED or (event.name in CHOICES and len(storages) == 1)
 
@@ -198,23 +223,26 @@ def _finding(story: Story, found: Mirrored) -> Finding:
     a, b = found.pairs[0]
     ends = f"{-a:.3g} > {-b:.3g}"
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} mirrors columns {low} and {high} of {boxes.en} and leaves each at its place: the low end of every box "
-            "is now in the column of the high end.",
-            zh=f"{here.zh}把 {boxes.zh} 的第 {low} 列和第 {high} 列做了镜像，却各自留在原来的位置：每个框的低端现在处于高端的列中。",
+            en=f"{capital(here.en)} mirrors columns {low} and {high} of {boxes.en} and leaves each at its place: the "
+            "low end of every box is now in the column of the high end.",
+            zh=f"{here.zh}把 {boxes.zh} 的第 {low} 列和第 {high} 列做了镜像，却各自留在原来的位置：每个框的低"
+            "端现在处于高端的列中。",
         ),
         T(
-            en=f"In all boxes whose numbers are known, column {low} was the smaller one before and is the larger one after it ({ends} in "
-            f"the first that is known). {capital(there.en)} uses them like this, so the mirrored boxes have negative widths, and a model "
-            "learns two kinds of boxes. Taken from a constant, the low end becomes the high one: exchange the two columns.",
-            zh=f"在所有已知数值的框中，第 {low} 列之前较小，之后较大（第一个已知的框：{ends}）。{there.zh}就这样使用它们，"
-            "于是镜像后的框宽度为负，模型学到两种框。用常数去减之后，低端变成高端：请交换这两列。",
+            en=f"In all boxes whose numbers are known, column {low} was the smaller one before and is the larger one "
+            f"after it ({ends} in the first that is known). {capital(there.en)} uses them like this, so the mirrored "
+            "boxes have negative widths, and a model learns two kinds of boxes. Taken from a constant, the low end "
+            "becomes the high one: exchange the two columns.",
+            zh=f"在所有已知数值的框中，第 {low} 列之前较小，之后较大（第一个已知的框：{ends}）。{there.zh}就这样使用它"
+            "们，于是镜像后的框宽度为负，模型学到两种框。用常数去减之后，低端变成高端：请交换这两列。",
         ),
         related=[story.related("used", use.step, T(en="the mirrored boxes are used here", zh="镜像后的框在这里使用"))],
         fixes=_fixes(story, found),
         facts=[Fact("low", low, story.by(event.step)), Fact("high", high, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Mirrored) -> tuple[Fix, ...]:
@@ -241,17 +269,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Mirrored boxes keep their low ends in the low columns", zh="镜像后的框没有交换低端和高端"),
     what=T(
-        en="A program mirrors pictures and the boxes in them: it takes the left and the right end of each box from the width, and leaves "
-        "both in their columns. But the mirrored left end is the right one, so the boxes have negative widths. Exchange the two columns.",
-        zh="程序把图片和其中的框做镜像：用宽度分别减去框的左端和右端，两者却留在各自的列中。可是镜像后的左端就是右端，所以框的宽度成了负数。"
-        "请交换这两列。",
+        en="A program mirrors pictures and the boxes in them: it takes the left and the right end of each box from "
+        "the width, and leaves both in their columns. But the mirrored left end is the right one, so the boxes have "
+        "negative widths. Exchange the two columns.",
+        zh="程序把图片和其中的框做镜像：用宽度分别减去框的左端和右端，两者却留在各自的列中。可是镜像后的左端就是右端，"
+        "所以框的宽度成了负数。请交换这两列。",
     ),
     why=T(
-        en="From x1 < x2 follows width - x1 > width - x2. The pair (x1, x2) becomes (width - x2, width - x1). A tensor does not know that "
-        "its columns are ends, so nothing is raised; a loss on the four numbers is finite and falls. For half of the pictures the model "
-        "is taught the ends the wrong way round, and its answers lie between the two: the boxes shrink to lines.",
-        zh="由 x1 < x2 可知 width - x1 > width - x2。(x1, x2) 变成 (width - x2, width - x1)。张量不知道自己的列是两端，所以不会报错；"
-        "四个数上的损失是有限的，也会下降。一半图片教给模型的是颠倒的两端，它的回答就落在两者之间：框缩成了线。",
+        en="From x1 < x2 follows width - x1 > width - x2. The pair (x1, x2) becomes (width - x2, width - x1). A "
+        "tensor does not know that its columns are ends, so nothing is raised; a loss on the four numbers is finite "
+        "and falls. For half of the pictures the model is taught the ends the wrong way round, and its answers lie "
+        "between the two: the boxes shrink to lines.",
+        zh="由 x1 < x2 可知 width - x1 > width - x2。(x1, x2) 变成 (width - x2, width - x1)。张量不知道自己的"
+        "列是两端，所以不会报错；四个数上的损失是有限的，也会下降。一半图片教给模型的是颠倒的两端，它的回答就"
+        "落在两者之间：框缩成了线。",
     ),
     bad="""import torch
 
@@ -288,7 +319,10 @@ print((boxes[:, 2:] - boxes[:, :2]).prod(dim=1))
         Trap(
             "8 - boxes[:, [0, 2]]",
             "(8 - boxes[:, [0, 2]]).clamp(0, 8)",
-            T(en="Numbers within the picture; their order is still the wrong one.", zh="数值在图片范围内，但次序仍然是错的。"),
+            T(
+                en="Numbers within the picture; their order is still the wrong one.",
+                zh="数值在图片范围内，但次序仍然是错的。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.fliplr.html",),

@@ -20,19 +20,20 @@ from pitfall_lab.trace import Event, Failure, Span, T
 
 PARTS = {"__getitem__", "view", "reshape", "unsqueeze", "select", "clone"}
 UNRECORDED = T(
-    en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only with "
-    "`create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the gradient is plain "
-    "numbers.",
-    zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和内存，而普通"
-    "训练并不需要。没有要求时，梯度只是普通的数值。",
+    en="A gradient is a result like any other and depends on the parameters too, but torch records its computation "
+    "only with `create_graph=True`, because that costs time and memory that ordinary training does not need. Without "
+    "it the gradient is plain numbers.",
+    zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和"
+    "内存，而普通训练并不需要。没有要求时，梯度只是普通的数值。",
 )
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each gradient without a record through which a backward was meant to go.
 
-    Torch refused that backward, or the gradient was one term of a loss, was combined with one that has a record or with the output of
-    the network in an equation that is trained, or was used for a step that a later backward went through (then a note).
+    Torch refused that backward, or the gradient was one term of a loss, was combined with one that has a record
+    or with the output of the network in an equation that is trained, or was used for a step that a later
+    backward went through (then a note).
     """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}  # a parameter that lost its name: another rule
@@ -53,7 +54,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _as_numbers(story: Story, flow: Flow, terms: set[Span | None]) -> Iterator[Finding]:
-    """One finding for each line whose gradient without a graph is combined with what is trained; none for the lines of ``terms``."""
+    """One finding for each line whose gradient without a graph is combined with what is trained;
+    none for the lines of ``terms``.
+    """
     held, told = {label for update in story.trace.optimizer_steps for label in update.holds}, set[Span | None]()
     for maker in story.calls("grad"):
         place, found = story.span(maker.step), None
@@ -82,7 +85,12 @@ def _step_inside(story: Story, maker: Event) -> Event | None:
             label = pending.pop()
             for use in story.uses(label):
                 given = [o.label for o in use.operands if o.label is not None]
-                if use.step < maker.step or use.error is not None or not use.results or use.results[0] in (label, *inputs):
+                if (
+                    use.step < maker.step
+                    or use.error is not None
+                    or not use.results
+                    or use.results[0] in (label, *inputs)
+                ):
                     continue
                 if use.name in SUMS and len(given) == 2 and inputs & set(given):
                     graph = (story.tensor(use.results[0], use.step) or {}).get("grad_fn")
@@ -95,30 +103,40 @@ def _step_inside(story: Story, maker: Event) -> Event | None:
 
 
 def _first_order(story: Story, maker: Event, step: Event) -> Finding:
-    """The note for an update by a gradient without a graph: a later backward goes through the update, not through that gradient."""
+    """The note for an update by a gradient without a graph: a later backward goes through the
+    update, not through that gradient.
+    """
     here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(step.step))
     return RULE.finding(
-        story.span(maker.step), maker.step,
+        story.span(maker.step),
+        maker.step,
         T(
-            en=f"{capital(there.en)} makes a step with the gradient of {here.en}, which has no record: a later backward takes the gradient "
-            "in this step for a constant.",
+            en=f"{capital(there.en)} makes a step with the gradient of {here.en}, which has no record: a later "
+            "backward takes the gradient in this step for a constant.",
             zh=f"{there.zh}用{here.zh}的梯度走了一步，而它没有记录：之后的反向传播把这一步里的梯度当作常数。",
         ),
         T(
-            en=UNRECORDED.en + " What is learned through such a step lacks how its gradient depends on the parameters (second order). "
-            "As first-order meta-learning this is meant; otherwise pass `create_graph=True`.",
-            zh=UNRECORDED.zh + "通过这样一步学到的东西，缺少梯度随参数变化的那一部分（二阶项）。如果要的是一阶元学习，这没有错；"
-            "否则请传入 `create_graph=True`。",
+            en=UNRECORDED.en
+            + (
+                " What is learned through such a step lacks how its gradient depends on the parameters (second "
+                "order). As first-order meta-learning this is meant; otherwise pass `create_graph=True`."
+            ),
+            zh=UNRECORDED.zh
+            + (
+                "通过这样一步学到的东西，缺少梯度随参数变化的那一部分（二阶项）。如果要的是一阶元学习，这没有错；否则"
+                "请传入 `create_graph=True`。"
+            ),
         ),
         related=[story.related("used", step.step, T(en="the step is made here", zh="在这里走了一步"))],
         fixes=[replace(fix, meaning="later") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],
         severity="info",
-    )  # fmt: skip
+    )
 
 
 def _beside_another(story: Story, maker: Event) -> Event | None:
-    """The sum, on the way to a loss, of a gradient without a graph and one with a graph: probably both were to be differentiated.
+    """The sum, on the way to a loss, of a gradient without a graph and one with a graph: probably
+    both were to be differentiated.
 
     None if there is none.
     """
@@ -133,7 +151,10 @@ def _beside_another(story: Story, maker: Event) -> Event | None:
                 if use.name in SUMS and len(given) > 1:
                     other = given[0] if given[1] == label else given[1]
                     graph = (story.tensor(use.results[0], use.step) or {}).get("grad_fn")
-                    if _is_gradient(story, other, use.step) and (story.record("nodes", graph) or {}).get("ran") is not None:
+                    if (
+                        _is_gradient(story, other, use.step)
+                        and (story.record("nodes", graph) or {}).get("ran") is not None
+                    ):
                         return use
                 elif use.name in FACTORS | PARTS and len(given) == 1:
                     pending.append(use.results[0])
@@ -141,7 +162,9 @@ def _beside_another(story: Story, maker: Event) -> Event | None:
 
 
 def _is_gradient(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor is a result of ``autograd.grad`` with a graph, possibly a part of it or times a factor without a graph."""
+    """Whether a tensor is a result of ``autograd.grad`` with a graph, possibly a part of it or
+    times a factor without a graph.
+    """
     for _ in range(10):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))
@@ -149,7 +172,11 @@ def _is_gradient(story: Story, label: str, step: int) -> bool:
             return False
         if event.op == "torch.autograd.grad":
             return True
-        given = [o.label for o in event.operands if o.label is not None and (story.tensor(o.label, event.step) or {}).get("requires_grad")]
+        given = [
+            o.label
+            for o in event.operands
+            if o.label is not None and (story.tensor(o.label, event.step) or {}).get("requires_grad")
+        ]
         if event.name not in FACTORS | PARTS or len(given) != 1:
             return False
         label, step = given[0], event.step
@@ -161,18 +188,24 @@ def _half(story: Story, maker: Event, met: Event) -> Finding:
     here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(met.step))
     what = expression(story, maker.results[0], met.step)
     return RULE.finding(
-        story.span(maker.step), maker.step,
+        story.span(maker.step),
+        maker.step,
         T(
-            en=f"{capital(here.en)} computes a gradient without keeping a record of how, and {there.en} combines it with one that has a "
-            f"record: through {what.en} no parameter learns.",
-            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；{there.zh}把它与有记录的梯度合在一起：没有参数能通过 {what.zh} 学到东西。",
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, and {there.en} combines it "
+            f"with one that has a record: through {what.en} no parameter learns.",
+            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；{there.zh}把它与有记录的梯度合在一起：没有参数能通过 "
+            f"{what.zh} 学到东西。",
         ),
         UNRECORDED,
-        related=[story.related("used", met.step, T(en=f"{what.en} is taken here as plain numbers", zh=f"{what.zh} 在这里只是普通的数"))],
+        related=[
+            story.related(
+                "used", met.step, T(en=f"{what.en} is taken here as plain numbers", zh=f"{what.zh} 在这里只是普通的数")
+            )
+        ],
         fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],
         severity="warning",
-    )  # fmt: skip
+    )
 
 
 def _constant(story: Story, maker: Event, found: Constant) -> Finding:
@@ -181,22 +214,31 @@ def _constant(story: Story, maker: Event, found: Constant) -> Finding:
     what, other = expression(story, maker.results[0], found.joined.step), shown(story, found.joined, found.other)
     taken = T(en=f"{what.en} is taken here as plain numbers", zh=f"{what.zh} 在这里只是普通的数")
     return RULE.finding(
-        story.span(maker.step), maker.step,
+        story.span(maker.step),
+        maker.step,
         T(
-            en=f"{capital(here.en)} computes a derivative without keeping a record of how: in the equation on {there.en}, {what.en} is a "
-            f"constant, and only {other.en} is trained.",
-            zh=f"{here.zh}求出了导数，却没有记录是怎么求的：在{there.zh}的方程里 {what.zh} 是常数，只有 {other.zh} 得到训练。",
+            en=f"{capital(here.en)} computes a derivative without keeping a record of how: in the equation on "
+            f"{there.en}, {what.en} is a constant, and only {other.en} is trained.",
+            zh=f"{here.zh}求出了导数，却没有记录是怎么求的：在{there.zh}的方程里 {what.zh} 是常数，只有 "
+            f"{other.zh} 得到训练。",
         ),
         T(
-            en=UNRECORDED.en + " The loss is right, and its gradient is not: the rest of the equation is made to follow the derivative. "
-            "`retain_graph=True` only keeps a graph that exists.",
-            zh=UNRECORDED.zh + "损失是对的，它的梯度却不对：训练只让方程的其余部分去迁就这个导数。`retain_graph=True` 只保留已有的计算图。",
+            en=UNRECORDED.en
+            + (
+                " The loss is right, and its gradient is not: the rest of the equation is made to follow the "
+                "derivative. `retain_graph=True` only keeps a graph that exists."
+            ),
+            zh=UNRECORDED.zh
+            + (
+                "损失是对的，它的梯度却不对：训练只让方程的其余部分去迁就这个导数。"
+                "`retain_graph=True` 只保留已有的计算图。"
+            ),
         ),
         related=[story.related("used", found.joined.step, taken)],
         fixes=[replace(fix, meaning="later") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],
         severity="warning",
-    )  # fmt: skip
+    )
 
 
 def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
@@ -207,16 +249,27 @@ def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
         story.span(maker.step),
         maker.step,
         T(
-            en=f"{capital(here.en)} computes a gradient without keeping a record of how, so {term.en} only shifts the loss on {back.en}: "
-            "no parameter learns from it.",
-            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；于是 {term.zh} 只是让{back.zh}的损失平移：没有任何参数会从中学到东西。",
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, so {term.en} only shifts the "
+            f"loss on {back.en}: no parameter learns from it.",
+            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；于是 {term.zh} 只是让{back.zh}的损失平移：没有任何"
+            "参数会从中学到东西。",
         ),
         UNRECORDED,
         related=[
-            story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
-            story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
             story.related(
-                "backward", lost.backward.step, T(en="backward starts here and does not reach it", zh="从这里往回走，却绕过了它")
+                "made",
+                maker.step,
+                T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录"),
+            ),
+            story.related(
+                "used",
+                lost.at,
+                T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上"),
+            ),
+            story.related(
+                "backward",
+                lost.backward.step,
+                T(en="backward starts here and does not reach it", zh="从这里往回走，却绕过了它"),
             ),
         ],
         fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
@@ -245,20 +298,27 @@ def _finding(story: Story, step: int, failure: Failure, maker: Event) -> Finding
         span,
         maker.step,
         T(
-            en=f"{capital(here.en)} computes a gradient without keeping a record of how, but {again.en} computes the gradient of "
-            f"{start.en}, which was computed from it.",
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, but {again.en} computes the "
+            f"gradient of {start.en}, which was computed from it.",
             zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；而{again.zh}要对由它算出的 {start.zh} 再求梯度。",
         ),
         UNRECORDED,
         related=[
-            story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
-            story.related("backward", step, T(en="its own gradient is to be computed here, and torch raises", zh="这里要对它再求梯度，"
-                "torch 报错")),
+            story.related(
+                "made",
+                maker.step,
+                T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录"),
+            ),
+            story.related(
+                "backward",
+                step,
+                T(en="its own gradient is to be computed here, and torch raises", zh="这里要对它再求梯度，torch 报错"),
+            ),
         ],
         fixes=_fixes(story, maker),
         facts=[Fact("maker", maker.op, story.by(maker.step))],
         predicted=story.predicted(failure, step),
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, maker: Event) -> tuple[Fix, ...]:
@@ -274,7 +334,11 @@ def _fixes(story: Story, maker: Event) -> tuple[Fix, ...]:
         keyword = next(k for k in call.keywords if k.arg == "retain_graph")
         edits = program.replace((keyword, "create_graph=True"))
     else:
-        last = max([*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0), default=None)
+        last = max(
+            [*call.args, *(k.value for k in call.keywords)],
+            key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0),
+            default=None,
+        )
         if last is None:
             edits = program.replace((call, f"{program.segment(call.func)}(create_graph=True)"))
         else:
@@ -288,20 +352,21 @@ RULE = Rule(
     severity="error",
     title=T(en="A gradient was differentiated that torch had not recorded", zh="对没有记录的梯度再求梯度"),
     what=T(
-        en="A loss contains a gradient (a penalty on its size, or a second derivative), but torch had thrown away how that gradient was "
-        "computed. Pass `create_graph=True` where the first gradient is computed.",
-        zh="损失里含有梯度（例如对梯度大小的惩罚，或二阶导数），但 torch 没有保留这个梯度的计算过程。请在第一次求梯度的地方加上 "
-        "`create_graph=True`。",
+        en="A loss contains a gradient (a penalty on its size, or a second derivative), but torch had thrown away how "
+        "that gradient was computed. Pass `create_graph=True` where the first gradient is computed.",
+        zh="损失里含有梯度（例如对梯度大小的惩罚，或二阶导数），但 torch 没有保留这个梯度的计算过程。请在第一次求梯度"
+        "的地方加上 `create_graph=True`。",
     ),
     why=T(
-        en="The record of a computation is its *graph*. Backward walks the graph of the forward pass; the multiplications it does on the "
-        "way are computations too, but no graph is built for them without `create_graph=True`. With it the gradient has a "
-        "`grad_fn` of its own and can be part of a loss. It also keeps the first graph, so `retain_graph` is not needed besides it. "
-        "Prefer `torch.autograd.grad` to `backward(create_graph=True)`: the latter ties every parameter and its `.grad` to each other "
-        "in memory.",
-        zh="计算的记录就是它的*计算图*。反向传播沿着前向计算的图走；途中做的乘法也是计算，但除非用 `create_graph=True` 要求，否则不会为它"
-        "们建图。有了它，梯度就有自己的 `grad_fn`，可以成为损失的一部分。它也会保留第一张图，所以不必再写 `retain_graph`。请优先使用 "
-        "`torch.autograd.grad`，而不是 `backward(create_graph=True)`：后者会让每个参数和它的 `.grad` 在内存中互相牵住。",
+        en="The record of a computation is its *graph*. Backward walks the graph of the forward pass; the "
+        "multiplications it does on the way are computations too, but no graph is built for them without "
+        "`create_graph=True`. With it the gradient has a `grad_fn` of its own and can be part of a loss. It also "
+        "keeps the first graph, so `retain_graph` is not needed besides it. Prefer `torch.autograd.grad` to "
+        "`backward(create_graph=True)`: the latter ties every parameter and its `.grad` to each other in memory.",
+        zh="计算的记录就是它的*计算图*。反向传播沿着前向计算的图走；途中做的乘法也是计算，但除非用 "
+        "`create_graph=True` 要求，否则不会为它们建图。有了它，梯度就有自己的 `grad_fn`，可以成为损失的一部分。它也会"
+        "保留第一张图，所以不必再写 `retain_graph`。请优先使用 `torch.autograd.grad`，而不是 "
+        "`backward(create_graph=True)`：后者会让每个参数和它的 `.grad` 在内存中互相牵住。",
     ),
     bad="""import torch
 
@@ -337,7 +402,8 @@ print(w.grad)
             "penalty.backward()",
             "penalty.requires_grad_().backward()",
             T(
-                en="The error is gone, and so is the penalty: from the new starting point nothing leads to `w`, and `w.grad` stays `None`.",
+                en="The error is gone, and so is the penalty: from the new starting point nothing leads to `w`, and "
+                "`w.grad` stays `None`.",
                 zh="不再报错，惩罚也随之失效：从这个新的起点走不到 `w`，`w.grad` 一直是 `None`。",
             ),
         ),

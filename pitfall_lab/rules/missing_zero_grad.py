@@ -25,10 +25,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _leftovers(story: Story, moments: list[Moment]) -> Iterator[tuple[Moment, Moment, Moment]]:
-    """Yield an update, the backward that added to the gradient it had used, and the next update by the same line or optimizer.
+    """Yield an update, the backward that added to the gradient it had used, and the next update
+    by the same line or optimizer.
 
-    The backward must come from the same line as one whose gradient the first update used: two losses that alternate with one optimizer may
-    be intended.
+    The backward must come from the same line as one whose gradient the first update used: two losses that alternate
+    with one optimizer may be intended.
     """
     used: list[Moment] = []  # an update of one round may be several calls: a step, then a projection
     added: Moment | None = None
@@ -48,7 +49,9 @@ def _leftovers(story: Story, moments: list[Moment]) -> Iterator[tuple[Moment, Mo
                 used, sources = [], {snippet(story, story.span(moment.step))}
             elif added is None and snippet(story, story.span(moment.step)) in sources:
                 added = None if is_nothing(story, moment.storage, moment.step - 1) else moment
-        elif moment.kind == "cleared" or added is None:  # what is only scaled down after an update is a momentum by hand
+        elif (
+            moment.kind == "cleared" or added is None
+        ):  # what is only scaled down after an update is a momentum by hand
             used, added, sources = [], None, set() if moment.kind == "cleared" else sources
 
 
@@ -66,28 +69,40 @@ def _finding(story: Story, label: str, first: Moment, added: Moment, second: Mom
         else T(en="", zh="")
     )
     return RULE.finding(
-        story.span(added.step), added.step,
+        story.span(added.step),
+        added.step,
         T(
-            en=f"The gradients are not cleared after the update on {before.en}: {here.en} adds new ones to them, and {after.en} "
-            "uses the sum.",
+            en=f"The gradients are not cleared after the update on {before.en}: {here.en} adds new ones to them, and "
+            f"{after.en} uses the sum.",
             zh=f"{before.zh}的更新之后没有清零梯度：{here.zh}把新的梯度加到旧的上面，{after.zh}用的是两者之和。",
         ),
         T(
-            en=f"`backward()` never replaces a gradient, it adds to what is there.{shown.en} Every update then uses the sum of all "
-            "gradients so far, not those of the latest `backward()` alone. Clear them once for each update.",
+            en=f"`backward()` never replaces a gradient, it adds to what is there.{shown.en} Every update "
+            "then uses the sum of all gradients so far, not those of the latest `backward()` alone. Clear "
+            "them once for each update.",
             zh=f"`backward()` 从不替换梯度，而是加到已有的上面。{shown.zh}这样每次更新用的都是至今所有梯度之和，"
             "而不只是最近一次 `backward()` 的梯度。每次更新都应清零一次。",
         ),
         related=[
-            story.related("step", first.step, T(
-                en="this update uses the gradients, and they are not cleared", zh="这次更新用了梯度，之后没有清零")),
-            story.related("backward", added.step, T(
-                en="the new gradients are added to the old ones in `.grad`", zh="新的梯度加到 `.grad` 里旧的上面")),
-            story.related("step", second.step, T(en="this update uses old and new gradients together", zh="这次更新用的是新旧梯度之和")),
+            story.related(
+                "step",
+                first.step,
+                T(en="this update uses the gradients, and they are not cleared", zh="这次更新用了梯度，之后没有清零"),
+            ),
+            story.related(
+                "backward",
+                added.step,
+                T(en="the new gradients are added to the old ones in `.grad`", zh="新的梯度加到 `.grad` 里旧的上面"),
+            ),
+            story.related(
+                "step",
+                second.step,
+                T(en="this update uses old and new gradients together", zh="这次更新用的是新旧梯度之和"),
+            ),
         ],
         fixes=_fixes(story, added, second),
         facts=[Fact("tensor", label, story.by(added.step)), Fact("left", old), Fact("sum", new)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, added: Moment, second: Moment) -> tuple[Fix, ...]:
@@ -127,22 +142,25 @@ RULE = Rule(
     severity="warning",
     title=T(en="Gradients of earlier rounds were never cleared", zh="之前各轮的梯度从未清零"),
     what=T(
-        en="A training loop never throws its old gradients away: every round adds new ones to them, and the update follows the sum. "
-        "Clear them once in each round with `optimizer.zero_grad()`.",
-        zh="训练循环从不丢弃旧的梯度：每一轮都把新梯度加上去，更新走的是总和。请在每一轮里用 `optimizer.zero_grad()` 清零一次。",
+        en="A training loop never throws its old gradients away: every round adds new ones to them, and the update "
+        "follows the sum. Clear them once in each round with `optimizer.zero_grad()`.",
+        zh="训练循环从不丢弃旧的梯度：每一轮都把新梯度加上去，更新走的是总和。请在每一轮里用 "
+        "`optimizer.zero_grad()` 清零一次。",
     ),
     why=T(
-        en="`backward()` *adds* to `.grad`. This is meant: several losses, or several small batches, can build up one gradient before "
-        "one update. Torch cannot know when you begin a new one, so it never clears `.grad` by itself, and `optimizer.step()` only "
-        "reads it. Without `zero_grad()` the updates get larger and larger, point in old directions, and swing past the minimum. "
-        "Some programs still learn like this, only worse, which makes the mistake hard to see.",
-        zh="`backward()` 把梯度*累加*到 `.grad` 里。这是有意的：几个损失或几个小批次可以先累积成一个梯度，再更新一次。torch 无法知道你"
-        "何时开始新的一轮，所以从不自己清零，而 `optimizer.step()` 只是读取它。没有 `zero_grad()`，更新会越来越大，指向过去的方向，"
-        "在最小值附近来回摆动。有些程序这样也能学到东西，只是更差，所以这个错误很难发现。",
+        en="`backward()` *adds* to `.grad`. This is meant: several losses, or several small batches, can build up one "
+        "gradient before one update. Torch cannot know when you begin a new one, so it never clears `.grad` by "
+        "itself, and `optimizer.step()` only reads it. Without `zero_grad()` the updates get larger and larger, point "
+        "in old directions, and swing past the minimum. Some programs still learn like this, only worse, which makes "
+        "the mistake hard to see.",
+        zh="`backward()` 把梯度*累加*到 `.grad` 里。这是有意的：几个损失或几个小批次可以先累积成一个梯度，再更新一"
+        "次。torch 无法知道你何时开始新的一轮，所以从不自己清零，而 `optimizer.step()` 只是读取它。没有 "
+        "`zero_grad()`，更新会越来越大，指向过去的方向，在最小值附近来回摆动。有些程序这样也能学到东西，只是更差，"
+        "所以这个错误很难发现。",
     ),
     advice=T(
-        en="clear the gradients once for each update, between {step} and the next {code} on {line}: with `zero_grad()` of "
-        "every optimizer, or of the whole model.",
+        en="clear the gradients once for each update, between {step} and the next {code} on {line}: with "
+        "`zero_grad()` of every optimizer, or of the whole model.",
         zh="每次更新都清零一次，在{step}与下一次{line}的 {code} 之间：对每个优化器或整个模型调用 `zero_grad()`。",
     ),
     bad="""import torch
@@ -172,7 +190,8 @@ for _ in range(4):
             "    loss.backward()\n",
             "    loss.backward()\n    opt.zero_grad()\n",
             T(
-                en="Cleared too early: the new gradients are gone before `step()` could use them, and nothing is learned.",
+                en="Cleared too early: the new gradients are gone before `step()` could use them, "
+                "and nothing is learned.",
                 zh="清零太早：新的梯度在 `step()` 使用之前就没了，什么也学不到。",
             ),
         ),
@@ -180,7 +199,8 @@ for _ in range(4):
             "lr=0.2",
             "lr=0.05",
             T(
-                en="A smaller learning rate makes the sum of old gradients less violent; it is still the sum of all of them.",
+                en="A smaller learning rate makes the sum of old gradients less violent; it is still "
+                "the sum of all of them.",
                 zh="更小的学习率只是让旧梯度之和不那么剧烈；它仍然是所有梯度之和。",
             ),
         ),

@@ -1,4 +1,6 @@
-"""PL344: all first derivatives were differentiated at once, so that each second derivative has the mixed ones added to it."""
+"""PL344: all first derivatives were differentiated at once, so that each second derivative
+has the mixed ones added to it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ ADDING = {"sum", "mean", "trace"}
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``grad`` differentiated the sum of all columns of ``slopes``, the derivative of ``value`` with respect to ``given``.
+    """``grad`` differentiated the sum of all columns of ``slopes``, the derivative of
+    ``value`` with respect to ``given``.
 
     Of the result, the calls ``used`` take one column, or add up all of them; ``columns`` are the columns taken.
     """
@@ -40,7 +43,8 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that differentiates all first derivatives at once, if one of each is then used as a second derivative.
+    """One finding for each line that differentiates all first derivatives at once, if one of each is then
+    used as a second derivative.
 
     Only if the function really mixes the columns of its input.
     """
@@ -70,7 +74,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, grad: Event, labels: list[str]) -> str | None:
-    """The tensor whose elements are differentiated as one sum: summed up before, or with a gradient of ones; a single number as it is.
+    """The tensor whose elements are differentiated as one sum: summed up before, or with a gradient of
+    ones; a single number as it is.
 
     None if another gradient was given.
     """
@@ -88,7 +93,9 @@ def _value(story: Story, first: Event) -> str:
 
 
 def _added(story: Story, grad: Event, slopes: str, given: str) -> Added | None:
-    """The second differentiation with the calls that use its columns apart, or their sum in each row; None if there are none."""
+    """The second differentiation with the calls that use its columns apart, or their sum in each
+    row; None if there are none.
+    """
     columns, used = list[int](), list[Event]()
     for use in story.uses(grad.results[0]):
         text = use.operands[-1].text
@@ -102,7 +109,8 @@ def _added(story: Story, grad: Event, slopes: str, given: str) -> Added | None:
 
 
 def _call(story: Story, found: Added) -> tuple[ast.Call, ast.expr] | None:
-    """The program's call that was given the first derivatives, and how it names them; None if the source does not show it.
+    """The program's call that was given the first derivatives, and how it names them; None if
+    the source does not show it.
 
     Where a function of the program calls ``autograd.grad`` with its parameter, that is the call of the function.
     """
@@ -134,22 +142,25 @@ def _finding(story: Story, found: Added, call: tuple[ast.Call, ast.expr] | None)
         slopes = T(en=f"`{story.program.segment(call[1])}`", zh=f"`{story.program.segment(call[1])}`")
     count = (story.shape(found.given, grad.step) or (0, 0))[1]
     return RULE.finding(
-        span, grad.step,
+        span,
+        grad.step,
         T(
-            en=f"{capital(here.en)} differentiates the sum of the {count} columns of {slopes.en}, so each column of the result, which "
-            f"{there.en} uses as a second derivative, has the mixed derivatives added to it.",
-            zh=f"{here.zh}对 {slopes.zh} 的 {count} 列之和求导，所以结果的每一列都加进了混合导数，而{there.zh}把它当作二阶导数使用。",
+            en=f"{capital(here.en)} differentiates the sum of the {count} columns of {slopes.en}, so each column of "
+            f"the result, which {there.en} uses as a second derivative, has the mixed derivatives added to it.",
+            zh=f"{here.zh}对 {slopes.zh} 的 {count} 列之和求导，所以结果的每一列都加进了混合导数，"
+            f"而{there.zh}把它当作二阶导数使用。",
         ),
         T(
-            en=f"{capital(slopes.en)} has one column for each column of {given.en}. The derivative of their sum with respect to column `i` "
-            f"is the sum of row `i` of the second derivatives, mixed ones included. Differentiate one column at a time.",
-            zh=f"{slopes.zh} 的每一列对应 {given.zh} 的一列。它们之和对第 `i` 列的导数，是二阶导数第 `i` 行之和，包括混合导数。请一次只对"
-            "一列求导。",
+            en=f"{capital(slopes.en)} has one column for each column of {given.en}. The derivative of their sum with "
+            "respect to column `i` is the sum of row `i` of the second derivatives, mixed ones included. "
+            "Differentiate one column at a time.",
+            zh=f"{slopes.zh} 的每一列对应 {given.zh} 的一列。它们之和对第 `i` 列的导数，是二阶导数第 `i` 行之和，包括"
+            "混合导数。请一次只对一列求导。",
         ),
         related=[story.related("used", used.step, T(en="used as a second derivative", zh="在这里当作二阶导数使用"))],
         fixes=_fixes(story, found, call),
         facts=[Fact("columns", list(found.columns), story.by(grad.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Added, place: tuple[ast.Call, ast.expr] | None) -> tuple[Fix, ...]:
@@ -180,7 +191,9 @@ def _fixes(story: Story, found: Added, place: tuple[ast.Call, ast.expr] | None) 
     first = "[0]" if unpacked else first
     new = f"{torch}.stack([{text}{first}[:, i] for i in range({name}.shape[1])], 1)"
     title = T(en="Differentiate one column after the other", zh="逐列求导")
-    return unique(program.text, [Fix(title, program.replace((whole, f"({new},)" if unpacked else new)), meaning="later")])
+    return unique(
+        program.text, [Fix(title, program.replace((whole, f"({new},)" if unpacked else new)), meaning="later")]
+    )
 
 
 RULE = Rule(
@@ -189,19 +202,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="Second derivatives contain the mixed ones", zh="二阶导数里混入了混合导数"),
     what=T(
-        en="A program computes derivatives of derivatives, and differentiates all first ones at once. What this gives for one input is "
-        "then the sum of all second derivatives in which this input takes part. "
-        "Differentiate the columns one by one: `grad(du[:, 0].sum(), x)`.",
+        en="A program computes derivatives of derivatives, and differentiates all first ones at once. What this gives "
+        "for one input is then the sum of all second derivatives in which this input takes part. Differentiate the "
+        "columns one by one: `grad(du[:, 0].sum(), x)`.",
         zh="程序对导数再求导，而且把所有一阶导数一起求导。这样，对某个输入得到的是该输入参与的所有二阶导数之"
         "和。请逐列求导：`grad(du[:, 0].sum(), x)`。",
     ),
     why=T(
-        en="A backward pass starts from one number. `du.sum()`, or a gradient of ones, adds the rows *and the columns* of the first "
-        "derivatives. Rows belong to different points and do not influence each other; columns do: for `u(x, t)` the first column of the "
-        "result is `u_xx + u_tx`. For functions that are applied to each element alone, such as `tanh`, the mixed derivatives are 0 and "
-        "the sum is right, which is where the habit comes from.",
-        zh="反向传播从一个数开始。`du.sum()`（或取全 1 的梯度）把一阶导数的各行*和各列*都加起来。各行属于不同的点，互不影响；各列却会：对 "
-        "`u(x, t)`，结果的第一列是 `u_xx + u_tx`。对逐元素作用的函数（如 `tanh`），混合导数为 0，求和是对的，这种习惯就是由此而来。",
+        en="A backward pass starts from one number. `du.sum()`, or a gradient of ones, adds the rows *and the "
+        "columns* of the first derivatives. Rows belong to different points and do not influence each other; "
+        "columns do: for `u(x, t)` the first column of the result is `u_xx + u_tx`. For functions that are "
+        "applied to each element alone, such as `tanh`, the mixed derivatives are 0 and the sum is right, which "
+        "is where the habit comes from.",
+        zh="反向传播从一个数开始。`du.sum()`（或取全 1 的梯度）把一阶导数的各行*和各列*都加起来。各行属于不同的点，互"
+        "不影响；各列却会：对 `u(x, t)`，结果的第一列是 `u_xx + u_tx`。对逐元素作用的函数（如 `tanh`），混合导数为 0，"
+        "求和是对的，这种习惯就是由此而来。",
     ),
     advice=T(
         en="differentiate one column of the first derivatives at a time on {line}.",

@@ -76,7 +76,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_before(story: Story, backward: Event) -> Made | None:
-    """The data of the finding if an earlier iteration made a NaN that was masked out of its loss, but not out of its backward; else None.
+    """The data of the finding if an earlier iteration made a NaN that was masked out of its loss, but not
+    out of its backward; else None.
 
     The gradient became NaN, and the update spread it to the weights.
     """
@@ -91,7 +92,8 @@ def _made_before(story: Story, backward: Event) -> Made | None:
         if node is None or root is None or node not in set(story.behind(root.get("grad_fn"))):
             continue
         hidden = T(
-            en=f"{why.en} The loss of that round did not take it, but the gradient comes back through it, and 0 times NaN is NaN.",
+            en=f"{why.en} The loss of that round did not take it, but the gradient comes back through it, "
+            "and 0 times NaN is NaN.",
             zh=f"{why.zh}那一轮的损失没有用到它，但梯度仍要经过它传回来，而 0 乘以 NaN 还是 NaN。",
         )
         return Made(event, backward, hidden)
@@ -99,7 +101,8 @@ def _made_before(story: Story, backward: Event) -> Made | None:
 
 
 def _made(story: Story, start: str | None, backward: Event) -> Made | None:
-    """The first call that returned NaN although its operands had none, among those that the loss was computed from, with the reason.
+    """The first call that returned NaN although its operands had none, among those that the loss was
+    computed from, with the reason.
 
     None if no call is known to have done so.
     """
@@ -121,7 +124,9 @@ def _made(story: Story, start: str | None, backward: Event) -> Made | None:
 
 
 def _why(story: Story, event: Event) -> T | None:
-    """The reason why this call returns NaN for its operands (0 / 0, say); None if it is not known, or if an operand is NaN."""
+    """The reason why this call returns NaN for its operands (0 / 0, say); None if it is not
+    known, or if an operand is NaN.
+    """
     before = event.step - 1
     labels = [operand.label for operand in event.operands if operand.label is not None]
     if not labels or any("nan" in story.held(label, before).values() for label in labels):
@@ -135,13 +140,16 @@ def _no_score(story: Story, event: Event) -> T | None:
     if not _empty_row(story, event):
         return None
     return T(
-        en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
+        en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that "
+        "the shares could be of.",
         zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
     )
 
 
 def _empty_row(story: Story, event: Event) -> str:
-    """The index, as text, of the first row of a softmax's scores that is all ``-inf``: ``[0, 0, :]``; empty if none is known."""
+    """The index, as text, of the first row of a softmax's scores that is all ``-inf``: ``[0, 0,
+    :]``; empty if none is known.
+    """
     label, axis = str(event.operands[0].label), dimension(story, event)
     shape, held = story.shape(label, event.step) or (), story.held(label, event.step - 1)
     record = story.tensor(label, event.step) or {}
@@ -163,7 +171,9 @@ def _empty_row(story: Story, event: Event) -> str:
 
 
 def _row(place: int, shape: tuple[int, ...], steps: list[int], axis: int) -> str:
-    """As text, the index of the row along ``axis`` that contains the element at offset ``place`` in the memory: ``[0, 2, :]``."""
+    """As text, the index of the row along ``axis`` that contains the element at offset
+    ``place`` in the memory: ``[0, 2, :]``.
+    """
     at = [(place // step) % size if step else 0 for size, step in zip(shape, steps, strict=True)]
     return f"[{', '.join(':' if i == axis % len(shape) else str(one) for i, one in enumerate(at))}]"
 
@@ -186,19 +196,24 @@ def _below_zero(story: Story, event: Event) -> T | None:
     if not low:
         return None
     return T(
-        en=f"It is given {low[0]:.4g}, and has no real result below {limit}.", zh=f"它得到 {low[0]:.4g}，而小于 {limit} 时没有实数结果。"
+        en=f"It is given {low[0]:.4g}, and has no real result below {limit}.",
+        zh=f"它得到 {low[0]:.4g}，而小于 {limit} 时没有实数结果。",
     )
 
 
 def _of_nothing(story: Story, event: Event) -> T | None:
-    """The reason if the call reduces no elements (as a mean), or is a standard deviation or variance of one element; else None."""
+    """The reason if the call reduces no elements (as a mean), or is a standard deviation or
+    variance of one element; else None.
+    """
     shape = story.shape(event.operands[0].label, event.step)
     axis = whole(given(event, "dim", 1))
     if shape is None or (axis is None and given(event, "dim", 1) is not None):
         return None
     count = math.prod(shape) if axis is None else shape[axis]
     if count == 0:
-        return T(en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。")
+        return T(
+            en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。"
+        )
     if count == 1 and event.name in ("std", "var"):
         return T(
             en="It is given a single number, and divides by one less than their count.",
@@ -208,11 +223,18 @@ def _of_nothing(story: Story, event: Event) -> T | None:
 
 
 def _no_target(story: Story, event: Event) -> T | None:
-    """The reason if the call is a cross entropy with an ``ignore_index`` that all its targets, all known, are equal to; else None."""
+    """The reason if the call is a cross entropy with an ``ignore_index`` that all its targets, all
+    known, are equal to; else None.
+    """
     left_out = whole(given(event, "ignore_index"))
     label = event.operands[1].label if len(event.operands) > 1 else None
     held, shape = story.held(label, event.step - 1), story.shape(label, event.step) or ()
-    if left_out is None or not held or len(held) < math.prod(shape) or any(value != left_out for value in held.values()):
+    if (
+        left_out is None
+        or not held
+        or len(held) < math.prod(shape)
+        or any(value != left_out for value in held.values())
+    ):
         return None
     return T(
         en=f"Every target is {left_out}, the number that is left out: the mean of no loss is 0 / 0.",
@@ -252,27 +274,39 @@ def _finding(story: Story, made: Made) -> Finding:
         where = at_line(story, story.span(origin.step))
         empty = T(f"row {row} of {what.en} has only `-inf`", f"{what.zh} 的 {row} 这一行全是 `-inf`")
         message = T(
-            en=f"The mask of {where.en} lets a position see nothing: {empty.en}, so {here.en} computes NaN (not a number), and the loss "
-            f"on {there.en} is NaN.",
-            zh=f"{where.zh}的掩码让某个位置什么也看不到：{empty.zh}，于是{here.zh}算出 NaN（不是数），而{there.zh}的损失是 NaN。",
+            en=f"The mask of {where.en} lets a position see nothing: {empty.en}, so {here.en} computes NaN (not a "
+            f"number), and the loss on {there.en} is NaN.",
+            zh=f"{where.zh}的掩码让某个位置什么也看不到：{empty.zh}，于是{here.zh}算出 NaN（不是数），"
+            f"而{there.zh}的损失是 NaN。",
         )
     return RULE.finding(
-        span, made.event.step,
+        span,
+        made.event.step,
         message,
         T(
-            en=f"{made.why.en}{leave.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, "
-            "and after the next update into every weight.",
-            zh=f"{made.why.zh}{leave.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
+            en=f"{made.why.en}{leave.en} Whatever is computed with NaN is NaN, so it spreads through the loss into "
+            "every gradient, and after the next update into every weight.",
+            zh=f"{made.why.zh}{leave.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次"
+            "更新后进入每个权重。",
         ),
         related=[
-            *([] if masked is None else [story.related("masked", masked.step, T(
-                en=f"this leaves nothing of row {row}", zh=f"这里没有给 {row} 这一行留下任何东西"))]),
+            *(
+                []
+                if masked is None
+                else [
+                    story.related(
+                        "masked",
+                        masked.step,
+                        T(en=f"this leaves nothing of row {row}", zh=f"这里没有给 {row} 这一行留下任何东西"),
+                    )
+                ]
+            ),
             story.related("made", made.event.step, T(en="the first NaN is made here", zh="第一个 NaN 在这里产生")),
             story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN")),
         ],
         fixes=_fixes(story, made),
         facts=[Fact("made", made.event.op, story.by(made.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _seen_closely(story: Story, found: Unfinite) -> Finding:
@@ -293,19 +327,33 @@ def _seen_closely(story: Story, found: Unfinite) -> Finding:
             zh=f"{message.zh}，而{end.zh}的损失是{_word(found).zh}。",
         )
     else:
-        message = T(en=f"{message.en}; {found.spread} later results are NaN.", zh=f"{message.zh}；之后有 {found.spread} 个结果是 NaN。")
+        message = T(
+            en=f"{message.en}; {found.spread} later results are NaN.",
+            zh=f"{message.zh}；之后有 {found.spread} 个结果是 NaN。",
+        )
     text = T(
-        en=f"{why(story, first).en} Whatever is computed with NaN is NaN, so it spreads through all that follows, and raises nothing.",
+        en=f"{why(story, first).en} Whatever is computed with NaN is NaN, so it spreads through all that "
+        "follows, and raises nothing.",
         zh=f"{why(story, first).zh}凡是与 NaN 一起计算的结果都是 NaN，于是它传到之后的一切，而且不会报错。",
     )
-    related = [] if first is found else [story.related("used", found.step, T(en="it becomes NaN here", zh="它在这里变成 NaN"))]
+    related = (
+        []
+        if first is found
+        else [story.related("used", found.step, T(en="it becomes NaN here", zh="它在这里变成 NaN"))]
+    )
     if found.backward is not None:
         said = T(en=f"the loss is {_word(found).en} here", zh=f"这里的损失是{_word(found).zh}")
         related.append(story.related("backward", found.backward, said))
     backward = story.event(found.backward)
     fixes = _fixes(story, Made(event, backward, text)) if event is not None and backward is not None else ()
     return RULE.finding(
-        span, first.step, message, text, related=related, fixes=fixes, facts=[Fact("made", event.op if event else "", story.by(first.step))]
+        span,
+        first.step,
+        message,
+        text,
+        related=related,
+        fixes=fixes,
+        facts=[Fact("made", event.op if event else "", story.by(first.step))],
     )
 
 
@@ -314,7 +362,8 @@ def _word(found: Unfinite) -> T:
 
 
 def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
-    """Fixes for rows of masked scores without any score: put a finite number there before the softmax, and set the shares to 0 after it.
+    """Fixes for rows of masked scores without any score: put a finite number there before the softmax, and
+    set the shares to 0 after it.
 
     If a triangular mask leaves out the diagonal, only the fix of that mask. Empty for other calls than a softmax.
     """
@@ -324,7 +373,9 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
         return ()
     torch, first = torch_name(program), node.args[0] if node.args else None
     infinite = [
-        n for n in program.nodes if isinstance(n, ast.Call | ast.Attribute | ast.UnaryOp) and _is_minus_infinity(program.segment(n))
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call | ast.Attribute | ast.UnaryOp) and _is_minus_infinity(program.segment(n))
     ]
     outermost = [n for n in infinite if not any(n is not m and program.parents.get(n) is m for m in infinite)]
     masks = [n for n in outermost if _fills(story, n, made)]
@@ -332,11 +383,18 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
         return unique(program.text, own)  # a finite number would only hide that a position does not see itself
     fixes: list[Fix] = []
     if len(masks) == 1:
-        title = T(en="Mask with a large negative number: a row without scores becomes even", zh="用很大的负数遮住：没有分数的一行变为均匀")
+        title = T(
+            en="Mask with a large negative number: a row without scores becomes even",
+            zh="用很大的负数遮住：没有分数的一行变为均匀",
+        )
         fixes.append(Fix(title, program.replace((masks[0], "-1e9")), meaning="shape"))
     if first is not None and torch is not None and isinstance(node.func, ast.Attribute):
-        title = T(en="Give such a row the share 0: `nan_to_num()` after it", zh="让这样的一行份额为 0：之后用 `nan_to_num()`")
-        fixes.append(Fix(title, program.replace((node, f"{in_parentheses(program, node)}.nan_to_num()")), meaning="shape"))
+        title = T(
+            en="Give such a row the share 0: `nan_to_num()` after it", zh="让这样的一行份额为 0：之后用 `nan_to_num()`"
+        )
+        fixes.append(
+            Fix(title, program.replace((node, f"{in_parentheses(program, node)}.nan_to_num()")), meaning="shape")
+        )
     return unique(program.text, fixes)
 
 
@@ -366,11 +424,15 @@ def _with_itself(story: Story, made: Made) -> Iterator[Fix]:
 def _triangle(story: Story, labels: list[str]) -> Event | None:
     """The call that made a triangle on the way to one of these tensors; None if there is none."""
     for _ in range(12):
-        events = [event for label in labels if (event := story.event((story.tensor(label) or {}).get("born"))) is not None]
+        events = [
+            event for label in labels if (event := story.event((story.tensor(label) or {}).get("born"))) is not None
+        ]
         found = next((event for event in events if event.name in ("tril", "tril_", "triu", "triu_")), None)
         if found is not None or not events:
             return found
-        labels = [o.label for event in events if event.name in ON_THE_WAY for o in event.operands if o.label is not None]
+        labels = [
+            o.label for event in events if event.name in ON_THE_WAY for o in event.operands if o.label is not None
+        ]
     return None
 
 
@@ -386,7 +448,9 @@ def _fills(story: Story, node: ast.AST, made: Made) -> bool:
 
 
 def _masked(story: Story, softmax: Event) -> Event | None:
-    """The ``masked_fill`` or ``where`` from which the scores of a softmax came, perhaps scaled or shifted; None if none did."""
+    """The ``masked_fill`` or ``where`` from which the scores of a softmax came, perhaps scaled
+    or shifted; None if none did.
+    """
     label: str | None = softmax.operands[0].label
     for _ in range(10):
         event = story.event((story.tensor(label) or {}).get("born"))
@@ -404,26 +468,26 @@ RULE = Rule(
     code="PL808",
     name="nan-in-the-loss",
     severity="warning",
-    title=T(en="An operation without an answer makes NaN of all that follows", zh="一个没有答案的运算使之后的结果都变成 NaN"),
+    title=T(
+        en="An operation without an answer makes NaN of all that follows", zh="一个没有答案的运算使之后的结果都变成 NaN"
+    ),
     what=T(
-        en='A program divides nothing by nothing somewhere, and from there on every result is NaN, "not a number". It often happens to a '
-        "row that is masked out completely, to the mean of an empty selection, or to a standard deviation of a single number. Leave such a "
-        "case out, or give it a value.",
-        zh="程序在某处用“什么也没有”除以“什么也没有”，从此每个结果都是 NaN，即“不是数”。常见于被完全遮住的一行、空选择的平均值，或只有一"
-        "个数的"
-        "标准差。请排除这种情况，或为它指定一个值。",
+        en='A program divides nothing by nothing somewhere, and from there on every result is NaN, "not a number". '
+        "It often happens to a row that is masked out completely, to the mean of an empty selection, or to a standard "
+        "deviation of a single number. Leave such a case out, or give it a value.",
+        zh="程序在某处用“什么也没有”除以“什么也没有”，从此每个结果都是 NaN，即“不是数”。常见于被完全遮住的一行、空选择"
+        "的平均值，或只有一个数的标准差。请排除这种情况，或为它指定一个值。",
     ),
     why=T(
-        en="Floating-point numbers have a special value for results that do not exist, such as `0 / 0` and `inf - inf`. `softmax` computes "
-        "`exp(score)` divided by their sum; where each score is `-inf` both are 0. NaN raises nothing, and every operation with it "
-        "gives NaN "
-        "again: one such row is enough for the mean over the batch, and one backward for all gradients. "
-        "`torch.autograd.set_detect_anomaly(True)` "
-        "raises where a gradient becomes NaN, but not where the loss did.",
-        zh="浮点数有一个特殊值表示不存在的结果，例如 `0 / 0` 与 `inf - inf`。`softmax` 用 `exp(分数)` 除以它们的和；当每个分数都是 "
-        "`-inf` 时两者都是 "
-        "0。NaN 不会报错，与它有关的每个运算又得到 NaN：一行就足以影响整个批次的平均值，一次反向传播就影响所有梯度。"
-        "`torch.autograd.set_detect_anomaly(True)` 会在梯度变成 NaN 处报错，而不是在损失变成 NaN 处。",
+        en="Floating-point numbers have a special value for results that do not exist, such as `0 / 0` and `inf - "
+        "inf`. `softmax` computes `exp(score)` divided by their sum; where each score is `-inf` both are 0. NaN "
+        "raises nothing, and every operation with it gives NaN again: one such row is enough for the mean over the "
+        "batch, and one backward for all gradients. `torch.autograd.set_detect_anomaly(True)` raises where a gradient "
+        "becomes NaN, but not where the loss did.",
+        zh="浮点数有一个特殊值表示不存在的结果，例如 `0 / 0` 与 `inf - inf`。`softmax` 用 `exp(分数)` 除以它们的"
+        "和；当每个分数都是 `-inf` 时两者都是 0。NaN 不会报错，与它有关的每个运算又得到 NaN：一行就足以影响整个批"
+        "次的平均值，一次反向传播就影响所有梯度。`torch.autograd.set_detect_anomaly(True)` 会在梯度变成 NaN 处报"
+        "错，而不是在损失变成 NaN 处。",
     ),
     bad="""import torch
 
@@ -453,7 +517,8 @@ print(loss.item(), scores.grad)
             "loss = (shares @ torch.arange(3.0)).mean()\n",
             "loss = (shares @ torch.arange(3.0)).nanmean()\n",
             T(
-                en="`nanmean` leaves the row out of the loss, but the gradient still comes back through the softmax of that row.",
+                en="`nanmean` leaves the row out of the loss, but the gradient still comes back through the "
+                "softmax of that row.",
                 zh="`nanmean` 在损失里略过了这一行，但梯度仍要经过这一行的 softmax 传回来。",
             ),
         ),

@@ -1,4 +1,6 @@
-"""PL804: a gradient became NaN or infinite: an operation has no finite slope where it was used, perhaps in a part that was masked out."""
+"""PL804: a gradient became NaN or infinite: an operation has no finite slope where it was used, perhaps
+in a part that was masked out.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from pitfall_lab.rules.kit.wording import at_line, called, flat, gradient_of, nu
 from pitfall_lab.rules.signals.unfinite import CALLS, acts_on_tests, is_handled, is_skipped, of_gradients
 from pitfall_lab.trace import Event, T, Unfinite
 
-SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh", "Exp", "Std",
-            "LinalgVectorNorm")  # fmt: skip
+SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh",
+            "Exp", "Std", "LinalgVectorNorm")  # fmt: skip
 """Operations that have an infinite slope, or none, at some inputs."""
 LOGARITHMS = {"log", "log2", "log10", "rsqrt", "reciprocal"}
 BOUNDED = {"acos", "asin", "arccos", "arcsin", "atanh", "arctanh"}
@@ -29,7 +31,9 @@ FOLLOWED = 4
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a backward turned finite gradients into NaN or infinite ones: ``node`` received the gradient ``came`` and returned ``left``."""
+    """Where a backward turned finite gradients into NaN or infinite ones: ``node`` received the gradient
+    ``came`` and returned ``left``.
+    """
 
     story: Story
     backward: Event
@@ -39,7 +43,9 @@ class Origin:
     consumer: Record | None
     """The node whose operation used the result: the ``where`` or the product that hides it."""
     place: tuple[int, ...] = ()
-    """The index of the first element of the operation's input whose gradient is not finite; empty if it is not known."""
+    """The index of the first element of the operation's input whose gradient is not
+    finite; empty if it is not known.
+    """
 
     @property
     def steep(self) -> bool:
@@ -55,9 +61,12 @@ class Origin:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for the first operation that made the gradient of a leaf NaN or infinite. None with a ``GradScaler``.
+    """At most one finding: for the first operation that made the gradient of a leaf NaN or infinite.
 
-    None also if the program tests or replaces such gradients, or skips the update, unless it set the NaN to 0 in every round.
+    None with a ``GradScaler``.
+
+    None also if the program tests or replaces such gradients, or skips the update, unless it set
+    the NaN to 0 in every round.
     """
     wiped = _wiped(story)
     if "GradScaler" in story.program.text or (not wiped and _cared_for(story)):
@@ -76,7 +85,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _wiped(story: Story) -> dict[str, int]:
-    """The leaves whose gradient was NaN in every backward and 0 at every step of an optimizer after it, each with the number of steps.
+    """The leaves whose gradient was NaN in every backward and 0 at every step of an optimizer after it,
+    each with the number of steps.
 
     Only those with several such steps. Whatever the program does against NaN, they get no gradient at all.
     """
@@ -84,9 +94,15 @@ def _wiped(story: Story) -> dict[str, int]:
     steps = story.trace.optimizer_steps
     for label, node in story.nodes.items():
         leaf = node.get("output")
-        came = story.history("nodes", label, "gradient") if node.get("name") == "AccumulateGrad" and leaf in story.leaves else []
+        came = (
+            story.history("nodes", label, "gradient")
+            if node.get("name") == "AccumulateGrad" and leaf in story.leaves
+            else []
+        )
         known = [(at, list(flat(cells))) for at, cells in came if cells is not None]
-        if len(known) < ROUNDS or not all(numbers and all(value == "nan" for _, value in numbers) for _, numbers in known):
+        if len(known) < ROUNDS or not all(
+            numbers and all(value == "nan" for _, value in numbers) for _, numbers in known
+        ):
             continue
         updates = [update for update in steps if leaf in update.holds and update.step > known[0][0]]
         grads = [story.held((story.tensor(leaf, update.step) or {}).get("grad"), update.step) for update in updates]
@@ -104,18 +120,23 @@ def _with_wiped(story: Story, finding: Finding, wiped: dict[str, int]) -> Findin
     more = T(en="", zh="")
     if len(wiped) > 1:
         more = T(en=f" (and {len(wiped) - 1} more)", zh=f"（以及另外 {len(wiped) - 1} 个）")
-    return replace(finding, explanation=T(
-        en=f"{finding.explanation.en} The program puts 0 in the place of NaN, which hides it: at each of {count} recorded steps the "
-        f"gradient of {name.en}{more.en} was NaN and then 0, so it is never trained.",
-        zh=f"{finding.explanation.zh}程序用 0 代替 NaN，这只是掩盖了它：在记录到的 {count} 步里，{name.zh}{more.zh} 的梯度每步都先是 NaN，"
-        "然后是 0，所以它从未得到训练。",
-    ))  # fmt: skip
+    return replace(
+        finding,
+        explanation=T(
+            en=f"{finding.explanation.en} The program puts 0 in the place of NaN, which hides it: at each of {count} "
+            f"recorded steps the gradient of {name.en}{more.en} was NaN and then 0, so it is never trained.",
+            zh=f"{finding.explanation.zh}程序用 0 代替 NaN，这只是掩盖了它：在记录到的 {count} 步里，"
+            f"{name.zh}{more.zh} 的梯度每步都先是 NaN，然后是 0，所以它从未得到训练。",
+        ),
+    )
 
 
 def _cared_for(story: Story) -> bool:
     """Whether the program itself inspects or repairs its gradients."""
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
-    return any(event.operands and event.operands[0].label in gradients for event in story.calls(*CALLS)) and acts_on_tests(story)
+    return any(
+        event.operands and event.operands[0].label in gradients for event in story.calls(*CALLS)
+    ) and acts_on_tests(story)
 
 
 def _finite(value: Any) -> bool:
@@ -128,7 +149,12 @@ def _broken(cells: Any) -> bool:
 
 def _ran(story: Story, backward: Event) -> list[tuple[str, Record]]:
     """The nodes of one backward, each label with its record, in the order in which they ran."""
-    labels = [effect.path.split(".")[1] for event in story.nodes_run(backward) for effect in event.effects if effect.path.endswith(".ran")]
+    labels = [
+        effect.path.split(".")[1]
+        for event in story.nodes_run(backward)
+        for effect in event.effects
+        if effect.path.endswith(".ran")
+    ]
     return [(label, record) for label in labels if (record := story.record("nodes", label))]
 
 
@@ -141,7 +167,8 @@ def _spoiled(story: Story, backward: Event) -> Record | None:
 
 
 def _origin(story: Story, backward: Event) -> Origin | None:
-    """The first node of an operation with singularities (``SINGULAR``) that received a finite gradient and returned one that is not.
+    """The first node of an operation with singularities (``SINGULAR``) that received a finite gradient
+    and returned one that is not.
 
     Nodes whose operation was given NaN are left out; None if there is none.
     """
@@ -159,12 +186,22 @@ def _origin(story: Story, backward: Event) -> Origin | None:
             left = (records.get(following) or {}).get("gradient")
             if _broken(left):
                 consumer = next((other for _, other in ran if label in (other.get("next") or ())), None)
-                return Origin(story, backward, node, came, left, consumer, _index(left, (records[following]).get("gradient_shape")))
+                return Origin(
+                    story,
+                    backward,
+                    node,
+                    came,
+                    left,
+                    consumer,
+                    _index(left, (records[following]).get("gradient_shape")),
+                )
     return None
 
 
 def _index(left: Any, shape: Any) -> tuple[int, ...]:
-    """The index of the first element that is not finite, in a tensor of this shape; empty if the shape is unknown or has no dimension."""
+    """The index of the first element that is not finite, in a tensor of this shape; empty if the shape is
+    unknown or has no dimension.
+    """
     flat_index = next(place for place, value in flat(left) if not _finite(value))
     index: list[int] = []
     for size in reversed(shape or ()):
@@ -174,7 +211,8 @@ def _index(left: Any, shape: Any) -> tuple[int, ...]:
 
 
 def _shown(story: Story, found: Unfinite) -> Origin | None:
-    """Where the gradient stopped being finite, as a closer recording has seen it; any operation, also one with finite slopes only.
+    """Where the gradient stopped being finite, as a closer recording has seen it; any operation, also
+    one with finite slopes only.
 
     None if there is none.
     """
@@ -200,30 +238,51 @@ def _finding(origin: Origin, reached: Record) -> Finding:
     shown = numbers(reached.get("gradient"))
     here, later = at_line(story, span), at_line(story, back)
     hidden = origin.hidden and origin.consumer is not None
-    where = T(en=f"element {list(origin.place)}", zh=f"元素 {list(origin.place)}") if origin.place else T(en="an element", zh="一个元素")
-    slope, factor = T(en=f"`{code}` has no finite slope at {where.en}", zh=f"`{code}` 在{where.zh}处没有有限的斜率"), None
+    where = (
+        T(en=f"element {list(origin.place)}", zh=f"元素 {list(origin.place)}")
+        if origin.place
+        else T(en="an element", zh="一个元素")
+    )
+    slope, factor = (
+        T(en=f"`{code}` has no finite slope at {where.en}", zh=f"`{code}` 在{where.zh}处没有有限的斜率"),
+        None,
+    )
     if not origin.steep:
         factor = _infinite_factor(story, story.event(step))
-        slope = T(en=f"the backward of `{code}` makes it of a finite gradient", zh=f"`{code}` 的反向传播从有限的梯度得到它")
+        slope = T(
+            en=f"the backward of `{code}` makes it of a finite gradient", zh=f"`{code}` 的反向传播从有限的梯度得到它"
+        )
     if factor is not None:
         slope = T(en=f"infinite at {where.en}", zh=f"在{where.zh}处是无穷大")
     related = [story.related("made", factor.step if factor is not None else step, slope)]
     if hidden and origin.consumer:
         used = origin.consumer.get("born")
-        related.append(story.related("used", used, T(en="the element's result is thrown away here", zh="该元素的结果在这里被丢弃")))
-    related.append(story.related("backward", origin.backward.step, T(
-        en=f"its gradient is still computed: {gradient.en} is {shown}", zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
-    )))  # fmt: skip
-    message, explanation = _message(here, gradient, code, shown, where, hidden=hidden), _explanation(code, later, hidden=hidden)
+        related.append(
+            story.related("used", used, T(en="the element's result is thrown away here", zh="该元素的结果在这里被丢弃"))
+        )
+    related.append(
+        story.related(
+            "backward",
+            origin.backward.step,
+            T(
+                en=f"its gradient is still computed: {gradient.en} is {shown}",
+                zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
+            ),
+        )
+    )
+    message, explanation = (
+        _message(here, gradient, code, shown, where, hidden=hidden),
+        _explanation(code, later, hidden=hidden),
+    )
     if not origin.steep:
         message, explanation = _of_a_product(here, gradient, code, shown, later)
     if factor is not None:
         there, text = at_line(story, story.span(factor.step)), snippet(story, story.span(factor.step))
         message = T(
-            en=f"{gradient.en} is not a number: {shown}. `{text}` on {there.en} is infinite at {where.en}, and the backward of `{code}` on "
-            f"{here.en} multiplies by it.",
-            zh=f"{gradient.zh} 不是有效的数：{shown}。{there.zh}的 `{text}` 在{where.zh}处是无穷大，而{here.zh}的 `{code}` 的反向传播要"
-            f"乘以它。",
+            en=f"{gradient.en} is not a number: {shown}. `{text}` on {there.en} is infinite at {where.en}, and the "
+            f"backward of `{code}` on {here.en} multiplies by it.",
+            zh=f"{gradient.zh} 不是有效的数：{shown}。{there.zh}的 `{text}` 在{where.zh}处是无穷大，而{here.zh}的 "
+            f"`{code}` 的反向传播要乘以它。",
         )
     return RULE.finding(
         span, step, message, explanation,
@@ -235,9 +294,10 @@ def _finding(origin: Origin, reached: Record) -> Finding:
 def _message(here: T, gradient: T, code: str, shown: str, where: T, *, hidden: bool) -> T:
     if hidden:
         return T(
-            en=f"{gradient.en} is not a number: {shown}. `{code}` on {here.en} has no finite slope at {where.en}, whose result is not even "
-            "used.",
-            zh=f"{gradient.zh} 不是有效的数：{shown}。{here.zh}的 `{code}` 在{where.zh}处没有有限的斜率，而这个元素的结果根本没有用到。",
+            en=f"{gradient.en} is not a number: {shown}. `{code}` on {here.en} has no finite slope at {where.en}, "
+            "whose result is not even used.",
+            zh=f"{gradient.zh} 不是有效的数：{shown}。{here.zh}的 `{code}` 在{where.zh}处没有有限的斜率，而这个元"
+            "素的结果根本没有用到。",
         )
     return T(
         en=f"{gradient.en} is {shown}: `{code}` on {here.en} has no finite slope at {where.en} of its input.",
@@ -246,11 +306,18 @@ def _message(here: T, gradient: T, code: str, shown: str, where: T, *, hidden: b
 
 
 def _infinite_factor(story: Story, product: Event | None) -> Event | None:
-    """The call that made an infinite operand of ``product``; of numbers that are not known, a logarithm counts. None if there is none."""
+    """The call that made an infinite operand of ``product``; of numbers that are not known, a logarithm counts.
+
+    None if there is none.
+    """
     for label in [each.label for each in product.operands if each.label is not None] if product is not None else ():
         made = story.event((story.tensor(label) or {}).get("born"))
         held = story.held(label, product.step if product is not None else None).values()
-        if made is not None and label in made.results and ({"inf", "-inf"} & set(map(str, held)) or (not held and made.name in LOGARITHMS)):
+        if (
+            made is not None
+            and label in made.results
+            and ({"inf", "-inf"} & set(map(str, held)) or (not held and made.name in LOGARITHMS))
+        ):
             return made
     return None
 
@@ -262,11 +329,12 @@ def _of_a_product(here: T, gradient: T, code: str, shown: str, later: T) -> tupl
         zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 的反向传播从有限的梯度得到它。",
     )
     explanation = T(
-        en=f"On {later.en} this operation multiplies the gradient that reaches it by its slope. Either one of its operands is NaN or "
-        "infinite at that element (0 times infinity is NaN, so masking the result afterwards does not help), or the product is larger "
-        "than the dtype can hold. One step of an optimizer with such a gradient makes weights NaN.",
-        zh=f"在{later.zh}，这个运算用自己的斜率去乘到达它的梯度。要么它的某个操作数在该元素处是 NaN 或无穷大（0 乘无穷大是 NaN，事后遮住"
-        "结果没有用），要么乘积超出了 dtype 的范围。优化器用这样的梯度走一步，权重就会变成 NaN。",
+        en=f"On {later.en} this operation multiplies the gradient that reaches it by its slope. Either one of its "
+        "operands is NaN or infinite at that element (0 times infinity is NaN, so masking the result afterwards "
+        "does not help), or the product is larger than the dtype can hold. One step of an optimizer with such a "
+        "gradient makes weights NaN.",
+        zh=f"在{later.zh}，这个运算用自己的斜率去乘到达它的梯度。要么它的某个操作数在该元素处是 NaN 或无穷大（0 乘无穷"
+        "大是 NaN，事后遮住结果没有用），要么乘积超出了 dtype 的范围。优化器用这样的梯度走一步，权重就会变成 NaN。",
     )
     return message, explanation
 
@@ -274,22 +342,26 @@ def _of_a_product(here: T, gradient: T, code: str, shown: str, later: T) -> tupl
 def _explanation(code: str, later: T, *, hidden: bool) -> T:
     if hidden:
         return T(
-            en=f"A mask picks results after they were all computed. On {later.en} the unused element gets the gradient 0, and `{code}` "
-            "multiplies it by its slope. The slope there is infinite (or not defined), and 0 times infinity is NaN. Choose a harmless "
-            "input for that element before the operation, not a result after it.",
-            zh=f"掩码是在全部结果都算出之后才挑选的。在{later.zh}，没有用到的元素得到梯度 0，而 `{code}` 用自己的斜率去乘它。那里的斜率是"
-            "无穷大（或没有定义），0 乘无穷大就是 NaN。应当在运算之前为该元素选一个无害的输入，而不是在运算之后挑选结果。",
+            en=f"A mask picks results after they were all computed. On {later.en} the unused element gets the "
+            f"gradient 0, and `{code}` multiplies it by its slope. The slope there is infinite (or not "
+            "defined), and 0 times infinity is NaN. Choose a harmless input for that element before the "
+            "operation, not a result after it.",
+            zh=f"掩码是在全部结果都算出之后才挑选的。在{later.zh}，没有用到的元素得到梯度 0，而 `{code}` 用自己的斜率"
+            "去乘它。那里的斜率是无穷大（或没有定义），0 乘无穷大就是 NaN。应当在运算之前为该元素选一个无害的输入，而"
+            "不是在运算之后挑选结果。",
         )
     return T(
-        en=f"On {later.en} each operation multiplies the gradient by its slope. The slope of a square root or a logarithm grows without "
-        "bound near 0, a quotient's near a zero below the line. One step of an optimizer with such a gradient makes weights NaN.",
-        zh=f"在{later.zh}，每个运算用自己的斜率去乘梯度。平方根和对数的斜率在 0 附近无限增大，商的斜率在分母接近零时也是如此。优化器用这样"
-        "的梯度走一步，权重就会变成 NaN。",
+        en=f"On {later.en} each operation multiplies the gradient by its slope. The slope of a square root or a "
+        "logarithm grows without bound near 0, a quotient's near a zero below the line. One step of an optimizer "
+        "with such a gradient makes weights NaN.",
+        zh=f"在{later.zh}，每个运算用自己的斜率去乘梯度。平方根和对数的斜率在 0 附近无限增大，商的斜率在分母接近零时也"
+        "是如此。优化器用这样的梯度走一步，权重就会变成 NaN。",
     )
 
 
 def _fixes(origin: Origin) -> tuple[Fix, ...]:
-    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its input away from the singularity.
+    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its
+    input away from the singularity.
 
     Empty if the text shows no input; ``exp`` gets no clamp.
     """
@@ -306,7 +378,9 @@ def _fixes(origin: Origin) -> tuple[Fix, ...]:
     candidates = [*_chosen_before(origin, risky, "0" if name in BOUNDED else "1")]
     low, high = ("-1 + 1e-6", "1 - 1e-6") if name in BOUNDED else ("1e-12", "")
     if name not in ("exp", "expm1"):
-        text = f"{operand(program, risky)}.clamp({low}, {high})" if high else f"{operand(program, risky)}.clamp(min={low})"
+        text = (
+            f"{operand(program, risky)}.clamp({low}, {high})" if high else f"{operand(program, risky)}.clamp(min={low})"
+        )
         away = "±1" if high else "0"
         title = T(en=f"Keep the input away from {away}: `{text}`", zh=f"让输入远离 {away}：`{text}`")
         candidates.append(Fix(title, program.replace((risky, text)), meaning="finite"))
@@ -332,7 +406,8 @@ def _chosen_before(origin: Origin, risky: ast.expr, harmless: str) -> Iterator[F
 
 
 def _masks(origin: Origin) -> Iterator[ast.Call]:
-    """Yield the calls of ``where`` and ``masked_fill`` that used the result of the operation, directly or after a few others.
+    """Yield the calls of ``where`` and ``masked_fill`` that used the result of the operation,
+    directly or after a few others.
 
     They may drop elements of it. Only the first use of each result is followed.
     """
@@ -350,13 +425,17 @@ def _masks(origin: Origin) -> Iterator[ast.Call]:
 
 
 def _risky(node: ast.AST | None) -> ast.expr | None:
-    """The operand that must not get near the singularity: the divisor, or the argument of the root or logarithm; None if there is none."""
+    """The operand that must not get near the singularity: the divisor, or the argument of the root or
+    logarithm; None if there is none.
+    """
     if isinstance(node, ast.BinOp):
         return node.right if isinstance(node.op, ast.Div) else node.left if isinstance(node.op, ast.Pow) else None
     if not isinstance(node, ast.Call):
         return None
     function = node.func
-    is_method = isinstance(function, ast.Attribute) and not (isinstance(function.value, ast.Name) and function.value.id in MODULES)
+    is_method = isinstance(function, ast.Attribute) and not (
+        isinstance(function.value, ast.Name) and function.value.id in MODULES
+    )
     if method(node) in ("div", "true_divide"):
         return node.args[-1] if node.args else None
     if is_method and isinstance(function, ast.Attribute):
@@ -370,22 +449,26 @@ RULE = Rule(
     severity="warning",
     title=T(en="A gradient is NaN or infinite", zh="梯度是 NaN 或无穷大"),
     what=T(
-        en="A gradient came out as `nan` or `inf` although the result of the program looked fine. Square roots, logarithms and divisions "
-        "have no finite slope at some inputs, and masking their result afterwards does not help. Give them a harmless input instead.",
-        zh="程序的结果看起来正常，梯度却是 `nan` 或 `inf`。平方根、对数和除法在某些输入处没有有限的斜率，事后用掩码挑选结果也没有用。请事先"
-        "给它们一个无害的输入。",
+        en="A gradient came out as `nan` or `inf` although the result of the program looked fine. Square roots, "
+        "logarithms and divisions have no finite slope at some inputs, and masking their result afterwards does not "
+        "help. Give them a harmless input instead.",
+        zh="程序的结果看起来正常，梯度却是 `nan` 或 `inf`。平方根、对数和除法在某些输入处没有有限的斜率，事后用掩码挑"
+        "选结果也没有用。请事先给它们一个无害的输入。",
     ),
     why=T(
-        en="`backward()` multiplies derivatives (the *chain rule*). `torch.where(x > 0, torch.sqrt(x), 0)` computes `torch.sqrt(x)` "
-        "everywhere; in backward the places not chosen get the gradient 0, and `sqrt` still multiplies it by `1 / (2 * sqrt(0))`, which "
-        "is infinite: 0 · inf = NaN. Multiplying by a mask does the same. If the input is chosen before the operation, every slope is "
-        "finite. `torch.autograd.set_detect_anomaly(True)` raises at the first NaN, slowly.",
-        zh="`backward()` 沿途把斜率相乘（*链式法则*）。`torch.where(x > 0, torch.sqrt(x), 0)` 会在所有位置计算 `torch.sqrt(x)`；往回走时，"
-        "未被选中的位置得到梯度 0，而 `sqrt` 仍用 `1 / (2 * sqrt(0))` 去乘它，即无穷大：0 · inf = NaN。乘以掩码也一样。如果在运算之前就"
-        "选好输入，所有斜率都是有限的。`torch.autograd.set_detect_anomaly(True)` 会在第一个 NaN 处报错，但很慢。",
+        en="`backward()` multiplies derivatives (the *chain rule*). `torch.where(x > 0, torch.sqrt(x), 0)` computes "
+        "`torch.sqrt(x)` everywhere; in backward the places not chosen get the gradient 0, and `sqrt` still "
+        "multiplies it by `1 / (2 * sqrt(0))`, which is infinite: 0 · inf = NaN. Multiplying by a mask does the same. "
+        "If the input is chosen before the operation, every slope is finite. "
+        "`torch.autograd.set_detect_anomaly(True)` raises at the first NaN, slowly.",
+        zh="`backward()` 沿途把斜率相乘（*链式法则*）。`torch.where(x > 0, torch.sqrt(x), 0)` 会在所有位置计算 "
+        "`torch.sqrt(x)`；往回走时，未被选中的位置得到梯度 0，而 `sqrt` 仍用 `1 / (2 * sqrt(0))` 去乘它，即无穷大：0 "
+        "· inf = NaN。乘以掩码也一样。如果在运算之前就选好输入，所有斜率都是有限的。"
+        "`torch.autograd.set_detect_anomaly(True)` 会在第一个 NaN 处报错，但很慢。",
     ),
     advice=T(
-        en="give {made} an input at which its derivative is finite: use `torch.where` or `clamp` before it, not after it.",
+        en="give {made} an input at which its derivative is finite: use `torch.where` or `clamp` "
+        "before it, not after it.",
         zh="给{made}一个导数有限的输入：在它之前使用 `torch.where` 或 `clamp`，而不是之后。",
     ),
     bad="""import torch

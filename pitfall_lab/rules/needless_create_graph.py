@@ -30,13 +30,17 @@ def _recorded(story: Story) -> dict[int, list[str]]:
 
 
 def _needed(story: Story, backward: Event) -> bool:
-    """Whether a backward went through what this one recorded, or through its own graph again; True if that is unknown."""
+    """Whether a backward went through what this one recorded, or through its own graph
+    again; True if that is unknown.
+    """
     nodes = _recorded(story).get(backward.step, [])
     ran = story.nodes_run(backward)
     if not nodes or not ran:
         return True
     last = ran[-1].step
-    start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    start = (
+        (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    )
     again = (node for node in story.behind(start) if (story.record("nodes", node) or {}).get("saved"))
     runs = (at for node in [*nodes, *again] for at, value in story.history("nodes", node, "ran") if value is not None)
     return start is None or any(at > last for at in runs)
@@ -49,15 +53,16 @@ def _finding(story: Story, found: NeedlessArgument) -> Finding:
         story,
         found,
         T(
-            en=f"{capital(here.en)} records how its gradients are computed, but no gradient of these gradients is computed.",
+            en=f"{capital(here.en)} records how its gradients are computed, but no gradient of these "
+            "gradients is computed.",
             zh=f"{here.zh}记录了梯度是怎样求出来的，但之后没有任何东西要对这些梯度再求梯度。",
         ),
         T(
-            en=f"`create_graph=True` was given {times} time{'s' if times > 1 else ''} on this line. Each time torch recorded every step "
-            "of the backward pass as well, which takes memory and time; and the graph of the forward pass is kept as long as the "
-            "gradients are. No later backward went through that record.",
-            zh=f"这一行共 {times} 次给出 `create_graph=True`。每一次，torch 都把往回走的每一步也记录下来，这要占用内存和时间；只要这"
-            "些梯度还在，前向计算的图也一直保留。之后没有任何反向传播经过这份记录。",
+            en=f"`create_graph=True` was given {times} time{'s' if times > 1 else ''} on this line. Each time torch "
+            "recorded every step of the backward pass as well, which takes memory and time; and the graph of the "
+            "forward pass is kept as long as the gradients are. No later backward went through that record.",
+            zh=f"这一行共 {times} 次给出 `create_graph=True`。每一次，torch 都把往回走的每一步也记录下来，这要占用内存"
+            "和时间；只要这些梯度还在，前向计算的图也一直保留。之后没有任何反向传播经过这份记录。",
         ),
         T(en="the computation of the gradients is recorded here", zh="梯度的计算在这里被记录"),
         T(en="Compute plain gradients: drop `create_graph=True`", zh="只求梯度本身：去掉 `create_graph=True`"),
@@ -70,21 +75,22 @@ RULE = Rule(
     severity="info",
     title=T(en="The computation of a gradient was recorded and never used", zh="记录了梯度的计算过程，却从未用到"),
     what=T(
-        en="A program made torch record how a gradient was computed, as if a gradient of that gradient were wanted, and "
-        "never computed one. That costs time and memory in every round. Leave `create_graph=True` out.",
-        zh="程序要求 torch 记住梯度是怎样求出来的，好像还要对这个梯度再求梯度，但从来没有这样做。每一轮都为此浪费时间和内存。请去掉 "
-        "`create_graph=True`。",
+        en="A program made torch record how a gradient was computed, as if a gradient of that gradient were wanted, "
+        "and never computed one. That costs time and memory in every round. Leave `create_graph=True` out.",
+        zh="程序要求 torch 记住梯度是怎样求出来的，好像还要对这个梯度再求梯度，但从来没有这样做。每一轮都为此浪费时间"
+        "和内存。请去掉 `create_graph=True`。",
     ),
     why=T(
-        en="Going back from a loss to the parameters is a computation itself: multiplications and sums. Normally torch does it without "
-        "building a *graph* (the record that going back needs). With `create_graph=True` it builds one, so that a loss can contain a "
-        "gradient: a gradient penalty, a second derivative, a learning step that is itself learned. The gradient then has a `grad_fn`, and "
-        "keeps everything that it was computed from alive; `w.grad` and `w` hold each other in memory until `w.grad` is set to `None`. "
-        "It is often added to silence *Trying to backward through the graph a second time*, because it also keeps the first graph.",
-        zh="从损失走回参数本身也是计算：乘法和加法。通常 torch 做这些时不建*计算图*（往回走所需的记录）。给出 `create_graph=True` 时它会建"
-        "图，这样损失里就可以含有梯度：梯度惩罚、二阶导数、本身也要学习的学习步骤。这时梯度带有 `grad_fn`，并让得到它的一切都留在内存里；"
-        "`w.grad` 与 `w` 互相牵住，直到 `w.grad` 被设为 `None`。人们常常为了让 *Trying to backward through the graph a second time* 消失而"
-        "加上它，因为它也会保留第一张图。",
+        en="Going back from a loss to the parameters is a computation itself: multiplications and sums. Normally "
+        "torch does it without building a *graph* (the record that going back needs). With `create_graph=True` it "
+        "builds one, so that a loss can contain a gradient: a gradient penalty, a second derivative, a learning step "
+        "that is itself learned. The gradient then has a `grad_fn`, and keeps everything that it was computed from "
+        "alive; `w.grad` and `w` hold each other in memory until `w.grad` is set to `None`. It is often added to "
+        "silence *Trying to backward through the graph a second time*, because it also keeps the first graph.",
+        zh="从损失走回参数本身也是计算：乘法和加法。通常 torch 做这些时不建*计算图*（往回走所需的记录）。给出 "
+        "`create_graph=True` 时它会建图，这样损失里就可以含有梯度：梯度惩罚、二阶导数、本身也要学习的学习步骤。这时梯"
+        "度带有 `grad_fn`，并让得到它的一切都留在内存里；`w.grad` 与 `w` 互相牵住，直到 `w.grad` 被设为 `None`。人们常"
+        "常为了让 *Trying to backward through the graph a second time* 消失而加上它，因为它也会保留第一张图。",
     ),
     bad="""import torch
 

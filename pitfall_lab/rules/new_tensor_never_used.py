@@ -1,4 +1,6 @@
-"""PL740: a function or a loop computes a new tensor under a name of its own, and nothing reads it: the old one stays in use."""
+"""PL740: a function or a loop computes a new tensor under a name of its own, and nothing reads
+it: the old one stays in use.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.trace import Event, T
 
 REGISTERING = {
-    "register_hook", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook",
-    "register_full_backward_pre_hook", "register_module_forward_hook", "register_module_forward_pre_hook",
-    "register_module_full_backward_hook",
+    "register_hook", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "register_backward_hook", "register_full_backward_pre_hook", "register_module_forward_hook",
+    "register_module_forward_pre_hook", "register_module_full_backward_hook",
 }  # fmt: skip
 """The calls that register a hook whose result torch uses in place of what it gave to the hook."""
 WATCHING = {"locals", "vars", "globals", "exec", "eval"}
@@ -28,7 +30,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """``statement`` computed, in ``event``, a tensor under ``name`` (None: under no name) that nothing reads, from the tensor ``old``.
+    """``statement`` computed, in ``event``, a tensor under ``name`` (None: under no name) that nothing
+    reads, from the tensor ``old``.
 
     ``where`` it is: in a hook, in a function that was given ``old``, or in a loop that goes over such tensors.
     """
@@ -76,7 +79,11 @@ def _hooks(program: Program) -> Iterator[tuple[Function, ast.Call]]:
 def _classes(program: Program, name: str) -> Iterator[str]:
     """What is called where ``name`` is assigned: the class, if it is an instance of one."""
     for node in program.nodes:
-        names = [_last(t) for t in node.targets if isinstance(t, ast.Name | ast.Attribute)] if isinstance(node, ast.Assign) else []
+        names = (
+            [_last(t) for t in node.targets if isinstance(t, ast.Name | ast.Attribute)]
+            if isinstance(node, ast.Assign)
+            else []
+        )
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and name in names:
             yield call_name(node.value)
 
@@ -85,7 +92,9 @@ def _last(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 
-def _unread(story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, hooks: dict[Function, ast.Call]) -> Unread | None:
+def _unread(
+    story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, hooks: dict[Function, ast.Call]
+) -> Unread | None:
     program = story.program
     function, name = program.function(statement), None
     if not isinstance(statement, ast.Expr):
@@ -99,16 +108,29 @@ def _unread(story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, hook
     if inner is not None and inner in hooks and not _returns(inner):
         event = _dead(story, statement, name, inner)
         old = _like(story, statement, event) if event is not None else None
-        return Unread("hook", statement, name, event, old, inner, hooks[inner]) if event is not None and old is not None else None
+        return (
+            Unread("hook", statement, name, event, old, inner, hooks[inner])
+            if event is not None and old is not None
+            else None
+        )
     if name is None or name not in {n.id for n in ast.walk(statement.value or statement) if isinstance(n, ast.Name)}:
         return None
-    given = {a.arg for a in (*inner.args.posonlyargs, *inner.args.args, *inner.args.kwonlyargs)} if inner is not None else set()
+    given = (
+        {a.arg for a in (*inner.args.posonlyargs, *inner.args.args, *inner.args.kwonlyargs)}
+        if inner is not None
+        else set()
+    )
     if loop is not None:
         event = _dead(story, statement, name, loop)
     elif inner is not None and name in given and not _returns(inner) and inner.name != "__init__":
         event = _dead(story, statement, name, inner)
     old = _like(story, statement, event) if event is not None else None
-    if event is None or old is None or _learns(story, old) or not any(use.step > event.step for use in _later(story, old, statement)):
+    if (
+        event is None
+        or old is None
+        or _learns(story, old)
+        or not any(use.step > event.step for use in _later(story, old, statement))
+    ):
         return None
     return Unread("loop" if loop is not None else "function", statement, name, event, old, inner)
 
@@ -126,7 +148,11 @@ def _loop(program: Program, statement: ast.stmt, name: str | None) -> ast.For | 
     """
     for around in program.ancestors(statement):
         if isinstance(around, ast.For | ast.While | ast.AsyncFor | Function | ast.Lambda):
-            return around if isinstance(around, ast.For) and any(_is(t, name) for t in flat_targets(around.target)) else None
+            return (
+                around
+                if isinstance(around, ast.For) and any(_is(t, name) for t in flat_targets(around.target))
+                else None
+            )
     return None
 
 
@@ -134,8 +160,11 @@ def _is(node: ast.AST, name: str | None) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _dead(story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, name: str | None, scope: Function | ast.For) -> Event | None:
-    """The call that made the statement's tensor, if neither a call nor the text of the scope reads it afterwards; else None.
+def _dead(
+    story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, name: str | None, scope: Function | ast.For
+) -> Event | None:
+    """The call that made the statement's tensor, if neither a call nor the text of the scope
+    reads it afterwards; else None.
 
     None too if the statement writes in place.
     """
@@ -159,14 +188,24 @@ def _read(story: Story, event: Event) -> bool:
     """Whether a later call reads the result, or the result is on the memory of an operand of its call."""
     label = event.results[0]
     storage = (story.tensor(label, event.step) or {}).get("storage")
-    same = any((story.tensor(o.label, event.step) or {}).get("storage") == storage for o in event.operands if o.label is not None)
+    same = any(
+        (story.tensor(o.label, event.step) or {}).get("storage") == storage
+        for o in event.operands
+        if o.label is not None
+    )
     return same or any(use.step > event.step for use in story.uses(label))
 
 
 def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function | ast.For) -> bool:
-    """Whether the text may read ``name`` after the statement: below it, in an inner function, or in the next round of a loop around it."""
+    """Whether the text may read ``name`` after the statement: below it, in an inner function, or in the
+    next round of a loop around it.
+    """
     own = {id(n) for n in ast.walk(statement)}
-    outside = next((a for a in program.ancestors(scope) if isinstance(a, Function)), None) if isinstance(scope, ast.For) else scope
+    outside = (
+        next((a for a in program.ancestors(scope) if isinstance(a, Function)), None)
+        if isinstance(scope, ast.For)
+        else scope
+    )
     wide = list(ast.walk(outside)) if outside is not None else program.nodes
     if any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in wide):
         return True
@@ -186,7 +225,8 @@ def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function |
 
 
 def _like(story: Story, statement: ast.AST, event: Event) -> str | None:
-    """The tensor of the same shape that the new one, in floating point, was computed from, and that the statement did not make itself.
+    """The tensor of the same shape that the new one, in floating point, was computed from, and that the
+    statement did not make itself.
 
     None if there is none.
     """
@@ -210,7 +250,11 @@ def _later(story: Story, old: str, statement: ast.stmt) -> list[Event]:
     storage = (story.tensor(old) or {}).get("storage")
     here = {e.step for e in story.within(statement)}
     uses = [use for label, _ in story.tensors_on(storage) for use in story.uses(label)]
-    return [use for use in sorted(uses, key=lambda e: e.step) if use.step not in here and not use.op.endswith(("__get__", "__set__"))]
+    return [
+        use
+        for use in sorted(uses, key=lambda e: e.step)
+        if use.step not in here and not use.op.endswith(("__get__", "__set__"))
+    ]
 
 
 def _finding(story: Story, found: Unread) -> Finding:
@@ -225,30 +269,36 @@ def _finding(story: Story, found: Unread) -> Finding:
     function = found.function.name if found.function is not None else ""
     message = {
         "hook": T(
-            en=f"{capital(here.en)} computes {what.en} in the hook `{function}`, which returns nothing: torch uses what it gave to "
-            "the hook.",
-            zh=f"{here.zh}在钩子 `{function}` 里算出 {what.zh}，但钩子没有返回任何东西：torch 继续使用它交给钩子的那个张量。",
+            en=f"{capital(here.en)} computes {what.en} in the hook `{function}`, which returns nothing: torch uses "
+            "what it gave to the hook.",
+            zh=f"{here.zh}在钩子 `{function}` 里算出 {what.zh}，但钩子没有返回任何东西：torch 继续使用"
+            "它交给钩子的那个张量。",
         ),
         "function": T(
-            en=f"{capital(here.en)} gives the name {what.en} a new tensor that nothing reads: `{function}` returns nothing, and the tensor "
-            "of its caller stays as it was.",
-            zh=f"{here.zh}让名字 {what.zh} 指向一个没有谁读取的新张量：`{function}` 什么也不返回，调用者的张量保持原样。",
+            en=f"{capital(here.en)} gives the name {what.en} a new tensor that nothing reads: `{function}` returns "
+            "nothing, and the tensor of its caller stays as it was.",
+            zh=f"{here.zh}让名字 {what.zh} 指向一个没有谁读取的新张量：`{function}` 什么也不返回，"
+            "调用者的张量保持原样。",
         ),
         "loop": T(
-            en=f"{capital(here.en)} gives the name {what.en} a new tensor in each round, and nothing reads it: what the loop goes over "
-            "stays as it was.",
+            en=f"{capital(here.en)} gives the name {what.en} a new tensor in each round, and nothing reads it: what "
+            "the loop goes over stays as it was.",
             zh=f"{here.zh}每一轮都让名字 {what.zh} 指向一个新张量，却没有谁读取它：循环所遍历的张量保持原样。",
         ),
     }[found.where]
     later = next((use for use in _later(story, found.old, found.statement) if use.step > step), None)
     related = []
     if found.registered is not None:
-        related.append(Related("made", program.place(found.registered), None, T(en="the hook is registered here", zh="钩子在这里登记")))
+        related.append(
+            Related(
+                "made", program.place(found.registered), None, T(en="the hook is registered here", zh="钩子在这里登记")
+            )
+        )
     if later is not None:
         related.append(story.related("used", later.step, T(en="the old one is used here", zh="这里用的是旧的")))
     returned = T(
-        en=" What a hook returns takes the place of the gradient, the input or the output that it was given; if it returns `None`, nothing "
-        "changes.",
+        en=" What a hook returns takes the place of the gradient, the input or the output that it was given; if it "
+        "returns `None`, nothing changes.",
         zh="钩子返回的东西会取代交给它的梯度、输入或输出；如果返回 `None`，什么也不变。",
     )
     return RULE.finding(
@@ -286,21 +336,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="A function computes new numbers that nothing uses", zh="函数算出的新数没有谁使用"),
     what=T(
-        en="A function computes new numbers from those that it was given, and keeps them to itself: it returns nothing, and the program "
-        "uses the old ones. This happens most in hooks and in loops that give a name to a new tensor. Return the result, or write "
-        "it into the tensor itself.",
-        zh="函数由得到的数算出新的数，却只留给自己：它什么也不返回，程序继续使用旧的数。这最常发生在钩子里，以及在循环中给名字换上新张量的"
-        "时候。请返回结果，或把它写入张量本身。",
+        en="A function computes new numbers from those that it was given, and keeps them to itself: it returns "
+        "nothing, and the program uses the old ones. This happens most in hooks and in loops that give a name to a "
+        "new tensor. Return the result, or write it into the tensor itself.",
+        zh="函数由得到的数算出新的数，却只留给自己：它什么也不返回，程序继续使用旧的数。这最常发生在钩子里，以及在循环"
+        "中给名字换上新张量的时候。请返回结果，或把它写入张量本身。",
     ),
     why=T(
-        en="`x = x * 2` does not change a tensor: it makes another one, and gives it the name `x` in this function alone. The caller's "
-        "tensor, the list's element, the gradient that is passed on are still the old ones. A *hook* is a function that torch calls with a "
-        "gradient (`register_hook`) or with the inputs and outputs of a layer (`register_forward_hook`): what it returns is used in their "
-        "place, and a hook that returns nothing only looks on. A write in place, `x *= 2` or `x.copy_(…)`, changes the memory that all "
-        "names share.",
-        zh="`x = x * 2` 不会改变张量：它生成另一个张量，只在这个函数里把名字 `x` 给它。调用者的张量、列表的元素、继续传递的梯度都还是旧的。"
-        "*钩子*是由 torch 调用的函数，得到的是梯度（`register_hook`）或一层的输入和输出（`register_forward_hook`）：它返回的东西会被用来"
-        "取代它们，什么也不返回的钩子只是旁观。就地写入（`x *= 2` 或 `x.copy_(…)`）则会改变所有名字共用的内存。",
+        en="`x = x * 2` does not change a tensor: it makes another one, and gives it the name `x` in this function "
+        "alone. The caller's tensor, the list's element, the gradient that is passed on are still the old ones. A "
+        "*hook* is a function that torch calls with a gradient (`register_hook`) or with the inputs and outputs of a "
+        "layer (`register_forward_hook`): what it returns is used in their place, and a hook that returns nothing "
+        "only looks on. A write in place, `x *= 2` or `x.copy_(…)`, changes the memory that all names share.",
+        zh="`x = x * 2` 不会改变张量：它生成另一个张量，只在这个函数里把名字 `x` 给它。调用者的张量、列表的元素、继续"
+        "传递的梯度都还是旧的。*钩子*是由 torch 调用的函数，得到的是梯度（`register_hook`）或一层的输入和输出"
+        "（`register_forward_hook`）：它返回的东西会被用来取代它们，什么也不返回的钩子只是旁观。就地写入（`x *= 2` 或 "
+        "`x.copy_(…)`）则会改变所有名字共用的内存。",
     ),
     bad="""import torch
 

@@ -32,7 +32,9 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask")
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """``attention`` gives the next position a weight of ``weight``; ``lookup`` looked up the tokens, ``loss`` wants the next ones."""
+    """``attention`` gives the next position a weight of ``weight``; ``lookup`` looked up the tokens,
+    ``loss`` wants the next ones.
+    """
 
     attention: Attention
     weight: float
@@ -56,7 +58,8 @@ def find(story: Story) -> Iterator[Finding]:
             place = story.span(both[0].step)
             if (
                 place not in told
-                and next_axis(story, (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step)) is not None
+                and next_axis(story, (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step))
+                is not None
             ):
                 told |= {place, story.span(loss.step)}
                 yield _backwards(story, both[0], lookup, loss)
@@ -71,9 +74,15 @@ def find(story: Story) -> Iterator[Finding]:
 def _leaks(story: Story, loss: Event, lookup: Event, attentions: tuple[Attention, ...]) -> Iterator[Leak]:
     shape = story.shape(lookup.operands[0].label, lookup.step) or ()
     found = [
-        a for a in attentions if any(is_among(story, a, n) for n in shape if n > 1) and comes_from(story, a.keys, a.product.step, lookup)
+        a
+        for a in attentions
+        if any(is_among(story, a, n) for n in shape if n > 1) and comes_from(story, a.keys, a.product.step, lookup)
     ]
-    axis = next_axis(story, (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step)) if found else None
+    axis = (
+        next_axis(story, (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step))
+        if found
+        else None
+    )
     for attention in found if axis is not None else ():
         length = shape[axis or 0] if (axis or 0) < len(shape) else 0
         weight = sees_next(story, attention) if is_among(story, attention, length) else None
@@ -90,19 +99,21 @@ def _finding(story: Story, leak: Leak) -> Finding:
         zh=f"：位置 0 给位置 1 的权重是 {leak.weight:.2g}",
     ) if leak.weight < 1 else T(en="", zh="")  # fmt: skip
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} lets each position see the next token, which is the one that it has to predict{seen.en}.",
+            en=f"{capital(here.en)} lets each position see the next token, which is the one that it has "
+            f"to predict{seen.en}.",
             zh=f"{here.zh}让每个位置都能看到下一个词，而那正是它要预测的词{seen.zh}。",
         ),
         T(
-            en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The attention compares all positions with "
-            "all others, so the answer is among what the model is given: it copies it. The loss falls to almost nothing, and generation, "
-            "where the "
-            "next token does not exist yet, fails. A causal mask leaves out the later positions before the softmax.",
-            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词。注意力让所有位置两两比较，于是答案就在模型的输入里：它照抄即可。损失几"
-            f"乎降"
-            "到零，而生成时下一个词还不存在，模型就失败了。因果掩码会在 softmax 之前排除后面的位置。",
+            en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The attention compares "
+            "all positions with all others, so the answer is among what the model is given: it copies it. The loss "
+            "falls to almost nothing, and generation, where the next token does not exist yet, fails. A causal mask "
+            "leaves out the later positions before the softmax.",
+            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词。注意力让所有位置两两比较，于是答案就在模型的"
+            "输入里：它照抄即可。损失几乎降到零，而生成时下一个词还不存在，模型就失败了。因果掩码会在 "
+            "softmax 之前排除后面的位置。",
         ),
         related=[
             story.related("used", loss.step, T(en="the next tokens are the targets here", zh="在这里，目标是下一个词")),
@@ -110,7 +121,7 @@ def _finding(story: Story, leak: Leak) -> Finding:
         ],
         fixes=_fixes(story, leak),
         facts=[Fact("weight", leak.weight, story.by(event.step)), Fact("positions", leak.length, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Finding:
@@ -118,20 +129,19 @@ def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Findin
     here, there = at_line(story, story.span(layer.step)), at_line(story, story.span(loss.step))
     target = expression(story, loss.operands[1].label, loss.step)
     return RULE.finding(
-        story.span(layer.step), layer.step,
+        story.span(layer.step),
+        layer.step,
         T(
-            en=f"{capital(here.en)} reads the tokens backwards too, so each position has seen the next token, which it has to predict.",
+            en=f"{capital(here.en)} reads the tokens backwards too, so each position has seen the next token, "
+            "which it has to predict.",
             zh=f"{here.zh}也从后往前读这些词，于是每个位置都已经看过它要预测的下一个词。",
         ),
         T(
-            en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The backward direction of the layer comes "
-            f"from there. "
-            "The loss falls to almost nothing, and generation, where the next token does not exist yet, fails. A model that writes reads "
-            "in one "
-            "direction: `bidirectional=False`.",
-            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词，而这一层的反方向正是从那里来的。损失几乎降到零，而生成时下一个词还不存"
-            f"在，模型就失"
-            "败了。用来写作的模型只朝一个方向读：`bidirectional=False`。",
+            en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The backward direction "
+            "of the layer comes from there. The loss falls to almost nothing, and generation, where the next token "
+            "does not exist yet, fails. A model that writes reads in one direction: `bidirectional=False`.",
+            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词，而这一层的反方向正是从那里来的。损失几乎降到零，而生"
+            "成时下一个词还不存在，模型就失败了。用来写作的模型只朝一个方向读：`bidirectional=False`。",
         ),
         related=[
             story.related("used", loss.step, T(en="the next tokens are the targets here", zh="在这里，目标是下一个词")),
@@ -139,7 +149,7 @@ def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Findin
         ],
         fixes=_one_direction(story, layer),
         facts=[Fact("directions", BOTH, story.by(layer.step))],
-    )  # fmt: skip
+    )
 
 
 def _one_direction(story: Story, layer: Event) -> tuple[Fix, ...]:
@@ -152,13 +162,26 @@ def _one_direction(story: Story, layer: Event) -> tuple[Fix, ...]:
         return ()
     calls = [n for n in program.nodes if isinstance(n, ast.Call)]
     flags = [
-        k.value for call in calls for k in call.keywords if k.arg == "bidirectional" and call_name(call).lower() in ("lstm", "gru", "rnn")
+        k.value
+        for call in calls
+        for k in call.keywords
+        if k.arg == "bidirectional" and call_name(call).lower() in ("lstm", "gru", "rnn")
     ]
-    wide = [a for call in calls if call_name(call) == "Linear" for a in call.args[:1] if _is_twice(program.segment(a), width)]
+    wide = [
+        a
+        for call in calls
+        if call_name(call) == "Linear"
+        for a in call.args[:1]
+        if _is_twice(program.segment(a), width)
+    ]
     if len(flags) != 1 or len(wide) != 1:
         return ()
     text = program.segment(wide[0])
-    half = str(width) if text.isdigit() else text.replace("2 * ", "").replace(" * 2", "").replace("*2", "").replace("2*", "")
+    half = (
+        str(width)
+        if text.isdigit()
+        else text.replace("2 * ", "").replace(" * 2", "").replace("*2", "").replace("2*", "")
+    )
     title = T(en="Read in one direction: `bidirectional=False`", zh="只朝一个方向读：`bidirectional=False`")
     return unique(program.text, [Fix(title, program.replace((flags[0], "False"), (wide[0], half)), meaning="shape")])
 
@@ -174,7 +197,11 @@ def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
         return ()
     candidates = [
         *_turned_masks(story, leak, torch),
-        *(_in_the_call(story, leak, node, torch) if call_name(node) != "softmax" else _before_softmax(story, leak, node, torch)),
+        *(
+            _in_the_call(story, leak, node, torch)
+            if call_name(node) != "softmax"
+            else _before_softmax(story, leak, node, torch)
+        ),
     ]
     return unique(program.text, [Fix(_title(text), edits, meaning="shape") for text, edits in candidates])
 
@@ -184,13 +211,16 @@ def _title(text: str) -> T:
 
 
 def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Yield the text of a new triangular mask, and the edits that put it in place of a mask in the program, which may be inverted.
+    """Yield the text of a new triangular mask, and the edits that put it in place of a mask in the
+    program, which may be inverted.
 
     The masks are arguments of ``masked_fill`` and attention calls within 12 steps of the attention in ``leak``.
     """
     program, size = story.program, [leak.length, leak.length]
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
-        if abs(event.step - leak.attention.event.step) > 12 or (event.name != "scaled_dot_product_attention" and len(event.operands) < 2):
+        if abs(event.step - leak.attention.event.step) > 12 or (
+            event.name != "scaled_dot_product_attention" and len(event.operands) < 2
+        ):
             continue
         node = program.at(story.span(event.step))
         for call in [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []:
@@ -225,7 +255,9 @@ def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterat
 
 
 def _sizes(story: Story, leak: Leak, node: ast.Call) -> Iterator[str]:
-    """Yield ``h.size(1)``, the number of positions, for each tensor that the call is given by name and that has it in one dimension."""
+    """Yield ``h.size(1)``, the number of positions, for each tensor that the call is given by name and
+    that has it in one dimension.
+    """
     for given in node.args[::-1]:
         if not isinstance(given, ast.Name):
             continue
@@ -249,38 +281,41 @@ def _before_softmax(story: Story, leak: Leak, node: ast.Call, torch: str) -> Ite
         text = f'{name} = {name}.masked_fill({torch}.ones_like({name}, dtype={torch}.bool).triu(1), float("-inf"))'
         whole = program.segment(node)
         softmax = whole.replace(operand(program, given), name, 1).replace(program.segment(given), name, 1)
-        yield text, program.replace((statement, f"{name} = {program.segment(given)}\n{indent}{text}\n{indent}{name} = {softmax}"))
+        yield (
+            text,
+            program.replace(
+                (statement, f"{name} = {program.segment(given)}\n{indent}{text}\n{indent}{name} = {softmax}")
+            ),
+        )
 
 
 RULE = Rule(
     code="PL430",
     name="next-token-seen",
     severity="warning",
-    title=T(en="An attention sees the next token, which the model is to predict", zh="注意力能看到下一个词，而模型正要预测它"),
+    title=T(
+        en="An attention sees the next token, which the model is to predict",
+        zh="注意力能看到下一个词，而模型正要预测它",
+    ),
     what=T(
-        en="A model learns to predict the next token of a text, and its attention looks at the whole text, the next token included. So it "
-        "copies the answer and learns nothing that helps when it has to write by itself. Give the attention a causal mask, or "
-        "`is_causal=True`.",
-        zh="模型学习预测文本的下一个词，而注意力看到了整段文本，包括下一个词。于是它照抄答案，学不到自己写作时有用的东西。请给注意力一个"
-        "因果"
-        "掩码，或者 `is_causal=True`。",
+        en="A model learns to predict the next token of a text, and its attention looks at the whole text, the next "
+        "token included. So it copies the answer and learns nothing that helps when it has to write by itself. Give "
+        "the attention a causal mask, or `is_causal=True`.",
+        zh="模型学习预测文本的下一个词，而注意力看到了整段文本，包括下一个词。于是它照抄答案，学不到自己写作时有用的东"
+        "西。请给注意力一个因果掩码，或者 `is_causal=True`。",
     ),
     why=T(
         en="An attention compares every position with every other one: neither `scaled_dot_product_attention` nor "
-        "`nn.MultiheadAttention` nor "
-        "`nn.TransformerEncoder` knows an order of time. All positions are trained at once, each with the token behind it as its target, "
-        "so "
-        "the later positions have to be left out by a mask: their scores become minus infinity before the softmax, and their weights 0. "
-        "A bool `attn_mask` of `scaled_dot_product_attention` is true where a position takes part (`tril`); one of "
-        "`nn.MultiheadAttention`, "
+        "`nn.MultiheadAttention` nor `nn.TransformerEncoder` knows an order of time. All positions are trained at "
+        "once, each with the token behind it as its target, so the later positions have to be left out by a mask: "
+        "their scores become minus infinity before the softmax, and their weights 0. A bool `attn_mask` of "
+        "`scaled_dot_product_attention` is true where a position takes part (`tril`); one of `nn.MultiheadAttention`, "
         "and that of `masked_fill`, where it is left out (`triu` from the first diagonal above the main one).",
-        zh="注意力让每个位置与其他所有位置比较：`scaled_dot_product_attention`、`nn.MultiheadAttention` 和 `nn.TransformerEncoder` 都不知"
-        "道时"
-        "间的先后。所有位置同时训练，每个位置的目标是它后面的词，所以必须用掩码排除后面的位置：softmax 之前它们的分数变成负无穷，权重变成"
-        " 0。"
-        "`scaled_dot_product_attention` 的布尔 `attn_mask` 在参与的位置为真（`tril`）；`nn.MultiheadAttention` 的掩码和 `masked_fill` 的"
-        "掩码"
-        "则在被排除的位置为真（从主对角线上方第一条对角线开始的 `triu`）。",
+        zh="注意力让每个位置与其他所有位置比较：`scaled_dot_product_attention`、`nn.MultiheadAttention` 和 "
+        "`nn.TransformerEncoder` 都不知道时间的先后。所有位置同时训练，每个位置的目标是它后面的词，所以必须用掩码排除"
+        "后面的位置：softmax 之前它们的分数变成负无穷，权重变成 0。`scaled_dot_product_attention` 的布尔 `attn_mask` "
+        "在参与的位置为真（`tril`）；`nn.MultiheadAttention` 的掩码和 `masked_fill` 的掩码则在被排除的位置为真（从主对"
+        "角线上方第一条对角线开始的 `triu`）。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -321,7 +356,10 @@ for _ in range(2):
         Trap(
             "(q, k, v)",
             "(q, k, v, dropout_p=0.1)",
-            T(en="Dropout hides some of the answers, and leaves the others.", zh="dropout 只遮住一部分答案，其余的仍然看得到。"),
+            T(
+                en="Dropout hides some of the answers, and leaves the others.",
+                zh="dropout 只遮住一部分答案，其余的仍然看得到。",
+            ),
         ),
     ),
     docs=(

@@ -24,14 +24,28 @@ POSITIVE = {"exp", "softplus", "sqrt", "exp_", "sqrt_"}
 """What makes a standard deviation of a network's result."""
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
 QUOTIENTS = {"div", "truediv", "true_divide"}
-AGAIN = {"bool", "float", "to", "double", "type", "view", "reshape", "unsqueeze", "expand", "expand_as", "__getitem__", "type_as"}
+AGAIN = {
+    "bool",
+    "float",
+    "to",
+    "double",
+    "type",
+    "view",
+    "reshape",
+    "unsqueeze",
+    "expand",
+    "expand_as",
+    "__getitem__",
+    "type_as",
+}
 SUMS = {"add", "add_", "sub", "__add__", "__radd__"}
 ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """``draw`` drew random numbers, from which a factor was made that each of ``uses`` multiplied with a trained tensor.
+    """``draw`` drew random numbers, from which a factor was made that each of ``uses``
+    multiplied with a trained tensor.
 
     ``keep``: for a dropout mask, the number by which it was divided.
     """
@@ -63,7 +77,11 @@ def _reused(story: Story, draw: Event, updates: list[int]) -> Reused | None:
                 continue
             result = use.results[0]
             other = next((o.label for o in use.operands if o.label is not None and o.label != label), None)
-            if use.name in PRODUCTS and other is not None and _is_trained(story, other, use.step, noise=kind == "noise"):
+            if (
+                use.name in PRODUCTS
+                and other is not None
+                and _is_trained(story, other, use.step, noise=kind == "noise")
+            ):
                 if keep is not None or (kind == "noise" and _moves_something(story, result)):
                     uses.setdefault(label, []).append(use)
             elif (new := _becomes(kind, keep, use)) is not None and result not in made and other is None:
@@ -92,7 +110,9 @@ def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | No
     if kind == "coin" and use.name in QUOTIENTS and len(use.operands) > 1 and use.operands[1].label is None:
         share = _number(use.operands[1].text)
         return ("coin", share) if share is not None and 0 < share < 1 else None
-    return (kind, keep) if use.name in AGAIN or (kind == "noise" and use.name in SAME_NUMBERS - {"cat", "stack"}) else None
+    return (
+        (kind, keep) if use.name in AGAIN or (kind == "noise" and use.name in SAME_NUMBERS - {"cat", "stack"}) else None
+    )
 
 
 def _number(text: str) -> float | None:
@@ -118,20 +138,24 @@ def _finding(story: Story, found: Reused) -> Finding:
     draw, uses = found.draw, found.uses
     here, there = at_line(story, story.span(draw.step)), at_line(story, story.span(uses[0].step))
     what = expression(story, found.label, uses[0].step)
-    held = (story.record("storages", (story.tensor(draw.results[0]) or {}).get("storage"), draw.step) or {}).get("cells")
+    held = (story.record("storages", (story.tensor(draw.results[0]) or {}).get("storage"), draw.step) or {}).get(
+        "cells"
+    )
     noun = T(en="noise", zh="噪声") if found.keep is None else T(en="mask", zh="掩码")
     return RULE.finding(
-        story.span(uses[0].step), uses[0].step,
+        story.span(uses[0].step),
+        uses[0].step,
         T(
-            en=f"{capital(there.en)} uses the same {noun.en} in {len(uses)} rounds: it was drawn once, on {here.en}, and never again.",
+            en=f"{capital(there.en)} uses the same {noun.en} in {len(uses)} rounds: it was drawn once, on "
+            f"{here.en}, and never again.",
             zh=f"{there.zh}在 {len(uses)} 轮里使用同样的{noun.zh}：它只在{here.zh}抽取过一次。",
         ),
         T(
-            en=f"{capital(what.en)} comes from {numbers(held)}, the same numbers in every round. Noise that does not change is no "
-            "noise: the "
-            "network learns to take it into account, as it would a constant. Draw it where it is used.",
-            zh=f"{what.zh} 来自 {numbers(held)}，每一轮都是同样的数。不变的噪声不是噪声：网络会像对待常数那样学会抵消它。请在使用的地方"
-            "抽取。",
+            en=f"{capital(what.en)} comes from {numbers(held)}, the same numbers in every round. Noise that "
+            "does not change is no noise: the network learns to take it into account, as it would a "
+            "constant. Draw it where it is used.",
+            zh=f"{what.zh} 来自 {numbers(held)}，每一轮都是同样的数。不变的噪声不是噪声：网络会像对待常数那样学会抵消"
+            "它。请在使用的地方抽取。",
         ),
         related=[
             story.related("made", draw.step, T(en="drawn once, here", zh="只在这里抽取一次")),
@@ -139,7 +163,7 @@ def _finding(story: Story, found: Reused) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("rounds", len(uses), story.by(uses[0].step)), Fact("numbers", held, story.by(draw.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Reused) -> tuple[Fix, ...]:
@@ -150,7 +174,11 @@ def _fixes(story: Story, found: Reused) -> tuple[Fix, ...]:
     if node is None or shape is None or torch is None:
         return ()
     text = program.segment(shape)
-    mask = f"{torch}.bernoulli({torch}.full_like({text}, {found.keep:g})) / {found.keep:g}" if found.keep is not None else ""
+    mask = (
+        f"{torch}.bernoulli({torch}.full_like({text}, {found.keep:g})) / {found.keep:g}"
+        if found.keep is not None
+        else ""
+    )
     new = mask or f"{torch}.randn_like({text})"
     if found.keep is not None and in_parentheses(program, node) == program.segment(node):
         new = f"({new})"
@@ -164,21 +192,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Noise or a mask was drawn once and used in every round", zh="噪声或掩码只抽取一次，却用在每一轮"),
     what=T(
-        en="A program drew its random numbers once, before training, and multiplied with them in every round. They are then a constant, "
-        "and "
-        "the network adapts to it. Draw new ones in each round.",
+        en="A program drew its random numbers once, before training, and multiplied with them in every round. They "
+        "are then a constant, and the network adapts to it. Draw new ones in each round.",
         zh="程序在训练之前只抽取了一次随机数，每一轮都用它去乘。它们于是成了常数，网络会去适应它。请在每一轮重新抽取。",
     ),
     why=T(
-        en="Sampling with a learned spread (`mean + std * noise`) and dropout both need numbers that are independent of everything learned "
-        "so far. A tensor that was drawn in a constructor, or before the loop, holds one draw; using it is not drawing. The gradient then "
-        "belongs to that one draw: `std` learns to shrink or to grow with the sign of each number, and what dropout leaves out is left "
-        "out in every round. `torch.randn_like(std)` and `nn.Dropout` draw at each call.",
-        zh="带有可学习方差的采样（`mean + std * noise`）和 dropout，都需要与已学到的一切无关的随机数。在构造函数里或循环之前抽取的张量只"
-        "是一次抽取；使"
-        "用它并不是抽取。梯度于是只属于那一次抽取：`std` 会按每个数的正负学着变小或变大，dropout 去掉的单元则永远被去"
-        "掉。`torch.randn_like(std)` 和 "
-        "`nn.Dropout` 每次调用都会重新抽取。",
+        en="Sampling with a learned spread (`mean + std * noise`) and dropout both need numbers that are independent "
+        "of everything learned so far. A tensor that was drawn in a constructor, or before the loop, holds one draw; "
+        "using it is not drawing. The gradient then belongs to that one draw: `std` learns to shrink or to grow with "
+        "the sign of each number, and what dropout leaves out is left out in every round. `torch.randn_like(std)` and "
+        "`nn.Dropout` draw at each call.",
+        zh="带有可学习方差的采样（`mean + std * noise`）和 dropout，都需要与已学到的一切无关的随机数。在构造函数里或循"
+        "环之前抽取的张量只是一次抽取；使用它并不是抽取。梯度于是只属于那一次抽取：`std` 会按每个数的正负学着变小或变"
+        "大，dropout 去掉的单元则永远被去掉。`torch.randn_like(std)` 和 `nn.Dropout` 每次调用都会重新抽取。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL942: a sample of a distribution per example was made with one noise vector, which broadcasting gave to the whole batch."""
+"""PL942: a sample of a distribution per example was made with one noise vector, which
+broadcasting gave to the whole batch.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedNoise:
-    """``draw`` was scaled by a learned deviation and added, at ``added``, to the ``mean`` of ``rows`` examples, all at once."""
+    """``draw`` was scaled by a learned deviation and added, at ``added``, to the ``mean`` of
+    ``rows`` examples, all at once.
+    """
 
     draw: Event
     scaled: Event
@@ -34,7 +38,9 @@ class SharedNoise:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws noise for one example, which in several rounds all examples of a batch get."""
+    """One finding for each line that draws noise for one example, which in several rounds
+    all examples of a batch get.
+    """
     places: dict[object, list[SharedNoise]] = defaultdict(list)
     for draw in story.calls(*DRAWS) if story.trace.optimizer_steps else ():
         if draw.results and draw.error is None and (found := _shared(story, draw)) is not None:
@@ -45,7 +51,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _shared(story: Story, draw: Event) -> SharedNoise | None:
-    """The data of the finding if the noise of ``draw`` is multiplied with a computed deviation and the product added to a mean; else None.
+    """The data of the finding if the noise of ``draw`` is multiplied with a computed deviation and the
+    product added to a mean; else None.
 
     The mean must be of several examples, and the noise be of one.
     """
@@ -59,12 +66,16 @@ def _shared(story: Story, draw: Event) -> SharedNoise | None:
         for use in story.uses(pending.pop()):
             if use.error is not None or not use.results or use.step <= draw.step:
                 continue
-            if use.name in PRODUCTS and any(_is_computed(story, o.label, use.step) for o in use.operands if o.label not in noise):
+            if use.name in PRODUCTS and any(
+                _is_computed(story, o.label, use.step) for o in use.operands if o.label not in noise
+            ):
                 found = _added(story, draw, use, size)
                 if found is not None:
                     return found
             elif (
-                use.name in SAME and use.results[0] not in noise and len(_without_ones(story.shape(use.results[0], use.step) or ())) == size
+                use.name in SAME
+                and use.results[0] not in noise
+                and len(_without_ones(story.shape(use.results[0], use.step) or ())) == size
             ):
                 noise.add(use.results[0])
                 pending.append(use.results[0])
@@ -72,9 +83,11 @@ def _shared(story: Story, draw: Event) -> SharedNoise | None:
 
 
 def _added(story: Story, draw: Event, scaled: Event, size: int) -> SharedNoise | None:
-    """The data of the finding if the scaled noise is added to a computed mean that has one more axis, of examples; else None.
+    """The data of the finding if the scaled noise is added to a computed mean that has one more
+    axis, of examples; else None.
 
-    The noise may have that axis with length 1. ``size``: the number of axes, without those of length 1, of one example's noise.
+    The noise may have that axis with length 1. ``size``: the number of axes, without those of
+    length 1, of one example's noise.
     """
     for use in story.uses(scaled.results[0]):
         if use.name not in SUMS or use.error is not None:
@@ -84,7 +97,11 @@ def _added(story: Story, draw: Event, scaled: Event, size: int) -> SharedNoise |
             if shape and len(shape) > 1 and shape[0] >= FEWEST and _is_computed(story, operand.label, use.step):
                 own = story.shape(draw.results[0], draw.step) or ()
                 shared = len(own) < len(shape) or own[0] == 1
-                if shared and len(_without_ones(shape)) > size and _without_ones(own) == _without_ones(shape[-len(own) :])[-size:]:
+                if (
+                    shared
+                    and len(_without_ones(shape)) > size
+                    and _without_ones(own) == _without_ones(shape[-len(own) :])[-size:]
+                ):
                     return SharedNoise(draw, scaled, use, str(operand.label), shape[0])
     return None
 
@@ -104,24 +121,31 @@ def _finding(story: Story, found: SharedNoise, count: int) -> Finding:
     mean = expression(story, found.mean, found.added.step)
     shape = "×".join(map(str, story.shape(draw.results[0], draw.step) or ())) or "1"
     return RULE.finding(
-        story.span(draw.step), draw.step,
+        story.span(draw.step),
+        draw.step,
         T(
-            en=f"{capital(here.en)} draws noise of shape {shape}, and {there.en} adds it to {mean.en}: all {found.rows} examples get the "
-            "same noise.",
-            zh=f"{here.zh}抽取形状为 {shape} 的噪声，而{there.zh}把它加到 {mean.zh} 上：全部 {found.rows} 个样本得到同样的噪声。",
+            en=f"{capital(here.en)} draws noise of shape {shape}, and {there.en} adds it to {mean.en}: all "
+            f"{found.rows} examples get the same noise.",
+            zh=f"{here.zh}抽取形状为 {shape} 的噪声，而{there.zh}把它加到 {mean.zh} 上：全部 {found.rows} "
+            "个样本得到同样的噪声。",
         ),
         T(
-            en="The mean and the deviation belong to each example, and so should the sample. Broadcasting repeats the one vector for all "
-            "rows, without a word. The samples of a batch are then not independent: the loss sees one draw where it should average over "
-            "many, and its gradient is much noisier. `torch.randn_like` takes the shape of what the noise is for.",
-            zh="均值与标准差属于每个样本，采样也应当如此。广播会不声不响地为所有行重复这一个向量。于是一个批次里的样本并不独立：损失"
-            "本应对许多次"
-            "抽样取平均，却只看到一次，梯度的噪声也大得多。`torch.randn_like` 使用噪声所针对的张量的形状。",
+            en="The mean and the deviation belong to each example, and so should the sample. Broadcasting repeats the "
+            "one vector for all rows, without a word. The samples of a batch are then not independent: the loss sees "
+            "one draw where it should average over many, and its gradient is much noisier. `torch.randn_like` takes "
+            "the shape of what the noise is for.",
+            zh="均值与标准差属于每个样本，采样也应当如此。广播会不声不响地为所有行重复这一个向量。于是一个批次里的"
+            "样本并不独立：损失本应对许多次抽样取平均，却只看到一次，梯度的噪声也大得多。`torch.randn_like` 使用噪"
+            "声所针对的张量的形状。",
         ),
-        related=[story.related("used", found.added.step, T(en="every example gets the same noise", zh="每个样本得到同样的噪声"))],
+        related=[
+            story.related(
+                "used", found.added.step, T(en="every example gets the same noise", zh="每个样本得到同样的噪声")
+            )
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("rows", found.rows, story.by(found.added.step)), Fact("rounds", count, story.by(draw.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: SharedNoise) -> tuple[Fix, ...]:
@@ -147,19 +171,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="All examples of a batch get the same noise", zh="一个批次的所有样本得到同样的噪声"),
     what=T(
-        en="A program draws a sample for each example as `mean + deviation * noise`, but the noise has the size of one example. Every "
-        "example of the batch gets the same. Use `torch.randn_like(mean)`.",
-        zh="程序按“均值 + 标准差 × 噪声”为每个样本采样，但噪声只有一个样本的大小。批次里的每个样本都得到同样的噪声。请用 "
-        "`torch.randn_like(mean)`。",
+        en="A program draws a sample for each example as `mean + deviation * noise`, but the noise has the size of "
+        "one example. Every example of the batch gets the same. Use `torch.randn_like(mean)`.",
+        zh="程序按“均值 + 标准差 × 噪声”为每个样本采样，但噪声只有一个样本的大小。批次里的每个样本都得到同样的噪声。请"
+        "用 `torch.randn_like(mean)`。",
     ),
     why=T(
-        en="Broadcasting compares shapes from the right and repeats what is missing or 1. A vector of noise fits a matrix of means, so "
-        "nothing is raised. This way of drawing, called the reparameterization trick, rests on independent noise: averaging the "
-        "gradient over "
-        "a batch takes away its randomness only if each example has drawn for itself.",
-        zh="广播从右边开始比较形状，缺少的或为 1 的维会被重复。一个噪声向量能与一个均值矩阵相配，所以不会报错。这种采样方式（称为重参"
-        "数化技巧）以噪声"
-        "相互独立为前提：只有每个样本各自抽样，对批次求平均才能消除梯度的随机性。",
+        en="Broadcasting compares shapes from the right and repeats what is missing or 1. A vector of noise fits "
+        "a matrix of means, so nothing is raised. This way of drawing, called the reparameterization trick, rests "
+        "on independent noise: averaging the gradient over a batch takes away its randomness only if each example "
+        "has drawn for itself.",
+        zh="广播从右边开始比较形状，缺少的或为 1 的维会被重复。一个噪声向量能与一个均值矩阵相配，所以不会报错。这种采"
+        "样方式（称为重参数化技巧）以噪声相互独立为前提：只有每个样本各自抽样，对批次求平均才能消除梯度的随机性。",
     ),
     bad="""import torch
 
@@ -198,7 +221,10 @@ print(enc.weight)
         Trap(
             "torch.randn(2)",
             "torch.randn(1, 2)",
-            T(en="An axis of one row is repeated for the whole batch as well.", zh="只有一行的轴同样会为整个批次重复。"),
+            T(
+                en="An axis of one row is repeated for the whole batch as well.",
+                zh="只有一行的轴同样会为整个批次重复。",
+            ),
         ),
     ),
     docs=(

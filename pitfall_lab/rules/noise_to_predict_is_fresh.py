@@ -1,4 +1,6 @@
-"""PL974: noise was drawn once to disturb the data and once more as the target, so what is to be predicted is not in the data."""
+"""PL974: noise was drawn once to disturb the data and once more as the target, so what is to be
+predicted is not in the data.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ROUNDS, LIMIT = 2, 1500
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """``loss`` compared a prediction with ``target``, which ``drawn`` drew for it; ``mixed`` was drawn and mixed into the data instead."""
+    """``loss`` compared a prediction with ``target``, which ``drawn`` drew for it; ``mixed`` was drawn and
+    mixed into the data instead.
+    """
 
     loss: Event
     target: str
@@ -31,7 +35,9 @@ class Fresh:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws a target anew in each round, while other noise of that shape was mixed into the data."""
+    """One finding for each line that draws a target anew in each round, while other noise of that
+    shape was mixed into the data.
+    """
     places: dict[Span | None, list[Fresh]] = {}
     for loss in story.calls(*LOSSES) if story.trace.optimizer_steps else ():
         found = _fresh(story, loss) if loss.error is None and loss.results else None
@@ -49,7 +55,9 @@ def _fresh(story: Story, loss: Event) -> Fresh | None:
         return None
     target, predicted = labels[graphs.index(False)], labels[graphs.index(True)]
     drawn = _drawn(story, target, loss.step)
-    if drawn is None or any(use.step != loss.step and use.name not in SAME_NUMBERS for use in story.uses(drawn.results[0])):
+    if drawn is None or any(
+        use.step != loss.step and use.name not in SAME_NUMBERS for use in story.uses(drawn.results[0])
+    ):
         return None  # drawn for nothing but the loss
     shape = story.shape(drawn.results[0], drawn.step)
     pending, seen, mixed = deque([(predicted, loss.step)]), {predicted}, None
@@ -66,7 +74,11 @@ def _fresh(story: Story, loss: Event) -> Fresh | None:
             if operand.label is not None and operand.label not in seen:
                 seen.add(operand.label)
                 pending.append((operand.label, event.step))
-    return Fresh(loss, target, drawn, mixed) if mixed is not None and len(seen) < LIMIT and _same_round(story, mixed, drawn) else None
+    return (
+        Fresh(loss, target, drawn, mixed)
+        if mixed is not None and len(seen) < LIMIT and _same_round(story, mixed, drawn)
+        else None
+    )
 
 
 def _is_learned(story: Story, loss: Event) -> bool:
@@ -90,7 +102,9 @@ def _drawn(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_mixed(story: Story, label: str, seen: set[str]) -> bool:
-    """Whether drawn numbers, perhaps multiplied, were added to another tensor on the way to the prediction (tensors ``seen``)."""
+    """Whether drawn numbers, perhaps multiplied, were added to another tensor on the way to the
+    prediction (tensors ``seen``).
+    """
     pending, done = [label], {label}
     while pending:
         for use in story.uses(pending.pop()):
@@ -115,29 +129,35 @@ def _finding(story: Story, found: Fresh) -> Finding:
     here, there, loss = (at_line(story, story.span(each.step)) for each in (found.drawn, found.mixed, found.loss))
     target = expression(story, found.target, found.loss.step)
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} draws {target.en} for nothing but the loss on {loss.en}; the data was disturbed by other noise, "
-            f"drawn on {there.en}.",
+            en=f"{capital(here.en)} draws {target.en} for nothing but the loss on {loss.en}; the data was disturbed "
+            f"by other noise, drawn on {there.en}.",
             zh=f"{here.zh}抽取的 {target.zh} 只用于{loss.zh}的损失；而数据是被{there.zh}抽取的另一份噪声扰动的。",
         ),
         T(
-            en="The two draws have nothing to do with each other, so nothing in the network's input says what the target is. The best it "
-            "can do is to answer the mean, 0, for everything. Draw the noise once, mix it in, and compare with the same tensor.",
-            zh="两次抽取彼此无关，所以网络的输入里没有任何关于目标的信息。它最多只能对一切都回答平均值 0。请只抽取一次噪声，把它混入数据，"
-            "并与同一个张量比较。",
+            en="The two draws have nothing to do with each other, so nothing in the network's input says what the "
+            "target is. The best it can do is to answer the mean, 0, for everything. Draw the noise once, mix it in, "
+            "and compare with the same tensor.",
+            zh="两次抽取彼此无关，所以网络的输入里没有任何关于目标的信息。它最多只能对一切都回答平均值 0。请只抽取一次"
+            "噪声，把它混入数据，并与同一个张量比较。",
         ),
         related=[
             story.related("made", found.mixed.step, T(en="this noise went into the data", zh="进入数据的是这份噪声")),
-            story.related("used", found.loss.step, T(en="the other noise is to be predicted here", zh="这里要预测的却是另一份")),
+            story.related(
+                "used", found.loss.step, T(en="the other noise is to be predicted here", zh="这里要预测的却是另一份")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("target", found.target, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
-    """At most one fix: it uses the first of the two draws in both places; empty unless it has a name and both are in one function."""
+    """At most one fix: it uses the first of the two draws in both places; empty unless it has a name
+    and both are in one function.
+    """
     program = story.program
     drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
     if drawn is None or mixed is None or program.function(drawn) is not program.function(mixed):
@@ -150,7 +170,9 @@ def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
             and isinstance(statement.targets[0], ast.Name)
             and statement.lineno < getattr(second, "lineno", 0)
         ):
-            return unique(program.text, [Fix(title, program.replace((second, statement.targets[0].id)), meaning="shape")])
+            return unique(
+                program.text, [Fix(title, program.replace((second, statement.targets[0].id)), meaning="shape")]
+            )
     return ()
 
 
@@ -160,16 +182,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="The noise that is to be predicted was never mixed into the data", zh="要预测的噪声从未混入数据"),
     what=T(
-        en="A network is to find the noise in disturbed data. The program draws noise twice: once for the data, once for the target. No "
-        "network can predict the second one. Draw it once and use the same tensor in both places.",
-        zh="网络要找出被扰动的数据中的噪声。程序抽取了两次噪声：一次用于数据，一次用作目标。第二份是谁也预测不了的。请只抽取一次，两处用"
-        "同一个张量。",
+        en="A network is to find the noise in disturbed data. The program draws noise twice: once for the data, once "
+        "for the target. No network can predict the second one. Draw it once and use the same tensor in both places.",
+        zh="网络要找出被扰动的数据中的噪声。程序抽取了两次噪声：一次用于数据，一次用作目标。第二份是谁也预测不了的。请"
+        "只抽取一次，两处用同一个张量。",
     ),
     why=T(
-        en="Each call of `torch.randn_like` draws new numbers, of the same shape, so a loss takes any of them. `mse_loss` falls to 1, the "
-        "variance of the noise, when the network has learned to answer 0, and stays there. It looks like a training that has converged.",
-        zh="每次调用 `torch.randn_like` 都抽取新的数，形状相同，所以损失对哪一份都能接受。当网络学会处处回答 0 时，`mse_loss` 降到噪声的"
-        "方差 1，然后停在那里，看上去就像训练已经收敛。",
+        en="Each call of `torch.randn_like` draws new numbers, of the same shape, so a loss takes any of them. "
+        "`mse_loss` falls to 1, the variance of the noise, when the network has learned to answer 0, and stays there. "
+        "It looks like a training that has converged.",
+        zh="每次调用 `torch.randn_like` 都抽取新的数，形状相同，所以损失对哪一份都能接受。当网络学会处处回答 0 时，"
+        "`mse_loss` 降到噪声的方差 1，然后停在那里，看上去就像训练已经收敛。",
     ),
     advice=T(
         en="draw the noise once, mix it into the data as on {made}, and compare with the same tensor on {used}.",

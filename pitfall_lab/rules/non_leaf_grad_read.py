@@ -27,7 +27,13 @@ def find(story: Story) -> Iterator[Finding]:
             label = event.operands[0].label
             tensor = story.tensor(label, event.step) or {}
             node = tensor.get("grad_fn")
-            if node and not tensor.get("is_leaf") and not tensor.get("grad") and node in passed and label not in reported:
+            if (
+                node
+                and not tensor.get("is_leaf")
+                and not tensor.get("grad")
+                and node in passed
+                and label not in reported
+            ):
                 reported.add(label)
                 yield _finding(story, event, label, passed[node])
         elif event.name == "backward" and event.error is None:
@@ -49,26 +55,30 @@ def _finding(story: Story, event: Event, label: str | None, backward: int) -> Fi
         story.span(event.step),
         event.step,
         T(
-            en=f"{capital(here.en)} reads the gradient of {name.en}, but {name.en} was computed (on {made.en}), and torch keeps "
-            "gradients only of what was not: it is `None`.",
+            en=f"{capital(here.en)} reads the gradient of {name.en}, but {name.en} was computed (on {made.en}), and "
+            "torch keeps gradients only of what was not: it is `None`.",
             zh=f"{here.zh}读取 {name.zh} 的梯度，但 {name.zh} 是算出来的（{made.zh}），"
             "torch 只为不是算出来的张量保留梯度：这里得到 `None`。",
         ),
         T(
-            en=f"The backward pass did compute the gradient of {name.en} and passed it on to what {name.en} was computed "
-            "from. Keeping it for every result would cost as much memory as the whole forward pass, so it is thrown away unless "
-            "`retain_grad()` was called before.",
+            en=f"The backward pass did compute the gradient of {name.en} and passed it on to what {name.en} was "
+            "computed from. Keeping it for every result would cost as much memory as the whole forward pass, so it "
+            "is thrown away unless `retain_grad()` was called before.",
             zh=f"反向传播途中确实算出了 {name.zh} 的梯度，并把它传给了 {name.zh} 的来源。为每个中间结果都保留梯度，"
             "会占用与整个前向计算一样多的内存，所以除非事先用 `retain_grad()` 要求，否则会被丢掉。",
         ),
         related=[
             story.related("made", record.get("born"), T(en=f"{name.en} is computed here", zh=f"{name.zh} 在这里算出")),
-            story.related("backward", backward, T(en="its gradient is computed here, and thrown away", zh="它的梯度在这里算出，又被丢掉")),
+            story.related(
+                "backward",
+                backward,
+                T(en="its gradient is computed here, and thrown away", zh="它的梯度在这里算出，又被丢掉"),
+            ),
             story.related("read", event.step, T(en="it is read here: `None`", zh="在这里读取：`None`")),
         ],
         fixes=_fixes(story, event, record.get("born"), backward),
         facts=[Fact("tensor", label, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event, born: int | None, backward: int) -> tuple[Fix, ...]:
@@ -93,19 +103,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="The gradient of a computed tensor was read, and is None", zh="读取了算出来的张量的梯度，得到 None"),
     what=T(
-        en="A program looked at the gradient of a tensor that it had computed, and found nothing there. Gradients are kept only for the "
-        "tensors a computation starts from. Call `retain_grad()` before the backward pass, or make the tensor a starting point.",
-        zh="程序查看了一个算出来的张量的梯度，却什么也没有。只有计算的起点才会保留梯度。请在反向传播之前用 `retain_grad()` 要求保留，或者"
-        "让它成为起点。",
+        en="A program looked at the gradient of a tensor that it had computed, and found nothing there. Gradients are "
+        "kept only for the tensors a computation starts from. Call `retain_grad()` before the backward pass, or make "
+        "the tensor a starting point.",
+        zh="程序查看了一个算出来的张量的梯度，却什么也没有。只有计算的起点才会保留梯度。请在反向传播之前用 "
+        "`retain_grad()` 要求保留，或者让它成为起点。",
     ),
     why=T(
-        en="A starting point that requires gradients is called a *leaf*: made with `requires_grad=True`, or an `nn.Parameter`. What "
-        "is computed from one is not a leaf, even if only a factor was put behind it: `torch.randn(3, requires_grad=True) * 0.1` is a "
-        "product, and the leaf is the unnamed tensor inside. The same happens with `.to(device)` or `.double()` behind it. "
-        "`backward()` puts gradients into leaves only; those of results are used and dropped.",
-        zh="要求梯度的起点叫作*叶子*：用 `requires_grad=True` 创建的张量，或 `nn.Parameter`。由它算出来的就不是叶子，哪怕只乘了一个数："
-        "`torch.randn(3, requires_grad=True) * 0.1` 是一个乘积，叶子是里面那个没有名字的张量。后面加上 `.to(device)` 或 `.double()` 也"
-        "一样。`backward()` 只把梯度放进叶子，中间结果的梯度用完就丢。",
+        en="A starting point that requires gradients is called a *leaf*: made with `requires_grad=True`, or an "
+        "`nn.Parameter`. What is computed from one is not a leaf, even if only a factor was put behind it: "
+        "`torch.randn(3, requires_grad=True) * 0.1` is a product, and the leaf is the unnamed tensor inside. The same "
+        "happens with `.to(device)` or `.double()` behind it. `backward()` puts gradients into leaves only; those of "
+        "results are used and dropped.",
+        zh="要求梯度的起点叫作*叶子*：用 `requires_grad=True` 创建的张量，或 `nn.Parameter`。由它算出来的就不是叶子，"
+        "哪怕只乘了一个数：`torch.randn(3, requires_grad=True) * 0.1` 是一个乘积，叶子是里面那个没有名字的张量。后面加"
+        "上 `.to(device)` 或 `.double()` 也一样。`backward()` 只把梯度放进叶子，中间结果的梯度用完就丢。",
     ),
     advice=T(
         en="call `retain_grad()` on {tensor} before the backward on {backward}.",

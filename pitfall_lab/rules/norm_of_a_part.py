@@ -1,4 +1,6 @@
-"""PL684: a penalty wants the gradient of each example to have length 1, and takes the length of a part of it, or of all of them."""
+"""PL684: a penalty wants the gradient of each example to have length 1, and takes the length of a
+part of it, or of all of them.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,26 @@ SQUARES = {"pow", "__pow__", "square", "mul", "__mul__"}
 ROOTS = {"sqrt", "pow", "__pow__"}
 OFFSETS = {"add", "__add__", "clamp", "clamp_min", "__radd__"}
 AWAY = {"sub", "__sub__", "rsub", "__rsub__", "add"}
-BENDING = {"pow", "__pow__", "square", "relu", "abs", "clamp", "clamp_min", "mul", "huber_loss", "smooth_l1_loss", "mse_loss"}
+BENDING = {
+    "pow",
+    "__pow__",
+    "square",
+    "relu",
+    "abs",
+    "clamp",
+    "clamp_min",
+    "mul",
+    "huber_loss",
+    "smooth_l1_loss",
+    "mse_loss",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """``reduction`` made ``lengths`` lengths of the gradient that ``grad`` returned for ``count`` results, one for each example."""
+    """``reduction`` made ``lengths`` lengths of the gradient that ``grad`` returned for ``count``
+    results, one for each example.
+    """
 
     grad: Event
     reduction: Event
@@ -63,7 +79,8 @@ def _examples(story: Story, grad: Event) -> int | None:
 
 
 def _lengths(story: Story, grad: Event) -> Iterator[tuple[Event, tuple[int, ...]]]:
-    """The calls that reduce the gradient to lengths, each with the axes that are left, if their distance to a number is penalised.
+    """The calls that reduce the gradient to lengths, each with the axes that are left, if their
+    distance to a number is penalised.
 
     A call is a norm, or a ``sum`` of squares.
     """
@@ -77,7 +94,9 @@ def _lengths(story: Story, grad: Event) -> Iterator[tuple[Event, tuple[int, ...]
             if kept is not None:
                 if _is_penalised(story, use, rooted=use.name in NORMS):
                     yield use, kept
-            elif use.results[0] not in seen and (use.name in VIEWS or (use.name in SQUARES and not squared and _is_square(use, label))):
+            elif use.results[0] not in seen and (
+                use.name in VIEWS or (use.name in SQUARES and not squared and _is_square(use, label))
+            ):
                 seen.add(use.results[0])
                 pending.append((use.results[0], squared or use.name in SQUARES))
 
@@ -101,7 +120,8 @@ def _kept(story: Story, event: Event) -> tuple[int, ...] | None:
 
 
 def _is_penalised(story: Story, reduction: Event, *, rooted: bool) -> bool:
-    """Whether the reduction becomes a penalty: a root, minus a number, then squared or made positive, and a backward ran through it.
+    """Whether the reduction becomes a penalty: a root, minus a number, then squared or made positive,
+    and a backward ran through it.
 
     With ``rooted``, the reduction is the root already.
     """
@@ -133,32 +153,40 @@ def _finding(story: Story, found: Length) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.grad.step))
     size = "×".join(map(str, story.shape(found.grad.results[0], found.grad.step) or ()))
     several = T(
-        en=f"{found.lengths} lengths of the gradient on {there.en}, of parts of it" if found.lengths > 1 else
-        f"one length of the whole gradient on {there.en}",
-        zh=f"{there.zh}的梯度的 {found.lengths} 个长度，都只属于其中的一部分" if found.lengths > 1 else f"{there.zh}的整个梯度的一个长度",
-    )  # fmt: skip
+        en=f"{found.lengths} lengths of the gradient on {there.en}, of parts of it"
+        if found.lengths > 1
+        else f"one length of the whole gradient on {there.en}",
+        zh=f"{there.zh}的梯度的 {found.lengths} 个长度，都只属于其中的一部分"
+        if found.lengths > 1
+        else f"{there.zh}的整个梯度的一个长度",
+    )
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} takes {several.en}, but there are {found.count} examples with one result each, and a length belongs to "
-            "each of them.",
+            en=f"{capital(here.en)} takes {several.en}, but there are {found.count} examples with one result each, "
+            "and a length belongs to each of them.",
             zh=f"{here.zh}取了{several.zh}，但有 {found.count} 个样本，各有一个结果，长度应属于每个样本。",
         ),
         T(
-            en=f"The gradient has the shape {size}: the first axis counts the examples, and all the others together are the gradient of "
-            "one of them. A penalty on its length holds how fast the result may change in any direction; a length of a part, or of several "
-            "examples, holds something else.",
-            zh=f"梯度的形状是 {size}：第一个轴数的是样本，其余各轴合起来是一个样本的梯度。对它的长度的惩罚限制结果沿任何方向变化的快慢；"
-            "只取一部分的长度，或取若干样本合起来的长度，限制的就是别的东西。",
+            en=f"The gradient has the shape {size}: the first axis counts the examples, and all the others together "
+            "are the gradient of one of them. A penalty on its length holds how fast the result may change in any "
+            "direction; a length of a part, or of several examples, holds something else.",
+            zh=f"梯度的形状是 {size}：第一个轴数的是样本，其余各轴合起来是一个样本的梯度。对它的长度的惩罚限制结果沿任"
+            "何方向变化的快慢；只取一部分的长度，或取若干样本合起来的长度，限制的就是别的东西。",
         ),
         related=[story.related("gradient", found.grad.step, T(en="the gradient of the examples", zh="各样本的梯度"))],
         fixes=_fixes(story, found.reduction),
-        facts=[Fact("lengths", found.lengths, story.by(step)), Fact("examples", found.count, story.by(found.grad.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("lengths", found.lengths, story.by(step)),
+            Fact("examples", found.count, story.by(found.grad.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, reduction: Event) -> tuple[Fix, ...]:
-    """At most one fix: it makes one row of each example's gradient before the length is taken, ``g.flatten(1).norm(dim=1)``.
+    """At most one fix: it makes one row of each example's gradient before the length is taken,
+    ``g.flatten(1).norm(dim=1)``.
 
     Empty if the line is no call of a norm or of ``sum``.
     """
@@ -196,18 +224,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A penalty takes the length of a part of the gradient", zh="惩罚项取的是梯度一部分的长度"),
     what=T(
-        en="A penalty is to keep the slope of a network near 1. For that it needs, for each picture, the length of all its numbers "
-        "together; the program takes the length along one axis only, such as the colours of a single pixel. The penalty then holds each "
-        "pixel near 1, and the slope becomes many times larger. Flatten first: `grad.flatten(1).norm(2, dim=1)`.",
-        zh="惩罚项要使网络的斜率接近 1。为此，每张图片需要它所有数合起来的长度；而程序只沿一个轴取长度，例如单个像素的各颜色。于是惩罚使每"
-        "个像素接近 1，斜率却大了许多倍。请先展平：`grad.flatten(1).norm(2, dim=1)`。",
+        en="A penalty is to keep the slope of a network near 1. For that it needs, for each picture, the length of "
+        "all its numbers together; the program takes the length along one axis only, such as the colours of a single "
+        "pixel. The penalty then holds each pixel near 1, and the slope becomes many times larger. Flatten first: "
+        "`grad.flatten(1).norm(2, dim=1)`.",
+        zh="惩罚项要使网络的斜率接近 1。为此，每张图片需要它所有数合起来的长度；而程序只沿一个轴取长度，例如单个像素的"
+        "各颜色。于是惩罚使每个像素接近 1，斜率却大了许多倍。请先展平：`grad.flatten(1).norm(2, dim=1)`。",
     ),
     why=T(
-        en="`norm(dim=1)` reduces axis 1 and leaves the others. For rows of features that is one length for each example. For pictures of "
-        "shape (examples, channels, height, width) it leaves a length for each pixel, and `.mean()` over them is a number as well. "
-        "`norm()` without an axis takes all examples together.",
-        zh="`norm(dim=1)` 归约第 1 轴，保留其余各轴。对按行排列的特征，得到每个样本一个长度。对形状为（样本，通道，高，宽）的图片，它给每个"
-        "像素留下一个长度，再取 `.mean()` 也是一个数。不指定轴的 `norm()` 则把所有样本合在一起。",
+        en="`norm(dim=1)` reduces axis 1 and leaves the others. For rows of features that is one length for each "
+        "example. For pictures of shape (examples, channels, height, width) it leaves a length for each pixel, and "
+        "`.mean()` over them is a number as well. `norm()` without an axis takes all examples together.",
+        zh="`norm(dim=1)` 归约第 1 轴，保留其余各轴。对按行排列的特征，得到每个样本一个长度。对形状为（样"
+        "本，通道，高，宽）的图片，它给每个像素留下一个长度，再取 `.mean()` 也是一个数。不指定轴的 "
+        "`norm()` 则把所有样本合在一起。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL411: vectors are normalized, or compared by their cosine, along another axis than the one that holds their numbers."""
+"""PL411: vectors are normalized, or compared by their cosine, along another axis than the
+one that holds their numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,46 @@ from pitfall_lab.trace import Event, T
 
 PRODUCTS = {"matmul", "mm", "bmm", "__matmul__", "einsum"}
 LAYERS = {"linear", "embedding", "layer_norm", "multi_head_attention_forward"}
-KEEPING = {"relu", "gelu", "silu", "tanh", "elu", "leaky_relu", "dropout", "detach", "float", "clone", "contiguous", "normalize", "add"}
+KEEPING = {
+    "relu",
+    "gelu",
+    "silu",
+    "tanh",
+    "elu",
+    "leaky_relu",
+    "dropout",
+    "detach",
+    "float",
+    "clone",
+    "contiguous",
+    "normalize",
+    "add",
+}
 FURTHER = 20
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and each cosine along a wrong axis.
+    """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and
+    each cosine along a wrong axis.
 
     Not if the axis has length 1 or the tensor is a vector.
     """
     reported = set()
     for event in story.calls("normalize"):
         place = story.span(event.step)
-        shape = story.shape(event.operands[0].label, event.step) if event.operands and event.results and event.error is None else None
+        shape = (
+            story.shape(event.operands[0].label, event.step)
+            if event.operands and event.results and event.error is None
+            else None
+        )
         axis = whole(argument(event, "dim", 2))
         if place in reported or not shape or axis is None or len(shape) < 2 or shape[axis % len(shape)] < 2:
             continue
-        uses = [use for use in uses_of_axis(story, event.results[0], axis % len(shape), event.step) if use.event.name in PRODUCTS]
+        uses = [
+            use
+            for use in uses_of_axis(story, event.results[0], axis % len(shape), event.step)
+            if use.event.name in PRODUCTS
+        ]
         if uses and all(use.axis != use.followed and not use.weighted for use in uses):
             reported.add(place)
             yield _finding(story, event, axis % len(shape), shape, uses[0])
@@ -45,7 +70,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
-    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the layers' features are elsewhere.
+    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the
+    layers' features are elsewhere.
 
     Otherwise None.
     """
@@ -82,22 +108,25 @@ def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], la
     span, size = story.span(event.step), "×".join(map(str, shape))
     here, there = at_line(story, span), at_line(story, story.span(layer.step))
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} takes the cosine along axis {axis} of {size}, but the numbers of one vector are on the last axis: "
-            f"`{layer.name}` on {there.en} put them there.",
-            zh=f"{here.zh}沿 {size} 的第 {axis} 轴计算余弦，而一个向量的数在最后一个轴上：{there.zh}的 `{layer.name}` 就是这样排列的。",
+            en=f"{capital(here.en)} takes the cosine along axis {axis} of {size}, but the numbers of one vector are "
+            f"on the last axis: `{layer.name}` on {there.en} put them there.",
+            zh=f"{here.zh}沿 {size} 的第 {axis} 轴计算余弦，而一个向量的数在最后一个轴上：{there.zh}的 "
+            f"`{layer.name}` 就是这样排列的。",
         ),
         T(
-            en=f"Along axis {axis} one feature of several examples, or tokens, is compared with the same feature of others: "
-            f"{shape[-1]} cosines of features, and none of two vectors. `cosine_similarity` takes axis 1 where none is given.",
-            zh=f"沿第 {axis} 轴比较的是若干样本（或词元）的同一个特征：得到的是 {shape[-1]} 个特征的余弦，而不是两个向量的余弦。不指定时 "
-            "`cosine_similarity` 用第 1 轴。",
+            en=f"Along axis {axis} one feature of several examples, or tokens, is compared with the same feature of "
+            f"others: {shape[-1]} cosines of features, and none of two vectors. `cosine_similarity` takes axis 1 "
+            "where none is given.",
+            zh=f"沿第 {axis} 轴比较的是若干样本（或词元）的同一个特征：得到的是 {shape[-1]} 个特征的余弦，而不是两个向"
+            "量的余弦。不指定时 `cosine_similarity` 用第 1 轴。",
         ),
         related=[story.related("made", layer.step, T(en="the vectors are made here", zh="向量在这里得到"))],
         fixes=_along_last(story, event),
         facts=[Fact("axis", axis, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _along_last(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -121,20 +150,20 @@ def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use:
     here, there = at_line(story, span), at_line(story, story.span(use.event.step))
     code, size = snippet(story, span), "×".join(map(str, shape))
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} makes length 1 along axis {axis} of {size}, but {there.en} multiplies vectors along another axis: "
-            "those "
-            "have other lengths.",
-            zh=f"{here.zh}沿 {size} 的第 {axis} 轴把长度变成 1，而{there.zh}沿另一个轴做向量的乘积：那些向量的长度并不是 1。",
+            en=f"{capital(here.en)} makes length 1 along axis {axis} of {size}, but {there.en} multiplies vectors "
+            "along another axis: those have other lengths.",
+            zh=f"{here.zh}沿 {size} 的第 {axis} 轴把长度变成 1，而{there.zh}沿另一个轴做向量的乘积：那"
+            "些向量的长度并不是 1。",
         ),
         T(
-            en=f"`{code}` divides by the length along axis {axis} (`normalize` takes axis 1 where none is given). A product of two "
-            "vectors is "
-            "the cosine of their angle only when both have length 1 along the axis that is summed.",
-            zh=f"`{code}` 除以沿第 {axis} 轴的长度（不指定时 `normalize` 用第 1 轴）。只有当两个向量沿求和的轴长度都是 1 时，它们的乘积"
-            "才是夹角"
-            "的余弦。",
+            en=f"`{code}` divides by the length along axis {axis} (`normalize` takes axis 1 where none is "
+            "given). A product of two vectors is the cosine of their angle only when both have length 1 "
+            "along the axis that is summed.",
+            zh=f"`{code}` 除以沿第 {axis} 轴的长度（不指定时 `normalize` 用第 1 轴）。只有当两个向量沿求和的轴长度都"
+            "是 1 时，它们的乘积才是夹角的余弦。",
         ),
         related=[
             story.related("made", event.step, T(en=f"length 1 along axis {axis}", zh=f"沿第 {axis} 轴长度为 1")),
@@ -142,7 +171,7 @@ def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use:
         ],
         fixes=_fixes(story, event),
         facts=[Fact("axis", axis, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -150,7 +179,9 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
     node = program.at(story.span(event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or call_name(node) != "normalize" or not node.args:
         return ()
-    given = [program.segment(a) for a in node.args[:2]] + [f"{k.arg}={program.segment(k.value)}" for k in node.keywords if k.arg != "dim"]
+    given = [program.segment(a) for a in node.args[:2]] + [
+        f"{k.arg}={program.segment(k.value)}" for k in node.keywords if k.arg != "dim"
+    ]
     new = f"{program.segment(node.func)}({', '.join([*given, 'dim=-1'])})"
     title = T(en=f"Go along the last axis: `{new}`", zh=f"沿最后一个轴：`{new}`")
     return unique(program.text, [Fix(title, program.replace((node, new)), meaning="shape")])
@@ -160,25 +191,25 @@ RULE = Rule(
     code="PL411",
     name="normalized-over-wrong-axis",
     severity="warning",
-    title=T(en="Vectors were normalized along another axis than the one that is multiplied", zh="归一化所沿的轴不是后来相乘的轴"),
+    title=T(
+        en="Vectors were normalized along another axis than the one that is multiplied",
+        zh="归一化所沿的轴不是后来相乘的轴",
+    ),
     what=T(
-        en="A program makes vectors of length 1 before it compares them by their products, but along the wrong axis: the lengths of "
-        "other rows "
-        "of numbers became 1. The products are then no cosines, and longer vectors win. Give `normalize` the axis of the features, mostly "
-        "`dim=-1`.",
-        zh="程序先把向量变成长度 1 再用乘积比较它们，但沿错了轴：变成 1 的是另一排数的长度。于是乘积不是余弦，较长的向量占便宜。请把特征"
-        "所在的轴"
-        "交给 `normalize`，通常是 `dim=-1`。",
+        en="A program makes vectors of length 1 before it compares them by their products, but along the wrong axis: "
+        "the lengths of other rows of numbers became 1. The products are then no cosines, and longer vectors win. "
+        "Give `normalize` the axis of the features, mostly `dim=-1`.",
+        zh="程序先把向量变成长度 1 再用乘积比较它们，但沿错了轴：变成 1 的是另一排数的长度。于是乘积不是余弦，较长的向"
+        "量占便宜。请把特征所在的轴交给 `normalize`，通常是 `dim=-1`。",
     ),
     why=T(
-        en="`F.normalize(x, dim=d)` divides by the length along axis `d`; where none is given it takes axis 1. For (examples, features) "
-        "that is "
-        "right. For (examples, words, features) axis 1 counts the words, and with `dim=0` the examples of a batch change each other. "
-        "The shape "
-        "stays the same, so nothing fails. `F.cosine_similarity` and `nn.CosineSimilarity` take axis 1 as well.",
-        zh="`F.normalize(x, dim=d)` 除以沿第 `d` 轴的长度，不指定时用第 1 轴。对（样本，特征）这是对的；对（样本，词，特征），第 1 轴是"
-        "词；用 "
-        "`dim=0` 时，一批里的样本互相影响。形状不变，所以不会报错。`F.cosine_similarity` 与 `nn.CosineSimilarity` 也默认用第 1 轴。",
+        en="`F.normalize(x, dim=d)` divides by the length along axis `d`; where none is given it takes axis 1. For "
+        "(examples, features) that is right. For (examples, words, features) axis 1 counts the words, and with "
+        "`dim=0` the examples of a batch change each other. The shape stays the same, so nothing fails. "
+        "`F.cosine_similarity` and `nn.CosineSimilarity` take axis 1 as well.",
+        zh="`F.normalize(x, dim=d)` 除以沿第 `d` 轴的长度，不指定时用第 1 轴。对（样本，特征）这是对的；对（样本，词，"
+        "特征），第 1 轴是词；用 `dim=0` 时，一批里的样本互相影响。形状不变，所以不会报错。`F.cosine_similarity` 与 "
+        "`nn.CosineSimilarity` 也默认用第 1 轴。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -33,7 +33,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story) -> Iterator[Finding]:
-    """Yield findings about tensors in a stacked list that were made, one after the other, of one array which the program refills.
+    """Yield findings about tensors in a stacked list that were made, one after the other, of one
+    array which the program refills.
 
     Not for a pair among other tensors, and one for each line that makes them.
     """
@@ -44,7 +45,9 @@ def _joined(story: Story) -> Iterator[Finding]:
             record = story.tensor(label, event.step) or {}
             pieces[record.get("storage"), record.get("offset"), str(record.get("shape"))][label] = record
         for piece in pieces.values():
-            counters = {r.get("counter") for r in piece.values()}  # each way in through NumPy has its own; views share one
+            counters = {
+                r.get("counter") for r in piece.values()
+            }  # each way in through NumPy has its own; views share one
             if len(counters) < PAIR or (len(piece) == PAIR < len({o.label for o in event.operands})):
                 continue
             bridge, filled = _refilled(story, piece, event)
@@ -54,7 +57,9 @@ def _joined(story: Story) -> Iterator[Finding]:
 
 
 def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[ast.Call | None, Span | None]:
-    """The call that made the tensors of one piece of memory, and the place where the array is written again; None for an unknown one."""
+    """The call that made the tensors of one piece of memory, and the place where the array is written
+    again; None for an unknown one.
+    """
     program, storage = story.program, next(iter(piece.values())).get("storage")
     statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
     written = {program.segment(root): s for s in reversed(statements) if (root := written_root(s)) is not None}
@@ -75,27 +80,43 @@ def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: in
     code = program.segment(bridge)
     fix = appended(program, bridge, ".clone()")
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} does not copy the array: {changed.en} writes new numbers into it, and {count} tensors that {used.en} "
-            "joins share its memory.",
+            en=f"{capital(here.en)} does not copy the array: {changed.en} writes new numbers into it, and {count} "
+            f"tensors that {used.en} joins share its memory.",
             zh=f"{here.zh}没有复制数组：{changed.zh}把新的数写入它，而{used.zh}合并的张量中有 {count} 个共用它的内存。",
         ),
         T(
-            en=f"`{code}` makes a tensor that shares the array's memory. Each round makes another one, and all of them show what the "
-            "array holds now.",
+            en=f"`{code}` makes a tensor that shares the array's memory. Each round makes another one, and all of "
+            "them show what the array holds now.",
             zh=f"`{code}` 产生的张量与数组共用内存。每一轮又产生一个，而它们显示的都是数组现在的内容。",
         ),
         related=[
-            Related("alias", span, None, T(en="each round makes one more tensor of this memory", zh="每一轮又产生一个共用这块内存的张量")),
-            Related("changed", filled, None, T(en="new numbers are written into the array here", zh="在这里把新的数写入数组")),
-            story.related("used", step, T(
-                en="tensors of one memory are joined here: they all show the same numbers",
-                zh="在这里合并共用内存的张量：它们显示的都是同样的数")),
+            Related(
+                "alias",
+                span,
+                None,
+                T(en="each round makes one more tensor of this memory", zh="每一轮又产生一个共用这块内存的张量"),
+            ),
+            Related(
+                "changed",
+                filled,
+                None,
+                T(en="new numbers are written into the array here", zh="在这里把新的数写入数组"),
+            ),
+            story.related(
+                "used",
+                step,
+                T(
+                    en="tensors of one memory are joined here: they all show the same numbers",
+                    zh="在这里合并共用内存的张量：它们显示的都是同样的数",
+                ),
+            ),
         ],
         fixes=unique(program.text, [Fix(fix.title, fix.edits, meaning="later")]),
         facts=[Fact("tensors", count, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _finding(story: Story, kept: Kept) -> Finding:
@@ -104,33 +125,44 @@ def _finding(story: Story, kept: Kept) -> Finding:
     used, code = at_line(story, story.span(kept.used)), statement_text(story, span)
     memory = story.storage_name(kept.storage, step)
     written = T(en=f"`{memory}`", zh=f"`{memory}`") if memory else T(en="the memory", zh="内存")
-    ends = T(en="a NumPy array", zh="一个 NumPy 数组") if kept.made.name in TO_ARRAY else T(en="a tensor", zh="一个张量")
+    ends = (
+        T(en="a NumPy array", zh="一个 NumPy 数组") if kept.made.name in TO_ARRAY else T(en="a tensor", zh="一个张量")
+    )
     what = {
-        "compared": T(en=f"{used.en} compares it with itself, and finds no difference", zh=f"{used.zh}把它与自己相比，自然没有差别"),
+        "compared": T(
+            en=f"{used.en} compares it with itself, and finds no difference",
+            zh=f"{used.zh}把它与自己相比，自然没有差别",
+        ),
         "mixed": T(en=f"{used.en} mixes it with itself", zh=f"{used.zh}把它与自己混合"),
         "collected": T(en="every entry that was kept shows the last values", zh="留下的每一项都显示最后的值"),
         "altered": T(en=f"{used.en} continues with the changed numbers", zh=f"{used.zh}继续使用已被改变的数"),
     }[kept.how]
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} does not copy: {changed.en} changes {written.en} for both, and {what.en}.",
             zh=f"{here.zh}没有复制：{changed.zh}对两边同时改变了 {written.zh}，于是{what.zh}。",
         ),
         T(
-            en=f"`{code}` makes {ends.en} that looks at memory which already belongs to another object. Neither torch nor NumPy notices "
-            "the other's writes; both see them.",
-            zh=f"`{code}` 产生{ends.zh}，它看着的内存已经属于另一个对象。torch 和 NumPy 都不知道对方的写入，但都看得到结果。",
+            en=f"`{code}` makes {ends.en} that looks at memory which already belongs to another object. Neither torch "
+            "nor NumPy notices the other's writes; both see them.",
+            zh=f"`{code}` 产生{ends.zh}，它看着的内存已经属于另一个对象。torch 和 NumPy 都不知道对方的写"
+            "入，但都看得到结果。",
         ),
         related=[
             story.related("alias", step, T(en="one memory gets a second owner", zh="一块内存有了第二个主人")),
             story.related("changed", kept.changed, T(en="it is written here", zh="在这里被写入")),
-            story.related("used", kept.used, T(en="the other of the two is used here as if it were unchanged", zh="在这里用到了另一个")),
+            story.related(
+                "used",
+                kept.used,
+                T(en="the other of the two is used here as if it were unchanged", zh="在这里用到了另一个"),
+            ),
         ],
         fixes=copied_where_made(story, kept),
         facts=[Fact("storage", kept.storage, story.by(step)), Fact("how", kept.how, story.by(kept.used))],
         severity="info" if kept.how == "altered" else None,
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
@@ -139,22 +171,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="An array and a tensor on one memory were taken for two", zh="把共用一块内存的数组和张量当成了两份"),
     what=T(
-        en="A program turned an array into a tensor, or a tensor into an array, and then changed one of them. Both look at the "
-        "same numbers, so the other of the two changes too. Copy where they are to become separate: "
+        en="A program turned an array into a tensor, or a tensor into an array, and then changed one of them. Both "
+        "look at the same numbers, so the other of the two changes too. Copy where they are to become separate: "
         "`torch.tensor(array)` or `t.numpy().copy()`.",
-        zh="程序把数组变成张量（或把张量变成数组），然后继续修改其中一个。两者看着同样的数，所以另一个也跟着改变。请在分开的地方复制："
-        "`torch.tensor(array)` 或 `t.numpy().copy()`。",
+        zh="程序把数组变成张量（或把张量变成数组），然后继续修改其中一个。两者看着同样的数，所以另一个也跟着改变。请在"
+        "分开的地方复制：`torch.tensor(array)` 或 `t.numpy().copy()`。",
     ),
     why=T(
-        en="`torch.from_numpy`, `torch.as_tensor` and `t.numpy()` share memory: that makes them free of cost, and every later write is "
-        "seen through both. A reading buffer that is filled again and again, and turned into a tensor each time, gives many tensors on "
-        "one memory, all showing the last contents. Weights taken out with `w.detach().numpy()` before a step follow that step. "
-        "`torch.tensor(array)` always copies, and so do `.clone()` and NumPy's `.copy()`. Conversions to another type copy as well, "
-        "which is why such programs work with `float64` and fail with `float32`.",
-        zh="`torch.from_numpy`、`torch.as_tensor` 和 `t.numpy()` 共用内存：所以没有开销，而之后的每次写入两边都能看到。一个反复填充的读取"
-        "缓冲区，每次都变成张量，得到的是同一块内存上的许多张量，全都显示最后的内容。在一步更新之前用 `w.detach().numpy()` 取出的权重，"
-        "会随着这一步改变。`torch.tensor(array)` 总是复制，`.clone()` 和 NumPy 的 `.copy()` 也是。转换成别的类型时也会复制，所以这样的"
-        "程序用 `float64` 时正常，用 `float32` 时出错。",
+        en="`torch.from_numpy`, `torch.as_tensor` and `t.numpy()` share memory: that makes them free of cost, and "
+        "every later write is seen through both. A reading buffer that is filled again and again, and turned into a "
+        "tensor each time, gives many tensors on one memory, all showing the last contents. Weights taken out with "
+        "`w.detach().numpy()` before a step follow that step. `torch.tensor(array)` always copies, and so do "
+        "`.clone()` and NumPy's `.copy()`. Conversions to another type copy as well, which is why such programs work "
+        "with `float64` and fail with `float32`.",
+        zh="`torch.from_numpy`、`torch.as_tensor` 和 `t.numpy()` 共用内存：所以没有开销，而之后的每次写入两边都能看"
+        "到。一个反复填充的读取缓冲区，每次都变成张量，得到的是同一块内存上的许多张量，全都显示最后的内容。在一步更新"
+        "之前用 `w.detach().numpy()` 取出的权重，会随着这一步改变。`torch.tensor(array)` 总是复制，`.clone()` 和 "
+        "NumPy 的 `.copy()` 也是。转换成别的类型时也会复制，所以这样的程序用 `float64` 时正常，用 `float32` 时出错。",
     ),
     advice=T(
         en="copy on {alias} (`.clone()`, or `.copy()` of an array), so that {changed} writes into other memory.",

@@ -1,4 +1,6 @@
-"""PL542: a value of the weights was kept with its graph: after an update it is an old value, and still sends them gradients."""
+"""PL542: a value of the weights was kept with its graph: after an update it is an old value,
+and still sends them gradients.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from pitfall_lab.trace import Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose result is used together with newer values of the same parameter in one backward of a training.
+    """One finding for each line whose result is used together with newer values of the same parameter
+    in one backward of a training.
 
     None where torch has raised because of the update: that error has its own finding.
     """
@@ -39,14 +42,18 @@ def _place(story: Story, node: str) -> Span | None:
 
 
 def _goes_on(story: Story, found: Old) -> bool:
-    """Whether the update since the old value was made and the next one after the backward are of one line: two rounds of a training."""
+    """Whether the update since the old value was made and the next one after the backward are of one
+    line: two rounds of a training.
+    """
     used = [m.step for m in lives(story)[found.leaf] if m.kind == "used"]
     following = used[bisect_right(used, found.backward.step) :]
     return bool(following) and story.span(following[0]) == story.span(found.update)
 
 
 def _cancels(story: Story, found: Old) -> str | None:
-    """The node of a difference between the parameter and an unchanged copy of it, whose two gradients cancel exactly; None if none is."""
+    """The node of a difference between the parameter and an unchanged copy of it, whose two gradients
+    cancel exactly; None if none is.
+    """
     for node in found.new:
         record = story.record("nodes", node) or {}
         copies = [other for other in record.get("next") or () if other in found.old]
@@ -68,28 +75,45 @@ def _finding(story: Story, found: Old) -> Finding:
     used = next((use for use in story.uses(output) if found.update < use.step < step and not use.writes), None)
     difference = _cancels(story, found)
     related = [story.related("made", made, T(en="computed here, with its graph", zh="在这里算出，带着计算图"))]
-    related.append(story.related("step", found.update, T(en="the parameter is changed here: from now on it is an old value",
-                                                         zh="参数在这里改变：从此它就是旧值")))  # fmt: skip
+    related.append(
+        story.related(
+            "step",
+            found.update,
+            T(en="the parameter is changed here: from now on it is an old value", zh="参数在这里改变：从此它就是旧值"),
+        )
+    )
     if used is not None:
         related.append(story.related("used", used.step, T(en="the old value is used here", zh="旧值在这里被使用")))
-    related.append(story.related("backward", step, T(en="goes back through the old and the new value", zh="同时穿过旧值和新值往回走")))
+    related.append(
+        story.related(
+            "backward", step, T(en="goes back through the old and the new value", zh="同时穿过旧值和新值往回走")
+        )
+    )
     return RULE.finding(
-        span, made,
-        _cancelled(story, found, difference, name) if difference is not None else T(
-            en=f"{capital(here.en)} keeps `{code}` with its graph. After the update on {update.en} it is an old value, but the backward on "
-            f"{back.en} still sends its gradient to {name.en}.",
-            zh=f"{here.zh}保留了带着计算图的 `{code}`。{update.zh}的更新之后它已是旧值，但{back.zh}的反向传播仍把它的梯度送到 {name.zh}。",
+        span,
+        made,
+        _cancelled(story, found, difference, name)
+        if difference is not None
+        else T(
+            en=f"{capital(here.en)} keeps `{code}` with its graph. After the update on {update.en} it is an old "
+            f"value, but the backward on {back.en} still sends its gradient to {name.en}.",
+            zh=f"{here.zh}保留了带着计算图的 `{code}`。{update.zh}的更新之后它已是旧值，但{back.zh}的反向传播仍把它的"
+            f"梯度送到 {name.zh}。",
         ),
         T(
-            en=f"`{code}` was computed from {name.en} as it was before the update on {update.en}; the graph says that it still depends on "
-            "it. What is to stay as it was must be a number without a history: `detach()`.",
-            zh=f"`{code}` 是由{update.zh}更新之前的 {name.zh} 算出的；计算图却说它仍依赖于 {name.zh}。要保持原样的东西应当是没有历史的数："
-            "`detach()`。",
+            en=f"`{code}` was computed from {name.en} as it was before the update on {update.en}; the graph says that "
+            "it still depends on it. What is to stay as it was must be a number without a history: `detach()`.",
+            zh=f"`{code}` 是由{update.zh}更新之前的 {name.zh} 算出的；计算图却说它仍依赖于 {name.zh}。要保持原样的东西"
+            "应当是没有历史的数：`detach()`。",
         ),
         related=related,
         fixes=_fixes(story, found),
-        facts=[Fact("tensor", found.leaf, story.by(step)), Fact("old", output, story.by(made)), Fact("cancels", difference is not None)],
-    )  # fmt: skip
+        facts=[
+            Fact("tensor", found.leaf, story.by(step)),
+            Fact("old", output, story.by(made)),
+            Fact("cancels", difference is not None),
+        ],
+    )
 
 
 def _cancelled(story: Story, found: Old, difference: str, name: T) -> T:
@@ -98,10 +122,10 @@ def _cancelled(story: Story, found: Old, difference: str, name: T) -> T:
     here, where, back = (at_line(story, each) for each in (kept, span, story.span(found.backward.step)))
     code, shown = snippet(story, kept), snippet(story, span)
     return T(
-        en=f"{capital(here.en)} keeps `{code}` with its graph, so the gradients of `{shown}` on {where.en} reach {name.en} twice, with "
-        f"opposite signs: for the backward on {back.en} this difference does not exist.",
-        zh=f"{here.zh}保留了带着计算图的 `{code}`，所以{where.zh}的 `{shown}` 的梯度以相反的符号两次到达 {name.zh}：对{back.zh}的反向传播"
-        "来说，这个差并不存在。",
+        en=f"{capital(here.en)} keeps `{code}` with its graph, so the gradients of `{shown}` on {where.en} reach "
+        f"{name.en} twice, with opposite signs: for the backward on {back.en} this difference does not exist.",
+        zh=f"{here.zh}保留了带着计算图的 `{code}`，所以{where.zh}的 `{shown}` 的梯度以相反的符号两次到达 {name.zh}："
+        f"对{back.zh}的反向传播来说，这个差并不存在。",
     )
 
 
@@ -124,20 +148,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="An old value of the weights still sends them gradients", zh="权重的旧值仍在给权重送梯度"),
     what=T(
-        en="A program kept a copy of the weights to compare them with later, and the copy remembers what it was copied from. The gradient "
-        "of the comparison then goes to the weights twice, once through the copy, and cancels. Keep the copy without its history: "
-        "`w.detach().clone()`.",
-        zh="程序保留了权重的副本，以便之后与之比较，而副本记得自己是从哪里复制来的。于是比较的梯度两次到达权重，一次经过副本，并互相抵消。请保留"
-        "不带历史的副本：`w.detach().clone()`。",
+        en="A program kept a copy of the weights to compare them with later, and the copy remembers what it was "
+        "copied from. The gradient of the comparison then goes to the weights twice, once through the copy, and "
+        "cancels. Keep the copy without its history: `w.detach().clone()`.",
+        zh="程序保留了权重的副本，以便之后与之比较，而副本记得自己是从哪里复制来的。于是比较的梯度两次到达权重，一次经"
+        "过副本，并互相抵消。请保留不带历史的副本：`w.detach().clone()`。",
     ),
     why=T(
-        en="`clone()` is an operation like any other: its result has a *graph* that leads back to the parameter. An update changes the "
-        "parameter in place, and torch only checks the version of tensors that were saved for backward; `clone`, sums and concatenations "
-        "save nothing, so the next backward goes through the old result and adds its gradient to the new parameter. That is the "
-        "derivative of no function: the loss was computed from two different values, and the graph takes them for one.",
-        zh="`clone()` 和其他运算一样：它的结果有一张通回参数的*计算图*。更新就地改变参数，而 torch 只检查为反向传播保存的张量的版本；"
-        "`clone`、求和与拼接什么都不保存，所以下一次反向传播会穿过旧的结果，把它的梯度加到新的参数上。这不是任何函数的导数：损失由两个不"
-        "同的值算出，计算图却把它们当成一个。",
+        en="`clone()` is an operation like any other: its result has a *graph* that leads back to the parameter. An "
+        "update changes the parameter in place, and torch only checks the version of tensors that were saved for "
+        "backward; `clone`, sums and concatenations save nothing, so the next backward goes through the old result "
+        "and adds its gradient to the new parameter. That is the derivative of no function: the loss was computed "
+        "from two different values, and the graph takes them for one.",
+        zh="`clone()` 和其他运算一样：它的结果有一张通回参数的*计算图*。更新就地改变参数，而 torch 只检查为反向传播保"
+        "存的张量的版本；`clone`、求和与拼接什么都不保存，所以下一次反向传播会穿过旧的结果，把它的梯度加到新的参数上。"
+        "这不是任何函数的导数：损失由两个不同的值算出，计算图却把它们当成一个。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL934: a training reads its examples in the order of their classes: each batch has one class, and then comes the next one."""
+"""PL934: a training reads its examples in the order of their classes: each batch has one class,
+and then comes the next one.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import DataPass, Event, T
 
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
-MADE = {"ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "empty", "new_zeros", "new_ones", "fill_", "arange",
-        "new_full", "rand", "randint", "argmax", "sample", "multinomial", "bernoulli"}  # fmt: skip
+MADE = {"ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "empty", "new_zeros", "new_ones", "fill_",
+        "arange", "new_full", "rand", "randint", "argmax", "sample", "multinomial", "bernoulli"}  # fmt: skip
 """Targets that a call of the program makes, and not a set of data: a GAN's real and fake, an action."""
 FEWEST_BATCHES = 3
 FEWEST_LABELS = 4
@@ -29,17 +31,25 @@ SAMPLERS = {"sampler", "batch_sampler"}
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """``losses`` are the batches in order, ``classes`` the class of each, the first and the last one where a batch has two."""
+    """``losses`` are the batches in order, ``classes`` the class of each, the first and the
+    last one where a batch has two.
+    """
 
     losses: list[Event]
     classes: list[tuple[float, float]]
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss whose batches come class by class, with a step of the optimizer after each."""
+    """One finding for each line with a loss whose batches come class by class, with a step
+    of the optimizer after each.
+    """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*LOSSES) if story.trace.optimizer_steps else ():
-        if event.error is None and len(event.operands) > 1 and (story.tensor(event.results[0], event.step) or {}).get("requires_grad"):
+        if (
+            event.error is None
+            and len(event.operands) > 1
+            and (story.tensor(event.results[0], event.step) or {}).get("requires_grad")
+        ):
             places[story.span(event.step)].append(event)
     for losses in places.values():
         found = _sorted(story, losses) if len(losses) >= FEWEST_BATCHES and _steps_between(story, losses) else None
@@ -48,7 +58,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _steps_between(story: Story, losses: list[Event]) -> bool:
-    """Whether an optimizer makes a step between the first batches, so that each class changes the weights before the next one comes."""
+    """Whether an optimizer makes a step between the first batches, so that each class changes the
+    weights before the next one comes.
+    """
     steps = [each.step for each in story.trace.optimizer_steps]
     return all(any(one.step < step <= other.step for step in steps) for one, other in pairwise(losses[:FEWEST_BATCHES]))
 
@@ -82,7 +94,11 @@ def _is_made(story: Story, loss: Event, makers: set[str]) -> bool:
     """Whether one of the calls ``makers`` made the targets of a loss, and these are all that it made."""
     label = loss.operands[1].label
     made = origin(story, label, loss.step)
-    return made is not None and made.name in makers and story.shape(made.results[0], made.step) == story.shape(label, loss.step)
+    return (
+        made is not None
+        and made.name in makers
+        and story.shape(made.results[0], made.step) == story.shape(label, loss.step)
+    )
 
 
 def _finding(story: Story, found: Sorted) -> Finding:
@@ -91,26 +107,26 @@ def _finding(story: Story, found: Sorted) -> Finding:
     shown = ", ".join(f"{a:g}" if a == b else f"{a:g} and {b:g}" for a, b in found.classes[:5])
     given = _pass(story, loss)
     return RULE.finding(
-        story.span(loss.step), loss.step,
+        story.span(loss.step),
+        loss.step,
         T(
-            en=f"{capital(here.en)} learns one class after another: the targets {target.en} of its batches, as far as they are known, "
-            f"are {shown}.",
+            en=f"{capital(here.en)} learns one class after another: the targets {target.en} of its batches, as far as "
+            f"they are known, are {shown}.",
             zh=f"{here.zh}一个类别接一个类别地学习：就已知的部分看，各批次的目标 {target.zh} 依次是 {shown}。",
         ),
         T(
-            en="The examples are in the order of their classes, and nothing shuffles them. Each step moves the weights towards the one "
-            "class of its "
-            "batch, and what was learned of the others is forgotten; the loss within a batch looks fine. Draw the batches in a random "
-            "order, in "
-            "each round another one.",
-            zh="样本按类别排序，而没有任何东西打乱它们。每一步都把权重推向该批次唯一的类别，其他类别学到的东西被忘掉；单看一个批次，损失"
-            "却很好看。请"
-            "以随机顺序抽取批次，每一轮换一个顺序。",
+            en="The examples are in the order of their classes, and nothing shuffles them. Each step moves the "
+            "weights towards the one class of its batch, and what was learned of the others is forgotten; the loss "
+            "within a batch looks fine. Draw the batches in a random order, in each round another one.",
+            zh="样本按类别排序，而没有任何东西打乱它们。每一步都把权重推向该批次唯一的类别，其他类别学到的东西被忘掉；"
+            "单看一个批次，损失却很好看。请以随机顺序抽取批次，每一轮换一个顺序。",
         ),
-        related=[Related("used", given.span, given.step, T(en="the batches come from here", zh="批次来自这里"))] if given else [],
+        related=[Related("used", given.span, given.step, T(en="the batches come from here", zh="批次来自这里"))]
+        if given
+        else [],
         fixes=_fixes(story) if given is not None else _permuted(story, loss),
         facts=[Fact("classes", shown, story.by(loss.step))],
-    )  # fmt: skip
+    )
 
 
 def _pass(story: Story, loss: Event) -> DataPass | None:
@@ -122,7 +138,11 @@ def _fixes(story: Story) -> tuple[Fix, ...]:
     program, title = story.program, T(en="Shuffle: `shuffle=True`", zh="打乱顺序：`shuffle=True`")
     fixes = []
     for call in program.nodes if program.tree is not None else ():
-        if not isinstance(call, ast.Call) or call_name(call) != "DataLoader" or any(k.arg in SAMPLERS for k in call.keywords):
+        if (
+            not isinstance(call, ast.Call)
+            or call_name(call) != "DataLoader"
+            or any(k.arg in SAMPLERS for k in call.keywords)
+        ):
             continue
         said = next((k for k in call.keywords if k.arg == "shuffle"), None)
         if said is not None:
@@ -159,7 +179,9 @@ def _permuted(story: Story, loss: Event) -> tuple[Fix, ...]:
     tables = list(dict.fromkeys(tables))
     line = f"{', '.join(tables)} = {', '.join(f'{table}[{name}]' for table in tables)}"
     edits = program.insert_before(loops[-1], f"{name} = {torch}.randperm(len({node.value.id}))", line)
-    return unique(program.text, [Fix(T(en=f"Shuffle them together: `{line}`", zh=f"一起打乱：`{line}`"), edits, meaning="later")])
+    return unique(
+        program.text, [Fix(T(en=f"Shuffle them together: `{line}`", zh=f"一起打乱：`{line}`"), edits, meaning="later")]
+    )
 
 
 RULE = Rule(
@@ -168,22 +190,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A training reads its examples class by class", zh="训练按类别的顺序读取样本"),
     what=T(
-        en="The examples of a data set are sorted by their classes, and the training reads them in that order. Each batch has one class, "
-        "and what "
-        "it teaches is forgotten when the next class comes. Let the loader shuffle: `DataLoader(data, batch_size=8, shuffle=True)`.",
-        zh="数据集的样本按类别排序，训练就按这个顺序读取。每个批次只有一个类别，下一个类别到来时，它教的东西就被忘掉了。请让加载器打乱顺"
-        "序："
-        "`DataLoader(data, batch_size=8, shuffle=True)`。",
+        en="The examples of a data set are sorted by their classes, and the training reads them in that order. Each "
+        "batch has one class, and what it teaches is forgotten when the next class comes. Let the loader shuffle: "
+        "`DataLoader(data, batch_size=8, shuffle=True)`.",
+        zh="数据集的样本按类别排序，训练就按这个顺序读取。每个批次只有一个类别，下一个类别到来时，它教的东西就被忘掉"
+        "了。请让加载器打乱顺序：`DataLoader(data, batch_size=8, shuffle=True)`。",
     ),
     why=T(
-        en="A step of stochastic gradient descent is right on average only if a batch is a random sample of the data. `DataLoader` reads "
-        "in order by "
-        "default (`shuffle=False`), as is right for measuring. Folders with one class each, tables joined with `cat`, and sorted files "
-        "give "
-        "such an order. Batch norm suffers twice: its statistics are those of one class.",
-        zh="随机梯度下降的一步只有在批次是数据的随机样本时，平均来说才是对的。`DataLoader` 默认按顺序读取（`shuffle=False`），这对测量是"
-        "对的。每个类"
-        "别一个文件夹、用 `cat` 接起来的表、排过序的文件，都会给出这样的顺序。batch norm 会受两次害：它的统计量只来自一个类别。",
+        en="A step of stochastic gradient descent is right on average only if a batch is a random sample of the data. "
+        "`DataLoader` reads in order by default (`shuffle=False`), as is right for measuring. Folders with one class "
+        "each, tables joined with `cat`, and sorted files give such an order. Batch norm suffers twice: its "
+        "statistics are those of one class.",
+        zh="随机梯度下降的一步只有在批次是数据的随机样本时，平均来说才是对的。`DataLoader` 默认按顺序读取"
+        "（`shuffle=False`），这对测量是对的。每个类别一个文件夹、用 `cat` 接起来的表、排过序的文件，都会给出这样的顺"
+        "序。batch norm 会受两次害：它的统计量只来自一个类别。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -222,7 +242,10 @@ for x, y in DataLoader(data, batch_size=8, shuffle=True):
         Trap(
             "lr=0.5",
             "lr=0.05",
-            T(en="Smaller steps forget more slowly, and learn more slowly.", zh="步子小一些，忘得慢一些，学得也慢一些。"),
+            T(
+                en="Smaller steps forget more slowly, and learn more slowly.",
+                zh="步子小一些，忘得慢一些，学得也慢一些。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",),

@@ -1,4 +1,6 @@
-"""PL709: one tensor was put into a collection again and again and written in between: all entries show its last numbers."""
+"""PL709: one tensor was put into a collection again and again and written in between: all
+entries show its last numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``join`` was given ``label`` ``count`` times; the steps ``written`` had overwritten it in between, once for each entry."""
+    """``join`` was given ``label`` ``count`` times; the steps ``written`` had overwritten it in
+    between, once for each entry.
+    """
 
     join: Event
     label: str
@@ -49,7 +53,13 @@ def find(story: Story) -> Iterator[Finding]:
         for labels in pieces.values():
             label, count = labels[0], len(labels)
             storage = (story.tensor(label, event.step) or {}).get("storage")
-            if count < PAIR or storage is None or storage in reported or event.error is not None or label in reported_elsewhere:
+            if (
+                count < PAIR
+                or storage is None
+                or storage in reported
+                or event.error is not None
+                or label in reported_elsewhere
+            ):
                 continue
             born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
             written = list(story.writes(storage, born, event.step))
@@ -74,25 +84,38 @@ def _finding(story: Story, found: Repeated) -> Finding:
         zh=f"第一次写入之后它是 {first}；而结果中每一项都是 {end}。" if shown else "",
     )
     return RULE.finding(
-        span, join.step,
+        span,
+        join.step,
         T(
-            en=f"{capital(there.en)} joins {name.en} {found.count} times: what was kept, round after round, is one tensor, and {change.en} "
-            "has changed all entries.",
-            zh=f"{there.zh}把 {name.zh} 合并了 {found.count} 次：一轮又一轮留下的是同一个张量，{change.zh}把所有项都改变了。",
+            en=f"{capital(there.en)} joins {name.en} {found.count} times: what was kept, round after round, is one "
+            f"tensor, and {change.en} has changed all entries.",
+            zh=f"{there.zh}把 {name.zh} 合并了 {found.count} 次：一轮又一轮留下的是同一个张量，"
+            f"{change.zh}把所有项都改变了。",
         ),
         T(
-            en=f"A list keeps references and no numbers. {capital(change.en)} writes into the same memory in every round, so the "
-            f"entries do not stay what they were when they were kept.{was.en}",
-            zh=f"列表保存的是引用，而不是数值。{change.zh}每一轮都写入同一块内存，所以各项不会保持存入时的样子。{was.zh}",
+            en=f"A list keeps references and no numbers. {capital(change.en)} writes into the same memory in every "
+            f"round, so the entries do not stay what they were when they were kept.{was.en}",
+            zh=f"列表保存的是引用，而不是数值。{change.zh}每一轮都写入同一块内存，所以各项不会保持"
+            f"存入时的样子。{was.zh}",
         ),
         related=[
-            *([Related("kept", span, None, T(en="the tensor itself is kept here", zh="留下的是张量本身"))] if collected else []),
-            story.related("changed", last, T(en="the one memory is written here, in every round", zh="每一轮都在这里写入同一块内存")),
-            story.related("used", join.step, T(en="all entries are the same tensor here", zh="到这里所有项都是同一个张量")),
+            *(
+                [Related("kept", span, None, T(en="the tensor itself is kept here", zh="留下的是张量本身"))]
+                if collected
+                else []
+            ),
+            story.related(
+                "changed",
+                last,
+                T(en="the one memory is written here, in every round", zh="每一轮都在这里写入同一块内存"),
+            ),
+            story.related(
+                "used", join.step, T(en="all entries are the same tensor here", zh="到这里所有项都是同一个张量")
+            ),
         ],
         fixes=_fixes(story, found, collected),
         facts=[Fact("tensor", found.label, story.by(join.step)), Fact("times", found.count, story.by(join.step))],
-    )  # fmt: skip
+    )
 
 
 def _names(story: Story, found: Repeated) -> set[str]:
@@ -104,7 +127,11 @@ def _collected(story: Story, found: Repeated) -> ast.Call | None:
     """Where the program puts the tensor into a collection, by one of its names; None if there is none."""
     program, names = story.program, _names(story, found)
     for node in program.nodes:
-        if isinstance(node, ast.Call) and call_name(node) in COLLECTING and any(_reads(program.segment(a), a, names) for a in node.args):
+        if (
+            isinstance(node, ast.Call)
+            and call_name(node) in COLLECTING
+            and any(_reads(program.segment(a), a, names) for a in node.args)
+        ):
             return node
     return None
 
@@ -114,7 +141,9 @@ def _reads(text: str, node: ast.expr, names: set[str]) -> bool:
 
 
 def _fixes(story: Story, found: Repeated, collected: ast.Call | None) -> tuple[Fix, ...]:
-    """Fixes that copy the tensor where it is put into the list, or where a function returns it; empty if neither is by its name."""
+    """Fixes that copy the tensor where it is put into the list, or where a function returns it;
+    empty if neither is by its name.
+    """
     program, names = story.program, _names(story, found)
     places: list[ast.expr] = []
     for argument in collected.args if collected is not None else ():
@@ -124,13 +153,17 @@ def _fixes(story: Story, found: Repeated, collected: ast.Call | None) -> tuple[F
     if places:
         texts = [(n, f"{program.segment(n)}.clone()") for n in places]
         shown = ", ".join(dict.fromkeys(f"`{text}`" for _, text in texts))
-        candidates.append(Fix(T(en=f"Keep a copy: {shown}", zh=f"保留副本：{shown}"), program.replace(*texts), meaning="later"))
+        candidates.append(
+            Fix(T(en=f"Keep a copy: {shown}", zh=f"保留副本：{shown}"), program.replace(*texts), meaning="later")
+        )
     returned = [n.value for n in program.nodes if isinstance(n, ast.Return) and n.value is not None]
     handed = [n for value in returned for n in (value.elts if isinstance(value, ast.Tuple) else [value]) if is_name(n)]
     own = [n for n in handed if program.segment(n) in names]
     if own:
         fix = appended(program, own[0], ".clone()")
-        candidates.append(Fix(fix.title, program.replace(*((n, f"{program.segment(n)}.clone()") for n in own)), meaning="later"))
+        candidates.append(
+            Fix(fix.title, program.replace(*((n, f"{program.segment(n)}.clone()") for n in own)), meaning="later")
+        )
     return unique(program.text, candidates)
 
 
@@ -138,21 +171,24 @@ RULE = Rule(
     code="PL709",
     name="one-tensor-collected",
     severity="warning",
-    title=T(en="One tensor was collected again and again, and written in between", zh="同一个张量被反复收集，其间又被写入"),
+    title=T(
+        en="One tensor was collected again and again, and written in between", zh="同一个张量被反复收集，其间又被写入"
+    ),
     what=T(
-        en="A program put a tensor into a list in every round of a loop and changed it in the next round. The list holds the same tensor "
-        "many times, so all entries show its last numbers. Put a copy into the list: `history.append(state.clone())`.",
-        zh="程序在循环的每一轮把一个张量放进列表，下一轮又修改它。列表里是同一个张量的许多次引用，所以每一项都显示最后的数值。请放入副本："
-        "`history.append(state.clone())`。",
+        en="A program put a tensor into a list in every round of a loop and changed it in the next round. The list "
+        "holds the same tensor many times, so all entries show its last numbers. Put a copy into the list: "
+        "`history.append(state.clone())`.",
+        zh="程序在循环的每一轮把一个张量放进列表，下一轮又修改它。列表里是同一个张量的许多次引用，所以每一项都显示最后"
+        "的数值。请放入副本：`history.append(state.clone())`。",
     ),
     why=T(
-        en="Neither `append` nor a tuple nor a dictionary copies what it is given. A name that gets a *new* tensor in each round "
-        "(`state = state + 1`) leaves the old one in the list as it was; an operation that writes in place (`state += 1`, `buf[0] = v`, "
-        "`state.zero_()`) changes the one tensor that all entries are. `torch.stack` copies the numbers, but only when it is called.",
-        zh="无论 `append`、元组还是字典，都不会复制交给它的东西。如果名字每一轮得到一个*新*张量（`state = state + 1`），列表里的旧张量"
-        "保持不变；"
-        "就地写入的操作（`state += 1`、`buf[0] = v`、`state.zero_()`）改变的则是所有项共同的那个张量。`torch.stack` 会复制数值，但要到调用"
-        "它的那一刻。",
+        en="Neither `append` nor a tuple nor a dictionary copies what it is given. A name that gets a *new* tensor in "
+        "each round (`state = state + 1`) leaves the old one in the list as it was; an operation that writes in place "
+        "(`state += 1`, `buf[0] = v`, `state.zero_()`) changes the one tensor that all entries are. `torch.stack` "
+        "copies the numbers, but only when it is called.",
+        zh="无论 `append`、元组还是字典，都不会复制交给它的东西。如果名字每一轮得到一个*新*张量（`state = state + "
+        "1`），列表里的旧张量保持不变；就地写入的操作（`state += 1`、`buf[0] = v`、`state.zero_()`）改变的则是所有项共"
+        "同的那个张量。`torch.stack` 会复制数值，但要到调用它的那一刻。",
     ),
     advice=T(
         en="keep a copy on {kept}, with `.clone()`, or make a new tensor on {changed}.",

@@ -1,4 +1,6 @@
-"""PL730: `a = b = torch.zeros(…)` made one tensor with two names, and what is written under one of them shows under the other."""
+"""PL730: `a = b = torch.zeros(…)` made one tensor with two names, and what is written under one
+of them shows under the other.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class TwoNames:
-    """``statement`` gave the tensor of ``made`` several ``names``; ``first`` wrote it by one of them, ``second`` by another."""
+    """``statement`` gave the tensor of ``made`` several ``names``; ``first`` wrote it by one of
+    them, ``second`` by another.
+    """
 
     statement: ast.Assign
     made: Event
@@ -29,7 +33,12 @@ class TwoNames:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each statement ``a = b = tensor`` whose tensor was written under two of its names."""
     for node in story.program.nodes:
-        if isinstance(node, ast.Assign) and len(node.targets) > 1 and isinstance(node.value, ast.Call) and all(map(is_name, node.targets)):
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) > 1
+            and isinstance(node.value, ast.Call)
+            and all(map(is_name, node.targets))
+        ):
             found = _written(story, node)
             if found is not None:
                 yield _finding(story, found)
@@ -38,7 +47,10 @@ def find(story: Story) -> Iterator[Finding]:
 def _written(story: Story, node: ast.Assign) -> TwoNames | None:
     program = story.program
     names = [program.segment(target) for target in node.targets]
-    made = next((e for e in story.within(node.value) if e.results and e.span == program.place(node.value) and not e.writes), None)
+    made = next(
+        (e for e in story.within(node.value) if e.results and e.span == program.place(node.value) and not e.writes),
+        None,
+    )
     record = story.tensor(made.results[0], made.step) or {} if made is not None else {}
     if made is None or record.get("born") != made.step or record.get("storage") is None:
         return None
@@ -51,7 +63,9 @@ def _written(story: Story, node: ast.Assign) -> TwoNames | None:
         here = program.function(statement or node) is program.function(node) or "." in (name or "")
         if name in names and here and changed_numbers(story, storage, step):
             by.setdefault(name, story.events[step])
-    if len(by) > 1 and len({"." in name for name in by}) == 1:  # `self.table = table = …` is a short name for an attribute
+    if (
+        len(by) > 1 and len({"." in name for name in by}) == 1
+    ):  # `self.table = table = …` is a short name for an attribute
         first, second = sorted(by.values(), key=lambda event: event.step)[:2]
         return TwoNames(node, made, names, first, second)
     return None
@@ -60,21 +74,26 @@ def _written(story: Story, node: ast.Assign) -> TwoNames | None:
 def _finding(story: Story, found: TwoNames) -> Finding:
     program, names = story.program, found.names
     span = program.place(found.statement)
-    here, one, two = at_line(story, span), at_line(story, story.span(found.first.step)), at_line(story, story.span(found.second.step))
+    here, one, two = (
+        at_line(story, span),
+        at_line(story, story.span(found.first.step)),
+        at_line(story, story.span(found.second.step)),
+    )
     both = T(en=" and ".join(f"`{name}`" for name in names), zh="、".join(f"`{name}`" for name in names))
     return RULE.finding(
-        span, found.made.step,
+        span,
+        found.made.step,
         T(
-            en=f"{capital(here.en)} makes one tensor, and {both.en} are names for it: {one.en} and {two.en} write the same memory.",
+            en=f"{capital(here.en)} makes one tensor, and {both.en} are names for it: {one.en} and {two.en} "
+            "write the same memory.",
             zh=f"{here.zh}只创建了一个张量，{both.zh} 都是它的名字：{one.zh}与{two.zh}写入同一块内存。",
         ),
         T(
-            en="An assignment gives a name to an object and copies nothing; with several targets all of them name the one object on the "
-            "right. For numbers that makes no difference, because a number is replaced and never changed. A tensor that is written in "
-            "place changes under all its names.",
-            zh="赋值是给对象起名字，不复制任何东西；有几个目标时，它们都是右边那一个对象的名字。对数来说没有区别，因为数只会被替换，"
-            "不会被改变。"
-            "就地写入的张量则会在它的所有名字下一起改变。",
+            en="An assignment gives a name to an object and copies nothing; with several targets all of them name the "
+            "one object on the right. For numbers that makes no difference, because a number is replaced and never "
+            "changed. A tensor that is written in place changes under all its names.",
+            zh="赋值是给对象起名字，不复制任何东西；有几个目标时，它们都是右边那一个对象的名字。对数来说没有区别，因为"
+            "数只会被替换，不会被改变。就地写入的张量则会在它的所有名字下一起改变。",
         ),
         related=[
             story.related("changed", found.first.step, T(en="written by one name", zh="用一个名字写入")),
@@ -82,7 +101,7 @@ def _finding(story: Story, found: TwoNames) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("names", names)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: TwoNames) -> tuple[Fix, ...]:
@@ -100,21 +119,21 @@ RULE = Rule(
     code="PL730",
     name="one-tensor-two-names",
     severity="warning",
-    title=T(en="Two names were given to one tensor, and both are written", zh="一个张量有了两个名字，而且两个名字都被写入"),
+    title=T(
+        en="Two names were given to one tensor, and both are written", zh="一个张量有了两个名字，而且两个名字都被写入"
+    ),
     what=T(
-        en="A program starts two counts with `total = correct = torch.zeros(3)`. That is one tensor with two names: what is added to "
-        "one is "
-        "added to the other. Write a statement for each.",
-        zh="程序用 `total = correct = torch.zeros(3)` 开始两个计数。这只是一个有两个名字的张量：加到其中一个上的，也加到了另一个上。"
-        "请各写一条语句。",
+        en="A program starts two counts with `total = correct = torch.zeros(3)`. That is one tensor with two names: "
+        "what is added to one is added to the other. Write a statement for each.",
+        zh="程序用 `total = correct = torch.zeros(3)` 开始两个计数。这只是一个有两个名字的张量：加到其中一个上的，也加"
+        "到了另一个上。请各写一条语句。",
     ),
     why=T(
-        en="`a = b = f()` calls `f` once. `a += 1` on a tensor is `a.add_(1)`: it writes the memory and leaves the name where it is. "
-        "`a = a + 1` would make a new tensor and part the two names, which is why the same program may work in one form and not in "
-        "the other.",
-        zh="`a = b = f()` 只调用一次 `f`。对张量做 `a += 1` 就是 `a.add_(1)`：写入内存，名字仍指着原处。`a = a + 1` 会新建张量，两个"
-        "名字就此分开，"
-        "所以同一个程序换一种写法可能就对了。",
+        en="`a = b = f()` calls `f` once. `a += 1` on a tensor is `a.add_(1)`: it writes the memory and leaves the "
+        "name where it is. `a = a + 1` would make a new tensor and part the two names, which is why the same program "
+        "may work in one form and not in the other.",
+        zh="`a = b = f()` 只调用一次 `f`。对张量做 `a += 1` 就是 `a.add_(1)`：写入内存，名字仍指着原处。`a = a + 1` 会"
+        "新建张量，两个名字就此分开，所以同一个程序换一种写法可能就对了。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL424: an attention leaves out the real tokens and looks at the padding, because its mask was made for the other meaning."""
+"""PL424: an attention leaves out the real tokens and looks at the padding, because its mask
+was made for the other meaning.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,25 @@ from pitfall_lab.trace import Event, T
 FURTHER = 12
 FARTHER = 80
 FEWEST = 2
-BEFORE, BEHIND, STRICT = {"lt", "le", "less", "less_equal"}, {"ge", "gt", "greater", "greater_equal"}, {"lt", "ge", "less", "greater_equal"}
+BEFORE, BEHIND, STRICT = (
+    {"lt", "le", "less", "less_equal"},
+    {"ge", "gt", "greater", "greater_equal"},
+    {"lt", "ge", "less", "greater_equal"},
+)
 COMPUTED = {"sub", "rsub", "subtract", "arange", "cumsum"}
-"""Calls whose result is hardly a length, though it is compared with positions: the number of positions before a row, for instance."""
+"""Calls whose result is hardly a length, though it is compared with positions: the number of
+positions before a row, for instance.
+"""
 SELECTING = {"__getitem__", "mul", "__mul__", "multiply", "masked_fill", "masked_fill_", "masked_select"}
 TURNED = {"logical_not", "bitwise_not", "__invert__"}
-SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", "expand_as", "__getitem__", "float", "squeeze", "repeat",
-                "type_as", "transpose"}  # fmt: skip
+SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", "expand_as", "__getitem__", "float",
+                "squeeze", "repeat", "type_as", "transpose"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with ``real``, where they are not.
+    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with
+    ``real``, where they are not.
 
     Without a number for padding, ``tokens`` are the lengths of the rows: padding is at and behind them.
     """
@@ -43,7 +52,9 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """At all known positions that an attention looks at, ``source`` is the number ``value``; at those that it leaves out it is not."""
+    """At all known positions that an attention looks at, ``source`` is the number ``value``; at those
+    that it leaves out it is not.
+    """
 
     source: str
     step: int
@@ -53,7 +64,8 @@ class Constant:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line with an attention that keeps the scores of padding only.
 
-    Told by a mask that compares with the padding number or with lengths, or by keys that are one constant at all places it looks at.
+    Told by a mask that compares with the padding number or with lengths, or by keys that are one
+    constant at all places it looks at.
     """
     told = set()
     for masked in masked_scores(story):
@@ -65,7 +77,11 @@ def find(story: Story) -> Iterator[Finding]:
         constant = None
         if marked is not None and marked.padding is not None:
             found = turned and _is_padding(story, marked)
-        elif marked is not None and turned and (_leaves_nothing(story, masked, marked) or _reads_the_rest(story, masked, marked)):
+        elif (
+            marked is not None
+            and turned
+            and (_leaves_nothing(story, masked, marked) or _reads_the_rest(story, masked, marked))
+        ):
             found = True
         else:
             constant = _constant(story, masked) if marked is None or turned else None
@@ -76,7 +92,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _marked(story: Story, mask: str, step: int) -> Marked | None:
-    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or through negations. Else None."""
+    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or
+    through negations. Else None.
+    """
     made, turned = origin(story, mask, step), False
     while made is not None and made.name in (*TURNED, *SAME_ANSWERS) and made.operands:
         turned ^= made.name in TURNED
@@ -103,26 +121,35 @@ def _from_lengths(story: Story, made: Event, name: str, *, turned: bool) -> Mark
         return None
     lengths = other if places[0] else one
     source = origin(story, lengths, made.step)
-    if prod(story.shape(lengths, made.step) or ()) < FEWEST or (source is not None and source.name.strip("_") in COMPUTED):
+    if prod(story.shape(lengths, made.step) or ()) < FEWEST or (
+        source is not None and source.name.strip("_") in COMPUTED
+    ):
         return None
     return Marked(made, lengths, None, (name in BEFORE) is (places[0] is not turned))
 
 
 def _is_positions(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor counts the positions of a row: the numbers of ``arange``, in a shape that can be compared with lengths."""
+    """Whether a tensor counts the positions of a row: the numbers of ``arange``, in a shape that
+    can be compared with lengths.
+    """
     made = origin(story, label, step)
     return made is not None and made.name == "arange"
 
 
 def _leaves_nothing(story: Story, masked: Masked, marked: Marked) -> bool:
-    """Whether the numbers that the mask is compared with are lengths, and one is that of a full row, so that the mask hides all of it.
+    """Whether the numbers that the mask is compared with are lengths, and one is that of a full row, so
+    that the mask hides all of it.
 
     All must be known and at least 1, and the largest must reach the last position.
     """
     known = [value for _, value in Elements(story, marked.tokens, marked.compared.step).known()]
     positions = (story.shape(masked.mask, masked.event.step) or (0,))[-1]
     last = positions if marked.compared.name.strip("_") in STRICT else positions - 1
-    return len(known) == prod(story.shape(marked.tokens, marked.compared.step) or ()) and min(known) >= 1 and max(known) >= last
+    return (
+        len(known) == prod(story.shape(marked.tokens, marked.compared.step) or ())
+        and min(known) >= 1
+        and max(known) >= last
+    )
 
 
 def _reads_the_rest(story: Story, masked: Masked, marked: Marked) -> bool:
@@ -158,9 +185,11 @@ def _results(story: Story, masked: Masked) -> tuple[str, ...]:
 
 
 def _constant(story: Story, masked: Masked) -> Constant | None:
-    """The constant that the keys of an attention were made from at all positions it looks at, as padding is; None if there is none.
+    """The constant that the keys of an attention were made from at all positions it looks at, as
+    padding is; None if there is none.
 
-    The positions that it leaves out must have several numbers. One position counts if it is the last of its row and has several features.
+    The positions that it leaves out must have several numbers. One position counts if it is the last of its
+    row and has several features.
     """
     attention = next((each for each in attentions(story) if each.event.step == masked.attention.step), None)
     looked = Elements(story, masked.mask, masked.event.step, answers=True)
@@ -192,7 +221,9 @@ def _constant(story: Story, masked: Masked) -> Constant | None:
 
 
 def _is_padding(story: Story, marked: Marked) -> bool:
-    """Whether the number that the mask compares with is padding, by the embedding, by the call that made the tokens, or by other uses."""
+    """Whether the number that the mask compares with is padding, by the embedding, by the call that made
+    the tokens, or by other uses.
+    """
     tokens = story.tensor(marked.tokens, marked.compared.step)
     for event in story.calls("embedding"):
         given = event.operands[0].label
@@ -200,7 +231,11 @@ def _is_padding(story: Story, marked: Marked) -> bool:
         if same and _is_number(argument(event, "padding_idx"), marked.padding):
             return True
     made = origin(story, marked.tokens, marked.compared.step)
-    if made is not None and made.name == "pad_sequence" and _is_number(argument(made, "padding_value", 2) or "0", marked.padding):
+    if (
+        made is not None
+        and made.name == "pad_sequence"
+        and _is_number(argument(made, "padding_value", 2) or "0", marked.padding)
+    ):
         return True
     return marked.real and _divides(story, marked)
 
@@ -220,7 +255,9 @@ def _divides(story: Story, marked: Marked) -> bool:
         seen.add(label)
         for use in story.uses(label):
             weighs |= use.name == "mul" and all(o.label is not None for o in use.operands[:2])
-            counts |= use.name == "sum" and any(later.name == "div" for result in use.results for later in story.uses(result))
+            counts |= use.name == "sum" and any(
+                later.name == "div" for result in use.results for later in story.uses(result)
+            )
             pending += [r for r in use.results if use.name in SAME_ANSWERS and r not in seen]
     return weighs and counts
 
@@ -229,30 +266,39 @@ def _finding(story: Story, masked: Masked, marked: Marked | None, constant: Cons
     event = masked.event
     span = story.span(event.step)
     made = marked.compared.step if marked is not None else (story.tensor(masked.mask, event.step) or {}).get("born")
-    here, what = at_line(story, span), expression(story, marked.compared.results[0] if marked is not None else masked.mask, event.step)
+    here, what = (
+        at_line(story, span),
+        expression(story, marked.compared.results[0] if marked is not None else masked.mask, event.step),
+    )
     meaning = T(en="looked at", zh="被关注") if masked.keeps else T(en="left out", zh="被排除")
     where, why = _where(story, marked) if constant is None and marked is not None else _content(story, masked, constant)
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} looks at the padding only: the positions at which {what.en} is true are {meaning.en} here, and "
-            f"{where.en}.",
+            en=f"{capital(here.en)} looks at the padding only: the positions at which {what.en} is true are "
+            f"{meaning.en} here, and {where.en}.",
             zh=f"{here.zh}只看填充：这里 {what.zh} 为真的位置{meaning.zh}，而{where.zh}。",
         ),
         T(
-            en=f"{why.en} `key_padding_mask` and "
-            "`masked_fill(mask, -inf)` leave out what is true; `scaled_dot_product_attention` keeps what is true. With the meanings "
-            "exchanged every real token gets a weight of 0, and a row without padding gives NaN.",
-            zh=f"{why.zh}`key_padding_mask` 和 `masked_fill(mask, -inf)` 排除为真的位置；`scaled_dot_product_attention` 保留为真的位置。"
-            "意思弄反时，每个真实的词的权重都是 0，没有填充的一行会得到 NaN。",
+            en=f"{why.en} `key_padding_mask` and `masked_fill(mask, -inf)` leave out what is true; "
+            "`scaled_dot_product_attention` keeps what is true. With the meanings exchanged every real token gets a "
+            "weight of 0, and a row without padding gives NaN.",
+            zh=f"{why.zh}`key_padding_mask` 和 `masked_fill(mask, -inf)` 排除为真的位置；"
+            "`scaled_dot_product_attention` 保留为真的位置。意思弄反时，每个真实的词的权重都是 0，没有填"
+            "充的一行会得到 NaN。",
         ),
         related=[story.related("made", made, T(en="the mask is made here", zh="掩码在这里创建"))],
         fixes=turned_around(story, event),
         facts=[
-            Fact("padding", marked.padding if marked is not None else constant.value if constant is not None else None, story.by(made)),
+            Fact(
+                "padding",
+                marked.padding if marked is not None else constant.value if constant is not None else None,
+                story.by(made),
+            ),
             Fact("real", not masked.keeps),
         ],
-    )  # fmt: skip
+    )
 
 
 def _where(story: Story, marked: Marked) -> tuple[T, T]:
@@ -262,7 +308,8 @@ def _where(story: Story, marked: Marked) -> tuple[T, T]:
     if marked.padding is None:
         tokens = called(story, marked.tokens, None, marked.compared.step)
         where = T(
-            en=f"it is true {'before' if marked.real else 'behind'} the end of each row, whose length is in {tokens.en}",
+            en=f"it is true {'before' if marked.real else 'behind'} the end of each row, whose "
+            f"length is in {tokens.en}",
             zh=f"它在每一行的末尾{'之前' if marked.real else '之后'}为真（长度在 {tokens.zh} 中）",
         )
         return where, T(
@@ -285,8 +332,8 @@ def _content(story: Story, masked: Masked, constant: Constant | None) -> tuple[T
         en=f"at all others {source.en} is {number}" if not masked.keeps else f"there {source.en} is {number}",
         zh=f"在其余位置 {source.zh} 都是 {number}" if not masked.keeps else f"那里 {source.zh} 都是 {number}",
     ), T(
-        en=f"{capital(source.en)} has the number {number} wherever this attention looks, as padding has, and other numbers where it does "
-        "not.",
+        en=f"{capital(source.en)} has the number {number} wherever this attention looks, as padding has, and other "
+        "numbers where it does not.",
         zh=f"在这个注意力所看的位置，{source.zh} 都是 {number}，与填充一样；在它不看的位置则是别的数。",
     )
 
@@ -297,18 +344,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="An attention looks at the padding and leaves out the tokens", zh="注意力只看填充，把真实的词排除在外"),
     what=T(
-        en="A program marks which tokens are real and gives the mask to an attention that leaves out what is marked. So each token sees "
-        "nothing but padding. Turn the mask around with `~`.",
-        zh="程序标出哪些是真实的词，却把掩码交给一个会排除被标位置的注意力。于是每个词只看到填充。请用 `~` 把掩码取反。",
+        en="A program marks which tokens are real and gives the mask to an attention that leaves out what is marked. "
+        "So each token sees nothing but padding. Turn the mask around with `~`.",
+        zh="程序标出哪些是真实的词，却把掩码交给一个会排除被标位置的注意力。于是每个词只看到填充。"
+        "请用 `~` 把掩码取反。",
     ),
     why=T(
-        en="There are two conventions. `key_padding_mask` of `nn.MultiheadAttention` and `src_key_padding_mask` of `nn.Transformer` are "
-        "true where a position is to be left out, as is the mask of `masked_fill(mask, -inf)`. A bool `attn_mask` of "
-        "`F.scaled_dot_product_attention`, and the masks of many tokenizers, are true where it takes part. The shape is the same, so "
-        "either is accepted; the loss still falls, because the parts of the model other than the attention learn.",
-        zh="有两种约定。`nn.MultiheadAttention` 的 `key_padding_mask`、`nn.Transformer` 的 `src_key_padding_mask` 在要排除的位置为真，"
-        "`masked_fill(mask, -inf)` 的掩码也是如此。`F.scaled_dot_product_attention` 的布尔 `attn_mask` 以及许多分词器的掩码，则在参与的位置"
-        "为真。形状相同，所以都会被接受；损失照样下降，因为注意力之外的部分还能学习。",
+        en="There are two conventions. `key_padding_mask` of `nn.MultiheadAttention` and `src_key_padding_mask` of "
+        "`nn.Transformer` are true where a position is to be left out, as is the mask of `masked_fill(mask, -inf)`. A "
+        "bool `attn_mask` of `F.scaled_dot_product_attention`, and the masks of many tokenizers, are true where it "
+        "takes part. The shape is the same, so either is accepted; the loss still falls, because the parts of the "
+        "model other than the attention learn.",
+        zh="有两种约定。`nn.MultiheadAttention` 的 `key_padding_mask`、`nn.Transformer` 的 `src_key_padding_mask` "
+        "在要排除的位置为真，`masked_fill(mask, -inf)` 的掩码也是如此。`F.scaled_dot_product_attention` 的布尔 "
+        "`attn_mask` 以及许多分词器的掩码，则在参与的位置为真。形状相同，所以都会被接受；损失照样下降，因为注意力"
+        "之外的部分还能学习。",
     ),
     bad="""import torch
 

@@ -21,7 +21,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding, if gradients are added up because another optimizer was stepped instead of this one; else None.
+    """This rule's finding, if gradients are added up because another optimizer was stepped
+    instead of this one; else None.
 
     ``general`` is the finding that gradients are added up.
     """
@@ -35,35 +36,47 @@ def _finding(story: Story, found: NeverStepped) -> Finding:
     others = T(en=f" and {more} more", zh=f" 等 {more + 1} 个参数") if more else T(en="", zh="")
     there, here, back = (at_line(story, span) for span in (made.span, instead.span, story.span(backward.step)))
     return RULE.finding(
-        instead.span, backward.step,
+        instead.span,
+        backward.step,
         T(
-            en=f"{capital(here.en)} steps another optimizer than the one of {there.en}, which never steps: {first.en}{others.en} get "
-            f"gradients on {back.en} and are never changed.",
-            zh=f"{here.zh}让另一个优化器前进了一步，而{there.zh}的优化器从未前进过：{first.zh}{others.zh}在{back.zh}得到梯度，却从未被更"
-            "新。",
+            en=f"{capital(here.en)} steps another optimizer than the one of {there.en}, which never steps: "
+            f"{first.en}{others.en} get gradients on {back.en} and are never changed.",
+            zh=f"{here.zh}让另一个优化器前进了一步，而{there.zh}的优化器从未前进过：{first.zh}{others.zh}在{back.zh}得"
+            "到梯度，却从未被更新。",
         ),
         T(
-            en=f"The `{made.optimizer}` of {there.en} was given {len(made.holds)} tensors, and the program ends without one call of its "
-            "`step()`. An optimizer changes what it was given and nothing else; whose gradients were just computed makes no difference.",
-            zh=f"{there.zh}的 `{made.optimizer}` 拿到了 {len(made.holds)} 个张量，直到程序结束都没有调用过它的 `step()`。优化器只改变交"
-            "给它的"
-            "张量，刚刚算出的是谁的梯度对它没有影响。",
+            en=f"The `{made.optimizer}` of {there.en} was given {len(made.holds)} tensors, and the program ends "
+            "without one call of its `step()`. An optimizer changes what it was given and nothing else; whose "
+            "gradients were just computed makes no difference.",
+            zh=f"{there.zh}的 `{made.optimizer}` 拿到了 {len(made.holds)} 个张量，直到程序结束都没有调用过它的 "
+            "`step()`。优化器只改变交给它的张量，刚刚算出的是谁的梯度对它没有影响。",
         ),
         related=[
             Related("made", made.span, None, T(en="this optimizer never steps", zh="这个优化器从未前进")),
-            story.related("backward", backward.step, T(en="its parameters get gradients here", zh="它的参数在这里得到梯度")),
-            Related("step", instead.span, None, T(en="this step changes other parameters", zh="这一步改变的是别的参数")),
+            story.related(
+                "backward", backward.step, T(en="its parameters get gradients here", zh="它的参数在这里得到梯度")
+            ),
+            Related(
+                "step", instead.span, None, T(en="this step changes other parameters", zh="这一步改变的是别的参数")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("parameters", list(found.parameters), story.by(backward.step)), Fact("held", len(made.holds))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: NeverStepped) -> tuple[Fix, ...]:
-    """The fix that steps the optimizer made for these parameters where another one is stepped; empty if it is assigned to no name."""
+    """The fix that steps the optimizer made for these parameters where another one is stepped;
+    empty if it is assigned to no name.
+    """
     program = story.program
     step, made = program.at(found.instead.span), program.at(found.made.span)
-    if not isinstance(step, ast.Call) or call_name(step) != "step" or not isinstance(step.func, ast.Attribute) or made is None:
+    if (
+        not isinstance(step, ast.Call)
+        or call_name(step) != "step"
+        or not isinstance(step.func, ast.Attribute)
+        or made is None
+    ):
         return ()
     name = _name(program.parents.get(made), made)
     if name is None:
@@ -87,21 +100,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="One optimizer never steps, another is stepped in its place", zh="一个优化器从未前进，前进的是另一个"),
     what=T(
-        en="A program has two optimizers, one for each part, and calls `step()` of the same one twice. The part of the other optimizer "
-        "never changes. After each backward, step the optimizer of the part that is to learn from it.",
-        zh="程序有两个优化器，各管一部分，却两次都调用了同一个的 `step()`。另一个所管的部分从未改变。每次反向传播之后，请让该学习的那一"
-        "部分的"
-        "优化器前进。",
+        en="A program has two optimizers, one for each part, and calls `step()` of the same one twice. The "
+        "part of the other optimizer never changes. After each backward, step the optimizer of the part that "
+        "is to learn from it.",
+        zh="程序有两个优化器，各管一部分，却两次都调用了同一个的 `step()`。另一个所管的部分从未改变。每次反向传播之"
+        "后，请让该学习的那一部分的优化器前进。",
     ),
     why=T(
-        en="`backward()` fills `.grad` of every parameter behind the loss, of both parts where the loss goes through both. `step()` "
-        "reads `.grad` of the tensors that its optimizer was given. So stepping the wrong one raises nothing: it moves its own "
-        "part along the gradient of the other part's loss (for a GAN: the discriminator learns to be fooled), and the gradients that were "
-        "wanted are cleared in the next round, unused.",
-        zh="`backward()` 会填好损失背后每个参数的 `.grad`；损失经过两部分时，两部分都会得到。`step()` 读取的是交给该优化器的张量的 "
-        "`.grad`。所以调用错了也不会报错：它让自己的那一部分沿着另一部分损失的梯度移动（对 GAN 来说，判别器在学着受骗），而真正需要的梯"
-        "度在下一"
-        "轮被清掉，从未使用。",
+        en="`backward()` fills `.grad` of every parameter behind the loss, of both parts where the loss goes through "
+        "both. `step()` reads `.grad` of the tensors that its optimizer was given. So stepping the wrong one raises "
+        "nothing: it moves its own part along the gradient of the other part's loss (for a GAN: the discriminator "
+        "learns to be fooled), and the gradients that were wanted are cleared in the next round, unused.",
+        zh="`backward()` 会填好损失背后每个参数的 `.grad`；损失经过两部分时，两部分都会得到。`step()` 读取的是交给该优"
+        "化器的张量的 `.grad`。所以调用错了也不会报错：它让自己的那一部分沿着另一部分损失的梯度移动（对 GAN 来说，判别"
+        "器在学着受骗），而真正需要的梯度在下一轮被清掉，从未使用。",
     ),
     advice=T(
         en="step the optimizer made on {made} too, after the backward on {backward}.",

@@ -24,7 +24,8 @@ FEWEST, UPWARD = 3, 400
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """``first`` took all rows in an order; ``event`` takes (or puts: ``puts``) rows that were computed from them by ``index``.
+    """``first`` took all rows in an order; ``event`` takes (or puts: ``puts``) rows that were
+    computed from them by ``index``.
 
     That is the same order for rows that are taken, and its inverse for rows that are put.
     """
@@ -38,14 +39,20 @@ class Again:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that applies an order a second time to rows computed from the ordered ones."""
-    firsts = [found for event in story.calls(*TAKES) if (found := take(story, event)) is not None and _is_order(story, found)]
+    firsts = [
+        found for event in story.calls(*TAKES) if (found := take(story, event)) is not None and _is_order(story, found)
+    ]
     by_memory: dict[object, list[Take]] = {}
     for found in firsts:
         by_memory.setdefault(_memory(story, found.index), []).append(found)
     reported = set()
     for again in (*_taken(story, firsts, by_memory), *_put(story, by_memory)):
         place = story.span(again.event.step)
-        if place not in reported and place != story.span(again.first.event.step) and not _undoes_itself(story, again.first):
+        if (
+            place not in reported
+            and place != story.span(again.first.event.step)
+            and not _undoes_itself(story, again.first)
+        ):
             reported.add(place)
             yield _finding(story, again)
 
@@ -70,13 +77,17 @@ def _taken(story: Story, takes: list[Take], by_memory: dict[object, list[Take]])
 
 
 def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[Again]:
-    """Rows that are written (``PUTS``) by the inverse of the order in which ``by_memory`` says they were taken, each write once."""
+    """Rows that are written (``PUTS``) by the inverse of the order in which ``by_memory`` says they
+    were taken, each write once.
+    """
     for event in story.calls(*PUTS) if by_memory else ():
         given = [o.label for o in event.operands if o.label is not None]
         if len(given) != FEWEST or event.error is not None or len(story.shape(given[1], event.step) or ()) != 1:
             continue
         made = maker(story, given[1], event.step)
-        order = made.operands[0].label if made is not None and made.name in ("argsort", "sort") and made.operands else None
+        order = (
+            made.operands[0].label if made is not None and made.name in ("argsort", "sort") and made.operands else None
+        )
         for first in by_memory.get(_memory(story, order), ()) if order is not None else ():
             if first.event.step < event.step and _follows(story, given[2], event.step, first):
                 yield Again(first, event, given[2], given[1], puts=True)
@@ -126,7 +137,11 @@ def _is_weight(story: Story, label: str) -> bool:
 def _undoes_itself(story: Story, first: Take) -> bool:
     """Whether the order is known, and applying it twice gives the rows as they were: a plain reversal, for instance."""
     order = positions(story, first.index, first.event.step)
-    return order is not None and all(0 <= p < len(order) for p in order) and [order[p] for p in order] == list(range(len(order)))
+    return (
+        order is not None
+        and all(0 <= p < len(order) for p in order)
+        and [order[p] for p in order] == list(range(len(order)))
+    )
 
 
 def _finding(story: Story, again: Again) -> Finding:
@@ -145,23 +160,25 @@ def _finding(story: Story, again: Again) -> Finding:
             zh=f"把 {rows.zh} 的各行写到 {order.zh} 的逆所指的位置",
         )
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} {way.en}, although {there.en} had put them into that order: this does not bring them "
-            f"back.{example.en}",
+            en=f"{capital(here.en)} {way.en}, although {there.en} had put them into that order: this does not bring "
+            f"them back.{example.en}",
             zh=f"{here.zh}{way.zh}，而{there.zh}已经按这个次序排过：这样并不能恢复原来的次序。{example.zh}",
         ),
         T(
-            en="`x[order]` puts row `order[i]` into place `i`. To bring it back, row `i` must go to place `order[i]`: that is the "
-            "inverse "
-            "permutation, `order.argsort()`. The same indices once more give a third order.",
-            zh="`x[order]` 把第 `order[i]` 行放到位置 `i`。要恢复，第 `i` 行必须回到位置 `order[i]`：那是逆排列 `order.argsort()`。"
-            "用同样的索引再取一次，得到的是第三种次序。",
+            en="`x[order]` puts row `order[i]` into place `i`. To bring it back, row `i` must go to place `order[i]`: "
+            "that is the inverse permutation, `order.argsort()`. The same indices once more give a third order.",
+            zh="`x[order]` 把第 `order[i]` 行放到位置 `i`。要恢复，第 `i` 行必须回到位置 `order[i]`：那是逆排列 "
+            "`order.argsort()`。用同样的索引再取一次，得到的是第三种次序。",
         ),
-        related=[story.related("made", first.event.step, T(en="the rows are put in order here", zh="各行在这里排成次序"))],
+        related=[
+            story.related("made", first.event.step, T(en="the rows are put in order here", zh="各行在这里排成次序"))
+        ],
         fixes=_fixes(story, again),
         facts=[Fact("order", held, story.by(first.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, again: Again) -> tuple[Fix, ...]:
@@ -173,7 +190,12 @@ def _fixes(story: Story, again: Again) -> tuple[Fix, ...]:
     node = program.at(story.span(again.event.step)) if program.tree is not None else None
     if again.puts:
         index = _index(node.targets[0] if isinstance(node, ast.Assign) else node)
-        if isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute) and not index.args and index.func.attr == "argsort":
+        if (
+            isinstance(index, ast.Call)
+            and isinstance(index.func, ast.Attribute)
+            and not index.args
+            and index.func.attr == "argsort"
+        ):
             new = program.segment(index.func.value)
             title = T(en=f"Put them back to where they came from: `{new}`", zh=f"放回它们原来的位置：`{new}`")
             return unique(program.text, [Fix(title, program.replace((index, new)), meaning="later")])
@@ -187,7 +209,9 @@ def _fixes(story: Story, again: Again) -> tuple[Fix, ...]:
 
 
 def _index(node: ast.AST | None) -> ast.expr | None:
-    """The expression of the index of ``x[index]``, ``x[:, index]`` or ``x.index_select(0, index)``; None if it is not found."""
+    """The expression of the index of ``x[index]``, ``x[:, index]`` or ``x.index_select(0,
+    index)``; None if it is not found.
+    """
     if isinstance(node, ast.Subscript):
         places = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return next((each for each in places if not isinstance(each, ast.Slice | ast.Constant)), None)
@@ -200,22 +224,23 @@ RULE = Rule(
     code="PL440",
     name="order-applied-twice",
     severity="warning",
-    title=T(en="An order is applied once more where its inverse was meant", zh="本应使用逆次序，却再次使用了同一个次序"),
+    title=T(
+        en="An order is applied once more where its inverse was meant", zh="本应使用逆次序，却再次使用了同一个次序"
+    ),
     what=T(
-        en="A program sorts its rows, computes something for each, and wants the results in the old order. It takes them by the same "
-        "indices again, which gives neither the old order nor the sorted one: most results belong to other rows then. Take them by "
-        "`order.argsort()`.",
-        zh="程序给各行排序，为每一行算出结果，再想恢复原来的次序。它又用同样的索引取了一次，得到的既不是原来的次序，也不是排好的次"
-        "序：多数结果"
-        "于是归到了别的行。请用 `order.argsort()` 来取。",
+        en="A program sorts its rows, computes something for each, and wants the results in the old order. It takes "
+        "them by the same indices again, which gives neither the old order nor the sorted one: most results belong to "
+        "other rows then. Take them by `order.argsort()`.",
+        zh="程序给各行排序，为每一行算出结果，再想恢复原来的次序。它又用同样的索引取了一次，得到的既不是原来的次序，也"
+        "不是排好的次序：多数结果于是归到了别的行。请用 `order.argsort()` 来取。",
     ),
     why=T(
-        en="An index says for each place of the result from where it is taken. The order `[2, 0, 1]` moves row 2 to the front; applied "
-        "again, it brings row 1 there, and only the third time everything is back. The inverse says for each row where it went, and "
-        "sorting the indices gives just that. Only for orders that exchange pairs, such as a reversal, are the two the same.",
-        zh="索引说明结果的每个位置从哪里取。次序 `[2, 0, 1]` 把第 2 行移到最前；再用一次，移到最前的是第 1 行，用三次才全部恢复。逆"
-        "次序说明每"
-        "一行去了哪里，对索引排序得到的正是它。只有成对交换的次序（例如倒序）两者才相同。",
+        en="An index says for each place of the result from where it is taken. The order `[2, 0, 1]` moves row 2 to "
+        "the front; applied again, it brings row 1 there, and only the third time everything is back. The inverse "
+        "says for each row where it went, and sorting the indices gives just that. Only for orders that exchange "
+        "pairs, such as a reversal, are the two the same.",
+        zh="索引说明结果的每个位置从哪里取。次序 `[2, 0, 1]` 把第 2 行移到最前；再用一次，移到最前的是第 1 行，用三次"
+        "才全部恢复。逆次序说明每一行去了哪里，对索引排序得到的正是它。只有成对交换的次序（例如倒序）两者才相同。",
     ),
     bad="""import torch
 

@@ -16,7 +16,9 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into windows that share elements, and for each write refused because it reads what it writes."""
+    """One finding for each write into windows that share elements, and for each write refused
+    because it reads what it writes.
+    """
     for step, failure in story.failures("overlap"):
         event = story.event(step)
         if event is not None and not is_repeated(story.tensor(failure.tensor, step) or {}):
@@ -34,17 +36,19 @@ def _refused(story: Story, event: Event, failure: Failure) -> Finding:
     born = (story.tensor(read, step) or {}).get("born")
     name, here = expression(story, read or failure.tensor, step), at_line(story, span)
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} reads {name.en} and writes the same memory shifted against it: what is still to be read would be "
-            "overwritten.",
+            en=f"{capital(here.en)} reads {name.en} and writes the same memory shifted against it: what is still to "
+            "be read would be overwritten.",
             zh=f"{here.zh}一边读取 {name.zh}，一边错开地写入同一块内存：还没有读到的数会先被覆盖。",
         ),
         T(
-            en=f"`{statement_text(story, span)}` goes through both at once, element by element. They are parts of one memory that overlap "
-            "without being the same, so the result would depend on which element comes first. Torch refuses.",
-            zh=f"`{statement_text(story, span)}` 逐个元素地同时走过两者。它们是同一块内存中互相重叠却不相同的两部分，结果会取决于谁先谁后。"
-            "torch 拒绝这样做。",
+            en=f"`{statement_text(story, span)}` goes through both at once, element by element. They are parts of "
+            "one memory that overlap without being the same, so the result would depend on which element comes "
+            "first. Torch refuses.",
+            zh=f"`{statement_text(story, span)}` 逐个元素地同时走过两者。它们是同一块内存中互相重叠却不相同的两部分，"
+            "结果会取决于谁先谁后。torch 拒绝这样做。",
         ),
         related=[
             story.related("alias", born, T(en="this part is read", zh="读取的是这一部分")),
@@ -54,13 +58,15 @@ def _refused(story: Story, event: Event, failure: Failure) -> Finding:
         facts=[Fact("tensor", failure.tensor, story.by(step))],
         predicted=story.predicted(failure, step),
         severity="error",
-    )  # fmt: skip
+    )
 
 
 def _read_copy(story: Story, event: Event, born: int | None) -> tuple[Fix, ...]:
     """Fixes that read from a copy: ``a[1:] += a[:-1].clone()``."""
     program = story.program
-    node, statement = (program.at(story.span(born)), program.statement_at(story.span(event.step))) if program.tree else (None, None)
+    node, statement = (
+        (program.at(story.span(born)), program.statement_at(story.span(event.step))) if program.tree else (None, None)
+    )
     candidates = []
     if isinstance(node, ast.expr):
         candidates.append(appended(program, node, ".clone()"))
@@ -78,29 +84,33 @@ def _finding(story: Story, found: SharedWrite) -> Finding:
         zh=f"，触及 {found.changed} 个" if found.changed is not None else "，其中一些赋值好几次",
     )
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} writes into {name.en}, whose windows overlap: one place in memory is an element of several of them, "
-            "and is changed for all, or several times.",
-            zh=f"{here.zh}写入 {name.zh}，而它的各个窗口互相重叠：内存中的一处同时是好几个窗口的元素，会为所有窗口一起改变，或者改变好几次"
-            "。",
+            en=f"{capital(here.en)} writes into {name.en}, whose windows overlap: one place in memory is an element "
+            "of several of them, and is changed for all, or several times.",
+            zh=f"{here.zh}写入 {name.zh}，而它的各个窗口互相重叠：内存中的一处同时是好几个窗口的元素，会为所有窗口一起"
+            "改变，或者改变好几次。",
         ),
         T(
-            en=f"{capital(name.en)} has shape {tuple(record.get('shape') or ())}, but one step along each dimension moves by only "
-            f"{', '.join(map(str, record.get('stride') or ()))} elements, so windows share elements. `{statement_text(story, span)}` "
-            f"gives {found.written} elements a value{reached.en}; what comes out depends on the order of writing. "
-            "Torch does not notice.",
+            en=f"{capital(name.en)} has shape {tuple(record.get('shape') or ())}, but one step along each dimension "
+            f"moves by only {', '.join(map(str, record.get('stride') or ()))} elements, so windows share elements. "
+            f"`{statement_text(story, span)}` gives {found.written} elements a value{reached.en}; what comes out "
+            "depends on the order of writing. Torch does not notice.",
             zh=f"{name.zh} 的形状是 {tuple(record.get('shape') or ())}，但沿各维走一步只跨过 "
-            f"{', '.join(map(str, record.get('stride') or ()))} 个元素，所以窗口共用元素。`{statement_text(story, span)}` 给 "
-            f"{found.written} 个元素赋值{reached.zh}；结果取决于写入的次序。torch 不会察觉。",
+            f"{', '.join(map(str, record.get('stride') or ()))} 个元素，所以窗口共用元素。"
+            f"`{statement_text(story, span)}` 给 {found.written} 个元素赋值{reached.zh}；结果取决于写入的次"
+            "序。torch 不会察觉。",
         ),
         related=[
-            story.related("made", record.get("born"), T(en="the overlapping windows are made here", zh="互相重叠的窗口在这里创建")),
+            story.related(
+                "made", record.get("born"), T(en="the overlapping windows are made here", zh="互相重叠的窗口在这里创建")
+            ),
             story.related("changed", step, T(en="they are written here", zh="在这里被写入")),
         ],
         fixes=copies(story, record.get("born"), found.label, later=True),
         facts=[Fact("tensor", found.label, story.by(step)), Fact("stride", record.get("stride"), story.by(step))],
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
@@ -109,22 +119,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="Windows that share elements were written", zh="写入了共用元素的窗口"),
     what=T(
-        en="A program cut a sequence into overlapping windows and changed them. The windows are not copies: neighbours share elements, so "
-        "each element is changed as often as it is seen, and the numbers come out wrong without an error. Copy the windows first: "
-        "`x.unfold(0, 3, 1).clone()`.",
-        zh="程序把序列切成互相重叠的窗口，并修改它们。这些窗口并不是副本：相邻的窗口共用元素，每个元素被看到几次就被修改几次，结果是错的"
-        "，却没有报错。请先复制窗口：`x.unfold(0, 3, 1).clone()`。",
+        en="A program cut a sequence into overlapping windows and changed them. The windows are not copies: "
+        "neighbours share elements, so each element is changed as often as it is seen, and the numbers come out wrong "
+        "without an error. Copy the windows first: `x.unfold(0, 3, 1).clone()`.",
+        zh="程序把序列切成互相重叠的窗口，并修改它们。这些窗口并不是副本：相邻的窗口共用元素，每个元素被看到几次就被修"
+        "改几次，结果是错的，却没有报错。请先复制窗口：`x.unfold(0, 3, 1).clone()`。",
     ),
     why=T(
-        en="`unfold` and `as_strided` answer with a *view*: the same memory, walked through with another rule. With windows of length 3 at "
-        "every position, the rule for both axes is one element per step, and `windows[0, 1]` and `windows[1, 0]` are the same place. An "
-        "operation in place visits it twice. Torch recognises a repeated row and refuses to write it, and it refuses `a[1:] += a[:-1]`, "
-        "where one operand is the target shifted (*some elements of the input tensor and the written-to tensor refer to a single memory "
-        "location*); whether windows overlap it does not work out.",
-        zh="`unfold` 和 `as_strided` 给出的是*视图*：同一块内存，用另一种规则走过。每个位置都取长度为 3 的窗口时，两个轴的规则都是走一步"
-        "跨过一个元素，`windows[0, 1]` 和 `windows[1, 0]` 就是同一处。就地运算会访问它两次。torch 能认出重复的行并拒绝写入，也会拒绝 "
-        "`a[1:] += a[:-1]`（一个操作数就是错开的目标：*some elements of the input tensor and the written-to tensor refer to a single "
-        "memory location*）；但它不会去推算窗口是否重叠。",
+        en="`unfold` and `as_strided` answer with a *view*: the same memory, walked through with another rule. With "
+        "windows of length 3 at every position, the rule for both axes is one element per step, and `windows[0, 1]` "
+        "and `windows[1, 0]` are the same place. An operation in place visits it twice. Torch recognises a repeated "
+        "row and refuses to write it, and it refuses `a[1:] += a[:-1]`, where one operand is the target shifted "
+        "(*some elements of the input tensor and the written-to tensor refer to a single memory location*); whether "
+        "windows overlap it does not work out.",
+        zh="`unfold` 和 `as_strided` 给出的是*视图*：同一块内存，用另一种规则走过。每个位置都取长度为 3 的窗口时，两个"
+        "轴的规则都是走一步跨过一个元素，`windows[0, 1]` 和 `windows[1, 0]` 就是同一处。就地运算会访问它两次。torch 能"
+        "认出重复的行并拒绝写入，也会拒绝 `a[1:] += a[:-1]`（一个操作数就是错开的目标：*some elements of the input "
+        "tensor and the written-to tensor refer to a single memory location*）；但它不会去推算窗口是否重叠。",
     ),
     bad="""import torch
 

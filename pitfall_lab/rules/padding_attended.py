@@ -32,7 +32,8 @@ MASKS = ("key_padding_mask", "src_key_padding_mask", "mask", "tgt_key_padding_ma
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``attention`` has no mask, although its keys come from tokens, looked up by ``lookup``, that are padding at ``places``.
+    """``attention`` has no mask, although its keys come from tokens, looked up by ``lookup``,
+    that are padding at ``places``.
 
     ``number`` is the number of the padding token.
     """
@@ -48,7 +49,9 @@ def find(story: Story) -> Iterator[Finding]:
     told = set()
     for attention in attentions(story) if story.backwards() else ():
         place = story.span(attention.event.step)
-        if place in told or not (story.tensor(attention.product.results[0], attention.product.step) or {}).get("requires_grad"):
+        if place in told or not (story.tensor(attention.product.results[0], attention.product.step) or {}).get(
+            "requires_grad"
+        ):
             continue
         found = _seen(story, attention) if is_unmasked(story, attention) else None
         if found is not None:
@@ -78,7 +81,9 @@ def _predicts_the_next(story: Story, lookup: Event) -> bool:
     return any(
         next_axis(story, (loss.operands[1].label, loss.step), tokens) is not None
         for loss in story.calls(*CLASSIFIERS)
-        if loss.error is None and len(loss.operands) > 1 and len(story.shape(loss.operands[1].label, loss.step) or ()) > 0
+        if loss.error is None
+        and len(loss.operands) > 1
+        and len(story.shape(loss.operands[1].label, loss.step) or ()) > 0
     )
 
 
@@ -88,26 +93,25 @@ def _finding(story: Story, found: Seen) -> Finding:
     tokens = expression(story, found.lookup.operands[0].label, found.lookup.step)
     place = ", ".join(map(str, found.places[-1]))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} attends to padding: {tokens.en} is {found.number} at [{place}] for instance, and no mask leaves that "
-            f"out.",
+            en=f"{capital(here.en)} attends to padding: {tokens.en} is {found.number} at [{place}] for instance, and "
+            "no mask leaves that out.",
             zh=f"{here.zh}的注意力看到了填充：例如 {tokens.zh} 在 [{place}] 处是 {found.number}，却没有掩码把它排除。",
         ),
         T(
-            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. A softmax gives each position some weight, a "
-            f"vector of zeros "
-            "too: its score is 0, not minus infinity. So the same text has another result when the longest text of its batch is another "
-            "one. "
-            "Give the attention a mask of the padding.",
-            zh=f"{there.zh}查的词里，{found.number} 是填充。softmax 给每个位置一些权重，全零的向量也不例外：它的分数是 0，而不是负无穷。"
-            f"于是同一"
-            "段文本的结果会随批次里最长的文本而变。请给注意力一个填充的掩码。",
+            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. A softmax gives each "
+            "position some weight, a vector of zeros too: its score is 0, not minus infinity. So the same "
+            "text has another result when the longest text of its batch is another one. Give the attention a "
+            "mask of the padding.",
+            zh=f"{there.zh}查的词里，{found.number} 是填充。softmax 给每个位置一些权重，全零的向量也不例外：它的分数"
+            "是 0，而不是负无穷。于是同一段文本的结果会随批次里最长的文本而变。请给注意力一个填充的掩码。",
         ),
         related=[story.related("made", found.lookup.step, T(en="the tokens are looked up here", zh="在这里查词"))],
         fixes=_fixes(story, found),
         facts=[Fact("padding", found.number, story.by(found.lookup.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Seen) -> tuple[Fix, ...]:
@@ -116,7 +120,10 @@ def _fixes(story: Story, found: Seen) -> tuple[Fix, ...]:
     name = name_of_tokens(story, found.lookup, event)
     if not isinstance(node, ast.Call) or name is None:
         return ()
-    return unique(program.text, [Fix(_title(text), edits, meaning="shape") for text, edits in _candidates(story, found, node, name)])
+    return unique(
+        program.text,
+        [Fix(_title(text), edits, meaning="shape") for text, edits in _candidates(story, found, node, name)],
+    )
 
 
 def _title(text: str) -> T:
@@ -151,23 +158,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="An attention looks at padding", zh="注意力看到了填充"),
     what=T(
-        en="Texts of different lengths are filled up to one length, and the attention looks at the filling as well as at the words. So "
-        "what a "
-        "text means depends on the longest text next to it. Give the attention a mask: `src_key_padding_mask=tokens == 0`.",
-        zh="长短不一的文本被补齐到同一长度，注意力除了词以外也看到了填充。于是一段文本的含义取决于它旁边最长的文本。请给注意力一个掩码："
-        "`src_key_padding_mask=tokens == 0`。",
+        en="Texts of different lengths are filled up to one length, and the attention looks at the filling as well as "
+        "at the words. So what a text means depends on the longest text next to it. Give the attention a mask: "
+        "`src_key_padding_mask=tokens == 0`.",
+        zh="长短不一的文本被补齐到同一长度，注意力除了词以外也看到了填充。于是一段文本的含义取决于它旁边最长的文本。请"
+        "给注意力一个掩码：`src_key_padding_mask=tokens == 0`。",
     ),
     why=T(
-        en="`padding_idx` of an `Embedding` keeps the vector of padding at 0, but masks nothing in an attention. The layers before "
-        "it "
-        "add a bias or a position to the vector, and even a score of 0 gets a weight of exp(0) before the weights are divided by their "
-        "sum. "
-        "`nn.MultiheadAttention` has `key_padding_mask`, `nn.TransformerEncoder` `src_key_padding_mask` (true is left out); "
-        "`scaled_dot_product_attention` has `attn_mask` (true takes part).",
-        zh="`Embedding` 的 `padding_idx` 让填充的向量为 0 并保持不变；注意力并不知道这一点。前面的层会给这个向量加上偏置或位置，而且即使"
-        "分数为 "
-        "0，在权重除以总和之前也有 exp(0) 的权重。`nn.MultiheadAttention` 有 `key_padding_mask`，`nn.TransformerEncoder` 有 "
-        "`src_key_padding_mask`（为真表示排除）；`scaled_dot_product_attention` 有 `attn_mask`（为真表示参与）。",
+        en="`padding_idx` of an `Embedding` keeps the vector of padding at 0, but masks nothing in an attention. The "
+        "layers before it add a bias or a position to the vector, and even a score of 0 gets a weight of exp(0) "
+        "before the weights are divided by their sum. `nn.MultiheadAttention` has `key_padding_mask`, "
+        "`nn.TransformerEncoder` `src_key_padding_mask` (true is left out); `scaled_dot_product_attention` has "
+        "`attn_mask` (true takes part).",
+        zh="`Embedding` 的 `padding_idx` 让填充的向量为 0 并保持不变；注意力并不知道这一点。前面的层会给这个向量加上偏"
+        "置或位置，而且即使分数为 0，在权重除以总和之前也有 exp(0) 的权重。`nn.MultiheadAttention` 有 "
+        "`key_padding_mask`，`nn.TransformerEncoder` 有 `src_key_padding_mask`（为真表示排除）；"
+        "`scaled_dot_product_attention` 有 `attn_mask`（为真表示参与）。",
     ),
     bad="""import torch
 import torch.nn.functional as F

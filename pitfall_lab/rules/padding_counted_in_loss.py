@@ -13,7 +13,15 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.sequences import CLASSIFIERS, name_of_tokens, next_axis, padded, padding_number, rows_of, written_forms
+from pitfall_lab.rules.signals.sequences import (
+    CLASSIFIERS,
+    name_of_tokens,
+    next_axis,
+    padded,
+    padding_number,
+    rows_of,
+    written_forms,
+)
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
@@ -22,7 +30,9 @@ MODULES = {"cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss"}
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """``loss`` has targets at ``places``, where the tokens that ``lookup`` looked up are padding, ``number``; the target is ``filled``."""
+    """``loss`` has targets at ``places``, where the tokens that ``lookup`` looked up are padding,
+    ``number``; the target is ``filled``.
+    """
 
     loss: Event
     lookup: Event
@@ -34,15 +44,25 @@ class Counted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss of tokens that counts padding. Not for ``reduction="none"`` and losses without a graph."""
+    """One finding for each line with a loss of tokens that counts padding.
+
+    Not for ``reduction="none"`` and losses without a graph.
+    """
     told = set()
     for loss in story.calls(*CLASSIFIERS):
         place = story.span(loss.step)
-        if place in told or loss.error is not None or len(loss.operands) < 2 or "none" in (argument(loss, "reduction") or ""):
+        if (
+            place in told
+            or loss.error is not None
+            or len(loss.operands) < 2
+            or "none" in (argument(loss, "reduction") or "")
+        ):
             continue
         if not (story.tensor(loss.results[0], loss.step) or {}).get("requires_grad"):
             continue
-        lookups = [each for each in rows_of(story, loss.operands[0].label, loss.step).lookups if each.name == "embedding"]
+        lookups = [
+            each for each in rows_of(story, loss.operands[0].label, loss.step).lookups if each.name == "embedding"
+        ]
         found = next((found for each in lookups if (found := _counted(story, loss, each)) is not None), None)
         if found is not None:
             told.add(place)
@@ -61,11 +81,19 @@ def _counted(story: Story, loss: Event, lookup: Event) -> Counted | None:
         if len(own) != len(shape) or any(a not in (b, b - 1) for a, b in zip(own, shape, strict=True)):
             continue
         target, given = Elements(story, label, step), dict(Elements(story, tokens, lookup.step).known())
-        places = [place for place in padded(story, tokens, lookup.step, number) if all(i < n for i, n in zip(place, own, strict=True))]
+        places = [
+            place
+            for place in padded(story, tokens, lookup.step, number)
+            if all(i < n for i, n in zip(place, own, strict=True))
+        ]
         pairs = {place: value for place in places if (value := target.at(place)) is not None}
         filled = sorted(set(pairs.values()))
         if len(filled) == 1 and filled[0] != ignored:
-            real = [target.at(place) for place in given if place not in places and all(i < n for i, n in zip(place, own, strict=True))]
+            real = [
+                target.at(place)
+                for place in given
+                if place not in places and all(i < n for i, n in zip(place, own, strict=True))
+            ]
             text = next_axis(story, (label, step), (tokens, lookup.step)) is not None
             return Counted(loss, lookup, number, places, filled[0], text or filled[0] not in real)
     return None
@@ -77,26 +105,26 @@ def _finding(story: Story, found: Counted) -> Finding:
     tokens, target = (expression(story, each, loss.step) for each in (lookup.operands[0].label, loss.operands[1].label))
     place = ", ".join(map(str, found.places[-1]))
     return RULE.finding(
-        story.span(loss.step), loss.step,
+        story.span(loss.step),
+        loss.step,
         T(
-            en=f"{capital(here.en)} counts padding: where {tokens.en} is {found.number}, at [{place}] for instance, {target.en} is "
-            f"{found.filled:g}, a target like any other.",
-            zh=f"{here.zh}把填充也算进去了：在 {tokens.zh} 为 {found.number} 的地方，例如 [{place}]，{target.zh} 是 {found.filled:g}，"
-            "与其他目标没有区别。",
+            en=f"{capital(here.en)} counts padding: where {tokens.en} is {found.number}, at [{place}] for instance, "
+            f"{target.en} is {found.filled:g}, a target like any other.",
+            zh=f"{here.zh}把填充也算进去了：在 {tokens.zh} 为 {found.number} 的地方，例如 [{place}]，{target.zh} 是 "
+            f"{found.filled:g}，与其他目标没有区别。",
         ),
         T(
-            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. Its positions have a loss too, and are easy to "
-            f"predict: the "
-            "mean becomes small, the model learns above all to write padding, and a batch of short texts trains less on its real tokens. "
-            "`ignore_index` leaves targets of one number out of the sum and out of the number that it is divided by.",
-            zh=f"{there.zh}查的词里，{found.number} 是填充。这些位置也有损失，而且很容易预测：平均值变小，模型主要学会输出填充，文本短的"
-            f"批次"
-            "对真实的词训练得更少。`ignore_index` 会把某个编号的目标从总和与除数中都排除。",
+            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. Its positions have a loss "
+            "too, and are easy to predict: the mean becomes small, the model learns above all to write padding, and "
+            "a batch of short texts trains less on its real tokens. `ignore_index` leaves targets of one number out "
+            "of the sum and out of the number that it is divided by.",
+            zh=f"{there.zh}查的词里，{found.number} 是填充。这些位置也有损失，而且很容易预测：平均值变小，模型主要学会"
+            "输出填充，文本短的批次对真实的词训练得更少。`ignore_index` 会把某个编号的目标从总和与除数中都排除。",
         ),
         related=[story.related("made", lookup.step, T(en="the tokens are looked up here", zh="在这里查词"))],
         fixes=_fixes(story, found),
         facts=[Fact("padding", found.number, story.by(lookup.step)), Fact("target", found.filled, story.by(loss.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Counted) -> tuple[Fix, ...]:
@@ -113,14 +141,22 @@ def _fixes(story: Story, found: Counted) -> tuple[Fix, ...]:
             title = T(en=f"Leave these targets out: `{added}`", zh=f"排除这些目标：`{added}`")
             fixes.append(Fix(title, program.replace((call, new)), meaning="shape"))
     target, name = written_as(story, loss, loss.operands[1].label), name_of_tokens(story, found.lookup, loss)
-    for form, _ in written_forms(story, loss.operands[1].label, loss.step) if target is not None and name is not None else ():
-        if target is None or story.shape(form, loss.step) != story.shape(found.lookup.operands[0].label, found.lookup.step):
+    for form, _ in (
+        written_forms(story, loss.operands[1].label, loss.step) if target is not None and name is not None else ()
+    ):
+        if target is None or story.shape(form, loss.step) != story.shape(
+            found.lookup.operands[0].label, found.lookup.step
+        ):
             continue
         flat = len(story.shape(loss.operands[1].label, loss.step) or ()) == 1
         mask = f"({name} == {found.number}).flatten()" if flat else f"{name} == {found.number}"
         text = f"{program.segment(target)}.masked_fill({mask}, -100)"
         fixes.append(
-            Fix(T(en=f"Leave these targets out: `{text}`", zh=f"排除这些目标：`{text}`"), program.replace((target, text)), meaning="shape")
+            Fix(
+                T(en=f"Leave these targets out: `{text}`", zh=f"排除这些目标：`{text}`"),
+                program.replace((target, text)),
+                meaning="shape",
+            )
         )
         break
     return unique(program.text, fixes)
@@ -132,21 +168,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loss counts the positions of padding", zh="损失把填充的位置也算了进去"),
     what=T(
-        en="Texts of different lengths are filled up with a number that means nothing, and the loss takes it for a word to be predicted. "
-        "The "
-        "loss looks small and the model mostly learns to write padding. Give the loss the number: `ignore_index=0`.",
-        zh="长短不一的文本用一个没有意义的编号补齐，损失却把它当作要预测的词。损失看上去很小，模型主要学会输出填充。请把这个编号告诉损失："
-        "`ignore_index=0`。",
+        en="Texts of different lengths are filled up with a number that means nothing, and the loss takes it for a "
+        "word to be predicted. The loss looks small and the model mostly learns to write padding. Give the loss the "
+        "number: `ignore_index=0`.",
+        zh="长短不一的文本用一个没有意义的编号补齐，损失却把它当作要预测的词。损失看上去很小，模型主要学会输出填充。请"
+        "把这个编号告诉损失：`ignore_index=0`。",
     ),
     why=T(
-        en="`cross_entropy` takes the mean over all targets except those equal to `ignore_index`, which is -100 by default, whatever "
-        "number "
-        "the program fills up with. `padding_idx` of an `Embedding` keeps the vector of padding at 0 and without a gradient; it does "
-        "not change "
-        'the loss. With `reduction="none"` and a mask the sum has to be divided by the number of real tokens.',
-        zh="`cross_entropy` 对所有不等于 `ignore_index` 的目标取平均，而 `ignore_index` 默认是 -100，与程序用什么编号补齐无关。"
-        "`Embedding` 的 "
-        '`padding_idx` 只让填充的向量保持为 0 且没有梯度；损失并不知道它。用 `reduction="none"` 加掩码时，总和要除以真实的词的个数。',
+        en="`cross_entropy` takes the mean over all targets except those equal to `ignore_index`, which is -100 by "
+        "default, whatever number the program fills up with. `padding_idx` of an `Embedding` keeps the vector of "
+        'padding at 0 and without a gradient; it does not change the loss. With `reduction="none"` and a mask the '
+        "sum has to be divided by the number of real tokens.",
+        zh="`cross_entropy` 对所有不等于 `ignore_index` 的目标取平均，而 `ignore_index` 默认是 -100，与程序用什么编号"
+        "补齐无关。`Embedding` 的 `padding_idx` 只让填充的向量保持为 0 且没有梯度；损失并不知道它。用 "
+        '`reduction="none"` 加掩码时，总和要除以真实的词的个数。',
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -18,7 +18,16 @@ from pitfall_lab.trace import Event, T
 
 FURTHER = 60
 LEFT_OUT = {"pack_padded_sequence", "_pack_padded_sequence", "masked_fill", "masked_fill_", "masked_select"}
-RANDOM = {"normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_"}
+RANDOM = {
+    "normal_",
+    "uniform_",
+    "trunc_normal_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "kaiming_uniform_",
+    "kaiming_normal_",
+    "orthogonal_",
+}
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -46,8 +55,15 @@ def find(story: Story) -> Iterator[Finding]:
 def _fill(story: Story, event: Event) -> Event | None:
     """The last of the calls before ``event`` that filled the whole table with random numbers; None if there is none."""
     table = story.tensor(event.operands[1].label, event.step) or {}
-    whole_table = (label for label, record in story.tensors_on(table.get("storage")) if record.get("shape") == table.get("shape"))
-    fills = [use for label in whole_table for use in story.uses(label) if use.step < event.step and use.name in RANDOM and use.writes]
+    whole_table = (
+        label for label, record in story.tensors_on(table.get("storage")) if record.get("shape") == table.get("shape")
+    )
+    fills = [
+        use
+        for label in whole_table
+        for use in story.uses(label)
+        if use.step < event.step and use.name in RANDOM and use.writes
+    ]
     return max(fills, key=lambda use: use.step, default=None)
 
 
@@ -57,7 +73,9 @@ def _places(story: Story, event: Event, padding: int) -> set[Index]:
 
 
 def _row(story: Story, event: Event, padding: int) -> list[float]:
-    """Return the known values of the table's row for padding, or of what was looked up there where the table is too large."""
+    """Return the known values of the table's row for padding, or of what was looked up there
+    where the table is too large.
+    """
     table = Elements(story, event.operands[1].label, event.step)
     width = table.shape[1] if len(table.shape) > 1 else 0
     row = [value for column in range(width) if (value := table.at((padding, column))) is not None]
@@ -68,7 +86,9 @@ def _row(story: Story, event: Event, padding: int) -> list[float]:
 
 
 def _stays(story: Story, fill: Event, event: Event, padding: int) -> bool:
-    """Whether the row still has the numbers of the fill: the same ones, or nothing but the steps of an optimizer wrote into the table."""
+    """Whether the row still has the numbers of the fill: the same ones, or nothing but the steps of an
+    optimizer wrote into the table.
+    """
     table = event.operands[1].label
     storage = str((story.tensor(table, event.step) or {}).get("storage"))
     first, last = (Elements(story, table, step).at((padding, 0)) for step in (fill.step, event.step))
@@ -77,9 +97,11 @@ def _stays(story: Story, fill: Event, event: Event, padding: int) -> bool:
 
 
 def _is_left_out(story: Story, event: Event, padding: int) -> bool:
-    """Whether what was looked up for padding has no effect: its gradients are 0, or the program masks what was looked up.
+    """Whether what was looked up for padding has no effect: its gradients are 0, or the
+    program masks what was looked up.
 
-    Without known gradients, a mask is whatever is computed from the tokens or is true and false, and joins what was looked up.
+    Without known gradients, a mask is whatever is computed from the tokens or is true and false,
+    and joins what was looked up.
     """
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
     width = (story.shape(event.results[0], event.step) or (1,))[-1]
@@ -103,7 +125,13 @@ def _computed(story: Story, label: str | None) -> Iterator[str]:
         here = pending.pop(0)
         if here is not None:
             yield here
-        fresh = [result for use in story.uses(here) if use.name != "embedding" for result in use.results if result not in seen]
+        fresh = [
+            result
+            for use in story.uses(here)
+            if use.name != "embedding"
+            for result in use.results
+            if result not in seen
+        ]
         seen.update(fresh)
         pending += fresh
 
@@ -112,7 +140,10 @@ def _is_mask(story: Story, label: str | None, step: int) -> bool:
     """Whether a tensor is true and false, or was made of one that is."""
     record = story.tensor(label, step) or {}
     made = origin(story, label, step) if label is not None and not record.get("requires_grad") else None
-    return any((story.tensor(each, step) or {}).get("dtype") == "bool" for each in (label, *(made.results[:1] if made is not None else ())))
+    return any(
+        (story.tensor(each, step) or {}).get("dtype") == "bool"
+        for each in (label, *(made.results[:1] if made is not None else ()))
+    )
 
 
 def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[float]) -> Finding:
@@ -121,25 +152,28 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
     here, there = at_line(story, span), at_line(story, story.span(event.step))
     now = T(en=f"; now it is {numbers(row)}", zh=f"；现在是 {numbers(row)}") if row else T(en="", zh="")
     return RULE.finding(
-        span, fill.step,
+        span,
+        fill.step,
         T(
-            en=f"{capital(here.en)} fills all of {table.en} with random numbers, row {padding} for padding too, and {there.en} looks it "
-            "up.",
+            en=f"{capital(here.en)} fills all of {table.en} with random numbers, row {padding} for padding too, and "
+            f"{there.en} looks it up.",
             zh=f"{here.zh}用随机数填满了 {table.zh}，包括用于填充的第 {padding} 行，而{there.zh}会查到它。",
         ),
         T(
-            en=f"The row was 0 when the layer was made with `padding_idx={padding}`{now.en}. No gradient ever reaches this row, so these "
-            "numbers stay: padding counts as a word of its own, the same in every sum and mean.",
-            zh=f"用 `padding_idx={padding}` 创建该层时，这一行是 0{now.zh}。梯度从不到达这一行，所以这些数一直留着：填充被当作一个"
-            "词，出现在每个总和与平均里。",
+            en=f"The row was 0 when the layer was made with `padding_idx={padding}`{now.en}. No gradient ever reaches "
+            "this row, so these numbers stay: padding counts as a word of its own, the same in every sum and mean.",
+            zh=f"用 `padding_idx={padding}` 创建该层时，这一行是 0{now.zh}。梯度从不到达这一行，所以这些数一直留着：填"
+            "充被当作一个词，出现在每个总和与平均里。",
         ),
         related=[
-            story.related("changed", fill.step, T(en="the padding's row is overwritten here", zh="填充所在的行在这里被覆盖")),
+            story.related(
+                "changed", fill.step, T(en="the padding's row is overwritten here", zh="填充所在的行在这里被覆盖")
+            ),
             story.related("used", event.step, T(en="padding is looked up here", zh="在这里查到填充")),
         ],
         fixes=_fixes(story, fill, event, padding),
         facts=[Fact("row", padding, story.by(fill.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, fill: Event, event: Event, padding: int) -> tuple[Fix, ...]:
@@ -167,14 +201,20 @@ def _fixes(story: Story, fill: Event, event: Event, padding: int) -> tuple[Fix, 
     indent = program.indent(statement)
     zero = [f"with {torch}.no_grad():", f"    {owner}.weight[{padding}] = 0"]
     if several:  # one line for several tables
-        zero = [f"if {owner}.padding_idx is not None:", f"    {zero[0]}", f"        {owner}.weight[{owner}.padding_idx] = 0"]
+        zero = [
+            f"if {owner}.padding_idx is not None:",
+            f"    {zero[0]}",
+            f"        {owner}.weight[{owner}.padding_idx] = 0",
+        ]
     title = T(en="Make the padding's row 0 again", zh="让填充所在的行重新为 0")
     edits = merge(program.insert_after(statement, f"\n{indent}".join(zero)))
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()
 
 
 def _is_of_tensor(call: ast.Call) -> bool:
-    """Whether a call in the source is a method of a weight, ``layer.weight.normal_(0, 1)``, and no function of ``torch.nn.init``."""
+    """Whether a call in the source is a method of a weight, ``layer.weight.normal_(0, 1)``, and no
+    function of ``torch.nn.init``.
+    """
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     return isinstance(owner, ast.Attribute) and owner.attr in ("weight", "data")
 
@@ -183,19 +223,20 @@ RULE = Rule(
     code="PL907",
     name="padding-row-overwritten",
     severity="warning",
-    title=T(en="The embedding's row for padding was overwritten by an initialization", zh="嵌入中用于填充的行被初始化覆盖"),
+    title=T(
+        en="The embedding's row for padding was overwritten by an initialization", zh="嵌入中用于填充的行被初始化覆盖"
+    ),
     what=T(
-        en="A program says with `padding_idx` which word of a table of word vectors is padding, so that its vector is 0 and stays 0, and "
-        "then fills the whole table with random numbers. Padding now counts like a word, and that vector never learns. Set the row to 0 "
-        "after the initialization.",
-        zh="程序告诉词向量表哪个词是填充，让它的向量是 0 并一直是 0，随后又用随机数填满整张表。于是填充像一个词那样起作用，而且这个向量"
-        "永远学不到东"
-        "西。请在初始化之后把这一行设为 0。",
+        en="A program says with `padding_idx` which word of a table of word vectors is padding, so that its vector is "
+        "0 and stays 0, and then fills the whole table with random numbers. Padding now counts like a word, and that "
+        "vector never learns. Set the row to 0 after the initialization.",
+        zh="程序告诉词向量表哪个词是填充，让它的向量是 0 并一直是 0，随后又用随机数填满整张表。于是填充像一个词那样起"
+        "作用，而且这个向量永远学不到东西。请在初始化之后把这一行设为 0。",
     ),
     why=T(
-        en="`nn.Embedding(…, padding_idx=0)` does two things: it writes zeros into row 0 once, when it is made, and it gives that row "
-        "no gradient. "
-        "`nn.init.normal_(layer.weight)` writes every row, and the second thing then keeps the random numbers where they are.",
+        en="`nn.Embedding(…, padding_idx=0)` does two things: it writes zeros into row 0 once, when it is made, and "
+        "it gives that row no gradient. `nn.init.normal_(layer.weight)` writes every row, and the second thing then "
+        "keeps the random numbers where they are.",
         zh="`nn.Embedding(…, padding_idx=0)` 做两件事：创建时把第 0 行写成零（只此一次），并且不给这一行梯"
         "度。`nn.init.normal_(layer.weight)` 会写所"
         "有的行，而第二件事又让这些随机数一直留在那里。",
@@ -229,7 +270,10 @@ print(words.weight[0], out)
         Trap(
             "words(sentences).sum(dim=1)",
             "words(sentences).mean(dim=1)",
-            T(en="The padding's vector takes part in a mean as it does in a sum.", zh="填充的向量在平均里和在总和里一样起作用。"),
+            T(
+                en="The padding's vector takes part in a mean as it does in a sum.",
+                zh="填充的向量在平均里和在总和里一样起作用。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html",),

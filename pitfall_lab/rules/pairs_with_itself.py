@@ -1,4 +1,6 @@
-"""PL954: a table of all pairs of one set pairs each element with itself, and the best pair of each row, or a loss, includes that."""
+"""PL954: a table of all pairs of one set pairs each element with itself, and the best pair of each
+row, or a loss, includes that.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,24 @@ from pitfall_lab.trace import Event, T
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm"}
 NEAREST, FARTHEST = ("argmin", "min"), ("argmax", "max")
-SCALED = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "div_", "mul_", "clone", "contiguous", "float", "to", "detach"}
+SCALED = {
+    "div",
+    "mul",
+    "__truediv__",
+    "__mul__",
+    "__rmul__",
+    "div_",
+    "mul_",
+    "clone",
+    "contiguous",
+    "float",
+    "to",
+    "detach",
+}
 MASKED = {"masked_fill", "masked_fill_"}
-"""A call that may exclude the diagonal, or may mask something else: whether it does shows only in which entries are the best."""
+"""A call that may exclude the diagonal, or may mask something else: whether it does shows only
+in which entries are the best.
+"""
 RANKED = ("topk", "argsort", "sort")
 LOOKS = ("__getitem__", "index_select", "take", "gather")
 FEWEST, MOST, PAIR = 4, 20, 2
@@ -29,7 +46,9 @@ FEWEST, MOST, PAIR = 4, 20, 2
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """``made`` computed a table of all pairs of one tensor's rows; ``used`` takes the best entry of each row, or is a loss of the table."""
+    """``made`` computed a table of all pairs of one tensor's rows; ``used`` takes the best entry of each
+    row, or is a loss of the table.
+    """
 
     made: Event
     used: Event
@@ -39,13 +58,21 @@ class Own:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose best pair of a row is the element with itself, or whose loss counts such pairs.
 
-    Only tables of all pairs with at least ``FEWEST`` rows, all of which are known to be among the columns; a loss only for square tables.
+    Only tables of all pairs with at least ``FEWEST`` rows, all of which are known to be among the columns; a
+    loss only for square tables.
     """
     reported = set()
     for used in story.calls(*NEAREST, *FARTHEST, *RANKED, "cross_entropy"):
         place, table = story.span(used.step), used.operands[0].label if used.operands else None
         shape = story.shape(table, used.step) or ()
-        if place in reported or used.error is not None or table is None or len(shape) != 2 or shape[0] > shape[1] or shape[0] < FEWEST:
+        if (
+            place in reported
+            or used.error is not None
+            or table is None
+            or len(shape) != 2
+            or shape[0] > shape[1]
+            or shape[0] < FEWEST
+        ):
             continue
         made = _table(story, table, used.step, SCALED if used.name == "cross_entropy" else SCALED | MASKED)
         own = _own(story, made) if made is not None else None
@@ -88,20 +115,35 @@ def _own(story: Story, made: Event) -> dict[int, int] | None:
     one, other = (o.label for o in made.operands if o.label is not None)
     left, right = story.tensor(one, made.step) or {}, story.tensor(other, made.step) or {}
     if made.name != "cdist":
-        right = {**right, "shape": list(right.get("shape") or [])[::-1], "stride": list(right.get("stride") or [])[::-1]}
+        right = {
+            **right,
+            "shape": list(right.get("shape") or [])[::-1],
+            "stride": list(right.get("stride") or [])[::-1],
+        }
     if any(len(each.get("shape") or []) != PAIR or each.get("storage") is None for each in (left, right)):
         return None
     if left.get("storage") == right.get("storage"):
         rows, columns = _rows(left), _rows(right)
         is_same = (left["shape"][1], left["stride"][1]) == (right["shape"][1], right["stride"][1])
-        return {at: columns.index(row) for at, row in enumerate(rows)} if is_same and set(rows) <= set(columns) else None
+        return (
+            {at: columns.index(row) for at, row in enumerate(rows)} if is_same and set(rows) <= set(columns) else None
+        )
     taken = story.event(left.get("born"))
     took = take(story, taken) if taken is not None and one in taken.results else None
     table = story.tensor(took.source, took.event.step) if took is not None else None
-    if took is None or table is None or took.axis != 0 or right.get("storage") != table.get("storage") or _rows(right) != _rows(table):
+    if (
+        took is None
+        or table is None
+        or took.axis != 0
+        or right.get("storage") != table.get("storage")
+        or _rows(right) != _rows(table)
+    ):
         return None
     columns = (right.get("shape") or [0])[0]
-    return {index[0]: int(value) % columns for index, value in Elements(story, took.index, took.event.step, answers=True).known()}
+    return {
+        index[0]: int(value) % columns
+        for index, value in Elements(story, took.index, took.event.step, answers=True).known()
+    }
 
 
 def _rows(record: Record) -> list[int]:
@@ -120,12 +162,18 @@ def _is_itself(story: Story, used: Event, made: Event, own: dict[int, int]) -> b
 
 
 def _ranks_itself(story: Story, used: Event, own: dict[int, int]) -> bool:
-    """Whether the first of each row's best is its own element, and the answers of the best are looked up with it among them.
+    """Whether the first of each row's best is its own element, and the answers of the best are
+    looked up with it among them.
 
-    A graph of neighbours has each element as its own neighbour on purpose; looked-up answers are a vector of whole numbers or truth values.
+    A graph of neighbours has each element as its own neighbour on purpose; looked-up answers are a vector of
+    whole numbers or truth values.
     """
     label = used.results[-1] if used.results else None
-    known = [(index, value) for index, value in Elements(story, label, used.step).known() if index[1:] == (0,) and index[0] in own]
+    known = [
+        (index, value)
+        for index, value in Elements(story, label, used.step).known()
+        if index[1:] == (0,) and index[0] in own
+    ]
     if label is None or not known or any(value != own[index[0]] for index, value in known):
         return False
     record = story.tensor(label, used.step) or {}
@@ -161,23 +209,28 @@ def _finding(story: Story, found: Own) -> Finding:
             zh=f"把 {table.zh} 当作 {count} 个类别的分数，其中每个元素也遇到它自己",
         )
     return RULE.finding(
-        story.span(used.step), used.step,
+        story.span(used.step),
+        used.step,
         T(
-            en=f"{capital(here.en)} {what.en}: {there.en} computes all pairs of one set, and the diagonal is each element with itself.",
+            en=f"{capital(here.en)} {what.en}: {there.en} computes all pairs of one set, and the diagonal is each "
+            "element with itself.",
             zh=f"{here.zh}{what.zh}：{there.zh}计算同一个集合的所有配对，而对角线是每个元素与它自己。",
         ),
         T(
-            en=f"In `{snippet(story, made.span)}` nothing is nearer to an element than itself, so what is compared with others wins "
-            f"always "
-            "against them. Leave the diagonal out before the best is taken or the loss is computed.",
-            zh=f"在 `{snippet(story, made.span)}` 中，没有什么比元素自己离自己更近，所以它总是胜过其他元素。请在取最好的或计算损失之前"
-            f"去掉"
-            "对角线。",
+            en=f"In `{snippet(story, made.span)}` nothing is nearer to an element than itself, so what is "
+            "compared with others wins always against them. Leave the diagonal out before the best is taken or "
+            "the loss is computed.",
+            zh=f"在 `{snippet(story, made.span)}` 中，没有什么比元素自己离自己更近，所以它总是胜过其他元素。请在取最好"
+            "的或计算损失之前去掉对角线。",
         ),
-        related=[story.related("made", made.step, T(en="all pairs of one set, each element with itself too", zh="一个集合的所有配对"))],
+        related=[
+            story.related(
+                "made", made.step, T(en="all pairs of one set, each element with itself too", zh="一个集合的所有配对")
+            )
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("elements", count, story.by(used.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
@@ -194,7 +247,13 @@ def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
         return ()
     table, worst = operand(program, given), "inf" if _takes_smallest(found.used) else "-inf"
     square = (story.shape(found.table, found.used.step) or (0, 1))[1] == len(own)
-    rows = given.args[0] if isinstance(given, ast.Call) and given.args else given.left if isinstance(given, ast.BinOp) else given
+    rows = (
+        given.args[0]
+        if isinstance(given, ast.Call) and given.args
+        else given.left
+        if isinstance(given, ast.BinOp)
+        else given
+    )
     size = f"len({program.segment(rows)})" if square else f"*{table}.shape"
     text = f'{table}.masked_fill({torch}.eye({size}, dtype={torch}.bool), float("{worst}"))'
     title = T(en="Leave the diagonal out", zh="去掉对角线")
@@ -214,19 +273,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Each element is compared with itself too", zh="每个元素也与它自己比较了"),
     what=T(
-        en="A program compares all examples with all others and takes the best for each. In the table of one set each example is also "
-        "paired "
-        "with itself, and it is always its own nearest. Leave the diagonal out.",
-        zh="程序把所有样本两两比较，为每个样本取最好的一个。在同一个集合的表里，每个样本也与自己配对，而离它最近的总是它自己。请去掉对"
-        "角线。",
+        en="A program compares all examples with all others and takes the best for each. In the table of one set each "
+        "example is also paired with itself, and it is always its own nearest. Leave the diagonal out.",
+        zh="程序把所有样本两两比较，为每个样本取最好的一个。在同一个集合的表里，每个样本也与自己配对，而离它最近的总是"
+        "它自己。请去掉对角线。",
     ),
     why=T(
-        en="`cdist(x, x)` is 0 on its diagonal, and the diagonal of `z @ z.T` holds the squared lengths: for normalised rows the largest "
-        "number that there can be. An accuracy of nearest neighbours computed so is 1, and a contrastive loss spends its probability on "
-        "pairs that are no pairs. `masked_fill` with infinity takes them out of a minimum, a maximum and a softmax.",
-        zh="`cdist(x, x)` 的对角线为 0，`z @ z.T` 的对角线是各行长度的平方：对归一化的行，这是可能的最大值。这样算出的近邻准确率是 1，"
-        "而对比损失"
-        "把概率花在了不是配对的配对上。用无穷大做 `masked_fill`，就能把它们从最小值、最大值和 softmax 中去掉。",
+        en="`cdist(x, x)` is 0 on its diagonal, and the diagonal of `z @ z.T` holds the squared lengths: for "
+        "normalised rows the largest number that there can be. An accuracy of nearest neighbours computed so is 1, "
+        "and a contrastive loss spends its probability on pairs that are no pairs. `masked_fill` with infinity takes "
+        "them out of a minimum, a maximum and a softmax.",
+        zh="`cdist(x, x)` 的对角线为 0，`z @ z.T` 的对角线是各行长度的平方：对归一化的行，这是可能的最大值。这样算"
+        "出的近邻准确率是 1，而对比损失把概率花在了不是配对的配对上。用无穷大做 `masked_fill`，就能把它们从最小"
+        "值、最大值和 softmax 中去掉。",
     ),
     bad="""import torch
 

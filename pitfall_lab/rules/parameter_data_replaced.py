@@ -1,4 +1,6 @@
-"""PL303: ``p.data = …`` gave a parameter other memory between forward and backward. The old version number still fits: a wrong gradient.
+"""PL303: ``p.data = …`` gave a parameter other memory between forward and backward.
+
+The old version number still fits: a wrong gradient.
 
 A special case of PL301: nothing was written; the tensor that backward looks at was given other numbers to look at.
 """
@@ -26,14 +28,19 @@ def refine(story: Story, general: Finding) -> Finding | None:
             zh=f"{wrong.zh}，因为{here.zh}在{later.zh}用到旧的数之前就给了 {what.zh} 别的数。",
         ),
         T(
-            en=f"On {then.en} torch kept {what.en} for backward: the tensor itself. `{code}` on {here.en} puts other memory under the same "
-            f"tensor, and its version stays as it was, since nothing was written. {capital(later.en)} looks into the tensor, finds the "
-            "version it expects and numbers that had no part in the computation, and uses them without an error.",
-            zh=f"在{then.zh}，torch 为反向传播留下了 {what.zh}：是张量本身。{here.zh}的 `{code}` 给同一个张量换上了另一块内存，版本却保持"
-            "不变，"
-            f"因为什么都没有被写入。{later.zh}查看这个张量，版本符合预期，里面的数却与当时的计算无关，它就这样用了，没有报错。",
+            en=f"On {then.en} torch kept {what.en} for backward: the tensor itself. `{code}` on {here.en} puts other "
+            "memory under the same tensor, and its version stays as it was, since nothing was written. "
+            f"{capital(later.en)} looks into the tensor, finds the version it expects and numbers that had no part in "
+            "the computation, and uses them without an error.",
+            zh=f"在{then.zh}，torch 为反向传播留下了 {what.zh}：是张量本身。{here.zh}的 `{code}` 给同一个张量换上了另"
+            f"一块内存，版本却保持不变，因为什么都没有被写入。{later.zh}查看这个张量，版本符合预期，里面的数却与当时的"
+            "计算无关，它就这样用了，没有报错。",
         ),
-        related=[Related(r.role, r.span, r.step, given) if r.role == "changed" else r for r in general.related if r.role != "alias"],
+        related=[
+            Related(r.role, r.span, r.step, given) if r.role == "changed" else r
+            for r in general.related
+            if r.role != "alias"
+        ],
     )
 
 
@@ -41,27 +48,32 @@ RULE = Rule(
     code="PL303",
     name="parameter-data-replaced",
     severity="warning",
-    title=T(en="The numbers of a parameter were exchanged before backward had used them", zh="参数里的数在反向传播用到之前被换掉了"),
+    title=T(
+        en="The numbers of a parameter were exchanged before backward had used them",
+        zh="参数里的数在反向传播用到之前被换掉了",
+    ),
     what=T(
-        en="A line `w.data = …` put new numbers into a parameter although gradients still had to be computed with the old ones. Torch "
-        "does not notice such an exchange. There is no error, and the gradient is that of a computation that never "
-        "happened. Exchange the numbers after `backward()`, and with `w.copy_(…)` under `torch.no_grad()`, which torch does "
-        "notice.",
-        zh="一行 `w.data = …` 给参数换上了新的数，而梯度还要用旧的数来计算。torch 察觉不到这种替换。没有报错，得到的却是从未发生过的计算"
-        "的梯度。请在 `backward()` 之后再替换，并且在 `torch.no_grad()` 之下用 `w.copy_(…)`，这样 torch 能够察觉。",
+        en="A line `w.data = …` put new numbers into a parameter although gradients still had to be computed with the "
+        "old ones. Torch does not notice such an exchange. There is no error, and the gradient is that of a "
+        "computation that never happened. Exchange the numbers after `backward()`, and with `w.copy_(…)` under "
+        "`torch.no_grad()`, which torch does notice.",
+        zh="一行 `w.data = …` 给参数换上了新的数，而梯度还要用旧的数来计算。torch 察觉不到这种替换。没有报错，得到"
+        "的却是从未发生过的计算的梯度。请在 `backward()` 之后再替换，并且在 `torch.no_grad()` 之下用 "
+        "`w.copy_(…)`，这样 torch 能够察觉。",
     ),
     why=T(
-        en="For backward torch keeps (*saves*) the inputs of an operation as tensors, and compares their *version*, a number that grows "
-        "with each write in place. Assigning `.data` writes nothing: it gives the tensor another piece of memory and leaves "
-        "the version alone. So the check passes and the gradient is computed from the new numbers. `model.double()` and `model.to(…)` "
-        "exchange the data of parameters in the same way, and are harmless only because they are not called between forward and "
-        "backward.",
-        zh="为了反向传播，torch 把运算的输入作为张量留下（*保存*），并比较它们的*版本*，即每次就地写入就增大的一个数。给 `.data` 赋值什么"
-        "都不写：它让张量看向另一块内存，版本保持原样。于是检查通过，梯度却由新的数算出。`model.double()` 和 `model.to(…)` 也是这样换"
-        "掉参数的数据，只因为没人在前向和反向之间调用它们，才没有害处。",
+        en="For backward torch keeps (*saves*) the inputs of an operation as tensors, and compares their *version*, a "
+        "number that grows with each write in place. Assigning `.data` writes nothing: it gives the tensor another "
+        "piece of memory and leaves the version alone. So the check passes and the gradient is computed from the new "
+        "numbers. `model.double()` and `model.to(…)` exchange the data of parameters in the same way, and are "
+        "harmless only because they are not called between forward and backward.",
+        zh="为了反向传播，torch 把运算的输入作为张量留下（*保存*），并比较它们的*版本*，即每次就地写入就增大的一个数。"
+        "给 `.data` 赋值什么都不写：它让张量看向另一块内存，版本保持原样。于是检查通过，梯度却由新的数算出。"
+        "`model.double()` 和 `model.to(…)` 也是这样换掉参数的数据，只因为没人在前向和反向之间调用它们，才没有害处。",
     ),
     advice=T(
-        en="exchange the numbers on {changed} only after the backward on {backward}, with `copy_` inside `torch.no_grad()`.",
+        en="exchange the numbers on {changed} only after the backward on {backward}, with `copy_` "
+        "inside `torch.no_grad()`.",
         zh="等{backward}的反向传播之后再在{changed}更换数值，并在 `torch.no_grad()` 里用 `copy_`。",
     ),
     bad="""import torch
@@ -87,7 +99,8 @@ print(w.grad)
             "w.data = w.data / w.data.norm()",
             "w.data.div_(w.data.norm())",
             T(
-                en="The same numbers in the same memory, written past the version counter: the gradient is wrong in the same way.",
+                en="The same numbers in the same memory, written past the version counter: the gradient is "
+                "wrong in the same way.",
                 zh="同样的数写进同一块内存，绕过了版本计数器：梯度以同样的方式出错。",
             ),
         ),

@@ -17,14 +17,16 @@ from pitfall_lab.rules.signals.optimizer_steps import replaced
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 2
-LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "lstm", "gru", "rnn_tanh",
-          "gru_cell", "lstm_cell", "bilinear", "batch_norm", "layer_norm", "matmul", "addmm"}  # fmt: skip
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "lstm", "gru",
+          "rnn_tanh", "gru_cell", "lstm_cell", "bilinear", "batch_norm", "layer_norm", "matmul", "addmm"}  # fmt: skip
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for the parameters that got gradients in round after round, behind trained layers, and that no optimizer holds.
+    """At most one finding: for the parameters that got gradients in round after round, behind trained layers,
+    and that no optimizer holds.
 
-    None if an optimizer also holds parameters that never got gradients, or if modules lie in a plain list, which other rules report.
+    None if an optimizer also holds parameters that never got gradients, or if modules lie in a plain
+    list, which other rules report.
     """
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}
@@ -32,7 +34,9 @@ def find(story: Story) -> Iterator[Finding]:
     if not _trains_layers(story, held) or idle:
         return  # what an optimizer holds and never gets a gradient for is another story: layers that were replaced
     left: list[str] = []
-    elsewhere = {found.new for found in replaced(story)} | {label for made in story.trace.optimizers for label in made.holds}
+    elsewhere = {found.new for found in replaced(story)} | {
+        label for made in story.trace.optimizers for label in made.holds
+    }
     for label, moments in lives(story).items():
         added = [m.event for m in moments if m.kind == "added"]
         changed = any(m.kind in ("used", "frozen", "cleared") for m in moments)
@@ -46,12 +50,14 @@ def find(story: Story) -> Iterator[Finding]:
 def _trains_layers(story: Story, held: set[str]) -> bool:
     """Whether some optimizer holds the weights of a layer, and not only an input that is optimized."""
     return any(
-        (story.tensor(label) or {}).get("kind") == "parameter" and any(use.name in LAYERS for use in story.uses(label)) for label in held
+        (story.tensor(label) or {}).get("kind") == "parameter" and any(use.name in LAYERS for use in story.uses(label))
+        for label in held
     )
 
 
 def _thawed(story: Story, label: str, held: set[str]) -> bool:
-    """Whether the parameter was frozen, requires grad again since after an optimizer was made, and held parameters moved after that.
+    """Whether the parameter was frozen, requires grad again since after an optimizer was made, and held
+    parameters moved after that.
 
     Only the first steps of an optimizer are recorded as such; that it went on shows in what it holds.
     """
@@ -66,10 +72,18 @@ def _thawed(story: Story, label: str, held: set[str]) -> bool:
 
 
 def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> bool:
-    """Whether parameters that an optimizer holds come before this one in the forward pass; a first part may be frozen on purpose."""
-    start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    """Whether parameters that an optimizer holds come before this one in the forward pass; a first
+    part may be frozen on purpose.
+    """
+    start = (
+        (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    )
     nodes = {node: story.record("nodes", node) or {} for node in story.behind(start)}
-    own = {node for node, record in nodes.items() if record.get("output") == label and record.get("name") == "AccumulateGrad"}
+    own = {
+        node
+        for node, record in nodes.items()
+        if record.get("output") == label and record.get("name") == "AccumulateGrad"
+    }
     for node, record in nodes.items():
         if own & set(record.get("next", ())):
             leaves = {(story.record("nodes", n) or {}).get("output") for n in story.behind(node)}
@@ -95,20 +109,20 @@ def _finding(story: Story, left: list[str], backward: Event) -> Finding:
     span = story.program.place(node) if node is not None else update.span
     here, back = at_line(story, span), at_line(story, story.span(backward.step))
     return RULE.finding(
-        span, backward.step,
+        span,
+        backward.step,
         T(
-            en=f"{capital(first.en)}{others.en} get a gradient on {back.en} in every round, and no optimizer was ever given them: "
-            f"they stay "
-            "as they were made.",
-            zh=f"每一轮{back.zh}都给 {first.zh}{others.zh} 算出梯度，却从来没有把它们交给任何优化器：它们一直保持最初的样子。",
+            en=f"{capital(first.en)}{others.en} get a gradient on {back.en} in every round, and no optimizer was ever "
+            "given them: they stay as they were made.",
+            zh=f"每一轮{back.zh}都给 {first.zh}{others.zh} 算出梯度，却从来没有把它们交给任何优化器：它们"
+            "一直保持最初的样子。",
         ),
         T(
-            en=f"The optimizer of {here.en} holds {len(update.holds)} tensors. It changes these and no others, and its `zero_grad()` "
-            f"clears "
-            "only theirs. What is meant to stay as it is should not require gradients: `requires_grad_(False)`.",
-            zh=f"{here.zh}的优化器持有 {len(update.holds)} 个张量。它只改变这些张量，`zero_grad()` 也只清空它们的梯度。本来就要保持不"
-            f"变的部分，不应"
-            "该需要梯度：`requires_grad_(False)`。",
+            en=f"The optimizer of {here.en} holds {len(update.holds)} tensors. It changes these and no others, and "
+            "its `zero_grad()` clears only theirs. What is meant to stay as it is should not require gradients: "
+            "`requires_grad_(False)`.",
+            zh=f"{here.zh}的优化器持有 {len(update.holds)} 个张量。它只改变这些张量，`zero_grad()` 也只清空它们的梯"
+            "度。本来就要保持不变的部分，不应该需要梯度：`requires_grad_(False)`。",
         ),
         related=[
             story.related("backward", backward.step, T(en="they get gradients here", zh="它们在这里得到梯度")),
@@ -116,7 +130,7 @@ def _finding(story: Story, left: list[str], backward: Event) -> Finding:
         ],
         fixes=_fixes(story, left, node),
         facts=[Fact("parameters", left, story.by(backward.step)), Fact("held", len(update.holds))],
-    )  # fmt: skip
+    )
 
 
 def _made(story: Story) -> ast.Call | None:
@@ -128,10 +142,17 @@ def _made(story: Story) -> ast.Call | None:
 
 def _fixes(story: Story, left: list[str], node: ast.Call | None) -> tuple[Fix, ...]:
     program = story.program
-    given = next((k.value for k in node.keywords if k.arg == "params"), node.args[0] if node.args else None) if node is not None else None
+    given = (
+        next((k.value for k in node.keywords if k.arg == "params"), node.args[0] if node.args else None)
+        if node is not None
+        else None
+    )
     if given is None:
         return ()
-    every = next((n for n in ast.walk(given) if isinstance(n, ast.Call) and call_name(n) in ("parameters", "named_parameters")), None)
+    every = next(
+        (n for n in ast.walk(given) if isinstance(n, ast.Call) and call_name(n) in ("parameters", "named_parameters")),
+        None,
+    )
     fixes = []
     if every is not None and every is not given and "requires_grad" in program.segment(given):
         whole = program.segment(every).replace("named_parameters", "parameters")
@@ -160,22 +181,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Layers that the loss trains were not given to an optimizer", zh="损失要训练的层没有交给优化器"),
     what=T(
-        en="A program computed gradients for two parts of its network and gave the optimizer only the first one. The other part is never "
-        "changed. Give the optimizer all that is to be trained: `[*encoder.parameters(), *decoder.parameters()]`.",
+        en="A program computed gradients for two parts of its network and gave the optimizer only the first one. The "
+        "other part is never changed. Give the optimizer all that is to be trained: `[*encoder.parameters(), "
+        "*decoder.parameters()]`.",
         zh="程序为网络的两个部分计算了梯度，却只把前一部分交给优化器。另一部分从未改变。请把要训练的都交给优化器："
         "`[*encoder.parameters(), *decoder.parameters()]`。",
     ),
     why=T(
-        en="An optimizer holds a list of tensors that it is given once, when it is made. `backward()` does not use any optimizer: it "
-        "fills "
-        "`.grad` of every parameter behind the loss. So parameters outside the list get gradients that add up from round to round and "
-        "are never used. For a part that is to stay as it is that is only a waste, and `requires_grad_(False)` says so; here the part "
-        "comes after the trained one.",
-        zh="优化器持有一份张量列表，在创建时一次给定。`backward()` 对优化器一无所知：它给损失背后的每个参数填上 `.grad`。所以列表之外"
-        "的参数也得到"
-        "梯度，一轮一轮累加，却从来不用。如果那部分本来就要保持不变，这只是浪费，可以用 `requires_grad_(False)` 说明；而这里那部分在被"
-        "训练的部"
-        "分之后。",
+        en="An optimizer holds a list of tensors that it is given once, when it is made. `backward()` does not use "
+        "any optimizer: it fills `.grad` of every parameter behind the loss. So parameters outside the list get "
+        "gradients that add up from round to round and are never used. For a part that is to stay as it is that is "
+        "only a waste, and `requires_grad_(False)` says so; here the part comes after the trained one.",
+        zh="优化器持有一份张量列表，在创建时一次给定。`backward()` 对优化器一无所知：它给损失背后的每个参数填上 "
+        "`.grad`。所以列表之外的参数也得到梯度，一轮一轮累加，却从来不用。如果那部分本来就要保持不变，这只是浪费，可以"
+        "用 `requires_grad_(False)` 说明；而这里那部分在被训练的部分之后。",
     ),
     advice=T(
         en="give the optimizer on {line} the parameters of all parts that are to be trained.",

@@ -1,4 +1,6 @@
-"""PL456: a contrastive loss pairs each row with a row of another example: the two views are joined in one order and paired in another."""
+"""PL456: a contrastive loss pairs each row with a row of another example: the two views are joined in one
+order and paired in another.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,25 @@ FURTHER = 60
 TURNED = {"t", "T", "mT", "transpose", "permute", "swapaxes"}
 SCORES = (
     POINTWISE_NAMES | SAME_AXES
-    | {"exp", "log", "masked_fill", "masked_fill_", "fill_diagonal_", "where", "log_softmax", "softmax", "index_put_", "scatter", "cosh"}
+    | {"exp", "log", "masked_fill", "masked_fill_", "fill_diagonal_", "where", "log_softmax", "softmax", "index_put_",
+    "scatter", "cosh"}
 )  # fmt: skip
 """Calls between the products of all rows and the loss that keep the table of pairs."""
 MIXING = {
-    "cat", "stack", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes", "view", "reshape", "flatten", "unflatten", "chunk",
-    "split", "unbind", "select", "narrow", "__getitem__",
+    "cat", "stack", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes", "view", "reshape", "flatten",
+    "unflatten", "chunk", "split", "unbind", "select", "narrow", "__getitem__",
 }  # fmt: skip
-SAME_ROWS = (KEEPING | {"normalize", "linalg_vector_norm", "batch_norm", "clamp_min", "conv2d", "max_pool2d", "avg_pool2d"}) - MIXING
+SAME_ROWS = (
+    KEEPING | {"normalize", "linalg_vector_norm", "batch_norm", "clamp_min", "conv2d", "max_pool2d", "avg_pool2d"}
+) - MIXING
 RESHAPED = {"view", "reshape", "flatten"}
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``event`` made the order of the rows: row ``i`` is of example ``i // 2`` with ``beside``, else of example ``i % n``."""
+    """``event`` made the order of the rows: row ``i`` is of example ``i // 2`` with
+    ``beside``, else of example ``i % n``.
+    """
 
     event: Event
     beside: bool
@@ -54,13 +61,19 @@ def find(story: Story) -> Iterator[Finding]:
     for event, scores, beside in _pairings(story):
         layout = _layout(story, scores, event.step)
         place = story.span(layout.event.step) if layout is not None else None
-        if layout is not None and layout.beside is not beside and place not in reported and _is_one_batch(story, layout):
+        if (
+            layout is not None
+            and layout.beside is not beside
+            and place not in reported
+            and _is_one_batch(story, layout)
+        ):
             reported.add(place)
             yield _finding(story, event, layout)
 
 
 def _pairings(story: Story) -> Iterator[tuple[Event, str, bool]]:
-    """The calls that pair each row of a table of pairs with another one, with the table, and whether the partner is the row beside it.
+    """The calls that pair each row of a table of pairs with another one, with the table, and whether the
+    partner is the row beside it.
 
     If it is not, it is the row half of all rows away; other pairings are left out.
     """
@@ -68,7 +81,9 @@ def _pairings(story: Story) -> Iterator[tuple[Event, str, bool]]:
         rows = _square(story, loss.operands[0].label, loss.step) if len(loss.operands) > 1 and loss.error is None else 0
         if rows:
             known = [
-                (index[0], int(value)) for index, value in Elements(story, loss.operands[1].label, loss.step).known() if len(index) == 1
+                (index[0], int(value))
+                for index, value in Elements(story, loss.operands[1].label, loss.step).known()
+                if len(index) == 1
             ]
             beside = _kind(known, rows)
             if beside is not None:
@@ -92,7 +107,9 @@ def _square(story: Story, label: str | None, step: int) -> int:
 
 
 def _kind(known: list[tuple[int, int]], rows: int) -> bool | None:
-    """Whether the partner of each row is the one beside it; False if it is half of all rows away, None if it is neither."""
+    """Whether the partner of each row is the one beside it; False if it is half of all rows
+    away, None if it is neither.
+    """
     if len(known) < FEWEST:
         return None
     if all(partner == row ^ 1 for row, partner in known):
@@ -101,7 +118,8 @@ def _kind(known: list[tuple[int, int]], rows: int) -> bool | None:
 
 
 def _of_labels(story: Story, same: Event, rows: int) -> bool | None:
-    """Whether compared numbers of examples are equal for rows beside each other (True) or for rows half of all away (False).
+    """Whether compared numbers of examples are equal for rows beside each other (True) or for
+    rows half of all away (False).
 
     None if neither, if they are not compared with themselves, or if fewer than ``FEWEST`` of the ``rows`` are known.
     """
@@ -114,7 +132,10 @@ def _of_labels(story: Story, same: Event, rows: int) -> bool | None:
 
 
 def _kind_of_value(held: dict[int, int], place: int, rows: int) -> bool | None:
-    beside, away = (held.get(other) == held[place] if other in held else None for other in (place ^ 1, (place + rows // VIEWS) % rows))
+    beside, away = (
+        held.get(other) == held[place] if other in held else None
+        for other in (place ^ 1, (place + rows // VIEWS) % rows)
+    )
     return True if beside and not away else False if away and not beside else None
 
 
@@ -126,14 +147,17 @@ def _weighed(story: Story, same: Event, rows: int) -> Iterator[tuple[Event, str]
         seen.add(label)
         for use in story.uses(label):
             others = [
-                o.label for o in use.operands if o.label is not None and o.label not in seen and _square(story, o.label, use.step) == rows
+                o.label
+                for o in use.operands
+                if o.label is not None and o.label not in seen and _square(story, o.label, use.step) == rows
             ]
             yield from ((use, other) for other in others if _product(story, other, use.step) is not None)
             pending += [each for each in use.results if each not in seen and _square(story, each, use.step) == rows]
 
 
 def _product(story: Story, label: str, step: int) -> tuple[str, int] | None:
-    """The rows that were multiplied with themselves to make a table of scores, with the step; None if other rows, or none, were.
+    """The rows that were multiplied with themselves to make a table of scores, with the step; None
+    if other rows, or none, were.
 
     Scaling and masking (``SCORES``) may follow the product.
     """
@@ -152,7 +176,9 @@ def _product(story: Story, label: str, step: int) -> tuple[str, int] | None:
 
 
 def _upright(story: Story, label: str, step: int) -> str:
-    """The tensor before a transposition, or before axes of length 1 were inserted; ``label`` itself if neither was done."""
+    """The tensor before a transposition, or before axes of length 1 were inserted;
+    ``label`` itself if neither was done.
+    """
     event = made_by(story, label, step)
     if event is None or event.operands[0].label is None or event.name not in TURNED | {"unsqueeze", "__getitem__"}:
         return label
@@ -160,7 +186,8 @@ def _upright(story: Story, label: str, step: int) -> str:
 
 
 def _layout(story: Story, scores: str, step: int) -> Layout | None:
-    """The order of the rows (two views of each example) of which a table of products has all pairs; None if it is not known.
+    """The order of the rows (two views of each example) of which a table of products has all
+    pairs; None if it is not known.
 
     Known after ``cat`` of two tensors, after a repetition to double length, and after a reshape of two axes into one.
     """
@@ -199,14 +226,19 @@ def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], bef
     ):
         return None
     stack = made_by(story, source, event.step)
-    views = tuple(str(o.label) for o in stack.operands if o.label is not None) if stack is not None and stack.name == "stack" else ()
+    views = (
+        tuple(str(o.label) for o in stack.operands if o.label is not None)
+        if stack is not None and stack.name == "stack"
+        else ()
+    )
     return Layout(event, beside=before[1] == VIEWS, views=views)
 
 
 def _is_one_batch(story: Story, layout: Layout) -> bool:
     """Whether the views that were joined come from the same rows, so that they are pairs.
 
-    Of ``cat`` it is tested whether both views were computed from one tensor with these rows; ``stack`` and repetitions always join pairs.
+    Of ``cat`` it is tested whether both views were computed from one tensor with these rows; ``stack`` and
+    repetitions always join pairs.
     """
     if layout.event.name != "cat":
         return True
@@ -239,23 +271,25 @@ def _finding(story: Story, event: Event, layout: Layout) -> Finding:
     here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
     made, paired = (WORDS[kind] for kind in (layout.beside, not layout.beside))
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} puts the two views of an example {made.en}, but {there.en} pairs rows that are {paired.en}: each row's "
-            "partner is of another example.",
-            zh=f"{here.zh}让同一样本的两个视图{made.zh}，而{there.zh}把{paired.zh}的行配成一对：每一行的搭档都属于另一个样本。",
+            en=f"{capital(here.en)} puts the two views of an example {made.en}, but {there.en} pairs rows that are "
+            f"{paired.en}: each row's partner is of another example.",
+            zh=f"{here.zh}让同一样本的两个视图{made.zh}，而{there.zh}把{paired.zh}的行配成一对：每一行的搭"
+            "档都属于另一个样本。",
         ),
         T(
-            en="`torch.cat([a, b])` of n rows each puts the partner of row i at i + n; `torch.stack([a, b], dim=1)` and a reshape put it "
-            "beside the row, at 2i and 2i + 1. The shapes are the same. The loss pulls different examples together, and pushes the two "
-            "views of one apart.",
-            zh="对各 n 行的 a 与 b，`torch.cat([a, b])` 把第 i 行的搭档放在 i + n；`torch.stack([a, b], dim=1)` 再改变形状则让搭档相邻，"
-            "在 2i 与 2i + 1。两者形状相同。损失会把不同的样本拉近，而把同一样本的两个视图推开。",
+            en="`torch.cat([a, b])` of n rows each puts the partner of row i at i + n; `torch.stack([a, b], dim=1)` "
+            "and a reshape put it beside the row, at 2i and 2i + 1. The shapes are the same. The loss pulls different "
+            "examples together, and pushes the two views of one apart.",
+            zh="对各 n 行的 a 与 b，`torch.cat([a, b])` 把第 i 行的搭档放在 i + n；`torch.stack([a, b], dim=1)` 再改变"
+            "形状则让搭档相邻，在 2i 与 2i + 1。两者形状相同。损失会把不同的样本拉近，而把同一样本的两个视图推开。",
         ),
         related=[story.related("used", event.step, T(en="the rows are paired here", zh="在这里配对"))],
         fixes=_fixes(story, layout),
         facts=[Fact("beside", layout.beside, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 WORDS = {True: T(en="next to each other", zh="相邻"), False: T(en="half of all rows apart", zh="相距一半的行数")}
@@ -268,23 +302,31 @@ def _fixes(story: Story, layout: Layout) -> tuple[Fix, ...]:
     if not isinstance(node, ast.Call):
         return ()
     inner = [
-        each for each in ast.walk(node) if isinstance(each, ast.Call) and call_name(each) in ("cat", "stack", "repeat", "repeat_interleave")
+        each
+        for each in ast.walk(node)
+        if isinstance(each, ast.Call) and call_name(each) in ("cat", "stack", "repeat", "repeat_interleave")
     ]
     texts = []
     if inner and inner[0].args and call_name(inner[0]) in ("cat", "stack"):
         parts = program.segment(inner[0].args[0])
         texts.append(f"{torch}.cat({parts})" if layout.beside else f"{torch}.stack({parts}, dim=1).flatten(0, 1)")
     elif isinstance(node.func, ast.Attribute):
-        owner, rank = in_parentheses(program, node.func.value), len(story.shape(layout.event.results[0], layout.event.step) or ())
+        owner, rank = (
+            in_parentheses(program, node.func.value),
+            len(story.shape(layout.event.results[0], layout.event.step) or ()),
+        )
         if call_name(node) == "repeat_interleave":
             texts.append(f"{owner}.repeat({', '.join(['2', *['1'] * (rank - 1)])})")
         elif call_name(node) == "repeat":
             texts.append(f"{owner}.repeat_interleave(2, dim=0)")
         else:
             texts.append(f"{owner}.transpose(0, 1).flatten(0, 1)")
-    title = (T(en=f"Join the views as they are paired: `{text}`", zh=f"按配对的次序连接视图：`{text}`") for text in texts)
+    title = (
+        T(en=f"Join the views as they are paired: `{text}`", zh=f"按配对的次序连接视图：`{text}`") for text in texts
+    )
     return unique(
-        program.text, [Fix(said, program.replace((node, text)), meaning="shape") for said, text in zip(title, texts, strict=True)]
+        program.text,
+        [Fix(said, program.replace((node, text)), meaning="shape") for said, text in zip(title, texts, strict=True)],
     )
 
 
@@ -297,20 +339,21 @@ RULE = Rule(
         zh="每个样本的两个视图按一种次序连接，却按另一种次序配对",
     ),
     what=T(
-        en="A program makes two versions of each example of a batch, and a loss that brings the versions of one example together. The "
-        "versions are put into one table in one order, and the loss looks for the partner in another: it brings different examples "
-        "together. Join the two versions in the order in which they are paired.",
-        zh="程序为一批中的每个样本做出两个版本，并用损失把同一样本的两个版本拉近。两个版本按一种次序放进一张表，损失却按另一种次序寻找搭档："
-        "拉近的是不同的样本。请按配对的次序连接两个版本。",
+        en="A program makes two versions of each example of a batch, and a loss that brings the versions of one "
+        "example together. The versions are put into one table in one order, and the loss looks for the partner in "
+        "another: it brings different examples together. Join the two versions in the order in which they are paired.",
+        zh="程序为一批中的每个样本做出两个版本，并用损失把同一样本的两个版本拉近。两个版本按一种次序放进一张表，损失却"
+        "按另一种次序寻找搭档：拉近的是不同的样本。请按配对的次序连接两个版本。",
     ),
     why=T(
-        en="A loss such as NT-Xent of SimCLR compares all rows with all others and needs the number of the right one for each row. With "
-        "the versions behind each other (`torch.cat`) that is `i + n` or `i - n`; with the versions side by side (`stack` along a new axis "
-        "1, or `repeat_interleave`) it is the neighbour, `i ^ 1`. Both are common, nothing in the shapes tells them apart, and the loss "
-        "still falls a little, since any rows can be learned by heart.",
-        zh="像 SimCLR 的 NT-Xent 这样的损失把每一行与其余所有行比较，需要知道每一行的正确搭档是第几行。两个版本前后相接（`torch.cat`）时，"
-        "搭档是 `i + n` 或 `i - n`；两个版本并排（沿新的轴 1 `stack`，或 `repeat_interleave`）时，搭档是相邻的 `i ^ 1`。两种都很常见，"
-        "形状上看不出区别，而且损失照样会降一点，因为任何行都可以死记硬背。",
+        en="A loss such as NT-Xent of SimCLR compares all rows with all others and needs the number of the right one "
+        "for each row. With the versions behind each other (`torch.cat`) that is `i + n` or `i - n`; with the "
+        "versions side by side (`stack` along a new axis 1, or `repeat_interleave`) it is the neighbour, `i ^ 1`. "
+        "Both are common, nothing in the shapes tells them apart, and the loss still falls a little, since any rows "
+        "can be learned by heart.",
+        zh="像 SimCLR 的 NT-Xent 这样的损失把每一行与其余所有行比较，需要知道每一行的正确搭档是第几行。两个版本前后相"
+        "接（`torch.cat`）时，搭档是 `i + n` 或 `i - n`；两个版本并排（沿新的轴 1 `stack`，或 `repeat_interleave`）"
+        "时，搭档是相邻的 `i ^ 1`。两种都很常见，形状上看不出区别，而且损失照样会降一点，因为任何行都可以死记硬背。",
     ),
     bad="""import torch
 import torch.nn.functional as F

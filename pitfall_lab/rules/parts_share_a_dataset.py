@@ -1,4 +1,6 @@
-"""PL738: an attribute of a data set was set through one part of a random split, and the other parts read the same data set."""
+"""PL738: an attribute of a data set was set through one part of a random split, and the other
+parts read the same data set.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from pitfall_lab.trace import Event, Span, T
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """``part`` and ``others`` came from the split at ``place``; ``statement`` sets ``attribute`` of the data set of ``part``."""
+    """``part`` and ``others`` came from the split at ``place``; ``statement`` sets
+    ``attribute`` of the data set of ``part``.
+    """
 
     place: Span
     step: int
@@ -28,7 +32,9 @@ class Shared:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each attribute that is set through a part of a split which ran, unless all parts are given the same."""
+    """One finding for each attribute that is set through a part of a split which ran, unless
+    all parts are given the same.
+    """
     for node in story.program.nodes:
         call = node.value if isinstance(node, ast.Assign) else None
         if not isinstance(node, ast.Assign) or not isinstance(call, ast.Call) or called(call) != "random_split":
@@ -51,32 +57,55 @@ def _ran(story: Story, call: ast.Call) -> Event | None:
     program, function = story.program, story.program.function(call)
     for event in story.calls():
         after = event.span is not None and event.span.source == 0 and event.span.line > (call.end_lineno or call.lineno)
-        if after and (statement := program.statement_at(event.span)) is not None and program.function(statement) is function:
+        if (
+            after
+            and (statement := program.statement_at(event.span)) is not None
+            and program.function(statement) is function
+        ):
             return event
     return None
 
 
 def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> Shared | None:
-    """The data of the finding for the first attribute that is set through one part, but not, or not to the same, through another.
+    """The data of the finding for the first attribute that is set through one part, but not, or not
+    to the same, through another.
 
-    None if there is none. An attribute is left out if a loop sets it through several parts, or if a part's ``dataset`` is assigned.
+    None if there is none. An attribute is left out if a loop sets it through several parts, or if a
+    part's ``dataset`` is assigned.
     """
     given: dict[str, list[tuple[str, ast.Assign]]] = {}
     for node in program.nodes:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute) and isinstance(target.value, ast.Attribute):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(target, ast.Attribute)
+            and isinstance(target.value, ast.Attribute)
+        ):
             part = program.segment(target.value.value)
             if target.value.attr == "dataset" and part in parts:
                 given.setdefault(target.attr, []).append((part, node))
-    replaced = [n for n in program.nodes if isinstance(n, ast.Attribute) and n.attr == "dataset" and isinstance(n.ctx, ast.Store)]
+    replaced = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Attribute) and n.attr == "dataset" and isinstance(n.ctx, ast.Store)
+    ]
     for attribute, places in given.items():
         values = {program.segment(node.value) for _, node in places}
         alike = {part for part, _ in places} == set(parts) and len(values) == 1
         around = [a for _, node in places for a in program.ancestors(node)]
-        switched = len({part for part, _ in places}) > 1 and any(isinstance(each, ast.For | ast.While) for each in around)
+        switched = len({part for part, _ in places}) > 1 and any(
+            isinstance(each, ast.For | ast.While) for each in around
+        )
         if not alike and not switched and not any(program.segment(n.value) in parts for n in replaced):
             part, statement = places[0]
-            return Shared(program.place(call), split.step, part, tuple(each for each in parts if each != part), attribute, statement)
+            return Shared(
+                program.place(call),
+                split.step,
+                part,
+                tuple(each for each in parts if each != part),
+                attribute,
+                statement,
+            )
     return None
 
 
@@ -86,38 +115,41 @@ def _finding(story: Story, found: Shared) -> Finding:
     indices = T(en="split here: indices only", zh="在这里划分：只有索引")
     others = ", ".join(f"`{each}`" for each in found.others)
     return RULE.finding(
-        span, found.step,
+        span,
+        found.step,
         T(
-            en=f"{capital(here.en)} sets `{found.attribute}` of the data set of `{found.part}`, which is also that of {others}: "
-            f"{there.en} split indices, and all parts read one data set.",
-            zh=f"{here.zh}设置了 `{found.part}` 的数据集的 `{found.attribute}`，而它也是 {others} 的数据集：{there.zh}划分的只是索引，"
-            "所有部分读的是同一个数据集。",
+            en=f"{capital(here.en)} sets `{found.attribute}` of the data set of `{found.part}`, which is also that of "
+            f"{others}: {there.en} split indices, and all parts read one data set.",
+            zh=f"{here.zh}设置了 `{found.part}` 的数据集的 `{found.attribute}`，而它也是 {others} 的数据集："
+            f"{there.zh}划分的只是索引，所有部分读的是同一个数据集。",
         ),
         T(
-            en="`random_split` returns `Subset`s: a list of indices each, and a reference to the whole data set. What is set "
-            "through one of them "
-            "holds for all, and the last setting wins: augmented examples in the evaluation, or none in the training. Give each "
-            "part a data "
-            "set of its own.",
-            zh="`random_split` 返回若干个 `Subset`：每个只有一个索引列表和对整个数据集的引用。通过其中一个设置的东西对所有部分都生"
-            "效，而且以"
-            "最后一次设置为准：评估时用上了增强的样本，或者训练时没有增强。请给每个部分一个自己的数据集。",
+            en="`random_split` returns `Subset`s: a list of indices each, and a reference to the whole data set. What "
+            "is set through one of them holds for all, and the last setting wins: augmented examples in the "
+            "evaluation, or none in the training. Give each part a data set of its own.",
+            zh="`random_split` 返回若干个 `Subset`：每个只有一个索引列表和对整个数据集的引用。通过其中一个设置"
+            "的东西对所有部分都生效，而且以最后一次设置为准：评估时用上了增强的样本，或者训练时没有增强。请给"
+            "每个部分一个自己的数据集。",
         ),
         related=[Related("made", found.place, found.step, indices)],
         fixes=_fixes(story.program, found),
         facts=[Fact("parts", 1 + len(found.others))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(program: Program, found: Shared) -> tuple[Fix, ...]:
     """At most one fix: it gives the part a shallow copy of the data set first, and imports ``copy`` if needed."""
-    imported = any(isinstance(n, ast.Import) and any(a.name == "copy" and a.asname is None for a in n.names) for n in program.nodes)
+    imported = any(
+        isinstance(n, ast.Import) and any(a.name == "copy" and a.asname is None for a in n.names) for n in program.nodes
+    )
     new = f"{found.part}.dataset = copy.copy({found.part}.dataset)"
     edits = program.insert_before(found.statement, new)
     first = next((n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom)), None)
     if not imported and isinstance(first, ast.stmt):
         edits = merge(program.insert_before(first, "import copy"), edits) or ()
-    title = T(en=f"Give `{found.part}` a data set of its own: `{new}`", zh=f"给 `{found.part}` 一个自己的数据集：`{new}`")
+    title = T(
+        en=f"Give `{found.part}` a data set of its own: `{new}`", zh=f"给 `{found.part}` 一个自己的数据集：`{new}`"
+    )
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()
 
 
@@ -125,22 +157,25 @@ RULE = Rule(
     code="PL738",
     name="parts-share-a-dataset",
     severity="warning",
-    title=T(en="The parts of a split share the data set that was changed for one", zh="划分出的各部分共用那个只为其中一个修改过的数据集"),
+    title=T(
+        en="The parts of a split share the data set that was changed for one",
+        zh="划分出的各部分共用那个只为其中一个修改过的数据集",
+    ),
     what=T(
-        en="A program splits its data into a part for training and one for evaluation, and changes how the first one is prepared. "
-        "The change "
-        "holds for the second one as well, since both read the same data. Give each part data of its own.",
-        zh="程序把数据分成训练与评估两部分，然后改变前一部分的处理方式。这个改变对后一部分同样生效，因为两者读的是同一份数据。请给每个部分"
-        "自己的数据。",
+        en="A program splits its data into a part for training and one for evaluation, and changes how the first "
+        "one is prepared. The change holds for the second one as well, since both read the same data. Give each "
+        "part data of its own.",
+        zh="程序把数据分成训练与评估两部分，然后改变前一部分的处理方式。这个改变对后一部分同样生效，因为两者读的是同一"
+        "份数据。请给每个部分自己的数据。",
     ),
     why=T(
-        en="`train, test = random_split(data, [80, 20])` copies nothing: `train.dataset is test.dataset is data`. So "
-        "`train.dataset.transform = augment` sets an attribute of `data`. A shallow copy, `copy.copy(data)`, shares the tensors and has "
-        "attributes of its own; or make two data sets with different transforms and give both the same indices.",
+        en="`train, test = random_split(data, [80, 20])` copies nothing: `train.dataset is test.dataset is data`. "
+        "So `train.dataset.transform = augment` sets an attribute of `data`. A shallow copy, `copy.copy(data)`, "
+        "shares the tensors and has attributes of its own; or make two data sets with different transforms and "
+        "give both the same indices.",
         zh="`train, test = random_split(data, [80, 20])` 什么也不复制：`train.dataset is test.dataset is data`。所以 "
-        "`train.dataset.transform = augment` 设置的是 `data` 的属性。浅拷贝 `copy.copy(data)` 共用张量而有自己的属性；也可以用不同的"
-        "变换建立"
-        "两个数据集，再用同样的索引来取。",
+        "`train.dataset.transform = augment` 设置的是 `data` 的属性。浅拷贝 `copy.copy(data)` 共用张量而有自己的属性；"
+        "也可以用不同的变换建立两个数据集，再用同样的索引来取。",
     ),
     bad="""import torch
 from torch.utils.data import Dataset, random_split
@@ -187,7 +222,10 @@ print(w.grad, [x.item() for x in test])
         Trap(
             "train.dataset.transform = lambda x: x + 1",
             "train.dataset.transform = lambda x: x + 1\ntest.dataset.transform = None",
-            T(en="The last setting wins for both: now the training is without it.", zh="最后一次设置对两者都生效：现在训练时也没有它了。"),
+            T(
+                en="The last setting wins for both: now the training is without it.",
+                zh="最后一次设置对两者都生效：现在训练时也没有它了。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.random_split",),

@@ -1,4 +1,6 @@
-"""PL544: a value on its way from one trained layer to the next loses its graph, and the earlier layer is trained by a penalty alone."""
+"""PL544: a value on its way from one trained layer to the next loses its graph, and the earlier layer
+is trained by a penalty alone.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place at which the path between two layers of one optimizer ends, though other paths reach the first."""
+    """One finding for each place at which the path between two layers of one optimizer ends, though
+    other paths reach the first.
+    """
     yield from (_finding(story, found) for found in cut_paths(story))
 
 
@@ -29,26 +33,38 @@ def _finding(story: Story, found: Apart) -> Finding:
         story.span(cut.event.step),
         cut.event.step,
         T(
-            en=f"{capital(here.en)} {does.en} on the way to the layer on {there.en}: the gradient that comes back through it does not "
-            f"reach {first.en}{more.en}; only other paths train {'them' if others else 'it'}.",
-            zh=f"{here.zh}{does.zh}，而它正通往{there.zh}的层：经过那里的梯度传不到 {first.zh}{more.zh}，只有其他路径在训练它们。",
+            en=f"{capital(here.en)} {does.en} on the way to the layer on {there.en}: the gradient that comes back "
+            f"through it does not reach {first.en}{more.en}; only other paths train {'them' if others else 'it'}.",
+            zh=f"{here.zh}{does.zh}，而它正通往{there.zh}的层：经过那里的梯度传不到 {first.zh}{more.zh}，只有"
+            "其他路径在训练它们。",
         ),
         T(
-            en=f"{capital(value.en)} still has a graph that leads to {first.en}{more.en}; its result here has none. The backward on "
-            f"{back.en} fills the gradients of all parameters, since other terms of the loss reach them, so nothing looks wrong: one part "
-            "of each gradient is missing.",
-            zh=f"{value.zh} 的计算图通往 {first.zh}{more.zh}，而它在这里的结果没有计算图。{back.zh}的反向传播填写了所有参数的梯度，因为损"
-            "失中的其他项能到达它们，所以看不出有什么不对：每个梯度都少了一部分。",
+            en=f"{capital(value.en)} still has a graph that leads to {first.en}{more.en}; its result here has none. "
+            f"The backward on {back.en} fills the gradients of all parameters, since other terms of the loss reach "
+            "them, so nothing looks wrong: one part of each gradient is missing.",
+            zh=f"{value.zh} 的计算图通往 {first.zh}{more.zh}，而它在这里的结果没有计算图。{back.zh}的反向传播填写了所"
+            "有参数的梯度，因为损失中的其他项能到达它们，所以看不出有什么不对：每个梯度都少了一部分。",
         ),
         related=[
-            story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
-            story.related("used", layer.step, T(en="a layer of the same optimizer is given the result", zh="同一个优化器的层得到这个结果")),
             story.related(
-                "backward", found.backward.step, T(en="goes back from here, and not past the cut", zh="从这里往回走，过不了断点")
+                "cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")
+            ),
+            story.related(
+                "used",
+                layer.step,
+                T(en="a layer of the same optimizer is given the result", zh="同一个优化器的层得到这个结果"),
+            ),
+            story.related(
+                "backward",
+                found.backward.step,
+                T(en="goes back from here, and not past the cut", zh="从这里往回走，过不了断点"),
             ),
         ],
         fixes=[replace(fix, meaning="term") for fix in reconnections(story, [cut])],
-        facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("parameters", list(found.behind), story.by(found.backward.step))],
+        facts=[
+            Fact("cut", cut.kind, story.by(cut.event.step)),
+            Fact("parameters", list(found.behind), story.by(found.backward.step)),
+        ],
     )
 
 
@@ -58,20 +74,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="The path between two layers that are trained together is cut", zh="一起训练的两层之间的路被切断"),
     what=T(
-        en="A network has two parts that are trained together, and what the first gives to the second was turned into plain numbers on "
-        "the way. The first part still gets gradients, from a penalty on its result, so it seems to learn; it never learns what the "
-        "second part needs. Let the second part be given the result itself.",
-        zh="网络的两个部分一起训练，而前一部分交给后一部分的结果在途中变成了普通的数。前一部分仍然得到梯度，来自对其结果的惩罚项，所以它看起来在学习；"
-        "但它从未学到后一部分需要什么。请把结果本身交给后一部分。",
+        en="A network has two parts that are trained together, and what the first gives to the second was turned into "
+        "plain numbers on the way. The first part still gets gradients, from a penalty on its result, so it seems to "
+        "learn; it never learns what the second part needs. Let the second part be given the result itself.",
+        zh="网络的两个部分一起训练，而前一部分交给后一部分的结果在途中变成了普通的数。前一部分仍然得到梯度，来自对其结"
+        "果的惩罚项，所以它看起来在学习；但它从未学到后一部分需要什么。请把结果本身交给后一部分。",
     ),
     why=T(
-        en="Gradients go back along the *graph*, the record of how each result was computed. Inside `torch.no_grad()` nothing is "
-        "recorded, and `detach()`, `.data`, `numpy()` and `torch.tensor(...)` return numbers without a history. If nothing else led to "
-        "the earlier parameters, their `.grad` would stay None. Here a second term of the loss reaches them, the Kullback-Leibler term "
-        "of a variational autoencoder for instance, and an optimizer cannot see that one of two paths is missing.",
-        zh="梯度沿着*计算图*往回走，它记录每个结果是怎样算出来的。在 `torch.no_grad()` 里什么也不记录，`detach()`、`.data`、`numpy()` 和 "
-        "`torch.tensor(...)` 返回的是没有历史的数。如果没有别的路通往前面的参数，它们的 `.grad` 会一直是 None。这里损失的另一项能到达它"
-        "们，例如变分自编码器的 Kullback-Leibler 项，而优化器看不出两条路中少了一条。",
+        en="Gradients go back along the *graph*, the record of how each result was computed. Inside `torch.no_grad()` "
+        "nothing is recorded, and `detach()`, `.data`, `numpy()` and `torch.tensor(...)` return numbers without a "
+        "history. If nothing else led to the earlier parameters, their `.grad` would stay None. Here a second term of "
+        "the loss reaches them, the Kullback-Leibler term of a variational autoencoder for instance, and an optimizer "
+        "cannot see that one of two paths is missing.",
+        zh="梯度沿着*计算图*往回走，它记录每个结果是怎样算出来的。在 `torch.no_grad()` 里什么也不记录，"
+        "`detach()`、`.data`、`numpy()` 和 `torch.tensor(...)` 返回的是没有历史的数。如果没有别的路通往前面的参"
+        "数，它们的 `.grad` 会一直是 None。这里损失的另一项能到达它们，例如变分自编码器的 Kullback-Leibler 项，而"
+        "优化器看不出两条路中少了一条。",
     ),
     bad="""import torch
 

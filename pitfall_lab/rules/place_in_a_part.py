@@ -17,19 +17,35 @@ from pitfall_lab.rules.signals.axes import ELEMENTWISE
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
-FINDS = {"argmax": (0, 1), "argmin": (0, 1), "max": (1, 1), "min": (1, 1), "topk": (1, 2), "sort": (1, 1), "argsort": (0, 1),
-         "nonzero": (0, None), "kthvalue": (1, 2), "median": (1, 1)}  # fmt: skip
+FINDS = {"argmax": (0, 1), "argmin": (0, 1), "max": (1, 1), "min": (1, 1), "topk": (1, 2), "sort": (1, 1),
+         "argsort": (0, 1), "nonzero": (0, None), "kthvalue": (1, 2), "median": (1, 1)}  # fmt: skip
 """Calls that return positions: the place of that result, and of the argument that says along which axis."""
-ROW_BY_ROW = ELEMENTWISE | {"mul", "div", "pow", "square", "abs", "exp", "sqrt", "linear", "squeeze", "unsqueeze", "view",
-                            "reshape", "__getitem__", "softmax", "gt", "lt", "ge", "le", "eq", "ne", "sum", "mean", "norm",
-                            "cross_entropy", "add", "log_softmax"}  # fmt: skip
-SAME_PLACES = {"squeeze", "unsqueeze", "view", "reshape", "to", "long", "int", "clone", "detach", "cpu", "__getitem__", "flip", "unbind"}
+ROW_BY_ROW = ELEMENTWISE | {"mul", "div", "pow", "square", "abs", "exp", "sqrt", "linear", "squeeze", "unsqueeze",
+                            "view", "reshape", "__getitem__", "softmax", "gt", "lt", "ge", "le", "eq", "ne", "sum",
+                            "mean", "norm", "cross_entropy", "add", "log_softmax"}  # fmt: skip
+SAME_PLACES = {
+    "squeeze",
+    "unsqueeze",
+    "view",
+    "reshape",
+    "to",
+    "long",
+    "int",
+    "clone",
+    "detach",
+    "cpu",
+    "__getitem__",
+    "flip",
+    "unbind",
+}
 UPWARD, FURTHER = 60, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """``found`` returned positions in ``part``, which ``taken`` took out of ``table``; ``used`` takes entries of ``table`` by them."""
+    """``found`` returned positions in ``part``, which ``taken`` took out of ``table``; ``used`` takes
+    entries of ``table`` by them.
+    """
 
     found: Event
     part: str
@@ -43,19 +59,28 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for event in story.calls(*FINDS):
         place = story.span(event.step)
-        misplaced = _misplaced(story, event) if place not in reported and event.error is None and event.results else None
+        misplaced = (
+            _misplaced(story, event) if place not in reported and event.error is None and event.results else None
+        )
         if misplaced is not None:
             reported.add(place)
             yield _finding(story, misplaced)
 
 
 def _misplaced(story: Story, event: Event) -> Misplaced | None:
-    """The data of the finding if positions along axis 0 of a part are used for the whole, or for rows that go with it; else None."""
+    """The data of the finding if positions along axis 0 of a part are used for the whole, or for
+    rows that go with it; else None.
+    """
     part = event.operands[0].label
     number, axis = FINDS[event.name]
     shape = story.shape(part, event.step)
     said = whole(argument(event, "dim", axis)) if axis is not None else None
-    if part is None or not shape or number >= len(event.results) or (len(shape) > 1 and said != 0 and event.name != "nonzero"):
+    if (
+        part is None
+        or not shape
+        or number >= len(event.results)
+        or (len(shape) > 1 and said != 0 and event.name != "nonzero")
+    ):
         return None
     if len(shape) > 1 and event.name == "nonzero":
         return None
@@ -72,7 +97,9 @@ def _misplaced(story: Story, event: Event) -> Misplaced | None:
 
 
 def _taken(story: Story, label: str, step: int, rows: int) -> Event | None:
-    """The call that took the ``rows`` out of more, at other places than the first ones; else None. Calls that keep the rows may follow it.
+    """The call that took the ``rows`` out of more, at other places than the first ones; else None.
+
+    Calls that keep the rows may follow it.
 
     None also for windows, where a row comes from several neighbours.
     """
@@ -98,7 +125,12 @@ def _is_of_neighbours(story: Story, event: Event) -> bool:
     """
     for label in (o.label for o in event.operands[1:] if o.label is not None):
         made = story.event((story.tensor(label) or {}).get("born"))
-        if made is not None and made.name == "__getitem__" and label in made.results and _is_beginning(story, made, label):
+        if (
+            made is not None
+            and made.name == "__getitem__"
+            and label in made.results
+            and _is_beginning(story, made, label)
+        ):
             return True
     return False
 
@@ -108,24 +140,35 @@ def _is_beginning(story: Story, taken: Event, label: str) -> bool:
     one, other = story.tensor(taken.operands[0].label, taken.step) or {}, story.tensor(label, taken.step) or {}
     shares = one.get("storage") == other.get("storage")
     return shares and (
-        (one.get("offset") or 0) == (other.get("offset") or 0) or len(one.get("shape") or ()) != len(other.get("shape") or ())
+        (one.get("offset") or 0) == (other.get("offset") or 0)
+        or len(one.get("shape") or ()) != len(other.get("shape") or ())
     )
 
 
 def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
-    """The tensors with the same rows as a table: what it was computed from row by row, on the same memory, or taken by the same index."""
+    """The tensors with the same rows as a table: what it was computed from row by row, on the same
+    memory, or taken by the same index.
+    """
     found = {table}
     pending = deque([(table, taken.step)])
     while pending and len(found) < UPWARD:
         label, step = pending.popleft()
         made = story.event((story.tensor(label, step) or {}).get("born"))
         for each in made.operands if made is not None and label in made.results and made.name in ROW_BY_ROW else ():
-            if each.label is not None and each.label not in found and (story.shape(each.label, step) or (0,))[0] == rows:
+            if (
+                each.label is not None
+                and each.label not in found
+                and (story.shape(each.label, step) or (0,))[0] == rows
+            ):
                 found.add(each.label)
                 pending.append((each.label, made.step if made is not None else step))
     index = next((o.label for o in taken.operands[1:] if o.label is not None), None)
     if index is not None:
-        same = (use for use in story.uses(index) if use.name in ("__getitem__", "index_select") and use.operands[0].label is not None)
+        same = (
+            use
+            for use in story.uses(index)
+            if use.name in ("__getitem__", "index_select") and use.operands[0].label is not None
+        )
         found.update(str(use.operands[0].label) for use in same)
         found.add(index)
     memories = {(story.tensor(label) or {}).get("storage") for label in found}
@@ -133,7 +176,9 @@ def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
 
 
 def _reads(story: Story, event: Event, label: str) -> Iterator[tuple[Event, str]]:
-    """The calls that take entries of a tensor by these positions, with that tensor: as an index, or by a Python number made of one."""
+    """The calls that take entries of a tensor by these positions, with that tensor: as an index, or by
+    a Python number made of one.
+    """
     pending, seen = deque([label]), {label}
     while pending:
         here = pending.popleft()
@@ -157,7 +202,11 @@ def _by_number(story: Story, conversion: Event) -> Iterator[tuple[Event, str]]:
     statement = program.statement_at(conversion.span)
     names = assigned(program, statement) if statement is not None else set()
     for use in story.events[conversion.step + 1 : conversion.step + FURTHER] if names else ():
-        node = program.at(use.span) if use.name == "__getitem__" and use.operands and use.operands[0].label is not None else None
+        node = (
+            program.at(use.span)
+            if use.name == "__getitem__" and use.operands and use.operands[0].label is not None
+            else None
+        )
         if (
             isinstance(node, ast.Subscript)
             and program.segment(node.slice) in names
@@ -172,17 +221,20 @@ def _finding(story: Story, found: Misplaced) -> Finding:
     target = expression(story, found.used.operands[0].label, found.used.step)
     count = (story.shape(found.used.operands[0].label, found.used.step) or (0,))[0]
     return RULE.finding(
-        story.span(found.found.step), found.found.step,
+        story.span(found.found.step),
+        found.found.step,
         T(
-            en=f"{capital(here.en)} finds positions among the {rows} entries of {part.en}, and {there.en} uses them for all {count} of "
-            f"{target.en}: these are other entries.",
-            zh=f"{here.zh}在 {part.zh} 的 {rows} 项中找到位置，{there.zh}却用它们来取 {target.zh} 的全部 {count} 项中的项：那是别的项。",
+            en=f"{capital(here.en)} finds positions among the {rows} entries of {part.en}, and {there.en} uses them "
+            f"for all {count} of {target.en}: these are other entries.",
+            zh=f"{here.zh}在 {part.zh} 的 {rows} 项中找到位置，{there.zh}却用它们来取 {target.zh} 的全部 {count} "
+            "项中的项：那是别的项。",
         ),
         T(
-            en="A part is a tensor of its own, whose entries are numbered from 0 again. A position in it says which entry of the part it "
-            "is; which one of the whole that was, the index or the mask knows by which the part was taken.",
-            zh="取出的部分是一个独立的张量，其中的项重新从 0 编号。部分里的位置说的是部分中的第几项；它原来是整体中的第几项，只有取出它时用"
-            "的索引或掩码才知道。",
+            en="A part is a tensor of its own, whose entries are numbered from 0 again. A position in it says "
+            "which entry of the part it is; which one of the whole that was, the index or the mask knows by "
+            "which the part was taken.",
+            zh="取出的部分是一个独立的张量，其中的项重新从 0 编号。部分里的位置说的是部分中的第几项；它原来是整体中的"
+            "第几项，只有取出它时用的索引或掩码才知道。",
         ),
         related=[
             story.related("copied", found.taken.step, T(en="the part is taken here", zh="在这里取出一部分")),
@@ -190,7 +242,7 @@ def _finding(story: Story, found: Misplaced) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("part", rows, story.by(found.found.step)), Fact("whole", count, story.by(found.used.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
@@ -210,7 +262,9 @@ def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
     if FINDS[found.found.name][0] == 1 and node is not outer:
         return ()
     text = program.segment(node)
-    kind = next(((story.tensor(o.label) or {}).get("dtype") for o in found.taken.operands[1:] if o.label is not None), None)
+    kind = next(
+        ((story.tensor(o.label) or {}).get("dtype") for o in found.taken.operands[1:] if o.label is not None), None
+    )
     if isinstance(index, ast.Slice) and index.lower is not None and index.step is None:
         new = f"{text} + {operand(program, index.lower)}"
         new = f"({new})" if isinstance(program.parents.get(node), ast.Attribute | ast.Subscript | ast.BinOp) else new
@@ -225,7 +279,9 @@ def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
 
 
 def _index(taken: ast.AST | None) -> ast.expr | None:
-    """The expression of the index by which a part was taken, ``x[index]`` or ``x.index_select(0, index)``; None for other calls."""
+    """The expression of the index by which a part was taken, ``x[index]`` or ``x.index_select(0,
+    index)``; None for other calls.
+    """
     if isinstance(taken, ast.Subscript):
         return taken.slice
     return taken.args[-1] if isinstance(taken, ast.Call) and call_name(taken) == "index_select" and taken.args else None
@@ -237,17 +293,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A position in a part is used for the whole", zh="把部分中的位置用于整体"),
     what=T(
-        en="A program looks for the best entry among those that a mask allows, and takes the entry with that number out of all of them. "
-        "The number counts the allowed ones alone, so it is some other entry. Look it up: `mask.nonzero().squeeze(1)[best]`.",
-        zh="程序在掩码允许的项中寻找最好的一项，再按这个编号从全部项中取出。这个编号只数了允许的项，所以取到的是别的项。请先换算："
-        "`mask.nonzero().squeeze(1)[best]`。",
+        en="A program looks for the best entry among those that a mask allows, and takes the entry with that number "
+        "out of all of them. The number counts the allowed ones alone, so it is some other entry. Look it up: "
+        "`mask.nonzero().squeeze(1)[best]`.",
+        zh="程序在掩码允许的项中寻找最好的一项，再按这个编号从全部项中取出。这个编号只数了允许的项，所以取到的是别的"
+        "项。请先换算：`mask.nonzero().squeeze(1)[best]`。",
     ),
     why=T(
-        en="`scores[mask]` copies the chosen entries into a new tensor, and `scores[10:]` is a view that begins at the tenth: both are "
-        "numbered from 0, and nothing in them knows where they came from. `argmax`, `topk` and `sort` return positions in what they were "
-        "given. These are valid positions of the whole as well, so nothing is raised.",
-        zh="`scores[mask]` 把选中的项复制到新的张量里，`scores[10:]` 是从第 10 项开始的视图：两者都从 0 编号，其中没有任何东西知道它们来自"
-        "哪里。`argmax`、`topk` 和 `sort` 返回的是所给张量中的位置。它们对整体来说也是合法的位置，所以不会报错。",
+        en="`scores[mask]` copies the chosen entries into a new tensor, and `scores[10:]` is a view that "
+        "begins at the tenth: both are numbered from 0, and nothing in them knows where they came from. "
+        "`argmax`, `topk` and `sort` return positions in what they were given. These are valid positions of "
+        "the whole as well, so nothing is raised.",
+        zh="`scores[mask]` 把选中的项复制到新的张量里，`scores[10:]` 是从第 10 项开始的视图：两者都从 0 编号，其中"
+        "没有任何东西知道它们来自哪里。`argmax`、`topk` 和 `sort` 返回的是所给张量中的位置。它们对整体来说也是合法"
+        "的位置，所以不会报错。",
     ),
     bad="""import torch
 

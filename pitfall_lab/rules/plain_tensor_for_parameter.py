@@ -1,4 +1,6 @@
-"""PL622: a plain tensor that requires grad, or the result of a parameter, works as a weight: not registered, in no optimizer."""
+"""PL622: a plain tensor that requires grad, or the result of a parameter, works as a weight: not
+registered, in no optimizer.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,20 @@ FURTHER = 200
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each plain tensor that works as a weight and stays as it is while an optimizer steps others.
 
-    It is a leaf that gets a gradient in several rounds, or what was computed once from a parameter that the program has no name for.
+    It is a leaf that gets a gradient in several rounds, or what was computed once from a parameter that
+    the program has no name for.
     """
     updates = story.trace.optimizer_steps
-    held = {label for update in updates for label in update.holds} | {label for made in story.trace.optimizers for label in made.holds}
+    held = {label for update in updates for label in update.holds} | {
+        label for made in story.trace.optimizers for label in made.holds
+    }
     if not any((story.tensor(label) or {}).get("kind") == "parameter" for label in held):
         return
     for label, moments in lives(story).items():
         added = [m.event for m in moments if m.kind == "added"]
-        left = all(m.kind == "added" or m.event.op == "unseen" for m in moments)  # unseen: what rounds that were not recorded have added
+        left = all(
+            m.kind == "added" or m.event.op == "unseen" for m in moments
+        )  # unseen: what rounds that were not recorded have added
         if label in held or len(added) < ROUNDS or not left or _is_wanted(story, label):
             continue
         if not any(added[0].step < update.step < added[-1].step for update in updates):
@@ -47,9 +54,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kept(story: Story, label: str, backward: int) -> str | None:
-    """What was computed from the parameter before the first backward, and is used again after it; None if there is no such tensor.
+    """What was computed from the parameter before the first backward, and is used again after it;
+    None if there is no such tensor.
 
-    None as well if the program has a name for the parameter, uses it again, or computes with other tensors of several elements.
+    None as well if the program has a name for the parameter, uses it again, or computes with other
+    tensors of several elements.
     """
     if _is_named(story, label, backward):
         return None
@@ -72,19 +81,28 @@ def _kept(story: Story, label: str, backward: int) -> str | None:
 
 
 def _is_wanted(story: Story, label: str) -> bool:
-    """Whether the program reads the tensor's gradient or computes it by ``autograd.grad``, so that it is wanted itself."""
+    """Whether the program reads the tensor's gradient or computes it by ``autograd.grad``,
+    so that it is wanted itself.
+    """
     return any(use.name == "grad" for use in story.uses(label))
 
 
 def _is_named(story: Story, label: str, step: int) -> bool:
-    """Whether a variable or an attribute holds the tensor at ``step``; not a local variable of a function that has returned."""
-    names, first, event = (story.tensor(label, step) or {}).get("names") or [], next(iter(story.uses(label)), None), story.event(step)
+    """Whether a variable or an attribute holds the tensor at ``step``; not a local variable of
+    a function that has returned.
+    """
+    names, first, event = (
+        (story.tensor(label, step) or {}).get("names") or [],
+        next(iter(story.uses(label)), None),
+        story.event(step),
+    )
     local = first is not None and event is not None and event.scope[: len(first.scope)] != first.scope
     return any("." in name or not local for name in names)
 
 
 def _works_as_weight(story: Story, label: str) -> bool:
-    """Whether the tensor is combined with results of trained layers, or is the right operand of a product, as a weight is.
+    """Whether the tensor is combined with results of trained layers, or is the right
+    operand of a product, as a weight is.
 
     Never if a layer is given it: an input may require grad as well, and be added to the result.
     """
@@ -115,7 +133,9 @@ def _is_trained(story: Story, label: str, use: Event) -> bool:
 
 
 def _kind(story: Story, label: str, use: Event) -> str:
-    """The kind of the tensor when ``use`` ran: ``leaf``, ``computed`` from one, or ``data`` if it requires no gradient."""
+    """The kind of the tensor when ``use`` ran: ``leaf``, ``computed`` from one, or
+    ``data`` if it requires no gradient.
+    """
     record = story.tensor(label, use.step) or {}
     return "data" if not record.get("requires_grad") else "leaf" if record.get("is_leaf") else "computed"
 
@@ -125,31 +145,41 @@ def _finding(story: Story, label: str, added: list[Event], kept: str | None = No
     span = story.span(made.step) if made is not None else story.span(added[0].step)
     update = next(update for update in story.trace.optimizer_steps if update.step > added[0].step)
     name, here = called(story, kept or label, None, added[0].step), at_line(story, span)
-    message, explanation = (_of_leaf if kept is None else _of_result)(name, here, at_line(story, story.span(added[0].step)), len(added))
+    message, explanation = (_of_leaf if kept is None else _of_result)(
+        name, here, at_line(story, story.span(added[0].step)), len(added)
+    )
     got = "it gets a gradient here" if kept is None else "the parameter behind it gets a gradient here"
     got_zh = "它在这里得到梯度" if kept is None else "它背后的参数在这里得到梯度"
     return RULE.finding(
-        span, made.step if made is not None else added[0].step, message, explanation,
+        span,
+        made.step if made is not None else added[0].step,
+        message,
+        explanation,
         related=[
             story.related("backward", added[0].step, T(en=got, zh=got_zh)),
             story.related("step", update.step, T(en="this step does not change it", zh="这一步不会改变它")),
         ],
         fixes=_fixes(story, made, computed=kept is not None),
-        facts=[Fact("tensor", kept or label, story.by(added[0].step)), Fact("rounds", len(added), story.by(added[-1].step))],
-    )  # fmt: skip
+        facts=[
+            Fact("tensor", kept or label, story.by(added[0].step)),
+            Fact("rounds", len(added), story.by(added[-1].step)),
+        ],
+    )
 
 
 def _of_leaf(name: T, here: T, back: T, rounds: int) -> tuple[T, T]:
     return (
         T(
-            en=f"{capital(here.en)} makes {name.en} as a plain tensor: it gets a gradient in {rounds} rounds, and no optimizer changes it.",
+            en=f"{capital(here.en)} makes {name.en} as a plain tensor: it gets a gradient in {rounds} rounds, and no "
+            "optimizer changes it.",
             zh=f"{here.zh}把 {name.zh} 创建为普通张量：它在 {rounds} 轮里都得到梯度，却没有任何优化器改变它。",
         ),
         T(
-            en=f"It is combined with what trained layers return, and the backward on {back.en} fills its `.grad`. But `parameters()` lists "
-            "only what is an `nn.Parameter`, so the optimizer was not given it: its numbers are the first ones to the end.",
-            zh=f"它与被训练的层的结果一起运算，{back.zh}的反向传播会填上它的 `.grad`。但 `parameters()` 只列出 `nn.Parameter`，"
-            "所以优化器没有得到它：它的数直到最后都是最初的那些。",
+            en=f"It is combined with what trained layers return, and the backward on {back.en} fills its `.grad`. But "
+            "`parameters()` lists only what is an `nn.Parameter`, so the optimizer was not given it: its numbers are "
+            "the first ones to the end.",
+            zh=f"它与被训练的层的结果一起运算，{back.zh}的反向传播会填上它的 `.grad`。但 `parameters()` 只列出 "
+            "`nn.Parameter`，所以优化器没有得到它：它的数直到最后都是最初的那些。",
         ),
     )
 
@@ -157,23 +187,26 @@ def _of_leaf(name: T, here: T, back: T, rounds: int) -> tuple[T, T]:
 def _of_result(name: T, here: T, back: T, rounds: int) -> tuple[T, T]:
     return (
         T(
-            en=f"{capital(here.en)} computes {name.en} from a parameter, so it is a plain tensor: the gradients of {rounds} rounds go to "
-            "the parameter behind it, which no optimizer has, and it never changes.",
-            zh=f"{here.zh}由一个参数算出 {name.zh}，因此它是普通张量：{rounds} 轮的梯度都到了它背后的那个参数，而没有任何优化器持有它，"
-            "所以它从不改变。",
+            en=f"{capital(here.en)} computes {name.en} from a parameter, so it is a plain tensor: the gradients of "
+            f"{rounds} rounds go to the parameter behind it, which no optimizer has, and it never changes.",
+            zh=f"{here.zh}由一个参数算出 {name.zh}，因此它是普通张量：{rounds} 轮的梯度都到了它背后的那个参数，而没有"
+            "任何优化器持有它，所以它从不改变。",
         ),
         T(
-            en="The result of an operation on an `nn.Parameter` is not a parameter. `parameters()` and `state_dict()` do not list it, and "
-            f"the parameter itself has no name. Each backward, as on {back.en}, adds to the `.grad` of that parameter. Compute the "
-            "initial numbers first, and make a parameter of them last.",
-            zh="对 `nn.Parameter` 做运算，结果不是参数。`parameters()` 和 `state_dict()` 都不会列出它，而那个参数自己又没有名字。"
-            f"每次反向传播（如{back.zh}）都往那个参数的 `.grad` 里加。请先算好初始的数，最后再把它变成参数。",
+            en="The result of an operation on an `nn.Parameter` is not a parameter. `parameters()` and "
+            "`state_dict()` do not list it, and the parameter itself has no name. Each backward, as on "
+            f"{back.en}, adds to the `.grad` of that parameter. Compute the initial numbers first, and make a "
+            "parameter of them last.",
+            zh="对 `nn.Parameter` 做运算，结果不是参数。`parameters()` 和 `state_dict()` 都不会列出它，而"
+            f"那个参数自己又没有名字。每次反向传播（如{back.zh}）都往那个参数的 `.grad` 里加。请先算好初始"
+            "的数，最后再把它变成参数。",
         ),
     )
 
 
 def _fixes(story: Story, made: Event | None, *, computed: bool) -> tuple[Fix, ...]:
-    """Fixes that make a module's attribute an ``nn.Parameter``, or add another tensor to the list of the only optimizer.
+    """Fixes that make a module's attribute an ``nn.Parameter``, or add another tensor to
+    the list of the only optimizer.
 
     Empty if the tensor is not made by an assignment to one of these.
     """
@@ -188,7 +221,11 @@ def _fixes(story: Story, made: Event | None, *, computed: bool) -> tuple[Fix, ..
         return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")])
     name = program.segment(target)
     calls = [n for o in story.trace.optimizers if isinstance(n := program.at(o.span), ast.Call) and n.args]
-    if not isinstance(target, ast.Name) or len(calls) != 1 or program.function(calls[0]) is not program.function(statement):
+    if (
+        not isinstance(target, ast.Name)
+        or len(calls) != 1
+        or program.function(calls[0]) is not program.function(statement)
+    ):
         return ()
     title = T(en=f"Give `{name}` to the optimizer too", zh=f"把 `{name}` 也交给优化器")
     if computed:
@@ -198,7 +235,9 @@ def _fixes(story: Story, made: Event | None, *, computed: bool) -> tuple[Fix, ..
 
 
 def _parameter(program: Program, value: ast.expr, torch: str, *, computed: bool) -> str:
-    """``nn.Parameter(value)``, without a parameter or a ``requires_grad`` in the value, or else with the value cut off its graph."""
+    """``nn.Parameter(value)``, without a parameter or a ``requires_grad`` in the value, or else with
+    the value cut off its graph.
+    """
     text, maker = program.segment(value), f"{torch}.nn.Parameter"
     for call in (n for n in ast.walk(value) if isinstance(n, ast.Call)):
         plain, inner = _without_switch(call), None
@@ -212,7 +251,10 @@ def _parameter(program: Program, value: ast.expr, torch: str, *, computed: bool)
 
 
 def _without_switch(value: ast.Call) -> ast.Call | None:
-    """The call without its argument ``requires_grad``; None if it has none. An ``nn.Parameter`` requires grad by itself."""
+    """The call without its argument ``requires_grad``; None if it has none.
+
+    An ``nn.Parameter`` requires grad by itself.
+    """
     if not any(k.arg == "requires_grad" for k in value.keywords):
         return None
     return ast.Call(value.func, value.args, [k for k in value.keywords if k.arg != "requires_grad"])
@@ -224,22 +266,25 @@ RULE = Rule(
     severity="warning",
     title=T(en="A plain tensor is used where a parameter was meant", zh="本应是参数的地方用了普通张量"),
     what=T(
-        en="A program keeps numbers that are to be learned in an ordinary tensor with `requires_grad=True`. The module does not list them "
-        "among its parameters, so the optimizer never changes them. Write `self.scale = torch.nn.Parameter(torch.ones(3))`.",
-        zh="程序把要学习的数放在一个 `requires_grad=True` 的普通张量里。模块不会把它列在参数中，所以优化器从不改变它。请写 "
-        "`self.scale = torch.nn.Parameter(torch.ones(3))`。",
+        en="A program keeps numbers that are to be learned in an ordinary tensor with `requires_grad=True`. The "
+        "module does not list them among its parameters, so the optimizer never changes them. Write `self.scale = "
+        "torch.nn.Parameter(torch.ones(3))`.",
+        zh="程序把要学习的数放在一个 `requires_grad=True` 的普通张量里。模块不会把它列在参数中，所以优化器从不改变它。"
+        "请写 `self.scale = torch.nn.Parameter(torch.ones(3))`。",
     ),
     why=T(
-        en="`nn.Module` looks at the type of what is assigned to an attribute: an `nn.Parameter` is registered, a tensor is kept like any "
-        "other attribute. `requires_grad=True` only says that a gradient is to be computed. So `backward()` fills `.grad` in each round, "
-        "adding to what is there since `zero_grad()` does not know the tensor either, and neither `state_dict()` nor `model.to(device)` "
-        "includes it. The result of an operation on a parameter, such as `nn.Parameter(torch.randn(3)) * 0.01` or `.double()`, is a "
-        "plain tensor too, and the parameter is then only a part of its graph. A gradient that the program reads itself is another "
-        "matter: nothing is reported then.",
-        zh="`nn.Module` 看的是赋给属性的东西是什么类型：`nn.Parameter` 会被注册，张量只是像其他属性一样保存。`requires_grad=True` 只表示"
-        "要计算梯度。所以 `backward()` 每一轮都往 `.grad` 里加（`zero_grad()` 也不认识它），`state_dict()` 和 `model.to(device)` 也不包括"
-        "它。由参数算出来的结果也是普通张量，例如 `nn.Parameter(torch.randn(3)) * 0.01` 或 `.double()`，而参数只留在它的计算图里。"
-        "如果程序自己读取这个梯度，那是另一回事，不会报告。",
+        en="`nn.Module` looks at the type of what is assigned to an attribute: an `nn.Parameter` is registered, a "
+        "tensor is kept like any other attribute. `requires_grad=True` only says that a gradient is to be computed. "
+        "So `backward()` fills `.grad` in each round, adding to what is there since `zero_grad()` does not know the "
+        "tensor either, and neither `state_dict()` nor `model.to(device)` includes it. The result of an operation on "
+        "a parameter, such as `nn.Parameter(torch.randn(3)) * 0.01` or `.double()`, is a plain tensor too, and the "
+        "parameter is then only a part of its graph. A gradient that the program reads itself is another matter: "
+        "nothing is reported then.",
+        zh="`nn.Module` 看的是赋给属性的东西是什么类型：`nn.Parameter` 会被注册，张量只是像其他属性一样保存。"
+        "`requires_grad=True` 只表示要计算梯度。所以 `backward()` 每一轮都往 `.grad` 里加（`zero_grad()` 也不认识"
+        "它），`state_dict()` 和 `model.to(device)` 也不包括它。由参数算出来的结果也是普通张量，例如 "
+        "`nn.Parameter(torch.randn(3)) * 0.01` 或 `.double()`，而参数只留在它的计算图里。如果程序自己读取这个梯度，那"
+        "是另一回事，不会报告。",
     ),
     bad="""import torch
 

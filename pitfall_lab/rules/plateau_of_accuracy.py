@@ -28,7 +28,9 @@ def find(story: Story) -> Iterator[Finding]:
         settings = dict(scheduler.settings)
         if scheduler.scheduler == PLATEAU and settings.get("mode") == 0 and "best" in settings and scheduler.first:
             last = scheduler.first[-1].step
-            shares = [event for event in story.calls("item", "__float__", "tolist") if _is(story, event, settings["best"])]
+            shares = [
+                event for event in story.calls("item", "__float__", "tolist") if _is(story, event, settings["best"])
+            ]
             if shares and all(event.step <= last and _counts_hits(story, event) for event in shares):
                 yield _finding(story, scheduler, shares[0], settings["best"])
 
@@ -57,19 +59,21 @@ def _finding(story: Story, scheduler: Scheduler, share: Event, best: float) -> F
     span = story.program.place(made) if made is not None else stepped
     here, there, counted = at_line(story, span), at_line(story, stepped), at_line(story, story.span(share.step))
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} waits for a metric to stop falling, but {there.en} gives it the share of hits from {counted.en}: it "
-            f"takes {number(best)}, the lowest so far, for the best, and lowers the learning rate while the accuracy rises.",
-            zh=f"{here.zh}等待指标停止下降，但{there.zh}传入的是{counted.zh}算出的命中率：它把到目前为止最低的 {number(best)} 当作最好，"
-            "于是在准确率上升时降低学习率。",
+            en=f"{capital(here.en)} waits for a metric to stop falling, but {there.en} gives it the share of hits "
+            f"from {counted.en}: it takes {number(best)}, the lowest so far, for the best, and lowers the learning "
+            "rate while the accuracy rises.",
+            zh=f"{here.zh}等待指标停止下降，但{there.zh}传入的是{counted.zh}算出的命中率：它把到目前为止最低的 "
+            f"{number(best)} 当作最好，于是在准确率上升时降低学习率。",
         ),
         T(
-            en="`ReduceLROnPlateau` has `mode='min'` unless it is given another: a smaller metric is a better one. A share of right "
-            "answers gets better as it grows, so every epoch that learns something counts as one without progress. Use `mode='max'`, or "
-            "give it a loss.",
-            zh="`ReduceLROnPlateau` 默认是 `mode='min'`：指标越小越好。答对的比例却是越大越好，所以每一轮有进步的训练都被算作没有进步。"
-            "请使用 `mode='max'`，或者传入损失。",
+            en="`ReduceLROnPlateau` has `mode='min'` unless it is given another: a smaller metric is a better one. A "
+            "share of right answers gets better as it grows, so every epoch that learns something counts as one "
+            "without progress. Use `mode='max'`, or give it a loss.",
+            zh="`ReduceLROnPlateau` 默认是 `mode='min'`：指标越小越好。答对的比例却是越大越好，所以每一轮有进步的训练"
+            "都被算作没有进步。请使用 `mode='max'`，或者传入损失。",
         ),
         related=[
             Related("step", stepped, None, T(en="the share of hits is given here", zh="在这里传入命中率")),
@@ -77,7 +81,7 @@ def _finding(story: Story, scheduler: Scheduler, share: Event, best: float) -> F
         ],
         fixes=_fixes(story, made),
         facts=[Fact("best", best)],
-    )  # fmt: skip
+    )
 
 
 def _creation(story: Story) -> ast.Call | None:
@@ -87,10 +91,16 @@ def _creation(story: Story) -> ast.Call | None:
 
 
 def _fixes(story: Story, made: ast.Call | None) -> tuple[Fix, ...]:
-    if made is None or any(word.arg is None for word in made.keywords) or any(isinstance(each, ast.Starred) for each in made.args):
+    if (
+        made is None
+        or any(word.arg is None for word in made.keywords)
+        or any(isinstance(each, ast.Starred) for each in made.args)
+    ):
         return ()
     program = story.program
-    given = next((word.value for word in made.keywords if word.arg == "mode"), made.args[1] if len(made.args) > 1 else None)
+    given = next(
+        (word.value for word in made.keywords if word.arg == "mode"), made.args[1] if len(made.args) > 1 else None
+    )
     if given is not None:
         edit: tuple[ast.expr, str] = (given, "'max'")
     elif made.args:
@@ -107,17 +117,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="A scheduler waits for an accuracy to fall", zh="调度器在等待准确率下降"),
     what=T(
-        en="A program steps a `ReduceLROnPlateau` with an accuracy and leaves its `mode` at `min`. The scheduler takes the worst accuracy "
-        "for the best and lowers the learning rate while the network learns. Use `mode='max'`.",
+        en="A program steps a `ReduceLROnPlateau` with an accuracy and leaves its `mode` at `min`. The "
+        "scheduler takes the worst accuracy for the best and lowers the learning rate while the network "
+        "learns. Use `mode='max'`.",
         zh="程序用准确率来步进 `ReduceLROnPlateau`，却让它的 `mode` 保持为 `min`。调度器把最差的准确率当作最好的，"
         "在网络有进步时降低学习率。请使用 `mode='max'`。",
     ),
     why=T(
-        en="The scheduler compares each metric with the best so far, and after `patience` epochs without a better one multiplies the rate "
-        "by `factor`. It cannot know what a metric means: `mode` says whether small or large is good, and `min` is the default because "
-        "most programs give it a loss.",
-        zh="调度器把每个指标与迄今最好的相比，如果 `patience` 轮都没有更好的，就把学习率乘以 `factor`。它无法知道指标的含义：`mode` 说明"
-        "小还是大才是好，默认是 `min`，因为多数程序传入的是损失。",
+        en="The scheduler compares each metric with the best so far, and after `patience` epochs without a better one "
+        "multiplies the rate by `factor`. It cannot know what a metric means: `mode` says whether small or large is "
+        "good, and `min` is the default because most programs give it a loss.",
+        zh="调度器把每个指标与迄今最好的相比，如果 `patience` 轮都没有更好的，就把学习率乘以 `factor`。它无法知道指标"
+        "的含义：`mode` 说明小还是大才是好，默认是 `min`，因为多数程序传入的是损失。",
     ),
     bad="""import torch
 

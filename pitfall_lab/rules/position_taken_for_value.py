@@ -1,4 +1,6 @@
-"""PL680: the position of the largest number is calculated with, or compared with a fraction, as if it were the number itself."""
+"""PL680: the position of the largest number is calculated with, or compared with a fraction, as
+if it were the number itself.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,21 @@ from pitfall_lab.trace import Event, T
 
 ALONE = {"argmax": "amax", "argmin": "amin"}
 PAIRS = {"max", "min", "topk", "sort", "median", "mode", "kthvalue"}
-KEEPING = {"squeeze", "unsqueeze", "view", "reshape", "float", "to", "double", "detach", "clone", "contiguous", "type", "flatten", "expand"}
+KEEPING = {
+    "squeeze",
+    "unsqueeze",
+    "view",
+    "reshape",
+    "float",
+    "to",
+    "double",
+    "detach",
+    "clone",
+    "contiguous",
+    "type",
+    "flatten",
+    "expand",
+}
 MIXING = ADDING.keys() | SCALING.keys() | {"addcmul", "lerp"}
 LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__sub__"}
 COMPARES = {"gt", "ge", "lt", "le", "__gt__", "__ge__", "__lt__", "__le__"}
@@ -53,15 +69,22 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _taken(story: Story, search: Event) -> Taken | None:
-    """The data of the finding if the positions that ``search`` found go as values into a comparison with a share, or into a loss.
+    """The data of the finding if the positions that ``search`` found go as values into a comparison
+    with a share, or into a loss.
 
     Else None.
 
     A comparison counts with more than two positions only, a loss only after an element-wise calculation.
     """
     shape = story.shape(search.operands[0].label, search.step) or ()
-    axis = whole(argument(search, "dim", 2 if search.name == "topk" else 1)) if search.name not in ("topk", "sort") else -1
-    if len(search.results) != (1 if search.name in ALONE else 2) or axis is None or not -len(shape) <= axis < len(shape):
+    axis = (
+        whole(argument(search, "dim", 2 if search.name == "topk" else 1)) if search.name not in ("topk", "sort") else -1
+    )
+    if (
+        len(search.results) != (1 if search.name in ALONE else 2)
+        or axis is None
+        or not -len(shape) <= axis < len(shape)
+    ):
         return None
     count, seen = shape[axis], {search.results[-1]}
     pending: list[tuple[str, Event | None]] = [(search.results[-1], None)]
@@ -89,7 +112,8 @@ def _is_share(story: Story, use: Event) -> bool:
 
 
 def _values(story: Story, loss: Event, target: str, count: int) -> bool:
-    """Whether a loss, through which a backward went, compares the target with predictions that were chosen from ``count`` numbers each.
+    """Whether a loss, through which a backward went, compares the target with predictions that were chosen
+    from ``count`` numbers each.
 
     False if the target requires grad or if other calls than choices and conversions made the predictions.
     """
@@ -106,7 +130,11 @@ def _values(story: Story, loss: Event, target: str, count: int) -> bool:
             return False
         if event.name in CHOOSING:
             shape = story.shape(event.operands[0].label, event.step) or ()
-            by_index = event.name != "__getitem__" or len(shape) == 1 or len([o for o in event.operands if o.label is not None]) > 1
+            by_index = (
+                event.name != "__getitem__"
+                or len(shape) == 1
+                or len([o for o in event.operands if o.label is not None]) > 1
+            )
             return by_index and count in (shape[1:] or shape)
         if event.name not in KEEPING:
             return False
@@ -118,28 +146,35 @@ def _finding(story: Story, found: Taken) -> Finding:
     step = found.search.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.used.step))
     code = snippet(story, story.span(step))
-    does = T(en="calculates with it", zh="用它来计算") if found.loss else T(en="compares it with a share", zh="把它与一个比例相比")
+    does = (
+        T(en="calculates with it", zh="用它来计算")
+        if found.loss
+        else T(en="compares it with a share", zh="把它与一个比例相比")
+    )
     best = T(en="smallest", zh="最小") if "min" in found.search.name else T(en="largest", zh="最大")
     related = [story.related("used", found.used.step, T(en="used as a value here", zh="在这里当作数值使用"))]
     if found.loss is not None:
-        related.append(story.related("read", found.loss.step, T(en="the target of values here", zh="在这里成为数值的目标")))
+        related.append(
+            story.related("read", found.loss.step, T(en="the target of values here", zh="在这里成为数值的目标"))
+        )
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} takes the position of the {best.en} of {found.count} numbers (0 to {found.count - 1}), and {there.en} "
-            f"{does.en} as if it were the number itself.",
-            zh=f"{here.zh}取出 {found.count} 个数中{best.zh}者的位置（0 到 {found.count - 1}），而{there.zh}{does.zh}，好像它就"
-            "是那个数本身。",
+            en=f"{capital(here.en)} takes the position of the {best.en} of {found.count} numbers (0 to "
+            f"{found.count - 1}), and {there.en} {does.en} as if it were the number itself.",
+            zh=f"{here.zh}取出 {found.count} 个数中{best.zh}者的位置（0 到 {found.count - 1}），"
+            f"而{there.zh}{does.zh}，好像它就是那个数本身。",
         ),
         T(
-            en=f"`{code}` returns values and positions, or positions alone. A position is right as an index or a class; a target, or a "
-            "confidence, is the value at it.",
+            en=f"`{code}` returns values and positions, or positions alone. A position is right as an index or a "
+            "class; a target, or a confidence, is the value at it.",
             zh=f"`{code}` 返回数值与位置，或只返回位置。位置可以当作索引或类别；目标或置信度则应是该位置上的数值。",
         ),
         related=related,
         fixes=_fixes(story, found.search),
         facts=[Fact("positions", found.search.results[-1], story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, search: Event) -> tuple[Fix, ...]:
@@ -156,7 +191,9 @@ def _fixes(story: Story, search: Event) -> tuple[Fix, ...]:
         edits = program.replace((parent.slice, "0"))
     elif isinstance(parent, ast.Attribute) and parent.attr == "indices":
         edits = program.replace((parent, f"{program.segment(node)}.values"))
-    elif isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple) and len(parent.targets[0].elts) == 2:
+    elif (
+        isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple) and len(parent.targets[0].elts) == 2
+    ):
         one, other = map(program.segment, parent.targets[0].elts)
         edits = program.replace((parent.targets[0].elts[0], other), (parent.targets[0].elts[1], one))
     title = T(en="Take the value and not its position", zh="取数值而不是它的位置")
@@ -169,18 +206,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="The position of the largest number is taken for the number", zh="把最大数的位置当作那个数"),
     what=T(
-        en="A program looks for the largest of several numbers, gets its position, and goes on as if that were the number: it discounts "
-        "it, adds a reward, and trains a network towards it. The network learns the numbers 0, 1, 2 of the places. Take the values: "
-        "`x.max(1)[0]` or `x.amax(1)`.",
-        zh="程序在若干个数中寻找最大的一个，得到的是它的位置，却当作那个数来用：乘以折扣、加上奖励，再让网络朝它训练。网络学到的是位置编号 "
-        "0、1、2。请取数值：`x.max(1)[0]` 或 `x.amax(1)`。",
+        en="A program looks for the largest of several numbers, gets its position, and goes on as if that were the "
+        "number: it discounts it, adds a reward, and trains a network towards it. The network learns the numbers 0, "
+        "1, 2 of the places. Take the values: `x.max(1)[0]` or `x.amax(1)`.",
+        zh="程序在若干个数中寻找最大的一个，得到的是它的位置，却当作那个数来用：乘以折扣、加上奖励，再让网络朝它训练。"
+        "网络学到的是位置编号 0、1、2。请取数值：`x.max(1)[0]` 或 `x.amax(1)`。",
     ),
     why=T(
-        en="`x.max(dim)`, `topk` and `sort` return a pair: the values, then their positions. `[1]`, `.indices` and the second of two names "
-        "are the positions, as is the result of `argmax`. They are whole numbers of the same shape as the values, and arithmetic with "
-        "fractions turns them into fractions, so nothing fails.",
-        zh="`x.max(dim)`、`topk` 和 `sort` 返回一对结果：先是数值，再是位置。`[1]`、`.indices` 以及两个名字中的第二个都是位置，`argmax` 的"
-        "结果也是。它们是与数值形状相同的整数，与小数运算后就变成小数，所以不会报错。",
+        en="`x.max(dim)`, `topk` and `sort` return a pair: the values, then their positions. `[1]`, `.indices` and "
+        "the second of two names are the positions, as is the result of `argmax`. They are whole numbers of the same "
+        "shape as the values, and arithmetic with fractions turns them into fractions, so nothing fails.",
+        zh="`x.max(dim)`、`topk` 和 `sort` 返回一对结果：先是数值，再是位置。`[1]`、`.indices` 以及两个名字中的第二个"
+        "都是位置，`argmax` 的结果也是。它们是与数值形状相同的整数，与小数运算后就变成小数，所以不会报错。",
     ),
     bad="""import torch
 

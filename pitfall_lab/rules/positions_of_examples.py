@@ -1,4 +1,6 @@
-"""PL452: a table of positions was cut to the number of examples, so each example, and not each position, gets a vector of its own."""
+"""PL452: a table of positions was cut to the number of examples, so each example, and not each
+position, gets a vector of its own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ RANK = 3
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """Rows of a table, cut by ``cut``, were added to ``label`` along its axis 0; ``attention`` compares positions on its axis 1."""
+    """Rows of a table, cut by ``cut``, were added to ``label`` along its axis 0; ``attention``
+    compares positions on its axis 1.
+    """
 
     added: Event
     cut: Event
@@ -35,7 +39,11 @@ def find(story: Story) -> Iterator[Finding]:
     told = set()
     compared: list[Attention] | None = None
     for added in story.calls(*SUMS):
-        pair = _pair(story, added) if story.span(added.step) not in told and added.error is None and added.results else None
+        pair = (
+            _pair(story, added)
+            if story.span(added.step) not in told and added.error is None and added.results
+            else None
+        )
         if pair is None:
             continue
         compared = list(attentions(story)) if compared is None else compared
@@ -46,7 +54,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pair(story: Story, added: Event) -> tuple[str, str, Event] | None:
-    """Rows of shape (n, 1, d), what they were added to, of shape (n, m, d), and the call that took the first n rows of a table.
+    """Rows of shape (n, 1, d), what they were added to, of shape (n, m, d), and the call that took
+    the first n rows of a table.
 
     None if there is none; ``m`` must be neither 1 nor ``n``.
     """
@@ -55,7 +64,13 @@ def _pair(story: Story, added: Event) -> tuple[str, str, Event] | None:
         return None
     for rows, label in (labels, labels[::-1]):
         one, other = story.shape(rows, added.step) or (), story.shape(label, added.step) or ()
-        if len(one) == len(other) == RANK and one[1] == 1 and one[0] == other[0] > 1 and one[2] == other[2] and other[1] not in (1, one[0]):
+        if (
+            len(one) == len(other) == RANK
+            and one[1] == 1
+            and one[0] == other[0] > 1
+            and one[2] == other[2]
+            and other[1] not in (1, one[0])
+        ):
             cut = _cut(story, rows, added.step)
             if cut is not None:
                 return rows, label, cut
@@ -63,7 +78,9 @@ def _pair(story: Story, added: Event) -> tuple[str, str, Event] | None:
 
 
 def _cut(story: Story, rows: str, step: int) -> Event | None:
-    """The call that took the first rows of a longer table, or looked up numbers counted from 0; None if there is none."""
+    """The call that took the first rows of a longer table, or looked up numbers counted
+    from 0; None if there is none.
+    """
     made = next(makers(story, rows, step), None)
     while (
         made is not None
@@ -78,9 +95,9 @@ def _cut(story: Story, rows: str, step: int) -> Event | None:
         longer = (story.shape(made.operands[1].label, made.step) or (0,))[0] > (story.shape(rows, step) or (0,))[0]
         return made if longer and counted is not None and counted.name == "arange" else None
     table, part = (story.tensor(label, made.step) or {} for label in (made.operands[0].label, made.results[0]))
-    longer = (table.get("shape") or [0])[0] > (part.get("shape") or [0])[0] and (table.get("shape") or [])[1:] == (part.get("shape") or [])[
-        1:
-    ]
+    longer = (table.get("shape") or [0])[0] > (part.get("shape") or [0])[0] and (table.get("shape") or [])[1:] == (
+        part.get("shape") or []
+    )[1:]
     same = table.get("storage") == part.get("storage") and table.get("offset") == part.get("offset")
     return made if longer and same and table.get("stride") == part.get("stride") else None
 
@@ -90,7 +107,11 @@ def _swapped(story: Story, added: Event, pair: tuple[str, str, Event], compared:
     shape = story.shape(label, added.step) or ()
     for attention in compared:
         positions = is_among(story, attention, shape[1]) and not is_among(story, attention, shape[0])
-        if attention.event.step > added.step and positions and comes_from(story, attention.keys, attention.product.step, added):
+        if (
+            attention.event.step > added.step
+            and positions
+            and comes_from(story, attention.keys, attention.product.step, added)
+        ):
             return Swapped(added, cut, rows, label, attention)
     return None
 
@@ -102,28 +123,31 @@ def _finding(story: Story, found: Swapped) -> Finding:
     n, m = (story.shape(found.label, added.step) or (0, 0))[:2]
     size = "×".join(map(str, story.shape(found.label, added.step) or ()))
     return RULE.finding(
-        story.span(added.step), added.step,
+        story.span(added.step),
+        added.step,
         T(
-            en=f"{capital(here.en)} adds one vector for each of {n} examples, `{what}`, in place of one for each of {m} positions.",
+            en=f"{capital(here.en)} adds one vector for each of {n} examples, `{what}`, in place of one for "
+            f"each of {m} positions.",
             zh=f"{here.zh}给 {n} 个样本各加一个向量 `{what}`，而不是给 {m} 个位置各加一个。",
         ),
         T(
-            en=f"{capital(label.en)} has shape {size}, and the attention on {there.en} compares its {m} positions on axis 1. The table "
-            f"was cut to "
-            f"{n} rows and added along axis 0, so all positions of one example get the same vector: the model cannot use their order, "
-            f"and what "
-            "an example gets depends on its place in the batch.",
-            zh=f"{label.zh} 的形状是 {size}，{there.zh}的注意力比较的是第 1 轴上的 {m} 个位置。表被截成 {n} 行，沿第 0 轴排列，于是同一个"
-            f"样本的所有"
-            "位置得到同一个向量：模型分不清它们的先后，而样本得到什么取决于它在批次中的位置。",
+            en=f"{capital(label.en)} has shape {size}, and the attention on {there.en} compares its {m} "
+            f"positions on axis 1. The table was cut to {n} rows and added along axis 0, so all positions of "
+            "one example get the same vector: the model cannot use their order, and what an example gets "
+            "depends on its place in the batch.",
+            zh=f"{label.zh} 的形状是 {size}，{there.zh}的注意力比较的是第 1 轴上的 {m} 个位置。表被截成 {n} "
+            "行，沿第 0 轴排列，于是同一个样本的所有位置得到同一个向量：模型分不清它们的先后，而样本得到什么"
+            "取决于它在批次中的位置。",
         ),
         related=[
             story.related("made", cut.step, T(en="the table is cut here", zh="在这里截取表")),
-            story.related("used", found.attention.event.step, T(en="positions are compared here", zh="在这里比较各个位置")),
+            story.related(
+                "used", found.attention.event.step, T(en="positions are compared here", zh="在这里比较各个位置")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("examples", n, story.by(added.step)), Fact("positions", m, story.by(added.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Swapped) -> tuple[Fix, ...]:
@@ -140,7 +164,8 @@ def _title(text: str) -> T:
 def _candidates(story: Story, found: Swapped, node: ast.AST | None) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     """Yield at most one candidate fix: the new source of the cut and the edits that put it there.
 
-    The table is cut to the length of the second axis of what it is added to, and the first two axes of the cut are exchanged.
+    The table is cut to the length of the second axis of what it is added to, and the first two
+    axes of the cut are exchanged.
     """
     program = story.program
     if not isinstance(node, ast.Subscript):
@@ -166,23 +191,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A table of positions is added along the examples", zh="位置表沿着样本的轴相加"),
     what=T(
-        en="A model adds a vector to each position of a sequence so that it knows their order, and the table is laid along the wrong axis: "
-        "each example of the batch gets one vector, for all of its positions. Cut the table to the length of the sequence: "
-        "`table[:x.size(1)].transpose(0, 1)`.",
-        zh="模型给序列的每个位置加一个向量，以便知道先后，而表却沿着错误的轴排列：批次中的每个样本得到一个向量，用于它的所有位置。请把表"
-        "截成序列的"
-        "长度：`table[:x.size(1)].transpose(0, 1)`。",
+        en="A model adds a vector to each position of a sequence so that it knows their order, and the table is laid "
+        "along the wrong axis: each example of the batch gets one vector, for all of its positions. Cut the table to "
+        "the length of the sequence: `table[:x.size(1)].transpose(0, 1)`.",
+        zh="模型给序列的每个位置加一个向量，以便知道先后，而表却沿着错误的轴排列：批次中的每个样本得到一个向量，用于它"
+        "的所有位置。请把表截成序列的长度：`table[:x.size(1)].transpose(0, 1)`。",
     ),
     why=T(
-        en="A widespread class for positions keeps a table of shape (longest, 1, width) and adds `table[:x.size(0)]`: that is for "
-        "tensors of "
-        "shape (positions, examples, width). With `batch_first=True` axis 0 counts the examples. Broadcasting stretches the axis of "
-        "length 1, "
-        "whichever it meets, so nothing fails. The output of a batch then changes when its examples change places.",
-        zh="一个流传很广的位置类保存形状为（最大长度, 1, 宽度）的表，然后加上 `table[:x.size(0)]`：它适用于形状为（位置, 样本, 宽度）的张"
-        "量。"
-        "`batch_first=True` 时第 0 轴是样本。广播会拉伸长度为 1 的轴，不管它遇到的是哪个轴，所以不会报错。这样，样本在批次中换位置，输出"
-        "就会变。",
+        en="A widespread class for positions keeps a table of shape (longest, 1, width) and adds `table[:x.size(0)]`: "
+        "that is for tensors of shape (positions, examples, width). With `batch_first=True` axis 0 counts the "
+        "examples. Broadcasting stretches the axis of length 1, whichever it meets, so nothing fails. The output of a "
+        "batch then changes when its examples change places.",
+        zh="一个流传很广的位置类保存形状为（最大长度, 1, 宽度）的表，然后加上 `table[:x.size(0)]`：它适用于形状为（位"
+        "置, 样本, 宽度）的张量。`batch_first=True` 时第 0 轴是样本。广播会拉伸长度为 1 的轴，不管它遇到的是哪个轴，所"
+        "以不会报错。这样，样本在批次中换位置，输出就会变。",
     ),
     bad="""import torch
 import torch.nn.functional as F

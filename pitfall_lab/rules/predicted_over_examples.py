@@ -16,14 +16,30 @@ from pitfall_lab.trace import Event, T
 
 PICKS = ("argmax", "max", "topk")
 EQUAL = {"eq", "__eq__", "ne", "__ne__", "sub", "__sub__", "equal"}
-KEEP = {"float", "long", "int", "to", "type", "squeeze", "view", "reshape", "flatten", "cpu", "detach", "type_as", "numpy", "view_as"}
+KEEP = {
+    "float",
+    "long",
+    "int",
+    "to",
+    "type",
+    "squeeze",
+    "view",
+    "reshape",
+    "flatten",
+    "cpu",
+    "detach",
+    "type_as",
+    "numpy",
+    "view_as",
+}
 SQUASHING = {"softmax", "log_softmax", "sigmoid", "exp"}
 MATRIX = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """``pick`` took the largest of ``label`` along axis 0, or (``axis`` is None) of everything; ``compared`` compares it with ``labels``.
+    """``pick`` took the largest of ``label`` along axis 0, or (``axis`` is None) of everything; ``compared``
+    compares it with ``labels``.
 
     ``loss`` is the classification loss of the same layer's scores.
     """
@@ -37,12 +53,18 @@ class Picked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes the largest score over the examples, or over everything, although the classes are on axis 1."""
+    """One finding for each line that takes the largest score over the examples, or over everything,
+    although the classes are on axis 1.
+    """
     losses = _losses(story)
     told = set()
     for pick in story.calls(*PICKS) if losses else ():
         place = story.span(pick.step)
-        found = _picked(story, pick, losses) if place not in told and pick.error is None and pick.results and pick.operands else None
+        found = (
+            _picked(story, pick, losses)
+            if place not in told and pick.error is None and pick.results and pick.operands
+            else None
+        )
         if found is not None:
             told.add(place)
             yield _finding(story, found)
@@ -55,7 +77,9 @@ def _losses(story: Story) -> dict[object, Event]:
     """
     found: dict[object, Event] = {}
     for loss in story.calls("cross_entropy", "nll_loss"):
-        shape = story.shape(loss.operands[0].label, loss.step) if loss.error is None and len(loss.operands) > 1 else None
+        shape = (
+            story.shape(loss.operands[0].label, loss.step) if loss.error is None and len(loss.operands) > 1 else None
+        )
         layer = _layer(story, loss.operands[0].label, loss.step) if shape is not None and len(shape) == MATRIX else None
         if layer is not None:
             found[layer] = loss
@@ -83,7 +107,9 @@ def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> Picked | 
         return None
     text = argument(pick, "dim", 2 if pick.name == "topk" else 1)
     axis = whole(text)
-    if (axis is None and (text not in (None, "None") or pick.name != "argmax")) or (axis is not None and axis % MATRIX != 0):
+    if (axis is None and (text not in (None, "None") or pick.name != "argmax")) or (
+        axis is not None and axis % MATRIX != 0
+    ):
         return None
     loss = losses.get(_layer(story, label, pick.step))
     met = _compared(story, pick.results[-1], pick.step) if loss is not None else None
@@ -92,7 +118,9 @@ def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> Picked | 
     compared, labels = met
     length = story.shape(labels, compared.step) or ()
     known = Elements(story, labels, compared.step)
-    numbered = all(value == index[0] for index, value in known.known())  # which example goes with which: both axes have a meaning
+    numbered = all(
+        value == index[0] for index, value in known.known()
+    )  # which example goes with which: both axes have a meaning
     return Picked(pick, label, axis, compared, labels, loss) if length == shape[:1] and not numbered else None
 
 
@@ -125,20 +153,20 @@ def _finding(story: Story, found: Picked) -> Finding:
         en=f"takes the largest score of the whole table of {rows} examples", zh=f"取整张表（{rows} 个样本）中最大的分数"
     )  # fmt: skip
     return RULE.finding(
-        story.span(pick.step), pick.step,
+        story.span(pick.step),
+        pick.step,
         T(
             en=f"{capital(here.en)} {how.en}, and {met.en} compares that with the labels.",
             zh=f"{here.zh}{how.zh}，而{met.zh}把它与标签比较。",
         ),
         T(
-            en=f"{capital(what.en)} has one row for each of {rows} examples and one column for each of {columns} classes, as the loss on "
-            f"{there.en} "
-            f"takes them. The position of the largest score in a column is the number of an example, and {labels.en} has numbers of "
-            f"classes. The class "
-            "of each example is the position along axis 1.",
-            zh=f"{what.zh} 的每一行是一个样本（共 {rows} 个），每一列是一个类别（共 {columns} 个），{there.zh}的损失就是这样使用的。一列"
-            f"中最大分数的位置是"
-            f"样本的编号，而 {labels.zh} 里是类别的编号。每个样本的类别是沿第 1 轴的位置。",
+            en=f"{capital(what.en)} has one row for each of {rows} examples and one column for each of {columns} "
+            f"classes, as the loss on {there.en} takes them. The position of the largest score in a column is the "
+            f"number of an example, and {labels.en} has numbers of classes. The class of each example is the "
+            "position along axis 1.",
+            zh=f"{what.zh} 的每一行是一个样本（共 {rows} 个），每一列是一个类别（共 {columns} 个），"
+            f"{there.zh}的损失就是这样使用的。一列中最大分数的位置是样本的编号，而 {labels.zh} 里是类别的编"
+            "号。每个样本的类别是沿第 1 轴的位置。",
         ),
         related=[
             story.related("used", found.compared.step, T(en="compared with the labels here", zh="在这里与标签比较")),
@@ -146,7 +174,7 @@ def _finding(story: Story, found: Picked) -> Finding:
         ],
         fixes=_fixes(story, found),
         facts=[Fact("axis", found.axis, story.by(pick.step)), Fact("classes", columns, story.by(pick.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Picked) -> tuple[Fix, ...]:
@@ -169,24 +197,24 @@ RULE = Rule(
     name="predicted-over-examples",
     severity="warning",
     title=T(
-        en="A prediction is the largest score among the examples, not among the classes", zh="预测取的是样本之间、而不是类别之间最大的分数"
+        en="A prediction is the largest score among the examples, not among the classes",
+        zh="预测取的是样本之间、而不是类别之间最大的分数",
     ),
     what=T(
-        en="A table of scores has a row for each example and a column for each class. The program looks for the largest score down the "
-        "columns, or in the "
-        "whole table, and compares its place with the labels. Look along each row: `scores.argmax(dim=1)`.",
-        zh="分数表的每一行是一个样本，每一列是一个类别。程序却沿着列、或者在整张表里找最大的分数，再把它的位置与标签比较。请沿着每一行找："
-        "`scores.argmax(dim=1)`。",
+        en="A table of scores has a row for each example and a column for each class. The program looks for the "
+        "largest score down the columns, or in the whole table, and compares its place with the labels. Look along "
+        "each row: `scores.argmax(dim=1)`.",
+        zh="分数表的每一行是一个样本，每一列是一个类别。程序却沿着列、或者在整张表里找最大的分数，再把它的位置与标签比"
+        "较。请沿着每一行找：`scores.argmax(dim=1)`。",
     ),
     why=T(
-        en="`argmax(dim=0)` removes axis 0: what is left is one number for each class, between 0 and the number of examples. It can be "
-        "compared with the "
-        "labels where a batch has as many examples as there are classes. Without `dim`, `argmax` returns one position in the flattened "
-        "table, which "
-        "broadcasts against any labels. Torch refuses neither; the accuracy is that of a guess.",
-        zh="`argmax(dim=0)` 去掉第 0 轴：剩下的是每个类别一个数，介于 0 和样本数之间。批次的样本数恰好等于类别数时，它就能与标签比较。不"
-        "给 `dim` 时，"
-        "`argmax` 返回展平的表中的一个位置，可以与任何标签广播。torch 都不会拒绝；准确率与瞎猜相当。",
+        en="`argmax(dim=0)` removes axis 0: what is left is one number for each class, between 0 and the number of "
+        "examples. It can be compared with the labels where a batch has as many examples as there are classes. "
+        "Without `dim`, `argmax` returns one position in the flattened table, which broadcasts against any labels. "
+        "Torch refuses neither; the accuracy is that of a guess.",
+        zh="`argmax(dim=0)` 去掉第 0 轴：剩下的是每个类别一个数，介于 0 和样本数之间。批次的样本数恰好等于类别数"
+        "时，它就能与标签比较。不给 `dim` 时，`argmax` 返回展平的表中的一个位置，可以与任何标签广播。torch 都不会"
+        "拒绝；准确率与瞎猜相当。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -1,4 +1,6 @@
-"""PL770: an entry is drawn or found in sorted numbers, and its rank is used as if it were the position before the sort."""
+"""PL770: an entry is drawn or found in sorted numbers, and its rank is used as if it were
+the position before the sort.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,27 @@ from pitfall_lab.trace import Event, T
 
 SORTS = ("sort", "topk")
 FINDS = {"multinomial": None, "argmax": 1, "argmin": 1, "max": 1, "min": 1, "searchsorted": None, "topk": 2}
-"""Calls that return positions in a row, each with the place of the argument that says along which axis; None: along the last one."""
+"""Calls that return positions in a row, each with the place of the argument that says along which
+axis; None: along the last one.
+"""
 IN_PLACE = ELEMENTWISE | {
-    "mul", "div", "exp", "pow", "softmax", "log_softmax", "cumsum", "masked_fill_", "div_", "mul_", "gt", "ge", "lt", "le", "where",
-    "reshape", "view", "unsqueeze", "squeeze", "__getitem__", "sub_", "add_", "exp_", "square", "abs", "normalize", "cpu", "__rsub__",
-    "truediv", "multiply", "type_as",
+    "mul", "div", "exp", "pow", "softmax", "log_softmax", "cumsum", "masked_fill_", "div_", "mul_", "gt", "ge", "lt",
+    "le", "where", "reshape", "view", "unsqueeze", "squeeze", "__getitem__", "sub_", "add_", "exp_", "square", "abs",
+    "normalize", "cpu", "__rsub__", "truediv", "multiply", "type_as",
 }  # fmt: skip
 """Calls after which each number of a row is still in its place."""
-CARRIES = {"squeeze", "unsqueeze", "view", "reshape", "to", "long", "int", "clone", "detach", "cpu", "__getitem__", "cat", "stack", "T",
-           "unbind", "flatten", "expand", "select", "contiguous", "t"}  # fmt: skip
-LOOKS_UP = {"gather": (0, 2), "__getitem__": (0, None), "index_select": (0, 2), "take_along_dim": (0, 1), "take": (0, 1)}
-"""Calls that take entries by positions: the places of the table and of the positions (None: all operands but the first)."""
+CARRIES = {"squeeze", "unsqueeze", "view", "reshape", "to", "long", "int", "clone", "detach", "cpu", "__getitem__",
+           "cat", "stack", "T", "unbind", "flatten", "expand", "select", "contiguous", "t"}  # fmt: skip
+LOOKS_UP = {
+    "gather": (0, 2),
+    "__getitem__": (0, None),
+    "index_select": (0, 2),
+    "take_along_dim": (0, 1),
+    "take": (0, 1),
+}
+"""Calls that take entries by positions: the places of the table and of the positions (None:
+all operands but the first).
+"""
 COMPARES = {"eq", "ne", "__eq__", "__ne__"}
 LEARNED = {"linear", "matmul", "__matmul__", "addmm", "bmm", "conv1d", "conv2d", "lstm", "gru"}
 TO_PYTHON = {"item", "tolist", "numpy", "__int__", "__index__"}
@@ -37,7 +49,9 @@ UPWARD, FURTHER = 60, 200
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """``found`` returned ranks in what ``sort`` had put in order; ``used`` uses them as positions in the ``count`` unsorted numbers."""
+    """``found`` returned ranks in what ``sort`` had put in order; ``used`` uses them as positions in
+    the ``count`` unsorted numbers.
+    """
 
     sort: Event
     found: Event
@@ -47,7 +61,8 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """``event`` put a row of ``count`` numbers in order; ``before`` are these numbers, and what they were computed from place by place.
+    """``event`` put a row of ``count`` numbers in order; ``before`` are these numbers, and what they were
+    computed from place by place.
 
     ``learned``: they are the result of a layer.
     """
@@ -64,7 +79,9 @@ class Sorted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that draws or finds a rank in sorted numbers which is then used as a position before the sort."""
+    """One finding for each place that draws or finds a rank in sorted numbers which is then
+    used as a position before the sort.
+    """
     if not any(True for _ in story.calls(*SORTS)):
         return
     reported = set()
@@ -77,7 +94,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _ranked(story: Story, event: Event) -> Ranked | None:
-    """The data of the finding if the event's positions are ranks and are used as positions; else None. Only along the last axis."""
+    """The data of the finding if the event's positions are ranks and are used as positions; else None.
+
+    Only along the last axis.
+    """
     label = event.operands[0].label if event.operands else None
     shape, place = story.shape(label, event.step) or (), FINDS[event.name]
     along = -1 if place is None or event.name == "topk" else whole(argument(event, "dim", place))
@@ -94,7 +114,8 @@ def _ranked(story: Story, event: Event) -> Ranked | None:
 
 
 def _used(story: Story, event: Event, ordered: Sorted) -> Event | None:
-    """The first call that uses the ranks as positions before the sort; None if there is none, or if they are looked up in the order.
+    """The first call that uses the ranks as positions before the sort; None if there is none, or if
+    they are looked up in the order.
 
     For a sample out of learned scores whose order is not used, also the conversion to a Python number.
     """
@@ -115,7 +136,12 @@ def _used(story: Story, event: Event, ordered: Sorted) -> Event | None:
             if new is not None and new not in ranks:
                 ranks.add(new)
                 pending.append(new)
-    if not found and event.name == "multinomial" and ordered.learned and not _used_otherwise(story, ordered.order, event.step):
+    if (
+        not found
+        and event.name == "multinomial"
+        and ordered.learned
+        and not _used_otherwise(story, ordered.order, event.step)
+    ):
         found = numbers
     return min(found, key=lambda use: use.step, default=None)
 
@@ -145,24 +171,36 @@ def _sorted(story: Story, label: str | None, step: int) -> Event | None:
             shape = story.shape(made.operands[0].label, made.step) or ()
             axis = whole(argument(made, "dim", 2 if made.name == "topk" else 1))
             return made if len(shape) == 1 or axis in (None, -1, len(shape) - 1) else None
-        if made.name not in IN_PLACE or (made.name == "__getitem__" and any(o.label is not None for o in made.operands[1:])):
+        if made.name not in IN_PLACE or (
+            made.name == "__getitem__" and any(o.label is not None for o in made.operands[1:])
+        ):
             continue
         for each in [o.label for o in made.operands if o.label is not None]:
-            if each not in seen and ((story.shape(each, made.step) or (0,))[-1] == width or _begins_it(story, here, each)):
+            if each not in seen and (
+                (story.shape(each, made.step) or (0,))[-1] == width or _begins_it(story, here, each)
+            ):
                 seen.add(each)
                 pending.append((each, made.step))
     return None
 
 
 def _begins_it(story: Story, part: str | None, label: str | None) -> bool:
-    """Whether ``part`` is a view of the first numbers of each row of ``label``: the same first element, strides and number of axes."""
+    """Whether ``part`` is a view of the first numbers of each row of ``label``: the same first
+    element, strides and number of axes.
+    """
     one, other = (story.tensor(each) or {} for each in (part, label))
     same = one.get("storage") == other.get("storage") and one.get("offset") == other.get("offset")
-    return same and len(one.get("shape") or ()) == len(other.get("shape") or ()) and one.get("stride") == other.get("stride")
+    return (
+        same
+        and len(one.get("shape") or ()) == len(other.get("shape") or ())
+        and one.get("stride") == other.get("stride")
+    )
 
 
 def _upward(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tensor and those that it was computed from with each number still in its place, up to the call that made the first one."""
+    """The tensor and those that it was computed from with each number still in its place, up to the
+    call that made the first one.
+    """
     for _ in range(UPWARD):
         yield label
         made = made_by(story, label, step)
@@ -175,7 +213,8 @@ def _upward(story: Story, label: str, step: int) -> Iterator[str]:
 
 
 def _use(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | None:
-    """``"mapped"`` if the ranks are looked up in the order of the sort, ``"position"`` if they are used for what was not sorted.
+    """``"mapped"`` if the ranks are looked up in the order of the sort, ``"position"`` if they are
+    used for what was not sorted.
 
     None for every other use.
     """
@@ -189,21 +228,27 @@ def _use(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | No
         scores = given[0] if given[1] in ranks else None
         is_position = scores is not None and not ordered.before.isdisjoint(_upward(story, scores, use.step))
     elif use.name == "embedding":
-        is_position = ordered.learned and given[0] in ranks and (story.shape(given[1], use.step) or (0,))[0] == ordered.count
+        is_position = (
+            ordered.learned and given[0] in ranks and (story.shape(given[1], use.step) or (0,))[0] == ordered.count
+        )
     else:
-        is_position = use.name == "one_hot" and ordered.learned and whole(argument(use, "num_classes", 1)) == ordered.count
+        is_position = (
+            use.name == "one_hot" and ordered.learned and whole(argument(use, "num_classes", 1)) == ordered.count
+        )
     return "position" if is_position else None
 
 
 def _looked_up(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | None:
     """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped", "position" or None.
 
-    "mapped" if the table is the sort's order or follows it, "position" if it is the unsorted one. None also if the ranks are not the
-    positions.
+    "mapped" if the table is the sort's order or follows it, "position" if it is the unsorted one. None also if the
+    ranks are not the positions.
     """
     place, index = LOOKS_UP[use.name]
     given = [o.label for o in use.operands]
-    positions = given[1:] if index is None else [o.label for o in use.operands if o.name == "index"] or given[index : index + 1]
+    positions = (
+        given[1:] if index is None else [o.label for o in use.operands if o.name == "index"] or given[index : index + 1]
+    )
     table = given[place]
     if table is None or ranks.isdisjoint(str(each) for each in positions):
         return None
@@ -240,7 +285,8 @@ def _is_position(story: Story, label: str, step: int, before: set[str]) -> bool:
 def _learned(story: Story, before: set[str]) -> bool:
     """Whether one of the tensors ``before`` the sort requires grad or is the result of a layer."""
     return any(
-        story.tensors.get(label, {}).get("requires_grad") or ((made := made_by(story, label, len(story.events))) and made.name in LEARNED)
+        story.tensors.get(label, {}).get("requires_grad")
+        or ((made := made_by(story, label, len(story.events))) and made.name in LEARNED)
         for label in before
     )
 
@@ -257,35 +303,43 @@ def _finding(story: Story, ranked: Ranked) -> Finding:
     drawn = event.name == "multinomial"
     does = T(en="draws", zh="抽取") if drawn else T(en="finds", zh="找到")
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} {does.en} a rank among numbers that {there.en} has sorted, and {by.en} takes it for a position among "
-            f"the {ranked.count} unsorted ones.",
-            zh=f"{here.zh}在{there.zh}排过序的数中{does.zh}一个名次，而{by.zh}把它当作排序之前 {ranked.count} 个数中的位置。",
+            en=f"{capital(here.en)} {does.en} a rank among numbers that {there.en} has sorted, and {by.en} takes it "
+            f"for a position among the {ranked.count} unsorted ones.",
+            zh=f"{here.zh}在{there.zh}排过序的数中{does.zh}一个名次，而{by.zh}把它当作排序之前 "
+            f"{ranked.count} 个数中的位置。",
         ),
         T(
-            en=f"`{code}` counts in the order of the sort: 0 is the first of the sorted numbers, whichever it was before. Which one it was "
-            "stands in the second result of the sort, at that rank: `order.gather(-1, rank)`. Without it, rank 0 is always taken for "
-            "entry 0.",
-            zh=f"`{code}` 按排序后的次序计数：0 是排序后的第一个数，不管它原来在哪里。它原来的位置在排序的第二个结果中该名次处："
-            "`order.gather(-1, rank)`。不这样做，名次 0 总会被当作第 0 项。",
+            en=f"`{code}` counts in the order of the sort: 0 is the first of the sorted numbers, whichever it was "
+            "before. Which one it was stands in the second result of the sort, at that rank: `order.gather(-1, "
+            "rank)`. Without it, rank 0 is always taken for entry 0.",
+            zh=f"`{code}` 按排序后的次序计数：0 是排序后的第一个数，不管它原来在哪里。它原来的位置在排序的第二个结果中"
+            "该名次处：`order.gather(-1, rank)`。不这样做，名次 0 总会被当作第 0 项。",
         ),
         related=[
             story.related("made", sort.step, T(en="put in order here", zh="在这里排序")),
-            story.related("used", used.step, T(en="used as a position before the sort here", zh="在这里当作排序之前的位置使用")),
+            story.related(
+                "used", used.step, T(en="used as a position before the sort here", zh="在这里当作排序之前的位置使用")
+            ),
         ],
         fixes=_fixes(story, ranked),
         facts=[Fact("entries", ranked.count, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, ranked: Ranked) -> tuple[Fix, ...]:
-    """At most one fix: it looks the rank up in the order of the sort, ``order.gather(-1, …)``, or ``order[…]`` for a vector.
+    """At most one fix: it looks the rank up in the order of the sort, ``order.gather(-1, …)``,
+    or ``order[…]`` for a vector.
 
-    Empty unless the sort is unpacked into two names in the same function and the positions are written as an expression.
+    Empty unless the sort is unpacked into two names in the same function and the positions
+    are written as an expression.
     """
     program, event = story.program, ranked.found
-    node, sorting = (program.at(story.span(each.step)) if program.tree is not None else None for each in (event, ranked.sort))
+    node, sorting = (
+        program.at(story.span(each.step)) if program.tree is not None else None for each in (event, ranked.sort)
+    )
     outer = program.parents.get(node) if node is not None else None
     is_second = isinstance(outer, ast.Subscript) and outer.value is node and program.segment(outer.slice) == "1"
     if is_second or (isinstance(outer, ast.Attribute) and outer.attr == "indices"):
@@ -323,19 +377,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A rank in sorted numbers is taken for a position before the sort", zh="把排序后的名次当作排序前的位置"),
     what=T(
-        en="A program sorts the probabilities of all tokens, cuts off the small ones, and draws among the rest. What it draws is the place "
-        "in the sorted row, and it takes that for the number of the token. Look it up in the second result of the sort: "
-        "`order.gather(-1, drawn)`.",
-        zh="程序把所有词元的概率排序，去掉小的，再从其余的里抽取。抽到的是排序后那一行里的位置，程序却把它当作词元的编号。请在排序的第二个"
-        "结果里查出来：`order.gather(-1, drawn)`。",
+        en="A program sorts the probabilities of all tokens, cuts off the small ones, and draws among the rest. What "
+        "it draws is the place in the sorted row, and it takes that for the number of the token. Look it up in the "
+        "second result of the sort: `order.gather(-1, drawn)`.",
+        zh="程序把所有词元的概率排序，去掉小的，再从其余的里抽取。抽到的是排序后那一行里的位置，程序却把它当作词元的编"
+        "号。请在排序的第二个结果里查出来：`order.gather(-1, drawn)`。",
     ),
     why=T(
-        en="`values, order = x.sort()` returns the numbers in another order, and for each the position where it was. `multinomial`, "
-        "`argmax` and `Categorical.sample` return positions in the row they are given; for `values` that is a rank. A rank is a whole "
-        "number in the same range as a position, so nothing is raised, and the program takes entry 0 whenever the largest one was meant.",
-        zh="`values, order = x.sort()` 返回按另一个次序排列的数，以及每个数原来的位置。`multinomial`、`argmax` 和 `Categorical.sample` "
-        "返回的是所给那一行中的位置；对 `values` 来说就是名次。名次与位置是同一范围内的整数，所以不会报错，而每当应取最大的一项时，程序"
-        "取的却是第 0 项。",
+        en="`values, order = x.sort()` returns the numbers in another order, and for each the position where it was. "
+        "`multinomial`, `argmax` and `Categorical.sample` return positions in the row they are given; for `values` "
+        "that is a rank. A rank is a whole number in the same range as a position, so nothing is raised, and the "
+        "program takes entry 0 whenever the largest one was meant.",
+        zh="`values, order = x.sort()` 返回按另一个次序排列的数，以及每个数原来的位置。`multinomial`、`argmax` 和 "
+        "`Categorical.sample` 返回的是所给那一行中的位置；对 `values` 来说就是名次。名次与位置是同一范围内的整数，所以"
+        "不会报错，而每当应取最大的一项时，程序取的却是第 0 项。",
     ),
     bad="""import torch
 

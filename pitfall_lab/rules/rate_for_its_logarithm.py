@@ -1,4 +1,6 @@
-"""PL932: a loss of a distribution was given its parameter in another form: a rate for its logarithm, a deviation for a variance."""
+"""PL932: a loss of a distribution was given its parameter in another form: a rate for its
+logarithm, a deviation for a variance.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from pitfall_lab.rules.signals.value_origins import argument, origin
 from pitfall_lab.trace import Event, T
 
 RATES = {"exp", "softplus", "exp_"}
-"""Calls whose result is a positive number, as a rate is; a loss that takes the logarithm of the rate must not be given it."""
+"""Calls whose result is a positive number, as a rate is; a loss that takes the logarithm of
+the rate must not be given it.
+"""
 HALF = {("mul", "0.5"), ("div", "2"), ("div", "2.0"), ("__rmul__", "0.5"), ("__mul__", "0.5"), ("truediv", "2")}
 THIRD = 2
 
@@ -77,19 +81,22 @@ def _finding(story: Story, found: Form) -> Finding:
         en=f"{capital(here.en)} gives `gaussian_nll_loss` a standard deviation, {what.en}, and it takes a variance.",
         zh=f"{here.zh}交给 `gaussian_nll_loss` 的 {what.zh} 是标准差，而它需要的是方差。",
     )  # fmt: skip
-    why = T(
-        en=f"`{how}` on {there.en} makes a positive number. With `log_input=True`, the default, the loss takes the exponential of it "
-        f"once more: "
-        "what the model calls a rate r counts as a rate of exp(r), never below 1.",
-        zh=f"{there.zh}的 `{how}` 得到的是正数。`log_input=True` 是默认值，此时损失会再取一次指数：模型所说的速率 r 被当作 exp(r)，永远不"
-        f"会小于 1。",
-    ) if found.rate else T(
-        en=f"`{how}` on {there.en} makes the root of a variance. The loss divides the squared error by it, so the model learns a "
-        f"deviation that is "
-        "the square of the right one: too large where it is above 1, too small below.",
-        zh=f"{there.zh}的 `{how}` 得到的是方差的平方根。损失用它去除误差的平方，于是模型学到的标准差是正确值的平方：大于 1 时过大，小于 "
-        f"1 时过小。",
-    )  # fmt: skip
+    why = (
+        T(
+            en=f"`{how}` on {there.en} makes a positive number. With `log_input=True`, the default, the loss takes the "
+            "exponential of it once more: what the model calls a rate r counts as a rate of exp(r), never below 1.",
+            zh=f"{there.zh}的 `{how}` 得到的是正数。`log_input=True` 是默认值，此时损失会再取一次指数：模型所说的速率 "
+            "r 被当作 exp(r)，永远不会小于 1。",
+        )
+        if found.rate
+        else T(
+            en=f"`{how}` on {there.en} makes the root of a variance. The loss divides the squared error by "
+            "it, so the model learns a deviation that is the square of the right one: too large where it is "
+            "above 1, too small below.",
+            zh=f"{there.zh}的 `{how}` 得到的是方差的平方根。损失用它去除误差的平方，于是模型学到的标准差是正确值的平"
+            "方：大于 1 时过大，小于 1 时过小。",
+        )
+    )
     return RULE.finding(
         story.span(loss.step), loss.step, said, why,
         related=[story.related("made", maker.step, T(en="made here", zh="在这里得到"))],
@@ -106,10 +113,16 @@ def _fixes(story: Story, found: Form) -> tuple[Fix, ...]:
         if given is not None:
             text = f"{operand(program, given)} ** 2"
             fixes.append(
-                Fix(T(en=f"Give it the variance: `{text}`", zh=f"交给它方差：`{text}`"), program.replace((given, text)), meaning="shape")
+                Fix(
+                    T(en=f"Give it the variance: `{text}`", zh=f"交给它方差：`{text}`"),
+                    program.replace((given, text)),
+                    meaning="shape",
+                )
             )
         return unique(program.text, fixes)
-    calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in ("poisson_nll_loss", "PoissonNLLLoss")]
+    calls = [
+        n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in ("poisson_nll_loss", "PoissonNLLLoss")
+    ]
     for call in calls:
         text, added = program.segment(call)[:-1].rstrip().rstrip(","), "log_input=False"
         new = f"{text}, {added})" if call.args or call.keywords else f"{text}{added})"
@@ -130,20 +143,20 @@ RULE = Rule(
         zh="损失需要速率的对数，却得到速率；或需要方差，却得到标准差",
     ),
     what=T(
-        en="A model makes its output positive with `exp`, and the loss does this once more; or it gives the root of the variance for the "
-        "variance. The training runs, and what the model says is wrong. Use `log_input=False`, or square the deviation.",
-        zh="模型用 `exp` 把输出变成正数，而损失又做了一次；或者把方差的平方根当作方差交给损失。训练照样进行，但模型给出的数是错的。请使用 "
-        "`log_input=False`，或者把标准差平方。",
+        en="A model makes its output positive with `exp`, and the loss does this once more; or it gives the root of "
+        "the variance for the variance. The training runs, and what the model says is wrong. Use `log_input=False`, "
+        "or square the deviation.",
+        zh="模型用 `exp` 把输出变成正数，而损失又做了一次；或者把方差的平方根当作方差交给损失。训练照样进行，但模型给"
+        "出的数是错的。请使用 `log_input=False`，或者把标准差平方。",
     ),
     why=T(
-        en="`poisson_nll_loss` takes the logarithm of the rate by default (`log_input=True`) and computes `exp(input) - target * input`; "
-        "with "
-        "`log_input=False` it computes `input - target * log(input)`. `gaussian_nll_loss` takes the variance, while `Normal` and most "
-        "papers name the standard deviation; `exp(0.5 * logvar)` is the deviation. Both forms are positive numbers, so torch cannot know.",
-        zh="`poisson_nll_loss` 默认接受速率的对数（`log_input=True`），计算 `exp(input) - target * input`；`log_input=False` 时计算 "
-        "`input - target * log(input)`。`gaussian_nll_loss` 接受方差，而 `Normal` 和多数论文说的是标准差；`exp(0.5 * logvar)` 是标准差。"
-        "两种形式"
-        "都是正数，所以 torch 无法分辨。",
+        en="`poisson_nll_loss` takes the logarithm of the rate by default (`log_input=True`) and computes `exp(input) "
+        "- target * input`; with `log_input=False` it computes `input - target * log(input)`. `gaussian_nll_loss` "
+        "takes the variance, while `Normal` and most papers name the standard deviation; `exp(0.5 * logvar)` is the "
+        "deviation. Both forms are positive numbers, so torch cannot know.",
+        zh="`poisson_nll_loss` 默认接受速率的对数（`log_input=True`），计算 `exp(input) - target * input`；"
+        "`log_input=False` 时计算 `input - target * log(input)`。`gaussian_nll_loss` 接受方差，而 `Normal` 和多数论文"
+        "说的是标准差；`exp(0.5 * logvar)` 是标准差。两种形式都是正数，所以 torch 无法分辨。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -1,4 +1,6 @@
-"""PL666: a function given to LambdaLR returns learning rates, which are multiplied with the optimizer's rate once more."""
+"""PL666: a function given to LambdaLR returns learning rates, which are multiplied with
+the optimizer's rate once more.
+"""
 
 from __future__ import annotations
 
@@ -36,28 +38,35 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, base:
     span = story.program.place(call) if call is not None else scheduler.span
     here, rate, top = at_line(story, span), number(base), number(highest)
     return RULE.finding(
-        span, scheduler.step,
+        span,
+        scheduler.step,
         T(
-            en=f"{capital(here.en)} gives `LambdaLR` a function that returns learning rates: they are multiplied with the optimizer's "
-            f"rate {rate} once more, so the highest rate that is used is {top}.",
-            zh=f"{here.zh}给 `LambdaLR` 的函数返回的是学习率：它们会再乘以优化器的学习率 {rate}，所以实际用到的最高学习率是 {top}。",
+            en=f"{capital(here.en)} gives `LambdaLR` a function that returns learning rates: they are multiplied with "
+            f"the optimizer's rate {rate} once more, so the highest rate that is used is {top}.",
+            zh=f"{here.zh}给 `LambdaLR` 的函数返回的是学习率：它们会再乘以优化器的学习率 {rate}，所以实际用到"
+            f"的最高学习率是 {top}。",
         ),
         T(
-            en="`LambdaLR` takes a factor: the rate is that of the optimizer times what the function returns. At the top of a schedule the "
-            f"factor is 1; here it is {rate}, the rate itself.",
+            en="`LambdaLR` takes a factor: the rate is that of the optimizer times what the function returns. At the "
+            f"top of a schedule the factor is 1; here it is {rate}, the rate itself.",
             zh=f"`LambdaLR` 要的是系数：学习率等于优化器的学习率乘以函数的返回值。在调度的最高处系数应为 1，这里却是 "
             f"{rate}，即学习率本身。",
         ),
         fixes=_fixes(story, call, base),
         facts=[Fact("base", base), Fact("highest", highest), *rate_facts(optimizer)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, call: ast.Call | None, base: float) -> tuple[Fix, ...]:
-    """The fix that divides what the function returns by the optimizer's rate; empty if the call does not show one function."""
+    """The fix that divides what the function returns by the optimizer's rate; empty if the
+    call does not show one function.
+    """
     if call is None:
         return ()
-    given = next((k.value for k in call.keywords if k.arg == "lr_lambda"), call.args[FUNCTION] if len(call.args) > FUNCTION else None)
+    given = next(
+        (k.value for k in call.keywords if k.arg == "lr_lambda"),
+        call.args[FUNCTION] if len(call.args) > FUNCTION else None,
+    )
     program = story.program
     if isinstance(given, ast.Lambda) and len(given.args.args) == 1:
         body = program.segment(given.body)
@@ -76,15 +85,16 @@ RULE = Rule(
     severity="warning",
     title=T(en="LambdaLR is given rates instead of factors", zh="给 LambdaLR 的是学习率而不是系数"),
     what=T(
-        en="A program writes a function that returns the learning rate of each step and gives it to `LambdaLR`, which multiplies it with "
-        "the optimizer's learning rate. With a rate of 0.05 the training runs at 0.0025 at most. Return a factor, 1 at the top.",
-        zh="程序写了一个返回每一步学习率的函数，并把它交给 `LambdaLR`，而后者会再乘以优化器的学习率。学习率为 0.05 时，训练最多只用到 "
-        "0.0025。请返回系数，最高处为 1。",
+        en="A program writes a function that returns the learning rate of each step and gives it to `LambdaLR`, which "
+        "multiplies it with the optimizer's learning rate. With a rate of 0.05 the training runs at 0.0025 at most. "
+        "Return a factor, 1 at the top.",
+        zh="程序写了一个返回每一步学习率的函数，并把它交给 `LambdaLR`，而后者会再乘以优化器的学习率。学习率为 0.05 "
+        "时，训练最多只用到 0.0025。请返回系数，最高处为 1。",
     ),
     why=T(
-        en="A scheduler starts from the rate that the optimizer has when it is made, `base_lrs`. `LambdaLR` computes `base_lr * f(step)`, "
-        "so one optimizer may have groups with different rates and one schedule. Nothing is raised: a rate that is too small only trains "
-        "slowly.",
+        en="A scheduler starts from the rate that the optimizer has when it is made, `base_lrs`. `LambdaLR` computes "
+        "`base_lr * f(step)`, so one optimizer may have groups with different rates and one schedule. Nothing is "
+        "raised: a rate that is too small only trains slowly.",
         zh="调度器以创建时优化器的学习率（`base_lrs`）为起点。`LambdaLR` 计算 `base_lr * "
         "f(step)`，这样一个优化器的各参数组可以有不同的学习率"
         "而共用一个调度。不会报错：学习率太小只是训练得慢。",

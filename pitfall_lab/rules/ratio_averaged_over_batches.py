@@ -24,16 +24,59 @@ from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 
 TWO: dict[str, Callable[[float, float], float]] = {
-    "add": lambda a, b: a + b, "__add__": lambda a, b: a + b, "__radd__": lambda a, b: a + b, "sub": lambda a, b: a - b,
-    "__sub__": lambda a, b: a - b, "rsub": lambda a, b: b - a, "__rsub__": lambda a, b: b - a, "mul": lambda a, b: a * b,
-    "__mul__": lambda a, b: a * b, "__rmul__": lambda a, b: a * b, "div": lambda a, b: a / b, "__truediv__": lambda a, b: a / b,
-    "true_divide": lambda a, b: a / b, "__rtruediv__": lambda a, b: b / a, "__rdiv__": lambda a, b: b / a, "pow": lambda a, b: a**b,
-    "clamp": max, "clamp_min": max, "maximum": max, "max": max,
-}  # fmt: skip
-ONE: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "exp": math.exp, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a}
-SAME = {"float", "double", "long", "int", "to", "squeeze", "unsqueeze", "detach", "cpu", "view", "reshape", "clone", "type", "flatten"}
+    "add": lambda a, b: a + b,
+    "__add__": lambda a, b: a + b,
+    "__radd__": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "__sub__": lambda a, b: a - b,
+    "rsub": lambda a, b: b - a,
+    "__rsub__": lambda a, b: b - a,
+    "mul": lambda a, b: a * b,
+    "__mul__": lambda a, b: a * b,
+    "__rmul__": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "__truediv__": lambda a, b: a / b,
+    "true_divide": lambda a, b: a / b,
+    "__rtruediv__": lambda a, b: b / a,
+    "__rdiv__": lambda a, b: b / a,
+    "pow": lambda a, b: a**b,
+    "clamp": max,
+    "clamp_min": max,
+    "maximum": max,
+    "max": max,
+}
+ONE: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "neg": lambda a: -a,
+    "reciprocal": lambda a: 1 / a,
+}
+SAME = {
+    "float",
+    "double",
+    "long",
+    "int",
+    "to",
+    "squeeze",
+    "unsqueeze",
+    "detach",
+    "cpu",
+    "view",
+    "reshape",
+    "clone",
+    "type",
+    "flatten",
+}
 SUMS = {"sum", "count_nonzero"}
-MEANS = {"mean", "mse_loss", "l1_loss", "cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "binary_cross_entropy"}
+MEANS = {
+    "mean",
+    "mse_loss",
+    "l1_loss",
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy_with_logits",
+    "binary_cross_entropy",
+}
 COLLECTS = {"stack", "cat"}
 ADDS = {"add", "add_", "__iadd__", "__radd__"}
 TO_PYTHON = ("item", "__float__", "tolist")
@@ -45,7 +88,8 @@ PAIR, FEWEST, DEEP, APART = 2, 3, 40, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``average`` averages the ``results``, each computed from the ``counts`` of one batch; it is ``mean``, and that of all is ``whole``.
+    """``average`` averages the ``results``, each computed from the ``counts`` of one batch; it is ``mean``,
+    and that of all is ``whole``.
 
     ``text`` is the expression of the average, where the program's text has it.
     """
@@ -69,16 +113,25 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 Candidate = tuple[Event, list[tuple[str, int]], "ast.expr | None", str]
-"""What averages, the numbers that it averages, its text, and the function of Python or NumPy that each number goes through before."""
+"""What averages, the numbers that it averages, its text, and the function of Python or NumPy that
+each number goes through before.
+"""
 
 
 def _collected(story: Story) -> Iterator[Candidate]:
-    """Means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their sums by a plain number, as candidates."""
+    """Means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their sums by a
+    plain number, as candidates.
+    """
     for event in story.calls("mean", *DIVIDES):
         step, source = event.step, event.operands[0].label if event.operands else None
         if event.name != "mean":
             summed = made_by(story, source, step)
-            if summed is None or summed.name != "sum" or len(event.operands) != PAIR or event.operands[1].label is not None:
+            if (
+                summed is None
+                or summed.name != "sum"
+                or len(event.operands) != PAIR
+                or event.operands[1].label is not None
+            ):
                 continue
             step, source = summed.step, summed.operands[0].label
         joined = made_by(story, source, step)
@@ -89,11 +142,17 @@ def _collected(story: Story) -> Iterator[Candidate]:
 
 
 def _added(story: Story) -> Iterator[Candidate]:
-    """Quotients, by a plain number, of numbers to which one line added a number in each of at least ``FEWEST`` rounds, as candidates."""
+    """Quotients, by a plain number, of numbers to which one line added a number in each of at least
+    ``FEWEST`` rounds, as candidates.
+    """
     for event in story.calls(*DIVIDES):
         here, step, rounds = event.operands[0].label if event.operands else None, event.step, list[tuple[str, int]]()
         place = None
-        while (made := made_by(story, here, step)) is not None and made.name in ADDS and (place is None or made.span == place):
+        while (
+            (made := made_by(story, here, step)) is not None
+            and made.name in ADDS
+            and (place is None or made.span == place)
+        ):
             given = [o.label for o in made.operands if o.label is not None]
             if not given or len(rounds) > DEEP:
                 break
@@ -120,10 +179,11 @@ def _converted(story: Story) -> Iterator[Candidate]:
 
 
 def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
-    """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and what it is of.
+    """The expression that averages what a statement collects of ``event``, as ``sum(scores) /
+    len(scores)``, and what it is of.
 
-    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is. None and "" if the
-    text shows no such average.
+    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is.
+    None and "" if the text shows no such average.
     """
     program, place = story.program, story.program.at(event.span)
     for statement in call_chain(story, event):
@@ -131,18 +191,28 @@ def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
         bound = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         later = [statement]
         if isinstance(bound, ast.Name):
-            later += [each for each in program.block(statement) if isinstance(each, ast.stmt) and bound.id in reads(program, each)]
+            later += [
+                each
+                for each in program.block(statement)
+                if isinstance(each, ast.stmt) and bound.id in reads(program, each)
+            ]
         for each in later:
             name = _collects(each)
             if name is not None and (average := _average_named(program, name, each)) is not None:
-                own = [n for n in ast.walk(each) if each is not statement and isinstance(n, ast.Name) and n.id == getattr(bound, "id", "")]
+                own = [
+                    n
+                    for n in ast.walk(each)
+                    if each is not statement and isinstance(n, ast.Name) and n.id == getattr(bound, "id", "")
+                ]
                 return average, curve or next((c for n in own if (c := _curve(program, each, n))), "")
         place = place if place is None or program.statement(place) is not statement else None
     return None, ""
 
 
 def _curve(program: Program, statement: ast.stmt, node: ast.AST | None) -> str:
-    """The name of the exponential or root around ``node`` in a statement; of any in it, if ``node`` is None; else empty."""
+    """The name of the exponential or root around ``node`` in a statement; of any in it, if
+    ``node`` is None; else empty.
+    """
     around = program.ancestors(node) if node is not None else ast.walk(statement)
     return next((call_name(each) for each in around if isinstance(each, ast.Call) and call_name(each) in CURVES), "")
 
@@ -161,9 +231,17 @@ def _average_named(program: Program, name: str, statement: ast.stmt) -> ast.expr
 
 def _collects(statement: ast.stmt) -> str | None:
     """The name that a statement adds to, appends to, or makes by a comprehension; None if it does none of these."""
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name):
+    if (
+        isinstance(statement, ast.AugAssign)
+        and isinstance(statement.op, ast.Add)
+        and isinstance(statement.target, ast.Name)
+    ):
         return statement.target.id
-    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.ListComp) and isinstance(statement.targets[0], ast.Name):
+    if (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.ListComp)
+        and isinstance(statement.targets[0], ast.Name)
+    ):
         return statement.targets[0].id
     node = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
@@ -171,12 +249,18 @@ def _collects(statement: ast.stmt) -> str | None:
     return None
 
 
-def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str) -> Averaged | None:
-    """The data of the finding if each result is computed by one formula from another batch alone, and their mean differs from that of all.
+def _averaged(
+    story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str
+) -> Averaged | None:
+    """The data of the finding if each result is computed by one formula from another batch alone, and their
+    mean differs from that of all.
 
-    None if the results train something, if fewer than ``FEWEST`` are known, or if the batches differ in size, except a smaller last one.
+    None if the results train something, if fewer than ``FEWEST`` are known, or if the batches differ in
+    size, except a smaller last one.
     """
-    if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(story, results):
+    if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(
+        story, results
+    ):
         return None
     rounds: list[tuple[float, dict[str, float]]] = []
     batches, sizes = set(), list[int]()
@@ -185,7 +269,11 @@ def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text
         own = Formula(story, label, step, after)
         value = next((v for _, v in Elements(story, label, step).known()), None)
         value = ONE[after](value) if after and value is not None else value
-        of = own.batch() if own.is_curved and value is not None and (formula is None or own.names == formula.names) else None
+        of = (
+            own.batch()
+            if own.is_curved and value is not None and (formula is None or own.names == formula.names)
+            else None
+        )
         if of is None or value is None or of[0] in batches:
             break
         formula = formula or own
@@ -204,7 +292,9 @@ def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text
 
 
 def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
-    """Whether a backward lies between the results, or the call that computed the first gave results that require grad elsewhere."""
+    """Whether a backward lies between the results, or the call that computed the first gave results
+    that require grad elsewhere.
+    """
     first, last = results[0][1], results[-1][1]
     if any(first < backward.step < last for backward in story.backwards()):
         return True
@@ -214,7 +304,9 @@ def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
 
 
 class Formula:
-    """How one number was computed from others, down to sums and means over the rows of a batch: its ``leaves``, with their values."""
+    """How one number was computed from others, down to sums and means over the rows of a batch: its
+    ``leaves``, with their values.
+    """
 
     def __init__(self, story: Story, label: str, step: int, after: str = "") -> None:
         self.story = story
@@ -231,7 +323,13 @@ class Formula:
     def _walk(self, label: str | None, step: int, depth: int) -> tuple[object, ...]:
         story = self.story
         made = made_by(story, label, step)
-        if made is None or depth > DEEP or label is None or not made.operands or math.prod(story.shape(label, step) or ()) != 1:
+        if (
+            made is None
+            or depth > DEEP
+            or label is None
+            or not made.operands
+            or math.prod(story.shape(label, step) or ()) != 1
+        ):
             self.is_known = False
             return ()
         first = made.operands[0]
@@ -241,9 +339,14 @@ class Formula:
         self.names.append(made.name)
         if made.name in SAME and not wide:
             return self._walk(first.label, made.step, depth + 1)
-        given = [o for o in made.operands if o.label is not None or constant(story, None, o.text, made.step) is not None][:2]
+        given = [
+            o for o in made.operands if o.label is not None or constant(story, None, o.text, made.step) is not None
+        ][:2]
         sides = tuple(
-            self._walk(o.label, made.step, depth + 1) if o.label is not None else (constant(story, None, o.text, made.step),) for o in given
+            self._walk(o.label, made.step, depth + 1)
+            if o.label is not None
+            else (constant(story, None, o.text, made.step),)
+            for o in given
         )
         if len(sides) == 1 and made.name in ONE:
             self.is_curved = self.is_curved or made.name != "neg"
@@ -251,15 +354,22 @@ class Formula:
         if len(sides) != 2 or made.name not in TWO:
             self.is_known = False
             return ()
-        self.is_curved = self.is_curved or (made.name not in ("add", "sub") and (len(sides[1]) > 1 or made.name == "pow"))
+        self.is_curved = self.is_curved or (
+            made.name not in ("add", "sub") and (len(sides[1]) > 1 or made.name == "pow")
+        )
         return made.name, *sides
 
     def _leaf(self, label: str, made: Event) -> tuple[object, ...]:
         story = self.story
-        table, value = str(made.operands[0].label), next((v for _, v in Elements(story, label, made.step).known()), None)
+        table, value = (
+            str(made.operands[0].label),
+            next((v for _, v in Elements(story, label, made.step).known()), None),
+        )
         kind = str((story.tensor(table, made.step) or {}).get("dtype"))
         is_mean = made.name in MEANS and argument(made, "reduction") in (None, "'mean'")
-        is_count = made.name in SUMS and (kind == "bool" or kind.startswith(("int", "uint")) or _is_binary(story, table, made.step))
+        is_count = made.name in SUMS and (
+            kind == "bool" or kind.startswith(("int", "uint")) or _is_binary(story, table, made.step)
+        )
         if value is None or not (is_mean or is_count):
             self.is_known = False
             return ()
@@ -270,7 +380,9 @@ class Formula:
         return "leaf", key
 
     def batch(self) -> tuple[object, int] | None:
-        """The batch that all leaves are from, and its number of rows, each with one or several answers; None otherwise."""
+        """The batch that all leaves are from, and its number of rows, each with one or
+        several answers; None otherwise.
+        """
         found: set[tuple[object, int]] = set()
         for table, step in self._tables if self.is_known else ():
             of = next(iter(behind(self.story, table, step, cut=True)), None)
@@ -311,34 +423,39 @@ def _finding(story: Story, found: Averaged) -> Finding:
     here, there = at_line(story, place), at_line(story, story.span(made.step if made is not None else step))
     mean, whole = number(found.mean), number(found.whole)
     return RULE.finding(
-        place, average.step,
+        place,
+        average.step,
         T(
-            en=f"{capital(here.en)} averages over batches what {there.en} computes for each batch alone: over {count} batches that gives "
-            f"{mean}, and all their examples together give {whole}.",
+            en=f"{capital(here.en)} averages over batches what {there.en} computes for each batch alone: over {count} "
+            f"batches that gives {mean}, and all their examples together give {whole}.",
             zh=f"{here.zh}对各批次取平均，而{there.zh}是对每个批次单独计算的：{count} 个批次的平均是 {mean}，"
             f"而所有样本合在一起算是 {whole}。",
         ),
         T(
-            en="A mean of ratios is not the ratio of the sums: a batch with one hit of one counts as much as a batch with ten of twenty, "
-            "and one without any as 0. The same holds for roots and exponentials. Add up the counts (or the squared errors) of all batches "
-            "first, and divide once; or collect predictions and targets, and compute the number at the end.",
-            zh="比率的平均不是总和之比：一个中一个的批次与二十个中十个的批次分量相同，而一个都没有的批次算作 0。根和指数也是如此。"
-            "请先把所有批次的计数（或平方误差）加起来，最后只除一次；或者收集预测和目标，最后再计算。",
+            en="A mean of ratios is not the ratio of the sums: a batch with one hit of one counts as much as a batch "
+            "with ten of twenty, and one without any as 0. The same holds for roots and exponentials. Add up the "
+            "counts (or the squared errors) of all batches first, and divide once; or collect predictions and "
+            "targets, and compute the number at the end.",
+            zh="比率的平均不是总和之比：一个中一个的批次与二十个中十个的批次分量相同，而一个都没有的批次算作 0。根和指"
+            "数也是如此。请先把所有批次的计数（或平方误差）加起来，最后只除一次；或者收集预测和目标，最后再计算。",
         ),
         related=[
             story.related(
-                "used", made.step if made is not None else step, T(en="computed for each batch here", zh="在这里对每个批次计算")
+                "used",
+                made.step if made is not None else step,
+                T(en="computed for each batch here", zh="在这里对每个批次计算"),
             )
         ],
         fixes=_fixes(story, found),
         facts=[Fact("average", found.mean, story.by(average.step)), Fact("whole", found.whole, story.by(average.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
     """At most one fix: it collects what the number is computed from, and computes it once over all batches.
 
-    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each batch; empty for other texts.
+    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each
+    batch; empty for other texts.
     """
     program, text = story.program, found.text
     event = made_by(story, *found.results[0])
@@ -359,15 +476,21 @@ def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
         arguments = ", ".join(map(program.segment, inner.args)) + ("," if len(inner.args) == 1 else "")
         whole = f"{inner.func.id}(*map(torch.cat, zip(*{name})))" + (".item()" if is_number else "")
         title = T(en="Collect the batches and compute it once", zh="收集各批次，最后只算一次")
-        return unique(program.text, [Fix(title, program.replace((given, f"({arguments})"), (text, whole)), meaning="later")])
+        return unique(
+            program.text, [Fix(title, program.replace((given, f"({arguments})"), (text, whole)), meaning="later")]
+        )
     return ()
 
 
 def _curves(program: Program, statement: ast.stmt) -> list[ast.Call]:
-    """The calls of an exponential or a root in a statement that collects numbers, or in those before it in its block."""
+    """The calls of an exponential or a root in a statement that collects numbers, or in
+    those before it in its block.
+    """
     block = [each for each in program.block(statement) if isinstance(each, ast.stmt)]
     near = block[: block.index(statement) + 1]
-    return [node for each in near for node in ast.walk(each) if isinstance(node, ast.Call) and call_name(node) in CURVES]
+    return [
+        node for each in near for node in ast.walk(each) if isinstance(node, ast.Call) and call_name(node) in CURVES
+    ]
 
 
 def _later(program: Program, curves: list[ast.Call], text: ast.expr) -> list[Fix]:
@@ -398,18 +521,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A ratio is averaged over batches", zh="对各批次的比率取平均"),
     what=T(
-        en="A program computes precision, recall or F1 for each small batch and reports the mean of these numbers. That is another number "
-        "than the one for all the data, often far from it: a batch without a positive example counts as 0. Add up the counts of all "
-        "batches first, and divide once at the end.",
-        zh="程序对每个小批次计算精确率、召回率或 F1，然后报告这些数的平均值。它与对全部数据计算的结果不是同一个数，往往差得很远：没有正例的"
-        "批次算作 0。请先把所有批次的计数加起来，最后只除一次。",
+        en="A program computes precision, recall or F1 for each small batch and reports the mean of these numbers. "
+        "That is another number than the one for all the data, often far from it: a batch without a positive example "
+        "counts as 0. Add up the counts of all batches first, and divide once at the end.",
+        zh="程序对每个小批次计算精确率、召回率或 F1，然后报告这些数的平均值。它与对全部数据计算的结果不是同一个数，往"
+        "往差得很远：没有正例的批次算作 0。请先把所有批次的计数加起来，最后只除一次。",
     ),
     why=T(
-        en="The mean over batches of a mean over examples is the mean over all examples, if the batches have the same size; that is why it "
-        "is right for a loss or an accuracy. A ratio of two counts, a root of a mean (RMSE) or an exponential of one (perplexity) is not "
-        "linear in what the batch adds up, so its mean depends on how the data was cut into batches.",
-        zh="如果各批次大小相同，对各批次的均值再取平均就是对全部样本的均值；所以对损失或准确率来说这样做是对的。两个计数之比、均值的平方根"
-        "（RMSE）或均值的指数（困惑度）对批次中累加的量不是线性的，所以它们的平均取决于数据是怎样切成批次的。",
+        en="The mean over batches of a mean over examples is the mean over all examples, if the batches have the same "
+        "size; that is why it is right for a loss or an accuracy. A ratio of two counts, a root of a mean (RMSE) or "
+        "an exponential of one (perplexity) is not linear in what the batch adds up, so its mean depends on how the "
+        "data was cut into batches.",
+        zh="如果各批次大小相同，对各批次的均值再取平均就是对全部样本的均值；所以对损失或准确率来说这样做是对的。两"
+        "个计数之比、均值的平方根（RMSE）或均值的指数（困惑度）对批次中累加的量不是线性的，所以它们的平均取决于数"
+        "据是怎样切成批次的。",
     ),
     bad="""import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,4 +1,6 @@
-"""PL760: the ratio of the classes scales a binary loss as a whole, so that the rare class counts no more than before."""
+"""PL760: the ratio of the classes scales a binary loss as a whole, so that the rare
+class counts no more than before.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ WEIGHT = {LOGITS: 2, SHARES: 2, "BCEWithLogitsLoss": 0, "BCELoss": 0}
 COUNTS = {"sum", "count_nonzero", "mean", "bincount", "unique"}
 PRODUCTS = {"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"}
 SAME_ROWS = SAME_NUMBERS | {
-    "__eq__", "eq", "__ne__", "ne", "__gt__", "gt", "__ge__", "ge", "__lt__", "lt", "__le__", "le", "logical_not", "__invert__", "bool",
-    "long", "int", "type", "rsub", "__rsub__", "nonzero", "half", "numpy", "as_tensor", "from_numpy",
+    "__eq__", "eq", "__ne__", "ne", "__gt__", "gt", "__ge__", "ge", "__lt__", "lt", "__le__", "le", "logical_not",
+    "__invert__", "bool", "long", "int", "type", "rsub", "__rsub__", "nonzero", "half", "numpy", "as_tensor",
+    "from_numpy",
 }  # fmt: skip
 """Calls whose result still has the rows of the first operand, so that it is known whose labels were counted."""
 FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
@@ -33,7 +36,9 @@ FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """``event`` multiplied the ``loss`` by ``ratio``: of the labels that ``count`` counted, ``rare`` of ``total`` are the rare class."""
+    """``event`` multiplied the ``loss`` by ``ratio``: of the labels that ``count`` counted, ``rare`` of
+    ``total`` are the rare class.
+    """
 
     event: Event
     loss: Event
@@ -46,7 +51,8 @@ class Scaled:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that multiplies a binary cross-entropy by the ratio of the counts of its two classes.
 
-    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN`` runs of each line are looked at.
+    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN``
+    runs of each line are looked at.
     """
     looked: Counter[Span | None] = Counter()
     for loss in story.calls(LOGITS, SHARES):
@@ -64,7 +70,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _factors(story: Story, loss: Event) -> Iterator[tuple[Event, str | None, float | None]]:
-    """Yield the calls that multiply the loss by a single number, each with the label of its tensor or the number itself."""
+    """Yield the calls that multiply the loss by a single number, each with the label of its
+    tensor or the number itself.
+    """
     for place, operand in enumerate(loss.operands):
         if (
             operand.label is not None
@@ -75,7 +83,11 @@ def _factors(story: Story, loss: Event) -> Iterator[tuple[Event, str | None, flo
     for use in story.uses(loss.results[0]):
         if use.name in PRODUCTS and use.error is None:
             for operand in use.operands:
-                if operand.label is not None and operand.label != loss.results[0] and _is_single(story, operand.label, use.step):
+                if (
+                    operand.label is not None
+                    and operand.label != loss.results[0]
+                    and _is_single(story, operand.label, use.step)
+                ):
                     yield use, operand.label, None
                 elif operand.label is None and not operand.name and (number := _number(operand.text)) is not None:
                     yield use, None, number
@@ -121,7 +133,9 @@ def _counted(story: Story, loss: Event, ratio: float) -> tuple[Event, int, int] 
 
 
 def _sources(story: Story, label: str | None, step: int) -> set[str]:
-    """Return the storages from which a tensor's rows come, its own included, as far as calls that keep rows lead back."""
+    """Return the storages from which a tensor's rows come, its own included, as far as
+    calls that keep rows lead back.
+    """
     found: set[str] = set()
     pending = [(label, step)]
     while pending and len(found) < FURTHER:
@@ -141,22 +155,29 @@ def _finding(story: Story, found: Scaled) -> Finding:
     event, loss, ratio = found.event, found.loss, f"{found.ratio:.4g}"
     made = _written(story, found)
     span = story.program.place(made) if made is not None else story.span(event.step)
-    here, there, counted = at_line(story, span), at_line(story, story.span(loss.step)), at_line(story, story.span(found.count.step))
+    here, there, counted = (
+        at_line(story, span),
+        at_line(story, story.span(loss.step)),
+        at_line(story, story.span(found.count.step)),
+    )
     most = found.total - found.rare
     used = [Related("used", story.span(loss.step), loss.step, T(en="the loss is computed here", zh="损失在这里计算"))]
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} multiplies the loss of both classes by {ratio}, which is the ratio of the classes ({most} to "
-            f"{found.rare}): the rare class counts no more than before.",
-            zh=f"{here.zh}把两个类别的损失都乘以 {ratio}，也就是两个类别的数量之比（{most} 比 {found.rare}）：稀有类别并没有变得更重要。",
+            en=f"{capital(here.en)} multiplies the loss of both classes by {ratio}, which is the ratio of the classes "
+            f"({most} to {found.rare}): the rare class counts no more than before.",
+            zh=f"{here.zh}把两个类别的损失都乘以 {ratio}，也就是两个类别的数量之比（{most} 比 {found.rare}）：稀有"
+            "类别并没有变得更重要。",
         ),
         T(
-            en=f"{capital(counted.en)} counted {found.rare} of {found.total} labels for the rare class. One number as a weight scales "
-            f"every term of the loss on {there.en}, `y·log p` and `(1-y)·log(1-p)` alike: it stays {found.rare} to {most}. The "
-            "argument `pos_weight` multiplies the first term alone.",
-            zh=f"{counted.zh}数出 {found.total} 个标签中有 {found.rare} 个属于稀有类别。单个数作为权重，会同样缩放{there.zh}损失中的"
-            f"每一项，`y·log p` 与 `(1-y)·log(1-p)` 都一样；它们的比例仍是 {found.rare} 比 {most}。参数 `pos_weight` 只乘第一项。",
+            en=f"{capital(counted.en)} counted {found.rare} of {found.total} labels for the rare class. One number as "
+            f"a weight scales every term of the loss on {there.en}, `y·log p` and `(1-y)·log(1-p)` alike: it stays "
+            f"{found.rare} to {most}. The argument `pos_weight` multiplies the first term alone.",
+            zh=f"{counted.zh}数出 {found.total} 个标签中有 {found.rare} 个属于稀有类别。单个数作为权重，会同样缩"
+            f"放{there.zh}损失中的每一项，`y·log p` 与 `(1-y)·log(1-p)` 都一样；它们的比例仍是 {found.rare} 比 "
+            f"{most}。参数 `pos_weight` 只乘第一项。",
         ),
         related=[
             story.related("made", found.count.step, T(en="the labels are counted here", zh="标签在这里计数")),
@@ -164,29 +185,36 @@ def _finding(story: Story, found: Scaled) -> Finding:
         ],
         fixes=_fixes(story, found, made),
         facts=[Fact("ratio", ratio, story.by(event.step)), Fact("rare", found.rare), Fact("labels", found.total)],
-    )  # fmt: skip
+    )
 
 
 def _written(story: Story, found: Scaled) -> ast.Call | None:
-    """Return the call in which the weight is written: the loss's own, or the one that makes its module; None if it is not found."""
+    """Return the call in which the weight is written: the loss's own, or the one that makes its
+    module; None if it is not found.
+    """
     if found.event is not found.loss:
         return None
     program, name = story.program, found.loss.name
     node = program.at(story.span(found.loss.step))
     if isinstance(node, ast.Call) and call_name(node) == name:
         return node if _weight(node) is not None else None
-    made = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == MODULES[name] and _weight(n) is not None]
+    made = [
+        n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == MODULES[name] and _weight(n) is not None
+    ]
     return made[0] if len(made) == 1 else None
 
 
 def _weight(call: ast.Call) -> ast.expr | None:
     """Return what the call of a loss gives as ``weight``; None if it gives nothing."""
     place = WEIGHT[call_name(call)]
-    return next((k.value for k in call.keywords if k.arg == "weight"), call.args[place] if len(call.args) > place else None)
+    return next(
+        (k.value for k in call.keywords if k.arg == "weight"), call.args[place] if len(call.args) > place else None
+    )
 
 
 def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...]:
-    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a weight, or in place of the product.
+    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a
+    weight, or in place of the product.
 
     Empty for a loss of probabilities, and where the text shows no place for it.
     """
@@ -197,7 +225,9 @@ def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...
         weight = _weight(made)
         given = [program.segment(a) for a in made.args if a is not weight]
         given += [program.segment(k) for k in made.keywords if k.value is not weight]
-        edited = (made, _call(program.segment(made.func), given, program.segment(weight))) if weight is not None else None
+        edited = (
+            (made, _call(program.segment(made.func), given, program.segment(weight))) if weight is not None else None
+        )
         edits = program.replace(edited) if edited is not None else ()
     else:
         edits = _product_edits(story, found)
@@ -206,10 +236,16 @@ def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...
 
 
 def _product_edits(story: Story, found: Scaled) -> tuple[Edit, ...]:
-    """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if the text has no such product."""
+    """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if
+    the text has no such product.
+    """
     program, torch = story.program, torch_name(story.program)
     product, loss = program.at(story.span(found.event.step)), program.at(story.span(found.loss.step))
-    if not isinstance(product, ast.BinOp) or not isinstance(loss, ast.Call) or loss not in (product.left, product.right):
+    if (
+        not isinstance(product, ast.BinOp)
+        or not isinstance(loss, ast.Call)
+        or loss not in (product.left, product.right)
+    ):
         return ()
     factor = product.right if loss is product.left else product.left
     text = program.segment(factor)
@@ -222,7 +258,9 @@ def _product_edits(story: Story, found: Scaled) -> tuple[Edit, ...]:
     if len(made) != 1 or any(k.arg == "pos_weight" for k in made[0].keywords):
         return ()
     given = [program.segment(each) for each in (*made[0].args, *made[0].keywords)]
-    return program.replace((product, program.segment(loss)), (made[0], _call(program.segment(made[0].func), given, text)))
+    return program.replace(
+        (product, program.segment(loss)), (made[0], _call(program.segment(made[0].func), given, text))
+    )
 
 
 def _call(function: str, given: list[str], weight: str) -> str:
@@ -235,21 +273,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="The ratio of the classes scales the loss of both", zh="类别的数量之比缩放了两个类别的损失"),
     what=T(
-        en="A program has few positive examples and gives the loss the ratio of the classes, so that they count more. It gives it as a "
-        "weight of the whole loss, which makes all examples count more. Give the ratio as `pos_weight`.",
-        zh="程序的正样本很少，于是把两类的数量之比交给损失，想让正样本更重要。但它作为整个损失的权重，使所有样本都同样变大。"
-        "请把这个比值作为 `pos_weight` 给出。",
+        en="A program has few positive examples and gives the loss the ratio of the classes, so that they "
+        "count more. It gives it as a weight of the whole loss, which makes all examples count more. Give the "
+        "ratio as `pos_weight`.",
+        zh="程序的正样本很少，于是把两类的数量之比交给损失，想让正样本更重要。但它作为整个损失的权重，使所有样本都同样"
+        "变大。请把这个比值作为 `pos_weight` 给出。",
     ),
     why=T(
-        en="`BCEWithLogitsLoss` has two arguments of this kind. `weight` is multiplied with the loss of each element, whatever its label; "
-        "`pos_weight` with the part for label 1 alone. A single number as `weight` is a larger learning rate under SGD and nearly nothing "
-        "under Adam, which divides by the size of the gradient: the model goes on to predict the frequent class. In `cross_entropy`, "
-        "`weight` has an entry for each class, which is where the mix-up comes from. `BCELoss` has no `pos_weight`: give it one weight for "
-        "each element, `torch.where(y == 1, ratio, 1.0)`.",
-        zh="`BCEWithLogitsLoss` 有两个这样的参数。`weight` 与每个元素的损失相乘，不管它的标签是什么；`pos_weight` 只乘标签为 1 的那部分。"
-        "单个数作为 `weight`，在 SGD 下相当于更大的学习率，在 Adam 下几乎没有作用，因为它会除以梯度的大小：模型仍然预测多数类。"
-        "`cross_entropy` 的 `weight` 对每个类别有一项，混淆就是从这里来的。`BCELoss` 没有 `pos_weight`：请给每个元素一个权重，"
-        "`torch.where(y == 1, ratio, 1.0)`。",
+        en="`BCEWithLogitsLoss` has two arguments of this kind. `weight` is multiplied with the loss of each element, "
+        "whatever its label; `pos_weight` with the part for label 1 alone. A single number as `weight` is a larger "
+        "learning rate under SGD and nearly nothing under Adam, which divides by the size of the gradient: the model "
+        "goes on to predict the frequent class. In `cross_entropy`, `weight` has an entry for each class, which is "
+        "where the mix-up comes from. `BCELoss` has no `pos_weight`: give it one weight for each element, "
+        "`torch.where(y == 1, ratio, 1.0)`.",
+        zh="`BCEWithLogitsLoss` 有两个这样的参数。`weight` 与每个元素的损失相乘，不管它的标签是什么；`pos_weight` 只乘"
+        "标签为 1 的那部分。单个数作为 `weight`，在 SGD 下相当于更大的学习率，在 Adam 下几乎没有作用，因为它会除以梯度"
+        "的大小：模型仍然预测多数类。`cross_entropy` 的 `weight` 对每个类别有一项，混淆就是从这里来的。`BCELoss` 没有 "
+        "`pos_weight`：请给每个元素一个权重，`torch.where(y == 1, ratio, 1.0)`。",
     ),
     advice=T(
         en="on {line}, multiply the loss of the rare class alone: `pos_weight`, or one weight for each element.",

@@ -20,21 +20,21 @@ from pitfall_lab.rules.signals.shared_memory import OVERWRITING
 from pitfall_lab.trace import Event, T
 
 MAKERS = ("empty", "empty_like", "new_empty")
-CALCULATING = {"add_", "sub_", "mul_", "div_", "index_add_", "scatter_add_", "addmm_", "addcmul_", "addcdiv_", "lerp_", "clamp_", "relu_",
-               "pow_", "exp_", "sqrt_", "neg_", "cumsum_"}  # fmt: skip
+CALCULATING = {"add_", "sub_", "mul_", "div_", "index_add_", "scatter_add_", "addmm_", "addcmul_", "addcdiv_", "lerp_",
+               "clamp_", "relu_", "pow_", "exp_", "sqrt_", "neg_", "cumsum_"}  # fmt: skip
 """Writes that compute with the old numbers."""
 COMPUTING = CALCULATING | {
-    "linear", "matmul", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv3d", "embedding", "layer_norm", "einsum", "add", "sub", "rsub",
-    "mul", "div", "rtruediv", "pow", "exp", "log", "sqrt", "square", "abs", "neg", "sigmoid", "tanh", "relu", "softmax", "log_softmax",
-    "sum", "mean", "max", "min", "std", "var", "norm", "argmax", "argmin", "sort", "topk", "cumsum", "median", "mse_loss", "l1_loss",
-    "cross_entropy", "item", "tolist", "binary_cross_entropy", "binary_cross_entropy_with_logits", "maximum", "minimum", "clamp", "dot",
-    "mv", "cat", "stack",
+    "linear", "matmul", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv3d", "embedding", "layer_norm", "einsum", "add",
+    "sub", "rsub", "mul", "div", "rtruediv", "pow", "exp", "log", "sqrt", "square", "abs", "neg", "sigmoid", "tanh",
+    "relu", "softmax", "log_softmax", "sum", "mean", "max", "min", "std", "var", "norm", "argmax", "argmin", "sort",
+    "topk", "cumsum", "median", "mse_loss", "l1_loss", "cross_entropy", "item", "tolist", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "maximum", "minimum", "clamp", "dot", "mv", "cat", "stack",
 }  # fmt: skip
 """Calls that compute with all numbers they are given."""
 MASKING = {
-    "masked_fill", "masked_fill_", "where", "_pack_padded_sequence", "pack_padded_sequence", "masked_select", "gather", "index_select",
-    "scaled_dot_product_attention", "multi_head_attention_forward", "nan_to_num", "isnan", "isfinite", "narrow", "select", "mul", "mul_",
-    "__getitem__",
+    "masked_fill", "masked_fill_", "where", "_pack_padded_sequence", "pack_padded_sequence", "masked_select", "gather",
+    "index_select", "scaled_dot_product_attention", "multi_head_attention_forward", "nan_to_num", "isnan", "isfinite",
+    "narrow", "select", "mul", "mul_", "__getitem__",
 }  # fmt: skip
 """Calls that may leave out again what was never written."""
 FURTHER = 60
@@ -43,7 +43,9 @@ MOST_TENSORS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """``made`` returned memory of ``size`` numbers, of which ``left`` had not been written when ``read`` computed with them."""
+    """``made`` returned memory of ``size`` numbers, of which ``left`` had not been written when
+    ``read`` computed with them.
+    """
 
     made: Event
     label: str
@@ -81,8 +83,15 @@ def _unwritten(story: Story, made: Event) -> Unwritten | None:
             read = next((label for label in given if _reads(story, label, storage, event, left)), None)
             if read is not None:
                 whole = len(left) == len(own)
-                return Unwritten(made, read, event, len(left), len(own)) if whole or not _left_out_again(story, event) else None
-        elif any((story.tensor(result, event.step) or {}).get("kind") == "array" for result in event.results) or event.kind == "write":
+                return (
+                    Unwritten(made, read, event, len(left), len(own))
+                    if whole or not _left_out_again(story, event)
+                    else None
+                )
+        elif (
+            any((story.tensor(result, event.step) or {}).get("kind") == "array" for result in event.results)
+            or event.kind == "write"
+        ):
             return None  # NumPy may write it
         if not left:
             return None
@@ -97,7 +106,9 @@ def _touching(story: Story, storage: str, after: int) -> list[Event]:
 
 
 def _reads(story: Story, label: str, storage: str, event: Event, left: set[int]) -> bool:
-    """Whether the tensor ``label``, when ``event`` reads it, has an element at one of the positions ``left``, which were not filled."""
+    """Whether the tensor ``label``, when ``event`` reads it, has an element at one of the positions
+    ``left``, which were not filled.
+    """
     record = story.tensor(label, event.step) or {}
     if record.get("storage") != storage:
         return False
@@ -113,7 +124,11 @@ def _written(story: Story, event: Event, storage: str) -> set[int] | None:
         return None
     held = places(record)
     if event.name != "__setitem__":
-        return set(held) if held is not None and (event.name in OVERWRITING or event.name in CALCULATING) and not _partial(event) else None
+        return (
+            set(held)
+            if held is not None and (event.name in OVERWRITING or event.name in CALCULATING) and not _partial(event)
+            else None
+        )
     index = event.operands[1]
     return _selected(record, index.text) if index.label is None and index.text else None
 
@@ -126,7 +141,9 @@ def _selected(record: Record, text: str) -> set[int] | None:
     """The positions of ``x[index]`` for an index of whole numbers, slices and `...`; ``None`` for any other."""
     shape, stride = record.get("shape") or [], record.get("stride") or []
     try:
-        node = ast.parse(f"x[{text.removeprefix('(').removesuffix(')') if text.startswith('(') else text}]", mode="eval").body
+        node = ast.parse(
+            f"x[{text.removeprefix('(').removesuffix(')') if text.startswith('(') else text}]", mode="eval"
+        ).body
     except SyntaxError:
         return None
     if not isinstance(node, ast.Subscript):
@@ -152,7 +169,9 @@ def _selected(record: Record, text: str) -> set[int] | None:
 def _along(length: int, part: ast.expr) -> range | None:
     try:
         if isinstance(part, ast.Slice):
-            ends = [ast.literal_eval(each) if each is not None else None for each in (part.lower, part.upper, part.step)]
+            ends = [
+                ast.literal_eval(each) if each is not None else None for each in (part.lower, part.upper, part.step)
+            ]
             return range(length)[slice(*ends)]
         at = ast.literal_eval(part)
     except (ValueError, TypeError):
@@ -176,28 +195,37 @@ def _finding(story: Story, found: Unwritten) -> Finding:
     made, read = found.made, found.read
     here, there = at_line(story, story.span(read.step)), at_line(story, story.span(made.step))
     name = called(story, found.label, None, read.step)
-    part = T(en="nothing has written it", zh="还没有任何东西写过它") if found.left == found.size else T(
-        en=f"{found.left} of its {found.size} numbers were never written", zh=f"它的 {found.size} 个数中有 {found.left} 个从未写入"
-    )  # fmt: skip
+    part = (
+        T(en="nothing has written it", zh="还没有任何东西写过它")
+        if found.left == found.size
+        else T(
+            en=f"{found.left} of its {found.size} numbers were never written",
+            zh=f"它的 {found.size} 个数中有 {found.left} 个从未写入",
+        )
+    )
     return RULE.finding(
-        story.span(made.step), made.step,
+        story.span(made.step),
+        made.step,
         T(
-            en=f"{capital(here.en)} computes with {name.en} from {there.en}, but {part.en}: it holds whatever the memory held before.",
+            en=f"{capital(here.en)} computes with {name.en} from {there.en}, but {part.en}: it holds whatever "
+            "the memory held before.",
             zh=f"{here.zh}用{there.zh}的 {name.zh} 来计算，但{part.zh}：里面是这块内存以前留下的内容。",
         ),
         T(
-            en="`torch.empty` reserves memory and does not fill it. What is in there depends on what the process did before: often "
-            "zeros at "
-            "first, later anything, NaN included, and never the same on another machine. It is right only where every element is "
-            "written before it is read. `torch.zeros` has the same shape and a known content.",
-            zh="`torch.empty` 只预留内存，不填写内容。里面有什么取决于进程之前做过什么：一开始往往是零，之后可能是任何数，包括 NaN，"
-            "在另一台机器上也不会相同。"
-            "只有每个元素都在读取之前被写入，它才是对的。`torch.zeros` 的形状相同，而内容是确定的。",
+            en="`torch.empty` reserves memory and does not fill it. What is in there depends on what the process "
+            "did before: often zeros at first, later anything, NaN included, and never the same on another "
+            "machine. It is right only where every element is written before it is read. `torch.zeros` has the "
+            "same shape and a known content.",
+            zh="`torch.empty` 只预留内存，不填写内容。里面有什么取决于进程之前做过什么：一开始往往是零，之后可能是任何"
+            "数，包括 NaN，在另一台机器上也不会相同。只有每个元素都在读取之前被写入，它才是对的。`torch.zeros` 的形状"
+            "相同，而内容是确定的。",
         ),
-        related=[story.related("read", read.step, T(en="computes with what nothing wrote", zh="用从未写入的内容来计算"))],
+        related=[
+            story.related("read", read.step, T(en="computes with what nothing wrote", zh="用从未写入的内容来计算"))
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("left", found.left, story.by(made.step)), Fact("size", found.size, story.by(made.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Unwritten) -> tuple[Fix, ...]:
@@ -214,7 +242,9 @@ def _fixes(story: Story, found: Unwritten) -> tuple[Fix, ...]:
         else {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
     )
     for statement in call_chain(story, story.line_event(found.made.step)) if torch is not None else ():
-        for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and call_name(n) == found.made.name in new):
+        for call in (
+            n for n in ast.walk(statement) if isinstance(n, ast.Call) and call_name(n) == found.made.name in new
+        ):
             if program.place(call) != story.span(found.made.step):
                 continue
             text = program.segment(call.func)
@@ -231,18 +261,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Memory from `torch.empty` is read before it is filled", zh="在填写之前就读取了 `torch.empty` 的内存"),
     what=T(
-        en="A program makes a tensor with `torch.empty`, fills only a part of it or nothing, and computes with all of it. What was not "
-        "filled is left over from earlier computations. Use `torch.zeros`.",
-        zh="程序用 `torch.empty` 创建张量，只填写了一部分或完全没有填写，就用它的全部来计算。没有填写的部分是以前的计算留下的内容。请"
-        "用 `torch.zeros`。",
+        en="A program makes a tensor with `torch.empty`, fills only a part of it or nothing, and computes with all of "
+        "it. What was not filled is left over from earlier computations. Use `torch.zeros`.",
+        zh="程序用 `torch.empty` 创建张量，只填写了一部分或完全没有填写，就用它的全部来计算。没有填写的部分是以前的计"
+        "算留下的内容。请用 `torch.zeros`。",
     ),
     why=T(
-        en="Filling memory takes time, and `torch.empty` saves it for tensors that are going to be overwritten completely. The operating "
-        "system hands out pages of zeros, so in a short test the mistake often does not show; memory that torch used before comes back "
-        "with its old numbers. `torch.Tensor(3)`, `empty_like` and `new_empty` do the same.",
-        zh="填写内存需要时间，`torch.empty` 为那些马上会被完全覆盖的张量省下这段时间。操作系统发放的内存页是零，所以在短小的测试里这"
-        "个错误常常"
-        "看不出来；torch 用过的内存回来时则带着旧的数。`torch.Tensor(3)`、`empty_like` 与 `new_empty` 也一样。",
+        en="Filling memory takes time, and `torch.empty` saves it for tensors that are going to be overwritten "
+        "completely. The operating system hands out pages of zeros, so in a short test the mistake often does not "
+        "show; memory that torch used before comes back with its old numbers. `torch.Tensor(3)`, `empty_like` and "
+        "`new_empty` do the same.",
+        zh="填写内存需要时间，`torch.empty` 为那些马上会被完全覆盖的张量省下这段时间。操作系统发放的内存页是零，所以在"
+        "短小的测试里这个错误常常看不出来；torch 用过的内存回来时则带着旧的数。`torch.Tensor(3)`、`empty_like` 与 "
+        "`new_empty` 也一样。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL436: rows were repeated as a whole (a b a b) where what they meet has each row repeated (a a b b), or is read so."""
+"""PL436: rows were repeated as a whole (a b a b) where what they meet has each row
+repeated (a a b b), or is read so.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
 ROWWISE = KEEPING - {"t", "T", "mT", "cat", "chunk", "split", "unbind", "select", "narrow", "__getitem__"} | {
-    "conv1d", "conv2d", "conv3d", "embedding", "one_hot", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "log", "exp", "sum", "mean",
+    "conv1d", "conv2d", "conv3d", "embedding", "one_hot", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "log",
+    "exp", "sum", "mean",
 }  # fmt: skip
 FOLDS = ("view", "reshape", "unflatten")
 FURTHER = 300
@@ -44,7 +47,9 @@ class Order:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss whose sides were repeated in different orders, and each folding that mixes different rows."""
+    """One finding for each loss whose sides were repeated in different orders, and each
+    folding that mixes different rows.
+    """
     if not any(True for _ in story.calls("repeat", "tile", "repeat_interleave", "cat", "stack", "expand")):
         return
     reported = set()
@@ -74,17 +79,29 @@ def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
     guess, target = (_order(story, labels[wanted.index(side)], loss.step) for side in (True, False))
     if guess is None or target is None or guess.kind == target.kind:
         return None
-    return (guess, target) if (guess.rows, guess.times) == (target.rows, target.times) and guess.rows != guess.times else None
+    return (
+        (guess, target)
+        if (guess.rows, guess.times) == (target.rows, target.times) and guess.rows != guess.times
+        else None
+    )
 
 
 def _mixed(story: Story, fold: Event) -> Order | None:
-    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row; else None.
+    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the
+    copies of one row; else None.
 
     None also if rows and copies are equal in number, where the shape does not tell them apart.
     """
     label = fold.operands[0].label if fold.operands else None
     before, after = story.shape(label, fold.step) or (), story.shape(fold.results[0], fold.step) or ()
-    if label is None or not before or len(after) < 2 or after[0] * after[1] != before[0] or min(after[:2]) < 2 or after[0] == after[1]:
+    if (
+        label is None
+        or not before
+        or len(after) < 2
+        or after[0] * after[1] != before[0]
+        or min(after[:2]) < 2
+        or after[0] == after[1]
+    ):
         return None
     order = _order(story, label, fold.step)
     if order is None or order.rows * order.times != before[0]:
@@ -109,7 +126,11 @@ def _order(story: Story, label: str, step: int) -> Order | None:
         if event.name not in ROWWISE and not (event.name == "cat" and _axis(event, story, here) != 0):
             continue
         for each in (o.label for o in event.operands):
-            same = each is not None and (story.shape(each, event.step) or (0,))[0] == count and _keeps_first(story, event, each, here)
+            same = (
+                each is not None
+                and (story.shape(each, event.step) or (0,))[0] == count
+                and _keeps_first(story, event, each, here)
+            )
             if each is not None and same and each not in seen and (story.tensor(each) or {}).get("kind") != "parameter":
                 seen.add(each)
                 pending.append((each, event.step))
@@ -148,7 +169,8 @@ def _repeated(story: Story, event: Event) -> Order | None:
 
 
 def _folded(story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]) -> Order | None:
-    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call joins that axis with the first.
+    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call
+    joins that axis with the first.
 
     Otherwise None.
     """
@@ -175,65 +197,79 @@ def _of_loss(story: Story, loss: Event, guess: Order, target: Order) -> Finding:
     one, other = WORDS[guess.kind], WORDS[target.kind]
     example = guess.times if guess.kind == "tiled" else target.times
     return RULE.finding(
-        story.span(loss.step), loss.step,
+        story.span(loss.step),
+        loss.step,
         T(
-            en=f"{capital(here.en)} compares rows that were repeated in two orders: those of the prediction on {there.en} "
-            f"({one.en}), those of "
-            f"the target on {elsewhere.en} ({other.en}).",
+            en=f"{capital(here.en)} compares rows that were repeated in two orders: those of the prediction on "
+            f"{there.en} ({one.en}), those of the target on {elsewhere.en} ({other.en}).",
             zh=f"{here.zh}比较的各行以两种次序重复：预测在{there.zh}（{one.zh}），目标在{elsewhere.zh}（{other.zh}）。",
         ),
         T(
-            en=f"Both have {guess.rows} rows {guess.times} times, so the shapes agree. But row 1 is a copy of row 0 on one side and "
-            "row 1 itself "
-            "on the other: most examples get the label of another one. `repeat` gives a b a b, `repeat_interleave` gives a a b b.",
-            zh=f"两者都是 {guess.rows} 行重复 {example} 次，所以形状相符。但第 1 行在一边是第 0 行的副本，在另一边却是第 1 行本身："
-            "大多数样本"
-            "得到的是别的样本的标签。`repeat` 给出 a b a b，`repeat_interleave` 给出 a a b b。",
+            en=f"Both have {guess.rows} rows {guess.times} times, so the shapes agree. But row 1 is a copy of row 0 "
+            "on one side and row 1 itself on the other: most examples get the label of another one. `repeat` gives a "
+            "b a b, `repeat_interleave` gives a a b b.",
+            zh=f"两者都是 {guess.rows} 行重复 {example} 次，所以形状相符。但第 1 行在一边是第 0 行的副本，在另一边却是"
+            "第 1 行本身：大多数样本得到的是别的样本的标签。`repeat` 给出 a b a b，`repeat_interleave` 给出 a a b b。",
         ),
         related=[
-            story.related("made", guess.event.step, T(en=f"the prediction's rows: {one.en}", zh=f"预测的各行：{one.zh}")),
-            story.related("used", target.event.step, T(en=f"the target's rows: {other.en}", zh=f"目标的各行：{other.zh}")),
+            story.related(
+                "made", guess.event.step, T(en=f"the prediction's rows: {one.en}", zh=f"预测的各行：{one.zh}")
+            ),
+            story.related(
+                "used", target.event.step, T(en=f"the target's rows: {other.en}", zh=f"目标的各行：{other.zh}")
+            ),
         ],
         fixes=(*_fixes(story, target), *_fixes(story, guess)),
         facts=[Fact("rows", guess.rows), Fact("times", guess.times)],
-    )  # fmt: skip
+    )
 
 
 def _of_fold(story: Story, fold: Event, order: Order) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (fold, order.event))
     size = "×".join(map(str, (story.shape(fold.results[0], fold.step) or ())[:2]))
     return RULE.finding(
-        story.span(fold.step), fold.step,
+        story.span(fold.step),
+        fold.step,
         T(
             en=f"{capital(here.en)} folds rows into {size}, but {there.en} repeated them in the other order "
             f"({WORDS[order.kind].en}): each group "
             "mixes the copies of different rows.",
-            zh=f"{here.zh}把各行折成 {size}，而{there.zh}是按另一种次序重复的（{WORDS[order.kind].zh}）：每一组都混进了不同行的副本。",
+            zh=f"{here.zh}把各行折成 {size}，而{there.zh}是按另一种次序重复的（{WORDS[order.kind].zh}）：每一组都"
+            "混进了不同行的副本。",
         ),
         T(
-            en=f"A fold takes the rows as they come. {order.rows} rows were repeated {order.times} times; `repeat` gives a b a b, "
-            "`repeat_interleave` gives a a b b, and only the second has the copies of a row next to each other.",
-            zh=f"折叠按顺序取行。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，`repeat_interleave` 给出 a a b b，"
-            "只有一种让同一行的副本相邻。",
+            en=f"A fold takes the rows as they come. {order.rows} rows were repeated {order.times} times; "
+            "`repeat` gives a b a b, `repeat_interleave` gives a a b b, and only the second has the copies of a "
+            "row next to each other.",
+            zh=f"折叠按顺序取行。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，`repeat_interleave` 给"
+            "出 a a b b，只有一种让同一行的副本相邻。",
         ),
         related=[story.related("made", order.event.step, T(en=WORDS[order.kind].en, zh=WORDS[order.kind].zh))],
         fixes=_fixes(story, order),
         facts=[Fact("rows", order.rows), Fact("times", order.times)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, order: Order) -> tuple[Fix, ...]:
     """Fixes that repeat the rows in the other order where the call is a method of them; empty for every other call."""
     program: Program = story.program
     node = program.at(story.span(order.event.step))
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or call_name(node) not in ("repeat", "repeat_interleave"):
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Attribute)
+        or call_name(node) not in ("repeat", "repeat_interleave")
+    ):
         return ()
     label, owner = order.event.operands[0].label, program.segment(node.func.value)
     shape, made = (story.shape(each, order.event.step) or () for each in (label, order.event.results[0]))
     if owner == "torch" or shape[1:] != made[1:]:
         return ()
     ones = ", 1" * (len(shape) - 1)
-    text = f"{owner}.repeat_interleave({order.times}, dim=0)" if order.kind == "tiled" else f"{owner}.repeat({order.times}{ones})"
+    text = (
+        f"{owner}.repeat_interleave({order.times}, dim=0)"
+        if order.kind == "tiled"
+        else f"{owner}.repeat({order.times}{ones})"
+    )
     given = node.args[0] if node.args else None
     if given is not None and not isinstance(given, ast.Starred | ast.Tuple | ast.List):
         text = text.replace(f"({order.times}", f"({program.segment(given)}", 1)
@@ -247,25 +283,25 @@ RULE = Rule(
     severity="warning",
     title=T(en="Examples and labels are repeated in two different orders", zh="样本与标签以两种不同的次序重复"),
     what=T(
-        en="A program repeats its examples so that the copies of each follow one another, and its labels as a whole list several times. "
-        "There are as many of both, but they no longer belong together. Repeat both in the same way.",
-        zh="程序把每个样本连续重复几次，却把标签作为整个列表重复几次。两者个数一样，却不再对应。请用同样的方式重复两者。",
+        en="A program repeats its examples so that the copies of each follow one another, and its labels "
+        "as a whole list several times. There are as many of both, but they no longer belong together. "
+        "Repeat both in the same way.",
+        zh="程序把每个样本连续重复几次，却把标签作为整个列表重复几次。两者个数一样，却不再对应。请"
+        "用同样的方式重复两者。",
     ),
     why=T(
-        en="`y.repeat(2)` makes `a b c a b c` of `a b c`, and so do `torch.cat([y, y])` and `tile`; `y.repeat_interleave(2)` makes "
-        "`a a b b c c`, and so does `unsqueeze(1).expand(-1, 2).reshape(-1)`. NumPy's `repeat` is torch's `repeat_interleave`. The "
-        "shapes are "
-        "the same, so a loss compares them row by row. A `view(rows, times)` afterwards fits `repeat_interleave`, `view(times, rows)` fits "
-        "`repeat`.",
-        zh="`y.repeat(2)` 把 `a b c` 变成 `a b c a b c`，`torch.cat([y, y])` 与 `tile` 也是；`y.repeat_interleave(2)` 则变成 `a a b "
-        "b c c`，"
-        "`unsqueeze(1).expand(-1, 2).reshape(-1)` 也是。NumPy 的 `repeat` 相当于 torch 的 `repeat_interleave`。形状相同，所以损失会"
-        "逐行比较。"
-        "之后的 `view(rows, times)` 与 `repeat_interleave` 相配，`view(times, rows)` 与 `repeat` 相配。",
+        en="`y.repeat(2)` makes `a b c a b c` of `a b c`, and so do `torch.cat([y, y])` and `tile`; "
+        "`y.repeat_interleave(2)` makes `a a b b c c`, and so does `unsqueeze(1).expand(-1, 2).reshape(-1)`. NumPy's "
+        "`repeat` is torch's `repeat_interleave`. The shapes are the same, so a loss compares them row by row. A "
+        "`view(rows, times)` afterwards fits `repeat_interleave`, `view(times, rows)` fits `repeat`.",
+        zh="`y.repeat(2)` 把 `a b c` 变成 `a b c a b c`，`torch.cat([y, y])` 与 `tile` 也是；`y.repeat_interleave(2)` "
+        "则变成 `a a b b c c`，`unsqueeze(1).expand(-1, 2).reshape(-1)` 也是。NumPy 的 `repeat` 相当于 torch 的 "
+        "`repeat_interleave`。形状相同，所以损失会逐行比较。之后的 `view(rows, times)` 与 `repeat_interleave` 相配，"
+        "`view(times, rows)` 与 `repeat` 相配。",
     ),
     advice=T(
-        en="repeat the rows on {made} and those that they meet on {line} in the same order, both by `repeat_interleave` or both by "
-        "`repeat`.",
+        en="repeat the rows on {made} and those that they meet on {line} in the same order, both by "
+        "`repeat_interleave` or both by `repeat`.",
         zh="让{made}的各行与它们在{line}遇到的各行以同样的次序重复：都用 `repeat_interleave`，或者都用 `repeat`。",
     ),
     bad="""import torch

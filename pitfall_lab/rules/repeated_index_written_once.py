@@ -1,4 +1,6 @@
-"""PL720: elements at given positions were increased or put there, and where a position occurs several times only one of them stays."""
+"""PL720: elements at given positions were increased or put there, and where a position occurs several
+times only one of them stays.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, called, capital, number, statement_text
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.value_origins import argument, whole
-from pitfall_lab.rules.signals.written_back import LostResult, WrittenBack, all_written_back, lost_result, repeats, varies
+from pitfall_lab.rules.signals.written_back import (
+    LostResult,
+    WrittenBack,
+    all_written_back,
+    lost_result,
+    repeats,
+    varies,
+)
 from pitfall_lab.trace import Event, T
 
 BOTH = 2
@@ -21,7 +30,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``back`` puts back computed values at ``count`` positions. There are only ``places``, or ``twice`` is one that occurs more than once.
+    """``back`` puts back computed values at ``count`` positions.
+
+    There are only ``places``, or ``twice`` is one that occurs more than once.
 
     ``lost`` is one of the values that were not kept, where they were not just added up and the trace has them.
     """
@@ -71,9 +82,13 @@ def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
 
 
 def _pair(story: Story, index: list[str], step: int) -> tuple[Index, Index, tuple[int, ...]] | None:
-    """Two elements of the index tensors that are known to hold one position, and this position; None if there is none."""
+    """Two elements of the index tensors that are known to hold one position, and this
+    position; None if there is none.
+    """
     known = [dict(Elements(story, label, step).known()) for label in index]
-    shared = set(known[0]).intersection(*known[1:]) if len({story.shape(label, step) for label in index}) == 1 else set()
+    shared = (
+        set(known[0]).intersection(*known[1:]) if len({story.shape(label, step) for label in index}) == 1 else set()
+    )
     seen: dict[tuple[int, ...], Index] = {}
     for at in sorted(shared):
         position = tuple(int(each[at]) for each in known)
@@ -101,29 +116,49 @@ def _finding(story: Story, found: Repeated) -> Finding:
     position = ", ".join(map(str, found.twice or ()))
     over = found.count - found.places
     if combined is None:
-        does, result = T(en=f"adds to {target.en}", zh=f"对 {target.zh} 做加法"), T(en="additions are lost", zh="次加法丢失")
-        twice = T(en=f"index {position} occurs more than once, and is added to only once", zh=f"索引 {position} 出现不止一次，却只加一次")
+        does, result = (
+            T(en=f"adds to {target.en}", zh=f"对 {target.zh} 做加法"),
+            T(en="additions are lost", zh="次加法丢失"),
+        )
+        twice = T(
+            en=f"index {position} occurs more than once, and is added to only once",
+            zh=f"索引 {position} 出现不止一次，却只加一次",
+        )
     else:
         does = T(en=f"combines {target.en} with other numbers", zh=f"把 {target.zh} 与别的数结合")
         result = T(en="results are overwritten", zh="个结果被覆盖")
-        twice = T(en=f"index {position} occurs more than once, and keeps one result", zh=f"索引 {position} 出现不止一次，只留下一个结果")
+        twice = T(
+            en=f"index {position} occurs more than once, and keeps one result",
+            zh=f"索引 {position} 出现不止一次，只留下一个结果",
+        )
     proof = twice if found.twice is not None else T(
         en=f"there are {found.count} indices for {found.places} places, so at least {over} {result.en}",
         zh=f"{found.count} 个索引只对应 {found.places} 个位置，所以至少有 {over} {result.zh}",
     )  # fmt: skip
     return RULE.finding(
-        story.span(write.step), write.step,
+        story.span(write.step),
+        write.step,
         T(
             en=f"{capital(here.en)} {does.en} at indices that repeat: {proof.en}.",
             zh=f"{here.zh}在重复的索引处{does.zh}：{proof.zh}。",
         ),
         _how(story, found),
-        related=[story.related("changed", write.step, _collision(
-            _pair(story, found.back.index, found.back.write.step),
-            T(en="of several results for one index, only one stays", zh="同一索引的多个结果，只留下一个")))],
+        related=[
+            story.related(
+                "changed",
+                write.step,
+                _collision(
+                    _pair(story, found.back.index, found.back.write.step),
+                    T(en="of several results for one index, only one stays", zh="同一索引的多个结果，只留下一个"),
+                ),
+            )
+        ],
         fixes=_fixes(story, found) if combined is None else _combined_fixes(story, found.back),
-        facts=[Fact("positions", found.count, story.by(write.step)), Fact("places", found.places, story.by(write.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("positions", found.count, story.by(write.step)),
+            Fact("places", found.places, story.by(write.step)),
+        ],
+    )
 
 
 def _how(story: Story, found: Repeated) -> T:
@@ -131,43 +166,59 @@ def _how(story: Story, found: Repeated) -> T:
     code, combined = statement_text(story, story.span(found.back.write.step)), found.back.combined
     if combined is None:
         return T(
-            en=f"`{code}` first reads all the indexed elements, then adds, then writes "
-            "them back. Where an index repeats, every addition begins with the same old number, and only one of the results stays. "
+            en=f"`{code}` first reads all the indexed elements, then adds, then writes them back. Where an index "
+            "repeats, every addition begins with the same old number, and only one of the results stays. "
             "`index_put_(…, accumulate=True)`, `index_add_`, `scatter_add_` or `bincount` count each one.",
-            zh=f"`{code}` 先读取所有被索引的元素，再相加，然后写回。索引重复时，每次加法都从"
-            "同一个旧值开始，最后只留下其中一个结果。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
-            "会逐次累加。",
+            zh=f"`{code}` 先读取所有被索引的元素，再相加，然后写回。索引重复时，每次加法都从同一个旧值开始，最后只留下"
+            "其中一个结果。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` 会逐次累加。",
         )
     example = T(en="", zh="")
     if found.lost is not None:
         place, stays, lost = list(found.lost.place), number(found.lost.stays), number(found.lost.lost)
         example = T(
-            en=f" Element {place} keeps {stays}; {lost} was computed for it too.", zh=f"元素 {place} 留下 {stays}，而为它还算出了 {lost}。"
+            en=f" Element {place} keeps {stays}; {lost} was computed for it too.",
+            zh=f"元素 {place} 留下 {stays}，而为它还算出了 {lost}。",
         )
     return T(
-        en=f"`{code}` first reads all the indexed elements, then computes with them (`{combined.name.strip('_')}`), then writes them back. "
-        f"Where an index repeats, every result begins with the same old number, and only one stays.{example.en} `scatter_reduce_` takes "
-        "all that come to one place together: their largest, smallest, product, sum or mean.",
-        zh=f"`{code}` 先读取所有被索引的元素，再用它们计算（`{combined.name.strip('_')}`），然后写回。索引重复时，每个结果都从同一个旧值"
-        f"开始，最后只留下一个。{example.zh}`scatter_reduce_` 会把到达同一位置的全部合起来：取最大、最小、乘积、总和或平均。",
+        en=f"`{code}` first reads all the indexed elements, then computes with them (`{combined.name.strip('_')}`), "
+        "then writes them back. Where an index repeats, every result begins with the same old number, and only one "
+        f"stays.{example.en} `scatter_reduce_` takes all that come to one place together: their largest, smallest, "
+        "product, sum or mean.",
+        zh=f"`{code}` 先读取所有被索引的元素，再用它们计算（`{combined.name.strip('_')}`），然后写回。索引重复时，每个"
+        f"结果都从同一个旧值开始，最后只留下一个。{example.zh}`scatter_reduce_` 会把到达同一位置的全部合起来：取最大、"
+        "最小、乘积、总和或平均。",
     )
 
 
-REDUCTIONS = {"maximum": "amax", "max": "amax", "fmax": "amax", "minimum": "amin", "min": "amin", "fmin": "amin", "mul": "prod",
-              "mul_": "prod", "__mul__": "prod", "multiply": "prod"}  # fmt: skip
+REDUCTIONS = {"maximum": "amax", "max": "amax", "fmax": "amax", "minimum": "amin", "min": "amin", "fmin": "amin",
+              "mul": "prod", "mul_": "prod", "__mul__": "prod", "multiply": "prod"}  # fmt: skip
 
 
 def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
-    """Fixes that take all entries for one place together: ``scatter_reduce_``; empty for several indices, or for another calculation."""
+    """Fixes that take all entries for one place together: ``scatter_reduce_``; empty for several
+    indices, or for another calculation.
+    """
     program, combined = story.program, back.combined
     statement = program.statement_at(story.span(back.write.step)) if program.tree is not None else None
     reduction = REDUCTIONS.get(combined.name) if combined is not None else None
-    if combined is None or reduction is None or back.axis != 0 or len(back.index) != 1 or len(story.shape(back.index[0]) or ()) != 1:
+    if (
+        combined is None
+        or reduction is None
+        or back.axis != 0
+        or len(back.index) != 1
+        or len(story.shape(back.index[0]) or ()) != 1
+    ):
         return ()
     target, other = _target_and_other(story, back, statement)
     shape = story.shape(back.read.results[0], back.read.step) or ()
     is_plain = isinstance(other, ast.Name | ast.Attribute | ast.Subscript)
-    if statement is None or target is None or other is None or not is_plain or story.shape(back.other, combined.step) != shape:
+    if (
+        statement is None
+        or target is None
+        or other is None
+        or not is_plain
+        or story.shape(back.other, combined.step) != shape
+    ):
         return ()
     index, text = operand(program, target.slice), program.segment(other)
     if len(shape) > 1:
@@ -178,11 +229,19 @@ def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
 
 
-def _target_and_other(story: Story, back: WrittenBack, statement: ast.stmt | None) -> tuple[ast.Subscript | None, ast.expr | None]:
-    """What a statement writes, ``t[i]``, and what it combines that with, where nothing else is computed; None for what is not found."""
+def _target_and_other(
+    story: Story, back: WrittenBack, statement: ast.stmt | None
+) -> tuple[ast.Subscript | None, ast.expr | None]:
+    """What a statement writes, ``t[i]``, and what it combines that with, where nothing else is
+    computed; None for what is not found.
+    """
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
         return statement.target, statement.value
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Subscript) or back.combined is None:
+    if (
+        not isinstance(statement, ast.Assign)
+        or not isinstance(statement.targets[0], ast.Subscript)
+        or back.combined is None
+    ):
         return None, None
     is_all = story.program.place(statement.value) == story.span(back.combined.step)
     sides = _sides(statement.value) if is_all else []
@@ -206,13 +265,23 @@ def _fixes(story: Story, found: Repeated) -> tuple[Fix, ...]:
     if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Subscript):
         return ()
     target, inner = program.segment(statement.target.value), statement.target.slice
-    index = ", ".join(map(program.segment, inner.elts)) if isinstance(inner, ast.Tuple) else f"{program.segment(inner)},"
+    index = (
+        ", ".join(map(program.segment, inner.elts)) if isinstance(inner, ast.Tuple) else f"{program.segment(inner)},"
+    )
     value = program.segment(statement.value)
     plain = isinstance(statement.value, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
-    tensor = f"{target}.new_tensor({value})" if isinstance(statement.value, ast.Constant) else value if plain else f"({value})"
+    tensor = (
+        f"{target}.new_tensor({value})"
+        if isinstance(statement.value, ast.Constant)
+        else value
+        if plain
+        else f"({value})"
+    )
     sign = "-" if isinstance(statement.op, ast.Sub) else ""
     new = f"{target}.index_put_(({index}), {sign}{tensor}, accumulate=True)"
-    title = T(en="Add every repetition: `index_put_(…, accumulate=True)`", zh="逐次累加：`index_put_(…, accumulate=True)`")
+    title = T(
+        en="Add every repetition: `index_put_(…, accumulate=True)`", zh="逐次累加：`index_put_(…, accumulate=True)`"
+    )
     fits = isinstance(statement.op, ast.Add | ast.Sub)
     return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")]) if fits else ()
 
@@ -229,7 +298,13 @@ def _lost(story: Story, event: Event) -> T | None:
     operands = dict(enumerate(event.operands)) | {o.name: o for o in event.operands if o.name}
     index, source = (operands.get(name, operands.get(place)) for name, place in (("index", 2), ("src", 3)))
     axis = whole(argument(event, "dim", 1))
-    if index is None or source is None or axis is None or source.name == "reduce" or argument(event, "reduce", 4) is not None:
+    if (
+        index is None
+        or source is None
+        or axis is None
+        or source.name == "reduce"
+        or argument(event, "reduce", 4) is not None
+    ):
         return None
     target, given = story.shape(event.operands[0].label, event.step) or (), story.shape(index.label, event.step) or ()
     if not (story.tensor(source.label, event.step) or {}).get("requires_grad") or not target or not given:
@@ -270,26 +345,38 @@ def _put_finding(story: Story, event: Event, lost: T) -> Finding:
     source = next((o.label for o in event.operands if o.name in ("src", "source")), event.operands[-1].label)
     what, adds = called(story, source, None, event.step), ADDS[event.name]
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} puts several entries of {what.en} into one place, and `{event.name}` keeps one of them: {lost.en}.",
+            en=f"{capital(here.en)} puts several entries of {what.en} into one place, and `{event.name}` keeps "
+            f"one of them: {lost.en}.",
             zh=f"{here.zh}把 {what.zh} 的多个元素放到同一个位置，而 `{event.name}` 只留下其中一个：{lost.zh}。",
         ),
         T(
-            en=f"`{event.name}` copies: where the index repeats, each copy replaces the one before, and torch does not say which one is "
-            f"the last. `{adds}` adds up all that comes to one place; for a mean, divide by how many came.",
-            zh=f"`{event.name}` 是复制：索引重复时，后一次复制会取代前一次，而且 torch 不保证哪一个是最后的。`{adds}` 会把到达同一位置的"
-            "元素全部相加；若要平均值，再除以个数。",
+            en=f"`{event.name}` copies: where the index repeats, each copy replaces the one before, and torch "
+            f"does not say which one is the last. `{adds}` adds up all that comes to one place; for a mean, "
+            "divide by how many came.",
+            zh=f"`{event.name}` 是复制：索引重复时，后一次复制会取代前一次，而且 torch 不保证哪一个是最后的。`{adds}` "
+            "会把到达同一位置的元素全部相加；若要平均值，再除以个数。",
         ),
         related=[
-            *([] if (born := (story.tensor(_index_of(event)) or {}).get("born")) is None else [
-                story.related("made", born, T(en="the index is made here", zh="索引在这里得到"))]),
-            story.related("changed", event.step, _collision(
-                _pair_along(story, event), T(en="of several elements for one place, only one stays", zh="同一位置的多个元素只留下一个"))),
+            *(
+                []
+                if (born := (story.tensor(_index_of(event)) or {}).get("born")) is None
+                else [story.related("made", born, T(en="the index is made here", zh="索引在这里得到"))]
+            ),
+            story.related(
+                "changed",
+                event.step,
+                _collision(
+                    _pair_along(story, event),
+                    T(en="of several elements for one place, only one stays", zh="同一位置的多个元素只留下一个"),
+                ),
+            ),
         ],
         fixes=_put_fixes(story, event, adds),
         facts=[Fact("call", event.op, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _put_fixes(story: Story, event: Event, adds: str) -> tuple[Fix, ...]:
@@ -308,22 +395,24 @@ RULE = Rule(
     severity="warning",
     title=T(en="Positions that repeat are increased only once", zh="重复的位置只增加了一次"),
     what=T(
-        en="A program counts with `table[index] += 1`, and the same position occurs several times in the index. Each place grows by one at "
-        "most, so the counts are far too small. Use `index_add_`, `bincount`, or `index_put_(…, accumulate=True)`. `scatter` "
-        "and `index_copy` keep one of the elements for a place, too: there, use `scatter_add` or `index_add`. It is the same with "
-        '`table[index] = torch.maximum(table[index], values)`: for the largest of each place, use `scatter_reduce_(…, "amax")`.',
-        zh="程序用 `table[index] += 1` 计数，而索引里同一个位置出现多次。每个位置最多只增加一，所以计数远远偏小。请用 `index_add_`、"
-        "`bincount` 或 `index_put_(…, accumulate=True)`。`scatter` 和 `index_copy` 也是如此，发往同一位置的只留下一个：请用 "
-        "`scatter_add` 或 `index_add`。`table[index] = torch.maximum(table[index], values)` 也一样：要取每个位置的最大值，请用 "
-        '`scatter_reduce_(…, "amax")`。',
+        en="A program counts with `table[index] += 1`, and the same position occurs several times in the index. Each "
+        "place grows by one at most, so the counts are far too small. Use `index_add_`, `bincount`, or `index_put_(…, "
+        "accumulate=True)`. `scatter` and `index_copy` keep one of the elements for a place, too: there, use "
+        "`scatter_add` or `index_add`. It is the same with `table[index] = torch.maximum(table[index], values)`: for "
+        'the largest of each place, use `scatter_reduce_(…, "amax")`.',
+        zh="程序用 `table[index] += 1` 计数，而索引里同一个位置出现多次。每个位置最多只增加一，所以计数远远偏小。请用 "
+        "`index_add_`、`bincount` 或 `index_put_(…, accumulate=True)`。`scatter` 和 `index_copy` 也是如此，发往同一位"
+        "置的只留下一个：请用 `scatter_add` 或 `index_add`。`table[index] = torch.maximum(table[index], values)` 也一"
+        '样：要取每个位置的最大值，请用 `scatter_reduce_(…, "amax")`。',
     ),
     why=T(
-        en="`t[i] += v` is three calls: `t.__getitem__(i)` makes a copy of the selected elements, the sum is taken on the copy, and "
-        "`t.__setitem__(i, …)` writes it back. Where `i` repeats a position, each repetition has its own element in the copy, with the old "
-        "value; the last write stays, and all write the same. It is the same in NumPy, where `np.add.at` adds each one.",
-        zh="`t[i] += v` 是三个调用：`t.__getitem__(i)` 把选中的元素复制出来，在副本上求和，再由 `t.__setitem__(i, …)` 写回。`i` 里重"
-        "复的位置在副本"
-        "中各有一个元素，值都是旧的；最后写入的留下，而它们写的都一样。NumPy 也是如此，那里用 `np.add.at` 逐次累加。",
+        en="`t[i] += v` is three calls: `t.__getitem__(i)` makes a copy of the selected elements, the sum is taken on "
+        "the copy, and `t.__setitem__(i, …)` writes it back. Where `i` repeats a position, each repetition has its "
+        "own element in the copy, with the old value; the last write stays, and all write the same. It is the same in "
+        "NumPy, where `np.add.at` adds each one.",
+        zh="`t[i] += v` 是三个调用：`t.__getitem__(i)` 把选中的元素复制出来，在副本上求和，再由 `t.__setitem__(i, …)` "
+        "写回。`i` 里重复的位置在副本中各有一个元素，值都是旧的；最后写入的留下，而它们写的都一样。NumPy 也是如此，那"
+        "里用 `np.add.at` 逐次累加。",
     ),
     bad="""import torch
 

@@ -1,4 +1,7 @@
-"""PL706: the result of ``reshape`` was written. Where the strides allow no view of that shape, it is a copy, and the write is lost."""
+"""PL706: the result of ``reshape`` was written.
+
+Where the strides allow no view of that shape, it is a copy, and the write is lost.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,28 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet, sta
 from pitfall_lab.trace import T
 
 COPYING = ("reshape", "reshape_as", "flatten", "ravel", "contiguous")
-EVERYWHERE = {"zero_", "fill_", "add_", "sub_", "mul_", "div_", "clamp_", "neg_", "abs_", "exp_", "sqrt_", "normal_", "uniform_"}
+EVERYWHERE = {
+    "zero_",
+    "fill_",
+    "add_",
+    "sub_",
+    "mul_",
+    "div_",
+    "clamp_",
+    "neg_",
+    "abs_",
+    "exp_",
+    "sqrt_",
+    "normal_",
+    "uniform_",
+}
 """Writes that treat all elements alike, in whatever shape they come."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into a copy that ``reshape`` or a relative of it made, where nothing reads the copy."""
+    """One finding for each write into a copy that ``reshape`` or a relative of it made,
+    where nothing reads the copy.
+    """
     for lost in lost_writes(story, *COPYING):
         yield _finding(story, lost)
 
@@ -31,30 +50,39 @@ def _finding(story: Story, lost: LostWrite) -> Finding:
     record = story.tensor(lost.source, lost.copy.step) or {}
     strides = ", ".join(str(n) for n in record.get("stride") or ())
     return RULE.finding(
-        span, lost.write.step,
+        span,
+        lost.write.step,
         T(
-            en=f"{capital(here.en)} changes a copy that `{lost.copy.name}` made; {source.en} itself keeps its old values.",
+            en=f"{capital(here.en)} changes a copy that `{lost.copy.name}` made; {source.en} itself "
+            "keeps its old values.",
             zh=f"{here.zh}修改的是 `{lost.copy.name}` 做出的副本；{source.zh} 本身的值没有变。",
         ),
         T(
-            en=f"`{_text(lost)}` needs the elements in an order in which they are not stored (a step along each dimension moves by "
-            f"{strides} elements). So `{lost.copy.name}` puts them into new memory. `{statement_text(story, span)}` writes there, and "
-            "nothing reads that memory afterwards: the change is lost.",
-            zh=f"`{_text(lost)}` 要求的元素次序与它们在内存中的次序不同（沿各维走一步分别跨过 {strides} 个元素），所以 `{lost.copy.name}` "
-            f"把它们放进新的内存。`{statement_text(story, span)}` 写入的是那里，之后没有任何地方读取它：这次修改丢失了。",
+            en=f"`{_text(lost)}` needs the elements in an order in which they are not stored (a step "
+            f"along each dimension moves by {strides} elements). So `{lost.copy.name}` puts them into new "
+            f"memory. `{statement_text(story, span)}` writes there, and nothing reads that memory "
+            "afterwards: the change is lost.",
+            zh=f"`{_text(lost)}` 要求的元素次序与它们在内存中的次序不同（沿各维走一步分别跨过 {strides} 个元素），所"
+            f"以 `{lost.copy.name}` 把它们放进新的内存。`{statement_text(story, span)}` 写入的是那里，之后没有任何地方"
+            "读取它：这次修改丢失了。",
         ),
         related=[
             story.related("copied", lost.copy.step, T(en="the elements are copied here", zh="元素在这里被复制")),
             story.related("changed", lost.write.step, T(en="only the copy is changed here", zh="这里只修改了副本")),
         ],
         fixes=_fixes(lost),
-        facts=[Fact("source", lost.source, story.by(lost.copy.step)), Fact("copy", lost.copy.results[0], story.by(lost.copy.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("source", lost.source, story.by(lost.copy.step)),
+            Fact("copy", lost.copy.results[0], story.by(lost.copy.step)),
+        ],
+    )
 
 
 def _text(lost: LostWrite) -> str:
     made = whole_expression(lost)
-    return lost.story.program.segment(made) if made is not None else snippet(lost.story, lost.story.span(lost.copy.step))
+    return (
+        lost.story.program.segment(made) if made is not None else snippet(lost.story, lost.story.span(lost.copy.step))
+    )
 
 
 def _source(lost: LostWrite) -> T:
@@ -72,7 +100,12 @@ def _fixes(lost: LostWrite) -> tuple[Fix, ...]:
     before = program.segment(made.func.value)
     candidates = [written_back(lost, before), _laid_out(lost, made.func.value)]
     call = lost.statement.value if isinstance(lost.statement, ast.Expr) else None
-    if lost.name is None and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is made:
+    if (
+        lost.name is None
+        and isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.value is made
+    ):
         if method(call) in EVERYWHERE and all(isinstance(a, (ast.Constant, ast.UnaryOp)) for a in call.args):
             title = T(en=f"Write without `{method(made)}`: `{before}` is the tensor's own memory",
                       zh=f"不经过 `{method(made)}` 直接写：`{before}` 就是张量自己的内存")  # fmt: skip
@@ -85,7 +118,8 @@ def _fixes(lost: LostWrite) -> tuple[Fix, ...]:
 
 
 def _laid_out(lost: LostWrite, source: ast.expr) -> Fix | None:
-    """The fix that copies the elements into their order where the tensor is made, so that a later reshape looks at its memory.
+    """The fix that copies the elements into their order where the tensor is made, so that a later
+    reshape looks at its memory.
 
     None if the tensor has no statement of its own that makes it.
     """
@@ -97,7 +131,10 @@ def _laid_out(lost: LostWrite, source: ast.expr) -> Fix | None:
     if [program.segment(target) for target in statement.targets] != [source.id]:
         return None
     new = f"{operand(program, statement.value)}.contiguous()"
-    title = T(en=f"Lay `{source.id}` out in this order first: `.contiguous()`", zh=f"先让 `{source.id}` 按这个次序存放：`.contiguous()`")
+    title = T(
+        en=f"Lay `{source.id}` out in this order first: `.contiguous()`",
+        zh=f"先让 `{source.id}` 按这个次序存放：`.contiguous()`",
+    )
     return Fix(title, program.replace((statement.value, new)), meaning="later")
 
 
@@ -107,20 +144,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="A change went into a copy made by reshape and was lost", zh="修改写进了 reshape 做出的副本，因而丢失"),
     what=T(
-        en="A program changed the elements of a tensor through `reshape`, `flatten` or `contiguous`, and the tensor kept its old values. "
-        "These sometimes look at the same memory and sometimes make a copy, and here they made one. Write into the tensor itself, or put "
-        "the changed copy back.",
-        zh="程序通过 `reshape`、`flatten` 或 `contiguous` 修改张量的元素，而张量本身的值没有变。它们有时看着同一块内存，有时做一份副本，"
-        "这里做的是副本。请直接写入张量，或把修改后的副本写回去。",
+        en="A program changed the elements of a tensor through `reshape`, `flatten` or `contiguous`, and the tensor "
+        "kept its old values. These sometimes look at the same memory and sometimes make a copy, and here they made "
+        "one. Write into the tensor itself, or put the changed copy back.",
+        zh="程序通过 `reshape`、`flatten` 或 `contiguous` 修改张量的元素，而张量本身的值没有变。它们有时看着同一块内"
+        "存，有时做一份副本，这里做的是副本。请直接写入张量，或把修改后的副本写回去。",
     ),
     why=T(
-        en="A tensor is a piece of memory and a rule for walking through it: its shape, and its *strides*, the number of elements that one "
-        "step along each dimension moves by. `t()`, `permute` and `expand` only change the rule. `reshape` gives a *view* (the same memory "
-        "under another rule) whenever a rule for the new shape exists, and otherwise copies; it never says which. `view` never copies: "
-        "it raises where no rule exists. Use `view` where you mean to write, and an error will tell you.",
-        zh="张量是一块内存加上在其中行走的规则：形状，以及*步幅*，即沿各维走一步跨过多少个元素。`t()`、`permute`、`expand` 只改规则。"
-        "只要新形状有相应的规则，`reshape` 就给出*视图*（同一块内存，另一种规则），否则就复制；它从不说明是哪一种。`view` 从不复制：没有"
-        "规则时会报错。想要写入时请用 `view`，出错时你就会知道。",
+        en="A tensor is a piece of memory and a rule for walking through it: its shape, and its *strides*, the number "
+        "of elements that one step along each dimension moves by. `t()`, `permute` and `expand` only change the rule. "
+        "`reshape` gives a *view* (the same memory under another rule) whenever a rule for the new shape exists, and "
+        "otherwise copies; it never says which. `view` never copies: it raises where no rule exists. Use `view` where "
+        "you mean to write, and an error will tell you.",
+        zh="张量是一块内存加上在其中行走的规则：形状，以及*步幅*，即沿各维走一步跨过多少个元素。`t()`、`permute`、"
+        "`expand` 只改规则。只要新形状有相应的规则，`reshape` 就给出*视图*（同一块内存，另一种规则），否则就复制；它从"
+        "不说明是哪一种。`view` 从不复制：没有规则时会报错。想要写入时请用 `view`，出错时你就会知道。",
     ),
     bad="""import torch
 
@@ -154,5 +192,8 @@ print(x)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.reshape.html", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.reshape.html",
+        "https://docs.pytorch.org/docs/stable/tensor_view.html",
+    ),
 )

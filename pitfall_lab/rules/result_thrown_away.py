@@ -15,15 +15,28 @@ from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.trace import Event, Span, T
 
 VALUES = {
-    "clamp", "clip", "clamp_min", "clamp_max", "masked_fill", "masked_scatter", "index_fill", "index_add", "index_copy", "index_put",
-    "scatter", "scatter_add", "nan_to_num", "renorm", "lerp", "addcmul", "addcdiv", "fill_diagonal", "tril", "triu",
+    "clamp", "clip", "clamp_min", "clamp_max", "masked_fill", "masked_scatter", "index_fill", "index_add", "index_copy",
+    "index_put", "scatter", "scatter_add", "nan_to_num", "renorm", "lerp", "addcmul", "addcdiv", "fill_diagonal",
+    "tril", "triu",
 }  # fmt: skip
 ARITHMETIC = {
-    "add", "sub", "mul", "div", "neg", "abs", "sqrt", "exp", "log", "pow", "round", "floor", "sign", "relu", "sigmoid", "tanh", "dropout",
-    "normalize", "softmax", "layer_norm",
+    "add", "sub", "mul", "div", "neg", "abs", "sqrt", "exp", "log", "pow", "round", "floor", "sign", "relu", "sigmoid",
+    "tanh", "dropout", "normalize", "softmax", "layer_norm",
 }  # fmt: skip
 KINDS = {"to", "float", "half", "double", "bfloat16", "long", "int", "bool", "type"}
-SHAPES = {"view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "t", "flatten", "expand", "movedim", "repeat"}
+SHAPES = {
+    "view",
+    "reshape",
+    "unsqueeze",
+    "squeeze",
+    "transpose",
+    "permute",
+    "t",
+    "flatten",
+    "expand",
+    "movedim",
+    "repeat",
+}
 ALONE = VALUES | KINDS | SHAPES
 """Calls that are not made for their duration alone, as arithmetic is in a measurement of time."""
 WITH_EFFECTS = {"batch_norm", "backward", "copy_"}
@@ -32,7 +45,8 @@ IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls an operation that returns a new tensor, if its input is used again unchanged.
+    """One finding for each statement that only calls an operation that returns a new tensor, if its
+    input is used again unchanged.
 
     Also one for each statement that only calls a layer whose result is never used, in several iterations of a training.
     """
@@ -49,7 +63,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls a layer, in several iterations of a training, and whose result is never used.
+    """One finding for each statement that only calls a layer, in several iterations of a training,
+    and whose result is never used.
 
     The layer's input must be used again afterwards, and a backward must not have gone through the result.
     """
@@ -57,13 +72,27 @@ def _layers(story: Story) -> Iterator[Finding]:
     places: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls() if story.program.tree is not None and updates else ():
         graph = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results else None
-        if graph and event.scope and event.name not in WITH_EFFECTS and event.parent is None and not story.uses(event.results[0]):
+        if (
+            graph
+            and event.scope
+            and event.name not in WITH_EFFECTS
+            and event.parent is None
+            and not story.uses(event.results[0])
+        ):
             places[event.span].append(event)
     for events in places.values():
-        ran = any((story.record("nodes", (story.tensor(e.results[0]) or {}).get("grad_fn")) or {}).get("ran") is not None for e in events)
+        ran = any(
+            (story.record("nodes", (story.tensor(e.results[0]) or {}).get("grad_fn")) or {}).get("ran") is not None
+            for e in events
+        )
         node = story.program.at(events[0].span)
         statement = story.program.parents.get(node) if node is not None else None
-        if ran or not isinstance(node, ast.Call) or not isinstance(statement, ast.Expr) or call_name(node) == events[0].name:
+        if (
+            ran
+            or not isinstance(node, ast.Call)
+            or not isinstance(statement, ast.Expr)
+            or call_name(node) == events[0].name
+        ):
             continue
         later = any(use.step > events[0].step for use in story.uses(events[0].operands[0].label))
         if later and any(events[0].step < step < events[-1].step for step in updates):
@@ -71,7 +100,9 @@ def _layers(story: Story) -> Iterator[Finding]:
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:
-    """The statement that consists of just this call, whose result nothing uses. None if it may be shown or be there to raise an error.
+    """The statement that consists of just this call, whose result nothing uses.
+
+    None if it may be shown or be there to raise an error.
 
     None also for a call in place, and inside a ``try`` or a ``with`` that does more than to change a mode.
     """
@@ -89,13 +120,18 @@ def _statement(story: Story, event: Event) -> ast.Expr | None:
 
 
 def _only_modes(text: str) -> bool:
-    """Whether a ``with`` block only switches a mode such as ``no_grad``; in other blocks an expected error or a timing may be meant."""
+    """Whether a ``with`` block only switches a mode such as ``no_grad``; in other blocks an expected
+    error or a timing may be meant.
+    """
     first = text.split("\n", maxsplit=1)[0]
     return any(mode in first for mode in ("no_grad", "enable_grad", "autocast"))
 
 
 def _is_shown(story: Story, statement: ast.Expr) -> bool:
-    """Whether the statement is the last one of a cell at top level, whose value a notebook shows. False outside notebooks."""
+    """Whether the statement is the last one of a cell at top level, whose value a notebook shows.
+
+    False outside notebooks.
+    """
     block = story.program.block(statement)
     following = block[block.index(statement) + 1 :] if statement in block else []
     if not story.cells or story.program.function(statement) is not None:
@@ -131,26 +167,32 @@ def _finding(story: Story, event: Event, statement: ast.Expr) -> Finding:
     text = snippet(story, event.span)
     what = _target(story, node, event)
     shown = T(en=f"`{what}`", zh=f"`{what}`") if what else T(en="the tensor", zh="该张量")
-    later = next((use for use in story.uses(event.operands[0].label) if use.step > event.step and not _is_machinery(use)), None)
+    later = next(
+        (use for use in story.uses(event.operands[0].label) if use.step > event.step and not _is_machinery(use)), None
+    )
     return RULE.finding(
-        event.span, event.step,
+        event.span,
+        event.step,
         T(
             en=f"{capital(here.en)} computes `{text}` and throws the result away: {shown.en} stays as it was.",
             zh=f"{here.zh}算出 `{text}` 之后把结果丢弃了：{shown.zh} 保持原样。",
         ),
         T(
-            en=f"`{event.name}` returns a new tensor and changes nothing. Nothing was named by it, no call has used it, and the old "
-            f"values are "
-            "used from here on.",
-            zh=f"`{event.name}` 返回一个新张量，不改变任何东西。这个结果没有名字，也没有任何调用用到它，之后用的仍是旧值。",
+            en=f"`{event.name}` returns a new tensor and changes nothing. Nothing was named by it, no call has used "
+            "it, and the old values are used from here on.",
+            zh=f"`{event.name}` 返回一个新张量，不改变任何东西。这个结果没有名字，也没有任何调用用到"
+            "它，之后用的仍是旧值。",
         ),
-        related=[story.related("used", later.step, T(en="the old one is used here", zh="这里用的是旧的"))] if later is not None else [],
+        related=[story.related("used", later.step, T(en="the old one is used here", zh="这里用的是旧的"))]
+        if later is not None
+        else [],
         fixes=_fixes(story, event, node),
-    )  # fmt: skip
+    )
 
 
 def _target(story: Story, node: ast.AST, event: Event) -> str:
-    """The text of what the call was applied to: ``p.grad`` of ``p.grad.clamp(-1, 1)``, ``x`` of ``F.normalize(x)`` and ``norm(x)``.
+    """The text of what the call was applied to: ``p.grad`` of ``p.grad.clamp(-1, 1)``, ``x`` of
+    ``F.normalize(x)`` and ``norm(x)``.
 
     Empty if that is no plain name.
     """
@@ -187,20 +229,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The result of a call that changes nothing is thrown away", zh="一个不做任何修改的调用，其结果被丢弃"),
     what=T(
-        en="A program writes `p.grad.clamp(-1, 1)` on a line of its own, and continues as if the gradient had been clamped. The call "
-        "returns a new tensor, which is dropped at once. Write `p.grad.clamp_(-1, 1)`, or give the result a name.",
-        zh="程序单独写一行 `p.grad.clamp(-1, 1)`，然后当作梯度已经被截断。这个调用返回一个新张量，随即被丢弃。请写 `p.grad.clamp_(-1, "
-        "1)`，或者给结果"
-        "一个名字。",
+        en="A program writes `p.grad.clamp(-1, 1)` on a line of its own, and continues as if the gradient had "
+        "been clamped. The call returns a new tensor, which is dropped at once. Write `p.grad.clamp_(-1, 1)`, or "
+        "give the result a name.",
+        zh="程序单独写一行 `p.grad.clamp(-1, 1)`，然后当作梯度已经被截断。这个调用返回一个新张量，随即被丢弃。请写 "
+        "`p.grad.clamp_(-1, 1)`，或者给结果一个名字。",
     ),
     why=T(
-        en="Torch's functions and methods return new tensors; only those whose name ends with an underscore write into the tensor they are "
-        "called on. `x.to(...)`, `x.view(...)` and `x.unsqueeze(0)` are no exception, `module.to(...)` is: a module moves its own "
-        "parameters. "
-        "Python accepts any expression as a statement, so nothing is raised.",
-        zh="torch 的函数与方法返回新张量；只有名字以下划线结尾的才会写入调用它的张量。`x.to(...)`、`x.view(...)`、`x.unsqueeze(0)` 也不"
-        "例外，"
-        "`module.to(...)` 才是：模块会移动自己的参数。Python 允许任何表达式作为语句，所以不会报错。",
+        en="Torch's functions and methods return new tensors; only those whose name ends with an underscore "
+        "write into the tensor they are called on. `x.to(...)`, `x.view(...)` and `x.unsqueeze(0)` are no "
+        "exception, `module.to(...)` is: a module moves its own parameters. Python accepts any expression as "
+        "a statement, so nothing is raised.",
+        zh="torch 的函数与方法返回新张量；只有名字以下划线结尾的才会写入调用它的张量。`x.to(...)`、"
+        "`x.view(...)`、`x.unsqueeze(0)` 也不例外，`module.to(...)` 才是：模块会移动自己的参数。Python 允许任"
+        "何表达式作为语句，所以不会报错。",
     ),
     bad="""import torch
 

@@ -24,14 +24,33 @@ LOSSES = (
 DRAWN = {"randperm", "randint", "multinomial"}
 SORTED = {"sort", "argsort"}
 TAKES = {"__getitem__", "index_select"}
-PLAIN = SAME_NUMBERS | {"long", "int", "half", "squeeze", "div", "mul", "add", "sub", "one_hot", "type"} - {"stack", "cat"}
-CONVERSIONS = {"float", "double", "long", "int", "half", "to", "type", "view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous"}
+PLAIN = SAME_NUMBERS | {"long", "int", "half", "squeeze", "div", "mul", "add", "sub", "one_hot", "type"} - {
+    "stack",
+    "cat",
+}
+CONVERSIONS = {
+    "float",
+    "double",
+    "long",
+    "int",
+    "half",
+    "to",
+    "type",
+    "view",
+    "reshape",
+    "squeeze",
+    "unsqueeze",
+    "flatten",
+    "contiguous",
+}
 UPWARD = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned; ``source`` is the first of joined rows."""
+    """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned; ``source``
+    is the first of joined rows.
+    """
 
     event: Event
     source: str
@@ -40,12 +59,17 @@ class Order:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that orders labels otherwise than the examples that a loss compares them with, if a backward ran at all.
+    """One finding for each place that orders labels otherwise than the examples that a loss compares them
+    with, if a backward ran at all.
 
     The examples must have exactly one order behind them, the labels one or none.
     """
     reported = set()
-    taken = [order for event in story.calls(*TAKES, *JOINS) if (order := _order(story, event, _given(story, event))) is not None]
+    taken = [
+        order
+        for event in story.calls(*TAKES, *JOINS)
+        if (order := _order(story, event, _given(story, event))) is not None
+    ]
     for loss in story.calls(*LOSSES) if taken and story.backwards() else ():
         pair = _sides(story, loss)
         if pair is None or loss.error is not None:
@@ -57,20 +81,32 @@ def find(story: Story) -> Iterator[Finding]:
         if labels is None or examples is None or len(examples) != 1:
             continue
         place = story.span((labels or examples)[0].event.step)
-        if place not in reported and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair, loss)):
+        if place not in reported and (
+            _apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair, loss)
+        ):
             reported.add(place)
-            yield _finding(story, examples[0], labels[0], loss) if labels else _left_behind(story, examples[0], pair[1], loss)
+            yield (
+                _finding(story, examples[0], labels[0], loss)
+                if labels
+                else _left_behind(story, examples[0], pair[1], loss)
+            )
 
 
 def _within_batch(story: Story, chosen: Order, examples: list[Order]) -> tuple[list[Order], list[Order]]:
-    """The orders of the labels and of the examples, without those by which a batch was chosen, if a batch's rows are sorted after that.
+    """The orders of the labels and of the examples, without those by which a batch was chosen, if a
+    batch's rows are sorted after that.
 
-    ``chosen`` are the rows of all labels that are in the batch. The examples may have been chosen by the same indices, or one by one.
+    ``chosen`` are the rows of all labels that are in the batch. The examples may have been chosen by the
+    same indices, or one by one.
     """
     rest = [order for order in examples if order.index != chosen.index]
     rows = story.shape(chosen.index, chosen.event.step) or (0,)
     is_batch = rows[0] < (story.shape(chosen.source, chosen.event.step) or (0,))[0]
-    sorts = [order for order in rest if order.made.name in SORTED and (story.shape(order.index, order.event.step) or ())[:1] == rows]
+    sorts = [
+        order
+        for order in rest
+        if order.made.name in SORTED and (story.shape(order.index, order.event.step) or ())[:1] == rows
+    ]
     return ([], sorts) if is_batch and sorts == rest else ([chosen], examples)
 
 
@@ -83,11 +119,18 @@ def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
     if len(labels) != 2:
         return None
     wanted = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
-    return (labels[0], labels[1]) if wanted == [True, False] else (labels[1], labels[0]) if wanted == [False, True] else None
+    return (
+        (labels[0], labels[1])
+        if wanted == [True, False]
+        else (labels[1], labels[0])
+        if wanted == [False, True]
+        else None
+    )
 
 
 def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] | None:
-    """The different orders in which rows were indexed in the calls that ``label`` was computed from; empty if there are none.
+    """The different orders in which rows were indexed in the calls that ``label`` was computed
+    from; empty if there are none.
 
     None if ``plain`` is True and something other than a conversion or a view was computed from the rows after that.
     """
@@ -101,7 +144,9 @@ def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] 
         given = _given(story, event)
         order = _order(story, event, given)
         if order is not None:
-            if order.index not in found or order.source not in [o.label for o in order.made.operands[:1]]:  # not the sorted lengths
+            if order.index not in found or order.source not in [
+                o.label for o in order.made.operands[:1]
+            ]:  # not the sorted lengths
                 found[order.index] = order
             given, bare = given[:1], False
         elif (
@@ -119,7 +164,11 @@ def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] 
 
 def _given(story: Story, event: Event) -> list[str]:
     """The tensors that a call was given, without parameters."""
-    return [o.label for o in event.operands if o.label is not None and (story.tensor(o.label) or {}).get("kind") != "parameter"]
+    return [
+        o.label
+        for o in event.operands
+        if o.label is not None and (story.tensor(o.label) or {}).get("kind") != "parameter"
+    ]
 
 
 def _order(story: Story, event: Event, given: list[str]) -> Order | None:
@@ -141,7 +190,12 @@ def _maker(story: Story, index: str, step: int) -> Event | None:
     """The call that returned the indices, past views and slices of them; None if there is none."""
     for _ in range(10):
         made = story.event((story.tensor(index, step) or {}).get("born"))
-        if made is None or made.name not in SAME_NUMBERS or not made.operands or made.operands[0].label in (None, index):
+        if (
+            made is None
+            or made.name not in SAME_NUMBERS
+            or not made.operands
+            or made.operands[0].label in (None, index)
+        ):
             return made
         index, step = str(made.operands[0].label), made.step
     return None
@@ -159,9 +213,11 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
 
 
 def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> bool:
-    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number, were not.
+    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets,
+    of the same number, were not.
 
-    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets are older and not all equal.
+    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets
+    are older and not all equal.
     """
     target, joined = pair[1], examples.event.name in JOINS
     rows = story.shape(examples.index if joined else examples.source, examples.event.step) or ()
@@ -186,7 +242,11 @@ def _born(story: Story, label: str, step: int) -> int | None:
     """The step at which a target was made, before conversions and other shapes of it; None if it is not known."""
     for _ in range(10):
         made = story.event((story.tensor(label, step) or {}).get("born"))
-        given = [o.label for o in made.operands if o.label is not None] if made is not None and label in made.results else []
+        given = (
+            [o.label for o in made.operands if o.label is not None]
+            if made is not None and label in made.results
+            else []
+        )
         if made is None or made.name not in CONVERSIONS or len(given) != 1 or given[0] == label:
             break
         label, step = given[0], made.step
@@ -200,14 +260,22 @@ def _whole(story: Story, label: str, step: int, rows: int) -> bool:
         if (story.shape(label, step) or (0,))[0] == rows:
             return True
         made = story.event((story.tensor(label, step) or {}).get("born"))
-        if made is None or made.name not in PLAIN or label not in made.results or not made.operands or made.operands[0].label is None:
+        if (
+            made is None
+            or made.name not in PLAIN
+            or label not in made.results
+            or not made.operands
+            or made.operands[0].label is None
+        ):
             return False
         label, step = made.operands[0].label, made.step
     return False
 
 
 def _reaches(story: Story, label: str, step: int, examples: Order) -> bool:
-    """Whether a prediction was computed from the examples as they were, too: a mixture, or pairs that are meant not to fit."""
+    """Whether a prediction was computed from the examples as they were, too: a mixture, or
+    pairs that are meant not to fit.
+    """
     pending, seen = deque([label]), {label, examples.event.results[0]}
     memory = (story.tensor(examples.source) or {}).get("storage")
     while pending and len(seen) < UPWARD:
@@ -215,7 +283,9 @@ def _reaches(story: Story, label: str, step: int, examples: Order) -> bool:
         if (story.tensor(here) or {}).get("storage") == memory:
             return True
         event = story.event((story.tensor(here, step) or {}).get("born"))
-        for each in _given(story, event) if event is not None and event.kind == "call" and here in event.results else ():
+        for each in (
+            _given(story, event) if event is not None and event.kind == "call" and here in event.results else ()
+        ):
             if each not in seen:
                 seen.add(each)
                 pending.append(each)
@@ -226,25 +296,30 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
     span = story.span(examples.event.step)
     here, there = at_line(story, span), at_line(story, story.span(loss.step))
     y = expression(story, target, loss.step)
-    x = T(en="a list", zh="列表") if examples.event.name in JOINS else expression(story, examples.source, examples.event.step)
+    x = (
+        T(en="a list", zh="列表")
+        if examples.event.name in JOINS
+        else expression(story, examples.source, examples.event.step)
+    )
     verb = T(en="sorts", zh="排序") if examples.made.name in SORTED else T(en="shuffles", zh="打乱")
     return RULE.finding(
-        span, examples.event.step,
+        span,
+        examples.event.step,
         T(
-            en=f"{capital(here.en)} {verb.en} the rows of {x.en}, and {there.en} compares them with {y.en}, whose rows stayed where they "
-            "were.",
+            en=f"{capital(here.en)} {verb.en} the rows of {x.en}, and {there.en} compares them with {y.en}, whose "
+            "rows stayed where they were.",
             zh=f"{here.zh}{verb.zh}了 {x.zh} 的各行，而{there.zh}把它们与 {y.zh} 比较，后者的各行没有动。",
         ),
         T(
-            en="Labels and examples belong together by their place. Take the labels by the same indices, or bring the results back into "
-            "the old "
-            "order; for sequences `pack_padded_sequence(…, enforce_sorted=False)` does both by itself.",
+            en="Labels and examples belong together by their place. Take the labels by the same indices, or bring "
+            "the results back into the old order; for sequences `pack_padded_sequence(…, enforce_sorted=False)` "
+            "does both by itself.",
             zh="标签与样本靠位置对应。请用同样的索引来取标签，或者把结果恢复成原来的次序；`pack_padded_sequence(…, "
             "enforce_sorted=False)` 会自己完成这两件事。",
         ),
         related=[story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较"))],
         fixes=_same_indices(story, examples, target, loss),
-    )  # fmt: skip
+    )
 
 
 def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
@@ -264,7 +339,11 @@ def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tu
     if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice):
         given = given.value
     return unique(
-        program.text, [Fix(title, program.replace((given, f"{operand(program, given)}[{first.slice.id}]")), meaning="shape"), *packed]
+        program.text,
+        [
+            Fix(title, program.replace((given, f"{operand(program, given)}[{first.slice.id}]")), meaning="shape"),
+            *packed,
+        ],
     )
 
 
@@ -272,7 +351,11 @@ def _alike(story: Story, one: Order, other: Order) -> bool:
     held = [
         [
             value
-            for _, value in flat((story.record("storages", (story.tensor(e.index) or {}).get("storage"), e.event.step) or {}).get("cells"))
+            for _, value in flat(
+                (story.record("storages", (story.tensor(e.index) or {}).get("storage"), e.event.step) or {}).get(
+                    "cells"
+                )
+            )
         ]
         for e in (one, other)
     ]
@@ -284,39 +367,39 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Findi
     here, there = at_line(story, span), at_line(story, story.span(examples.event.step))
     y, x = (expression(story, each.source, each.event.step) for each in (labels, examples))
     apart = T(
-        en=f"{capital(here.en)} takes the rows of {y.en} in another order than {there.en} took those of {x.en}: each example gets the "
-        "label of another.",
+        en=f"{capital(here.en)} takes the rows of {y.en} in another order than {there.en} took those of {x.en}: each "
+        "example gets the label of another.",
         zh=f"{here.zh}取 {y.zh} 各行的次序与{there.zh}取 {x.zh} 各行的次序不同：每个样本得到的是别的样本的标签。",
     )
     twice = T(
-        en=f"{capital(here.en)} ran once for the examples and once for the labels, and put them into two different orders: each example "
-        "gets the label of another.",
+        en=f"{capital(here.en)} ran once for the examples and once for the labels, and put them into two different "
+        "orders: each example gets the label of another.",
         zh=f"{here.zh}对样本和标签各执行了一次，得到两种不同的次序：每个样本得到的是别的样本的标签。",
     )
     return RULE.finding(
-        span, labels.event.step,
+        span,
+        labels.event.step,
         twice if span == story.span(examples.event.step) else apart,
         T(
-            en=f"Two calls drew two orders, and the loss on {at_line(story, story.span(loss.step)).en} compares the rows as they come. "
-            f"Labels "
-            "and examples belong together by their place, so both must be taken by the same indices.",
-            zh=f"两次调用抽取了两种次序，而{at_line(story, story.span(loss.step)).zh}的损失按位置逐行比较。标签与样本靠位置对应，所以两"
-            f"者必须"
-            "用同样的索引来取。",
+            en=f"Two calls drew two orders, and the loss on {at_line(story, story.span(loss.step)).en} "
+            "compares the rows as they come. Labels and examples belong together by their place, so both "
+            "must be taken by the same indices.",
+            zh=f"两次调用抽取了两种次序，而{at_line(story, story.span(loss.step)).zh}的损失按位置逐行比较。标签与样本"
+            "靠位置对应，所以两者必须用同样的索引来取。",
         ),
         related=[
             story.related("made", examples.event.step, T(en="the examples are put in order here", zh="样本在这里排序")),
             story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
         ],
         fixes=_fixes(story, examples, labels),
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
     """Fixes that index the labels as the examples are; the index gets a name if it has none.
 
-    Empty unless both are indexed in the text by ``[…]``; without a name for the index, also unless both are on different lines of one
-    block.
+    Empty unless both are indexed in the text by ``[…]``; without a name for the index, also unless both are on
+    different lines of one block.
     """
     program = story.program
     if program.tree is None:
@@ -330,7 +413,11 @@ def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
     statement = program.statement(first)
     words = {n.id for n in program.nodes if isinstance(n, ast.Name)}
     name = next((n for n in ("order", "indices", "row_order") if n not in words), None)
-    if statement is None or name is None or program.block(statement) is not program.block(program.statement(second) or statement):
+    if (
+        statement is None
+        or name is None
+        or program.block(statement) is not program.block(program.statement(second) or statement)
+    ):
         return ()
     if statement.lineno == getattr(program.statement(second), "lineno", 0):
         return ()
@@ -338,7 +425,9 @@ def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
     place = program.place(statement)
     start = type(place)(place.line, place.column, place.line, place.column)
     edits = program.splice(
-        (start, f"{made}\n{program.indent(statement)}"), (program.place(first.slice), name), (program.place(second.slice), name)
+        (start, f"{made}\n{program.indent(statement)}"),
+        (program.place(first.slice), name),
+        (program.place(second.slice), name),
     )
     return unique(program.text, [Fix(title, edits, meaning="later")])
 
@@ -349,21 +438,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="Examples and labels are shuffled in two different orders", zh="样本与标签以两种不同的次序打乱"),
     what=T(
-        en="A program shuffles its examples and its labels, each with an order of its own, so every example is taught the label of some "
-        "other one. Draw one order and take both by it.",
-        zh="程序把样本与标签各自打乱，用的是两种次序，于是每个样本学到的是别的样本的标签。请只抽取一种次序，两者都按它来取。",
+        en="A program shuffles its examples and its labels, each with an order of its own, so every example is taught "
+        "the label of some other one. Draw one order and take both by it.",
+        zh="程序把样本与标签各自打乱，用的是两种次序，于是每个样本学到的是别的样本的标签。请只抽取一种次"
+        "序，两者都按它来取。",
     ),
     why=T(
-        en="A tensor of examples and a tensor of labels are tied by nothing but the number of the row. `x[torch.randperm(n)]` makes a new "
-        "tensor with the rows in a new order; a second `torch.randperm(n)` draws other numbers. Shapes and types fit, the loss falls to "
-        "that "
-        "of guessing by the frequency of labels, and no error is raised.",
-        zh="样本张量与标签张量之间只靠行号对应。`x[torch.randperm(n)]` 生成一个行序不同的新张量；第二个 `torch.randperm(n)` 抽取的是另一"
-        "组数。"
-        "形状与类型都对得上，损失会降到按标签频率猜测的水平，而不会报错。",
+        en="A tensor of examples and a tensor of labels are tied by nothing but the number of the row. "
+        "`x[torch.randperm(n)]` makes a new tensor with the rows in a new order; a second `torch.randperm(n)` "
+        "draws other numbers. Shapes and types fit, the loss falls to that of guessing by the frequency of "
+        "labels, and no error is raised.",
+        zh="样本张量与标签张量之间只靠行号对应。`x[torch.randperm(n)]` 生成一个行序不同的新张量；第二个 "
+        "`torch.randperm(n)` 抽取的是另一组数。形状与类型都对得上，损失会降到按标签频率猜测的水平，而不会报错。",
     ),
     advice=T(
-        en="draw one order before {made}, `order = torch.randperm(n)`, and take the rows of the examples and of the labels by it.",
+        en="draw one order before {made}, `order = torch.randperm(n)`, and take the rows of the examples and "
+        "of the labels by it.",
         zh="在{made}之前只抽取一个次序 `order = torch.randperm(n)`，样本和标签都按它取行。",
     ),
     bad="""import torch

@@ -1,4 +1,6 @@
-"""PL447: a sequence was cut into a table row by row, and the next row is taken for the next step, from which it is far away."""
+"""PL447: a sequence was cut into a table row by row, and the next row is taken for the next
+step, from which it is far away.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``made`` cut the sequence ``source`` into rows of ``width``; ``loss`` compares what ``given`` looked up with the part a row later."""
+    """``made`` cut the sequence ``source`` into rows of ``width``; ``loss`` compares what ``given`` looked
+    up with the part a row later.
+    """
 
     made: Event
     source: str
@@ -33,7 +37,9 @@ class Cut:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that cuts a sequence into rows, if the target of a loss begins one row after the input."""
+    """One finding for each line that cuts a sequence into rows, if the target of a loss
+    begins one row after the input.
+    """
     reported = set()
     for event in story.calls(*LOSSES):
         found = _cut(story, event) if event.error is None and len(event.operands) > 1 else None
@@ -49,7 +55,9 @@ def _cut(story: Story, loss: Event) -> Cut | None:
         return None
     made, source, width = table
     for label, record in story.tensors_on(str(target.get("storage"))):
-        given = next((use for use in story.uses(label) if use.name in LOOKUPS and made.step < use.step < loss.step), None)
+        given = next(
+            (use for use in story.uses(label) if use.name in LOOKUPS and made.step < use.step < loss.step), None
+        )
         apart = (target.get("offset") or 0) - (record.get("offset") or 0)
         if given is not None and apart == width and _is_whole(record, width) and _is_newest(story, given, loss):
             return Cut(made, source, width, given, loss)
@@ -57,20 +65,35 @@ def _cut(story: Story, loss: Event) -> Cut | None:
 
 
 def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
-    """The call that made a table out of a sequence on this storage, the sequence, and the length of a row; None if there is none."""
+    """The call that made a table out of a sequence on this storage, the sequence, and the length of
+    a row; None if there is none.
+    """
     for label, record in story.tensors_on(storage):
         made = story.event(record.get("born"))
         shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
-        if made is None or made.name not in SHAPING or label not in made.results or len(shape) != TABLE or stride != (shape[1], 1):
+        if (
+            made is None
+            or made.name not in SHAPING
+            or label not in made.results
+            or len(shape) != TABLE
+            or stride != (shape[1], 1)
+        ):
             continue
         source = made.operands[0].label
-        if source is not None and min(shape) > 1 and len(story.shape(source, made.step) or ()) == 1 and not _was_a_table(story, source):
+        if (
+            source is not None
+            and min(shape) > 1
+            and len(story.shape(source, made.step) or ()) == 1
+            and not _was_a_table(story, source)
+        ):
             return made, source, shape[1]
     return None
 
 
 def _was_a_table(story: Story, label: str | None) -> bool:
-    """Whether the sequence, or the one that it is a part of, was made flat from a table, or joined from several sequences."""
+    """Whether the sequence, or the one that it is a part of, was made flat from a table, or
+    joined from several sequences.
+    """
     while label is not None:
         made = story.event((story.tensor(label) or {}).get("born"))
         if made is None or label not in made.results or not made.operands:
@@ -84,7 +107,9 @@ def _was_a_table(story: Story, label: str | None) -> bool:
 def _is_whole(record: Record, width: int) -> bool:
     """Whether the part consists of whole rows."""
     shape, stride = tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
-    return (shape[-1:] == (width,) and stride == (width, 1)) or (len(shape) == 1 and stride == (1,) and shape[0] % width == 0)
+    return (shape[-1:] == (width,) and stride == (width, 1)) or (
+        len(shape) == 1 and stride == (1,) and shape[0] % width == 0
+    )
 
 
 def _is_newest(story: Story, given: Event, loss: Event) -> bool:
@@ -97,28 +122,34 @@ def _finding(story: Story, found: Cut) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.loss.step))
     name, width = called(story, found.source, None, found.made.step), found.width
     return RULE.finding(
-        span, found.made.step,
+        span,
+        found.made.step,
         T(
-            en=f"{capital(here.en)} cuts {name.en} into rows of {width}, and the target of {there.en} is one row after the input: that is "
-            f"{width} places later in {name.en}, not the next one.",
-            zh=f"{here.zh}把 {name.zh} 切成每行 {width} 个，而{there.zh}的目标比输入晚一行：在 {name.zh} 中那是往后 {width} 个位置，"
-            "而不是下一个。",
+            en=f"{capital(here.en)} cuts {name.en} into rows of {width}, and the target of {there.en} is one row "
+            f"after the input: that is {width} places later in {name.en}, not the next one.",
+            zh=f"{here.zh}把 {name.zh} 切成每行 {width} 个，而{there.zh}的目标比输入晚一行：在 {name.zh} 中那是往后 "
+            f"{width} 个位置，而不是下一个。",
         ),
         T(
-            en=f"A table is filled row by row, so what follows each other in {name.en} stands side by side. Where rows are the steps of "
-            f"time and columns are examples, each column has to hold a stretch of the sequence: cut it into {width} long rows first, and "
-            "exchange the axes then.",
-            zh=f"表是按行填的，所以在 {name.zh} 中相继的数排在同一行里。如果行是时间步、列是样本，每一列应当是序列中连续的一段：先切成 "
-            f"{width} 个长行，再交换两个轴。",
+            en=f"A table is filled row by row, so what follows each other in {name.en} stands side by side. Where "
+            "rows are the steps of time and columns are examples, each column has to hold a stretch of the sequence: "
+            f"cut it into {width} long rows first, and exchange the axes then.",
+            zh=f"表是按行填的，所以在 {name.zh} 中相继的数排在同一行里。如果行是时间步、列是样本，每一列应当是序列中连"
+            f"续的一段：先切成 {width} 个长行，再交换两个轴。",
         ),
         related=[
             story.related("made", found.made.step, T(en="the table is made here", zh="在这里做成表")),
             story.related("used", found.given.step, T(en="the input of the net", zh="网络的输入")),
-            Related("read", story.span(found.loss.step), found.loss.step, T(en="the target is one row later", zh="目标晚一行")),
+            Related(
+                "read",
+                story.span(found.loss.step),
+                found.loss.step,
+                T(en="the target is one row later", zh="目标晚一行"),
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("width", width, story.by(found.made.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Cut) -> tuple[Fix, ...]:
@@ -128,7 +159,11 @@ def _fixes(story: Story, found: Cut) -> tuple[Fix, ...]:
     """
     program = story.program
     node = program.at(story.span(found.made.step)) if program.tree is not None else None
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or call_name(node) not in ("view", "reshape"):
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Attribute)
+        or call_name(node) not in ("view", "reshape")
+    ):
         return ()
     sizes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
     if len(sizes) != TABLE:
@@ -145,18 +180,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="The next row of a table is taken for the next step of a sequence", zh="把表的下一行当成了序列的下一步"),
     what=T(
-        en="A text of many tokens is cut into columns that are trained side by side: `tokens.view(-1, 8)`. The target is one row further "
-        "down. But a table is filled row by row, so the row below is 8 tokens later in the text, and the model learns to predict that one. "
-        "Write `tokens.view(8, -1).t()`.",
-        zh="一段很长的词元序列被切成并排训练的几列：`tokens.view(-1, 8)`，目标是往下一行。但表是按行填的，下面一行在文本中要晚 8 个词元，"
-        "模型学到的是预测那一个。请写 `tokens.view(8, -1).t()`。",
+        en="A text of many tokens is cut into columns that are trained side by side: `tokens.view(-1, 8)`. The target "
+        "is one row further down. But a table is filled row by row, so the row below is 8 tokens later in the text, "
+        "and the model learns to predict that one. Write `tokens.view(8, -1).t()`.",
+        zh="一段很长的词元序列被切成并排训练的几列：`tokens.view(-1, 8)`，目标是往下一行。但表是按行填的，下面一行在文"
+        "本中要晚 8 个词元，模型学到的是预测那一个。请写 `tokens.view(8, -1).t()`。",
     ),
     why=T(
-        en="`view` and `reshape` keep the order of the numbers in memory and let the last axis run fastest. To get columns that hold "
-        "consecutive tokens, the sequence has to be cut into rows that hold them, and the axes exchanged: `t()` changes which axis runs "
-        "fastest, a `view` never does. Shapes and losses look right either way.",
-        zh="`view` 和 `reshape` 保持数在内存中的次序，最后一个轴变化最快。要得到由相继词元组成的列，应当先把序列切成由它们组成的行，再交换"
-        "两个轴：`t()` 会改变哪个轴变化最快，`view` 从不改变。两种写法的形状和损失看上去都对。",
+        en="`view` and `reshape` keep the order of the numbers in memory and let the last axis run fastest. "
+        "To get columns that hold consecutive tokens, the sequence has to be cut into rows that hold them, "
+        "and the axes exchanged: `t()` changes which axis runs fastest, a `view` never does. Shapes and "
+        "losses look right either way.",
+        zh="`view` 和 `reshape` 保持数在内存中的次序，最后一个轴变化最快。要得到由相继词元组成的列，应当先把序列切成由"
+        "它们组成的行，再交换两个轴：`t()` 会改变哪个轴变化最快，`view` 从不改变。两种写法的形状和损失看上去都对。",
     ),
     advice=T(
         en="cut the sequence into long rows on {made} and exchange the axes: `.view(columns, -1).t()`.",

@@ -1,4 +1,6 @@
-"""PL704: a list was multiplied, and with it not the object in it but the reference: all entries are one layer, or one tensor."""
+"""PL704: a list was multiplied, and with it not the object in it but the reference: all entries
+are one layer, or one tensor.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Met:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``[Layer()] * n`` whose layer was used again, and each ``[tensor()] * n`` or ``fromkeys`` that was written."""
+    """One finding for each ``[Layer()] * n`` whose layer was used again, and each ``[tensor()] * n`` or
+    ``fromkeys`` that was written.
+    """
     for node in story.program.nodes:
         parts = _multiplied(node)
         if parts is None:
@@ -35,11 +39,17 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
-    """The call inside the list, and the number, in ``[call(…)] * n``; the call and the keys in ``dict.fromkeys(keys, call(…))``.
+    """The call inside the list, and the number, in ``[call(…)] * n``; the call and the keys in
+    ``dict.fromkeys(keys, call(…))``.
 
     None for another expression.
     """
-    if isinstance(node, ast.Call) and call_name(node) == "fromkeys" and len(node.args) == 2 and isinstance(node.args[1], ast.Call):
+    if (
+        isinstance(node, ast.Call)
+        and call_name(node) == "fromkeys"
+        and len(node.args) == 2
+        and isinstance(node.args[1], ast.Call)
+    ):
         return node.args[1], node.args[0]
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return None
@@ -52,7 +62,8 @@ def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
 def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
     """The first two uses of a parameter that the call made; None if there are fewer.
 
-    A parameter of torch's own layers is recognised by the place where it was made, one of the program's classes by the scope.
+    A parameter of torch's own layers is recognised by the place where it was made, one of the
+    program's classes by the scope.
     """
     steps = {event.step for event in story.within(inner)}
     name = f"{call_name(inner)}.__init__"
@@ -84,9 +95,14 @@ def _finding(story: Story, node: ast.AST, inner: ast.Call, count: ast.expr, met:
     here, number = at_line(story, span), program.segment(count)
     what = T(en="layer", zh="层") if module else T(en="tensor", zh="张量")
     step = min((event.step for event in story.within(inner)), default=first)
-    harm = T(
-        en="all of them have the same weights, and their gradients go into the same place", zh="它们的权重都相同，梯度也流到同一处"
-    ) if module else T(en="a change of one entry is a change of all", zh="改变一项就是改变所有各项")  # fmt: skip
+    harm = (
+        T(
+            en="all of them have the same weights, and their gradients go into the same place",
+            zh="它们的权重都相同，梯度也流到同一处",
+        )
+        if module
+        else T(en="a change of one entry is a change of all", zh="改变一项就是改变所有各项")
+    )
     keys = isinstance(node, ast.Call)
     new = f"{{key: {code} for key in {number}}}" if keys else f"[{code} for _ in range({number})]"
     title = T(en=f"Make one for each key: `{new}`", zh=f"为每个键各创建一个：`{new}`") if keys else T(
@@ -96,20 +112,24 @@ def _finding(story: Story, node: ast.AST, inner: ast.Call, count: ast.expr, met:
         en=f"puts it into the list {number} times", zh=f"把它放进列表 {number} 次"
     )  # fmt: skip
     copies = T(
-        en="`fromkeys` puts the same object under every key" if keys else "Multiplying a list repeats its references and copies nothing",
+        en="`fromkeys` puts the same object under every key"
+        if keys
+        else "Multiplying a list repeats its references and copies nothing",
         zh="`fromkeys` 把同一个对象放到每个键下" if keys else "列表乘以一个数，重复的是引用，什么也没有复制",
     )
     role: Role = "used" if module else "changed"
     verb = T(en="used", zh="使用") if module else T(en="changed", zh="修改")
     again = T(en=f"and {verb.en} again here", zh=f"又在这里被{verb.zh}")
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
             en=f"{capital(here.en)} makes one {what.en} and {place.en}: {harm.en}.",
             zh=f"{here.zh}只创建了一个{what.zh}，却{place.zh}：{harm.zh}。",
         ),
         T(
-            en=f"`{code}` is called once. {copies.en}, so every entry is the same object. A comprehension calls it anew for each entry.",
+            en=f"`{code}` is called once. {copies.en}, so every entry is the same object. A comprehension calls it "
+            "anew for each entry.",
             zh=f"`{code}` 只被调用一次。{copies.zh}，所以每一项都是同一个对象。推导式则会为每一项重新调用。",
         ),
         related=[
@@ -119,28 +139,33 @@ def _finding(story: Story, node: ast.AST, inner: ast.Call, count: ast.expr, met:
         ],
         fixes=unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")]),
         facts=[Fact("count", number)],
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
     code="PL704",
     name="same-object-repeated",
     severity="warning",
-    title=T(en="A multiplied list holds one layer, or one tensor, many times", zh="列表乘以一个数，得到的是同一个层（或张量）重复多次"),
+    title=T(
+        en="A multiplied list holds one layer, or one tensor, many times",
+        zh="列表乘以一个数，得到的是同一个层（或张量）重复多次",
+    ),
     what=T(
-        en="A program built a network of equal layers with `[nn.Linear(4, 4)] * 3`. That is one layer that is passed three times, with one "
-        "set of weights. Make each of them: `[nn.Linear(4, 4) for _ in range(3)]`.",
+        en="A program built a network of equal layers with `[nn.Linear(4, 4)] * 3`. That is one layer that is passed "
+        "three times, with one set of weights. Make each of them: `[nn.Linear(4, 4) for _ in range(3)]`.",
         zh="程序用 `[nn.Linear(4, 4)] * 3` 搭建由相同的层组成的网络。这只是同一个层经过三次，只有一组权重。请分别创建："
         "`[nn.Linear(4, 4) for _ in range(3)]`。",
     ),
     why=T(
-        en="A Python list holds references. `[a] * 3` is `[a, a, a]`: one object under three positions. For numbers that does not matter, "
-        "because they cannot be changed. A module can: an `nn.Sequential` of one module three times counts its parameters once, adds all "
-        "three gradients into one `.grad`, and trains a network with a third of the weights. A tensor can: writing `states[0]` in place "
-        "writes `states[1]`. To share weights on purpose, give the layer a name first; then everyone can see it.",
-        zh="Python 的列表存放的是引用。`[a] * 3` 就是 `[a, a, a]`：同一个对象占三个位置。对数来说没有关系，因为数不能被改变。模块却可以："
-        "同一个模块出现三次的 `nn.Sequential` 只算一次参数，把三处的梯度加到同一个 `.grad`，训练的是只有三分之一权重的网络。张量也可以"
-        "：就地写入 `states[0]` 就是写入 `states[1]`。如果是有意共用权重，请先给这个层一个名字，这样人人都看得见。",
+        en="A Python list holds references. `[a] * 3` is `[a, a, a]`: one object under three positions. For numbers "
+        "that does not matter, because they cannot be changed. A module can: an `nn.Sequential` of one module three "
+        "times counts its parameters once, adds all three gradients into one `.grad`, and trains a network with a "
+        "third of the weights. A tensor can: writing `states[0]` in place writes `states[1]`. To share weights on "
+        "purpose, give the layer a name first; then everyone can see it.",
+        zh="Python 的列表存放的是引用。`[a] * 3` 就是 `[a, a, a]`：同一个对象占三个位置。对数来说没有关系，因为数不能"
+        "被改变。模块却可以：同一个模块出现三次的 `nn.Sequential` 只算一次参数，把三处的梯度加到同一个 `.grad`，训练的"
+        "是只有三分之一权重的网络。张量也可以：就地写入 `states[0]` 就是写入 `states[1]`。如果是有意共用权重，请先给这"
+        "个层一个名字，这样人人都看得见。",
     ),
     bad="""import torch
 from torch import nn

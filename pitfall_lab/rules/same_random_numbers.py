@@ -41,7 +41,11 @@ def find(story: Story) -> Iterator[Finding]:
     for event in story.calls(*RANDOM) if writes else ():
         if event.error is None and event.results and event.parent is None:
             held = drawn(story, event)
-            if held is not None and len(held) >= (FEWEST_WHOLE if event.name in WHOLE else FEWEST) and len(set(held)) > 1:
+            if (
+                held is not None
+                and len(held) >= (FEWEST_WHOLE if event.name in WHOLE else FEWEST)
+                and len(set(held)) > 1
+            ):
                 draws[story.span(event.step), held].append(event)
     reported = set()
     for same in draws.values():
@@ -64,8 +68,8 @@ def _writes(story: Story) -> list[Write]:
 def _is_repeated(story: Story, events: list[Event], writes: list[Write]) -> bool:
     """Whether weights are moved between all these equal draws, and the numbers train them.
 
-    Weights that are set, or made, in between begin another run, which draws the same numbers on purpose: the weights of one run are moved
-    between two draws of a number in it, and after the second one.
+    Weights that are set, or made, in between begin another run, which draws the same numbers on purpose: the weights of
+    one run are moved between two draws of a number in it, and after the second one.
     """
     steps = [event.step for event in events]
     moved, begun = [set[str]() for _ in events], [set[str]() for _ in events]
@@ -75,7 +79,9 @@ def _is_repeated(story: Story, events: list[Event], writes: list[Write]) -> bool
             (begun if write.sets else moved)[place].add(write.memory)
     rounds = Counter(memory for those, anew in zip(moved, begun, strict=True) for memory in those - anew)
     passes = {(each.span.source, each.span.line) for each in story.trace.beside.passes if each.span is not None}
-    return max(rounds.values(), default=0) >= ROUNDS and any(_place(event) in passes or _trains(story, event) for event in events[1:])
+    return max(rounds.values(), default=0) >= ROUNDS and any(
+        _place(event) in passes or _trains(story, event) for event in events[1:]
+    )
 
 
 def _place(event: Event) -> tuple[int, int] | None:
@@ -98,34 +104,40 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
     program, first = story.program, events[0]
     place, span = program.place(seeding), story.span(first.step)
     here, there = at_line(story, place), at_line(story, span)
-    held = (story.record("storages", (story.tensor(first.results[0]) or {}).get("storage"), first.step) or {}).get("cells")
+    held = (story.record("storages", (story.tensor(first.results[0]) or {}).get("storage"), first.step) or {}).get(
+        "cells"
+    )
     shown = numbers(held)
     return RULE.finding(
-        place, first.step,
+        place,
+        first.step,
         T(
-            en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers {len(events)} times: "
-            f"{shown}.",
+            en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers "
+            f"{len(events)} times: {shown}.",
             zh=f"{here.zh}一次又一次地设置随机种子，所以{there.zh} {len(events)} 次抽到同样的数：{shown}。",
         ),
         T(
-            en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, span)}` draws after it is "
-            "then the "
-            "same each time, and the training sees one noise, one batch or one mask only. Seed once, at the beginning.",
-            zh=f"`{snippet(story, place)}` 把随机数发生器放回同一个状态。之后 `{snippet(story, span)}` 抽到的每次都一样，训练只见到同"
-            f"一份噪声、同"
-            "一批数据或同一个掩码。请只在开头设置一次种子。",
+            en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, span)}` draws "
+            "after it is then the same each time, and the training sees one noise, one batch or one mask only. Seed "
+            "once, at the beginning.",
+            zh=f"`{snippet(story, place)}` 把随机数发生器放回同一个状态。之后 `{snippet(story, span)}` 抽到的每次都一"
+            "样，训练只见到同一份噪声、同一批数据或同一个掩码。请只在开头设置一次种子。",
         ),
         related=[
             Related("made", place, None, T(en="the generator is set back here", zh="随机数发生器在这里被放回原状")),
-            *[story.related("used", e.step, T(en="the same numbers again and again", zh="一次又一次地是同样的数")) for e in events[:1]],
+            *[
+                story.related("used", e.step, T(en="the same numbers again and again", zh="一次又一次地是同样的数"))
+                for e in events[:1]
+            ],
         ],
         fixes=_fixes(story, seeding, first),
         facts=[Fact("rounds", len(events), story.by(first.step)), Fact("numbers", held, story.by(first.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the seed out; where a function draws numbers of its own after it, also that give the generator its state back there.
+    """Fixes that leave the seed out; where a function draws numbers of its own after it, also that give the
+    generator its state back there.
 
     If the seeding is no statement of its own, those of ``made_once``.
     """
@@ -148,7 +160,11 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
             for event in story.calls(*RANDOM)
             if (node := program.at(story.span(event.step))) is not None and program.function(node) is function
         ]
-        last = max((s for e in own if (s := program.statement_at(story.span(e.step))) is not None), key=lambda s: s.lineno, default=None)
+        last = max(
+            (s for e in own if (s := program.statement_at(story.span(e.step))) is not None),
+            key=lambda s: s.lineno,
+            default=None,
+        )
         if last is not None and program.block(last) is program.block(statement) and not isinstance(last, ast.Return):
             kept = program.insert_before(statement, f"state = {torch}.get_rng_state()")
             back = program.insert_after(last, f"{torch}.set_rng_state(state)")
@@ -164,19 +180,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The same random numbers were drawn in every round", zh="每一轮抽到的都是同样的随机数"),
     what=T(
-        en="A program sets the seed of the random numbers inside its training loop, or in a function that the loop calls. Every "
-        "round then "
-        "draws the same noise, the same batch or the same mask. Set the seed once, at the beginning.",
-        zh="程序在训练循环里，或者在循环调用的函数里设置随机种子。于是每一轮抽到的都是同样的噪声、同一批数据或同一个掩码。请只在开"
-        "头设置一次种子。",
+        en="A program sets the seed of the random numbers inside its training loop, or in a function that the "
+        "loop calls. Every round then draws the same noise, the same batch or the same mask. Set the seed "
+        "once, at the beginning.",
+        zh="程序在训练循环里，或者在循环调用的函数里设置随机种子。于是每一轮抽到的都是同样的噪声、同一批数据或同一个掩"
+        "码。请只在开头设置一次种子。",
     ),
     why=T(
-        en="`torch.manual_seed` sets the state of the one generator that all functions draw from. From one state follows one sequence of "
-        "numbers: that makes a whole run repeatable. Set before each draw, it makes every draw the first one. Where single parts "
-        "need numbers of their own that repeat, give them a `torch.Generator`, made once.",
-        zh="`torch.manual_seed` 设置所有函数共用的那个发生器的状态。一个状态对应一个数列：这使整个运行可以重复。在每次抽取之前都设置，"
-        "每次抽到的就"
-        "都是第一个。如果某一部分需要自己可重复的数，请给它一个只创建一次的 `torch.Generator`。",
+        en="`torch.manual_seed` sets the state of the one generator that all functions draw from. From one state "
+        "follows one sequence of numbers: that makes a whole run repeatable. Set before each draw, it makes every "
+        "draw the first one. Where single parts need numbers of their own that repeat, give them a "
+        "`torch.Generator`, made once.",
+        zh="`torch.manual_seed` 设置所有函数共用的那个发生器的状态。一个状态对应一个数列：这使整个运行可以重"
+        "复。在每次抽取之前都设置，每次抽到的就都是第一个。如果某一部分需要自己可重复的数，请给它一个只创建一"
+        "次的 `torch.Generator`。",
     ),
     bad="""import torch
 

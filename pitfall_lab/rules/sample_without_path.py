@@ -1,4 +1,6 @@
-"""PL522: a network computes with a drawn sample through which no gradient flows back to the numbers that it was drawn from."""
+"""PL522: a network computes with a drawn sample through which no gradient flows back to the
+numbers that it was drawn from.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,19 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
 from pitfall_lab.trace import Event, Span, T
 
-DRAWS = ("normal", "randn", "randn_like", "rand", "rand_like", "bernoulli", "_standard_gamma", "_sample_dirichlet", "exponential_",
-         "cauchy_", "uniform_", "normal_")  # fmt: skip
+DRAWS = ("normal", "randn", "randn_like", "rand", "rand_like", "bernoulli", "_standard_gamma", "_sample_dirichlet",
+         "exponential_", "cauchy_", "uniform_", "normal_")  # fmt: skip
 FLAT = ("NormalBackward", "BernoulliBackward")
-LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul", "__matmul__", "bmm",
-          "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell", "bilinear"}  # fmt: skip
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul",
+          "__matmul__", "bmm", "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell",
+          "bilinear"}  # fmt: skip
 FURTHER = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """``event`` drew ``sample`` from numbers computed with ``parameters``; ``backward`` reaches these, and goes through ``layer``.
+    """``event`` drew ``sample`` from numbers computed with ``parameters``; ``backward`` reaches
+    these, and goes through ``layer``.
 
     ``weighed``: the sample also met those numbers outside the layer, as in its log-probability.
     """
@@ -39,7 +43,9 @@ class Sampled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line, in a training, that draws a sample through which no gradient flows and with which a network computes."""
+    """One finding for each line, in a training, that draws a sample through which no gradient flows and
+    with which a network computes.
+    """
     if not story.trace.optimizer_steps:
         return
     told, flow = set(), Flow(story)
@@ -58,7 +64,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
-    """The calls of each place for which gradients were off during this one expression only, as ``sample()`` does, by their steps."""
+    """The calls of each place for which gradients were off during this one expression only, as
+    ``sample()`` does, by their steps.
+    """
     found: dict[int, tuple[Event, ...]] = {}
     group: list[Event] = []
     grad, begun = True, None
@@ -77,17 +85,26 @@ def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
 
 
 def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held: set[str]) -> Sampled | None:
-    """The finding's data, without a backward, if ``draw`` used numbers of a trained network and its sample is given to a layer.
+    """The finding's data, without a backward, if ``draw`` used numbers of a trained network and
+    its sample is given to a layer.
 
     Otherwise None.
 
-    ``group`` has the calls of the expression with gradients switched off; without one, the draw must be one that has no gradient.
+    ``group`` has the calls of the expression with gradients switched off; without one, the draw
+    must be one that has no gradient.
     """
     after = [e for e in group if e.step >= draw.step] or [draw]
     if not group and not _is_flat(story, draw):
         return None
-    given = {o.label for e in (group or (draw,)) for o in e.operands if o.label is not None and _is_computed(story, o.label, e.step)}
-    results = [label for e in after for label in e.results if any(use.step > after[-1].step for use in story.uses(label))]
+    given = {
+        o.label
+        for e in (group or (draw,))
+        for o in e.operands
+        if o.label is not None and _is_computed(story, o.label, e.step)
+    }
+    results = [
+        label for e in after for label in e.results if any(use.step > after[-1].step for use in story.uses(label))
+    ]
     if not given or not results:
         return None
     own = {leaf for label in given for leaf in flow.leaves(label, draw.step)} & held
@@ -96,7 +113,8 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
 
 
 def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
-    """``found`` with the backward that goes through the layer, if it also reaches the parameters behind the draw by other paths.
+    """``found`` with the backward that goes through the layer, if it also reaches the parameters
+    behind the draw by other paths.
 
     Otherwise None.
     """
@@ -111,20 +129,28 @@ def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -
 
 
 def _is_a_term_alone(story: Story, flow: Flow, found: Sampled, backward: Event) -> bool:
-    """Whether the layer's result is only added to the rest of the loss, and the next update holds none of the layer's parameters.
+    """Whether the layer's result is only added to the rest of the loss, and the next update holds
+    none of the layer's parameters.
 
-    A policy gradient multiplies the log-probability with what a critic says, and an update of both also trains the critic.
+    A policy gradient multiplies the log-probability with what a critic says, and an update of
+    both also trains the critic.
     """
     update = next((each for each in story.trace.optimizer_steps if each.step > backward.step), None)
     begun = found.layer.results[0]
-    if update is None or not found.parameters & set(update.holds) or flow.leaves(begun, found.layer.step) & set(update.holds):
+    if (
+        update is None
+        or not found.parameters & set(update.holds)
+        or flow.leaves(begun, found.layer.step) & set(update.holds)
+    ):
         return False
     pending, seen = [begun], {begun}
     while pending and len(seen) < FURTHER:
         here = pending.pop()
         for use in (each for each in story.uses(here) if each.step < backward.step and each.error is None):
             others = [o.label for o in use.operands if o.label is not None and o.label not in seen]
-            if use.name.strip("_") not in SUMS and any(found.parameters & flow.leaves(each, use.step) for each in others):
+            if use.name.strip("_") not in SUMS and any(
+                found.parameters & flow.leaves(each, use.step) for each in others
+            ):
                 return False
             pending += [label for label in use.results if label not in seen]
             seen.update(use.results)
@@ -145,8 +171,8 @@ def _is_computed(story: Story, label: str, step: int) -> bool:
 def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> tuple[Event | None, bool]:
     """The layer that is given the sample (or None), and whether the sample also meets what it was drawn from.
 
-    A log-probability of the sample, as policy gradients use it, and a straight-through estimate combine the two; what they return is not
-    followed.
+    A log-probability of the sample, as policy gradients use it, and a straight-through estimate combine the two; what
+    they return is not followed.
     """
     known = _elementwise(story, given, step)
     pending, reached, layer, weighed = [sample], {sample}, None, False
@@ -174,7 +200,9 @@ def _elementwise(story: Story, given: set[str], step: int) -> set[str]:
         label = pending.pop()
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is not None and made.name not in LAYERS and label in made.results:
-            new = {o.label for o in made.operands if o.label is not None and _is_computed(story, o.label, made.step)} - known
+            new = {
+                o.label for o in made.operands if o.label is not None and _is_computed(story, o.label, made.step)
+            } - known
             known |= new
             pending += new
         for use in story.uses(label):
@@ -192,18 +220,19 @@ def _finding(story: Story, found: Sampled) -> Finding:
     back = at_line(story, story.span(reached))
     first, what = called(story, min(found.parameters), None, event.step), expression(story, found.sample, layer.step)
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} draws {what.en}, and no gradient goes back through the draw: what {there.en} makes of it does not "
-            f"train {first.en}.",
+            en=f"{capital(here.en)} draws {what.en}, and no gradient goes back through the draw: what {there.en} "
+            f"makes of it does not train {first.en}.",
             zh=f"{here.zh}抽取 {what.zh}，而梯度无法穿过这次抽取：{there.zh}由它算出的结果不会训练 {first.zh}。",
         ),
         T(
-            en=f"The backward on {back.en} reaches {first.en} by other terms only, such as a divergence, so a gradient is there and looks "
-            "right. A sample that is written as mean + spread × noise (`rsample()`) has a gradient to both; `sample()` and `torch.normal` "
-            "have none.",
-            zh=f"{back.zh}的反向传播只经由其他项（例如散度）到达 {first.zh}，所以梯度是有的，看上去也对。写成“均值 + 标准差 × 噪声”的样本"
-            "（`rsample()`）对两者都有梯度；`sample()` 和 `torch.normal` 没有。",
+            en=f"The backward on {back.en} reaches {first.en} by other terms only, such as a divergence, so a "
+            "gradient is there and looks right. A sample that is written as mean + spread × noise (`rsample()`) has "
+            "a gradient to both; `sample()` and `torch.normal` have none.",
+            zh=f"{back.zh}的反向传播只经由其他项（例如散度）到达 {first.zh}，所以梯度是有的，看上去也对。写成“均值 + "
+            "标准差 × 噪声”的样本（`rsample()`）对两者都有梯度；`sample()` 和 `torch.normal` 没有。",
         ),
         related=[
             story.related("used", layer.step, T(en="a layer is given the sample here", zh="样本在这里交给一个层")),
@@ -211,7 +240,7 @@ def _finding(story: Story, found: Sampled) -> Finding:
         ],
         fixes=_fixes(story, event),
         facts=[Fact("parameters", sorted(found.parameters), story.by(reached))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -240,19 +269,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="No gradient goes back through a drawn sample", zh="梯度无法穿过抽取的样本"),
     what=T(
-        en="A program draws random numbers around a mean that its network computes, and computes with them. Drawn by `sample()` they are "
-        "plain numbers, so no gradient gets from the rest of the network back to the mean. Use `rsample()`.",
-        zh="程序围绕网络算出的均值抽取随机数，再用它们继续计算。用 `sample()` 抽到的只是普通的数，网络的其余部分无法告诉均值该往哪里移动。"
-        "请用 `rsample()`。",
+        en="A program draws random numbers around a mean that its network computes, and computes with them. "
+        "Drawn by `sample()` they are plain numbers, so no gradient gets from the rest of the network back to "
+        "the mean. Use `rsample()`.",
+        zh="程序围绕网络算出的均值抽取随机数，再用它们继续计算。用 `sample()` 抽到的只是普通的数，网络的其余部分无法告"
+        "诉均值该往哪里移动。请用 `rsample()`。",
     ),
     why=T(
-        en="`Distribution.sample()` runs under `no_grad`, and `torch.normal(mean, std)` has a gradient of zero. `rsample()` computes the "
-        "same numbers as `mean + std * noise`, where the noise is a constant for the gradient (*reparametrization*). In a variational "
-        "autoencoder the divergence trains the encoder anyway, so nothing looks wrong: it learns to forget its input. Policy gradients "
-        "want `sample()` together with `log_prob`; that is not reported.",
-        zh="`Distribution.sample()` 在 `no_grad` 下运行，`torch.normal(mean, std)` 的梯度是零。`rsample()` 把同样的数算成 "
-        "`mean + std * noise`，其中噪声对梯度来说是常数（*重参数化*）。在变分自编码器里，散度项照样训练编码器，所以看不出问题：它学会的是"
-        "忘掉输入。策略梯度则需要 `sample()` 配合 `log_prob`，那种情况不会报告。",
+        en="`Distribution.sample()` runs under `no_grad`, and `torch.normal(mean, std)` has a gradient of zero. "
+        "`rsample()` computes the same numbers as `mean + std * noise`, where the noise is a constant for the "
+        "gradient (*reparametrization*). In a variational autoencoder the divergence trains the encoder anyway, so "
+        "nothing looks wrong: it learns to forget its input. Policy gradients want `sample()` together with "
+        "`log_prob`; that is not reported.",
+        zh="`Distribution.sample()` 在 `no_grad` 下运行，`torch.normal(mean, std)` 的梯度是零。`rsample()` 把同样的数"
+        "算成 `mean + std * noise`，其中噪声对梯度来说是常数（*重参数化*）。在变分自编码器里，散度项照样训练编码器，所"
+        "以看不出问题：它学会的是忘掉输入。策略梯度则需要 `sample()` 配合 `log_prob`，那种情况不会报告。",
     ),
     bad="""import torch
 from torch.distributions import Normal
@@ -294,7 +325,8 @@ for _ in range(3):
             ".sample()",
             ".sample().requires_grad_(True)",
             T(
-                en="The sample becomes a beginning of its own: a gradient ends there, and still does not reach the mean.",
+                en="The sample becomes a beginning of its own: a gradient ends there, and still "
+                "does not reach the mean.",
                 zh="样本成了新的起点：梯度到那里为止，仍然到不了均值。",
             ),
         ),

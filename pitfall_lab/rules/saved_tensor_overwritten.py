@@ -32,18 +32,27 @@ def _within(story: Story, event: Event | None, failure: Failure) -> Failure:
     A backward with ``create_graph`` makes nodes that no call's event has.
     """
     maker = story.event(_born(story, failure.node))
-    made_here = failure.earlier and maker is not None and event is not None and maker.step < event.step and _is_backward(story, maker)
+    made_here = (
+        failure.earlier
+        and maker is not None
+        and event is not None
+        and maker.step < event.step
+        and _is_backward(story, maker)
+    )
     return replace(failure, earlier=False) if made_here else failure
 
 
 def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
-    """The errors that torch raised, each once, with the call that raised it (None: only the outcome of the program has it).
+    """The errors that torch raised, each once, with the call that raised it (None: only the
+    outcome of the program has it).
 
     A call's error is often repeated on the node and in the outcome.
     """
     raised: list[tuple[Event | None, Failure]] = []
     seen: set[tuple[object, ...]] = set()
-    places: list[tuple[Event | None, Failure]] = [(event, event.error) for event in trace.events if event.error is not None]
+    places: list[tuple[Event | None, Failure]] = [
+        (event, event.error) for event in trace.events if event.error is not None
+    ]
     if trace.outcome.failure is not None:
         places.append((None, trace.outcome.failure))
     for event, failure in places:
@@ -55,7 +64,8 @@ def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
 
 
 def _recognised(trace: Trace, event: Event | None, failure: Failure) -> Failure:
-    """The failure, completed by the facts of a forecast that it fulfils, if the engines disagreed only about the end of the message.
+    """The failure, completed by the facts of a forecast that it fulfils, if the engines disagreed only
+    about the end of the message.
 
     The two messages are compared, not parsed: torch's must begin with the beginning of the forecast's.
     """
@@ -81,7 +91,10 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
     """The shadow engine's forecast of this failure, if it made one; else None."""
     for forecast in trace.forecasts:
         same = forecast.failure.node == failure.node and forecast.failure.counter == failure.counter
-        if same and (forecast.came_true is not None or (failure.node is not None and (backward is None or forecast.step < backward))):
+        if same and (
+            forecast.came_true is not None
+            or (failure.node is not None and (backward is None or forecast.step < backward))
+        ):
             return forecast
     return None
 
@@ -101,17 +114,22 @@ class Case:
     def changed(self) -> int | None:
         """The first write after the save that has a place in the source, else the first one; None if there was none."""
         return next(
-            (step for step in self.changed_at if self.story.span(step) is not None), self.changed_at[0] if self.changed_at else None
+            (step for step in self.changed_at if self.story.span(step) is not None),
+            self.changed_at[0] if self.changed_at else None,
         )
 
     def lines(self) -> tuple[T, T, T]:
         """The lines that changed, saved and needed the tensor, in words."""
-        here, then, later = (at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward))
+        here, then, later = (
+            at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward)
+        )
         return here, then, later
 
 
 def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> Case:
-    """The case of a failed backward: what the failure does not say is filled in from the forecast, the node and the memory's counter."""
+    """The case of a failed backward: what the failure does not say is filled in from the forecast, the
+    node and the memory's counter.
+    """
     backward = _backward_step(story, event, failure)
     facts = forecast.failure if forecast else failure
     saved_at = failure.saved_at if failure.saved_at is not None else facts.saved_at
@@ -178,8 +196,8 @@ def _message(case: Case) -> T:
     if case.failure.earlier and case.changed is not None:
         made = _made(case)
         return T(
-            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} goes through a graph that was made "
-            f"{made.en}, and that still needs the old values.",
+            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} goes through a graph "
+            f"that was made {made.en}, and that still needs the old values.",
             zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播要经过{made.zh}建立的计算图，而它还需要旧的值。",
         )
     if case.changed is None:
@@ -189,12 +207,13 @@ def _message(case: Case) -> T:
         )
     if here == then:
         return T(
-            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values that this line "
-            "itself used before.",
+            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values "
+            "that this line itself used before.",
             zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要这一行自己先前用过的值。",
         )
     return T(
-        en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values it had on {then.en}.",
+        en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values "
+        f"it had on {then.en}.",
         zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要它在{then.zh}时的值。",
     )
 
@@ -207,17 +226,22 @@ def _explanation(case: Case) -> T:
     known = old is not None and new is not None
     if case.failure.earlier:
         return _earlier(case, node)
-    versions = T(en=f" Its version went from {old} to {new}.", zh=f"它的版本从 {old} 变成了 {new}。") if known else T(en="", zh="")
+    versions = (
+        T(en=f" Its version went from {old} to {new}.", zh=f"它的版本从 {old} 变成了 {new}。")
+        if known
+        else T(en="", zh="")
+    )
     if known and not is_whole(case.story, case.failure.tensor, case.failure.storage):
         versions = T(
-            en=f"{versions.en} One version counts the writes to all elements of that memory, also to those that `{node}` does not need.",
+            en=f"{versions.en} One version counts the writes to all elements of that memory, also to those that "
+            f"`{node}` does not need.",
             zh=f"{versions.zh}同一个版本计入对这块内存中所有元素的写入，也包括 `{node}` 不需要的那些。",
         )
     return T(
-        en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it keeps the "
-        "memory itself, "
-        f"not a copy. On {here.en} the same memory was written, which torch counts in its version.{versions.en} "
-        f"On {later.en} `{node}` finds a version other than the one it saved and stops, because the gradient would be wrong.",
+        en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it "
+        f"keeps the memory itself, not a copy. On {here.en} the same memory was written, which torch counts in its "
+        f"version.{versions.en} On {later.en} `{node}` finds a version other than the one it saved and stops, because "
+        "the gradient would be wrong.",
         zh=f"在{then.zh}，torch 为以后留下了 {what.zh}：`{node}` 要用这些数值计算梯度，而且留下的是内存本身，不是副本。"
         f"在{here.zh}，同一块内存被写入，torch 会用版本计数器记下这件事。{versions.zh}"
         f"到了{later.zh}，`{node}` 发现版本与保存时不同，于是停下来：否则梯度会是错的。",
@@ -243,9 +267,9 @@ def _earlier(case: Case, node: str) -> T:
             zh="；把前向传播的单元格也记录下来，就能看到保存它的那一行",
         )
     return T(
-        en=f"`{node}` computes its gradient from {case.what.en}; when it was made, {made.en}, it kept that memory itself, not a "
-        f"copy, at version {old}. The memory was written{on.en}, and its version is {new} now. On {later.en} `{node}` finds that, and "
-        f"stops. This is read from the live graph{more.en}.",
+        en=f"`{node}` computes its gradient from {case.what.en}; when it was made, {made.en}, it kept that memory "
+        f"itself, not a copy, at version {old}. The memory was written{on.en}, and its version is {new} now. On "
+        f"{later.en} `{node}` finds that, and stops. This is read from the live graph{more.en}.",
         zh=f"`{node}` 要用 {case.what.zh} 计算梯度；它{made.zh}建立，当时留下的是那块内存本身，不是副本，版本为 {old}。"
         f"这块内存{on.zh}被写入，现在的版本是 {new}。到了{later.zh}，`{node}` 发现了这一点，于是停下来。"
         f"以上读自现存的计算图{more.zh}。",
@@ -255,7 +279,10 @@ def _earlier(case: Case, node: str) -> T:
 def _related(case: Case) -> tuple[Related, ...]:
     story, what = case.story, case.what
     saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
-    lines = [Related("saved", story.span(case.saved_at), case.saved_at, saved), *_calls_to(story, case.saved_at, case.backward)]
+    lines = [
+        Related("saved", story.span(case.saved_at), case.saved_at, saved),
+        *_calls_to(story, case.saved_at, case.backward),
+    ]
     lines = lines if case.saved_at is not None else []
     places: set[Span | None] = set()
     for step in case.changed_at:
@@ -264,7 +291,12 @@ def _related(case: Case) -> tuple[Related, ...]:
             places.add(span)
             code = statement_text(story, span)
             lines.append(
-                Related("changed", span, step, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`"))
+                Related(
+                    "changed",
+                    span,
+                    step,
+                    T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`"),
+                )
             )
     lines += _alias(case)
     span = story.span(case.backward) or case.failure.span
@@ -274,7 +306,9 @@ def _related(case: Case) -> tuple[Related, ...]:
 
 
 def _alias(case: Case) -> list[Related]:
-    """The line that made the view through which the memory was written, in a list; empty unless that is a line of its own."""
+    """The line that made the view through which the memory was written, in a list; empty
+    unless that is a line of its own.
+    """
     story, event = case.story, case.story.event(case.changed)
     label = event.operands[0].label if event is not None and event.operands else None
     born = (story.tensor(label, case.changed) or {}).get("born")
@@ -287,20 +321,25 @@ def _alias(case: Case) -> list[Related]:
         or place is None
     ):
         return []
-    if (story.tensor(label) or {}).get("storage") != case.failure.storage or is_leaf_memory(story, case.failure.storage):
+    if (story.tensor(label) or {}).get("storage") != case.failure.storage or is_leaf_memory(
+        story, case.failure.storage
+    ):
         return []
     return [Related("alias", place, born, T(en=f"`{name}` looks at the same memory", zh=f"`{name}` 看着同一块内存"))]
 
 
 def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[Related]:
-    """The calls that led to the line that saved the tensor: ``score = discriminator(fake)`` around ``return self.last(h)``.
+    """The calls that led to the line that saved the tensor: ``score = discriminator(fake)``
+    around ``return self.last(h)``.
 
     Calls that also led to the backward (``main()``) are left out: they do not tell the two apart.
     """
     chain = list(call_chain(story, story.line_event(saved_at)))[1:4]
     common = list(call_chain(story, story.line_event(backward)))[1:]
     text = T(en="the saving line was reached by this call", zh="保存的那一行由这次调用到达")
-    return [Related("forward", story.program.place(statement), None, text) for statement in chain if statement not in common]
+    return [
+        Related("forward", story.program.place(statement), None, text) for statement in chain if statement not in common
+    ]
 
 
 def _facts(case: Case) -> tuple[Fact, ...]:
@@ -324,33 +363,33 @@ RULE = Rule(
     severity="error",
     title=T(en="A tensor that backward needs was overwritten", zh="反向传播需要的张量被覆盖了"),
     what=T(
-        en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. If a line "
-        "overwrites such numbers (`h += 1`, `h.mul_(10)`, `h[0] = 0`, also through a view like `h.view(-1)` or `h.detach()`) before "
-        "`backward()` used them, `backward()` stops with *one of the variables needed for gradient computation has been modified by an "
-        "inplace "
-        "operation*. The line that raises is not the line to repair: that is the one that wrote.",
-        zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。如果在 `backward()` 用到它们之前，有一行覆盖了这些数（`h += 1`、"
-        "`h.mul_(10)`、`h[0] = 0`，也可能通过 `h.view(-1)` 之类的视图或 `h.detach()`），`backward()` 就会停下来，报告 *one of the "
-        "variables needed for "
-        "gradient computation has been modified by an inplace operation*。报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
+        en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. "
+        "If a line overwrites such numbers (`h += 1`, `h.mul_(10)`, `h[0] = 0`, also through a view like `h.view(-1)` "
+        "or `h.detach()`) before `backward()` used them, `backward()` stops with *one of the variables needed for "
+        "gradient computation has been modified by an inplace operation*. The line that raises is not the line to "
+        "repair: that is the one that wrote.",
+        zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。如果在 `backward()` 用到它们之前，有一行覆盖"
+        "了这些数（`h += 1`、`h.mul_(10)`、`h[0] = 0`，也可能通过 `h.view(-1)` 之类的视图或 `h.detach()`），"
+        "`backward()` 就会停下来，报告 *one of the variables needed for gradient computation has been modified by an "
+        "inplace operation*。报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
     ),
     why=T(
-        en="The gradient of `sigmoid(x)` is computed from its result, that of `a * b` from `a` and `b`. So these operations *save* "
-        "a tensor when they run: some an input, some their output. They save the memory itself, not a copy: copies would cost as much "
-        "memory again as the whole forward "
-        "pass. Every memory has a *version counter* that grows by one with each write in place, and a tensor, its views and "
-        "`detach()` share one: it does not matter through which of them the write came. When backward needs a saved tensor "
-        "and finds a version other than the saved one, the numbers are not the right ones any more, and torch refuses to compute a "
-        "wrong gradient. Operations that save nothing (`x + 1`, `x.view(…)`, `x.sum()`) do not mind being written.",
-        zh="`sigmoid(x)` 的梯度由它的结果算出，`a * b` 的梯度由 `a` 和 `b` 算出。因此这些运算在执行时会*保存*一个张量：有的保存输入，有的"
-        "保存输出。保存的是内存本身，"
-        "而不是副本：副本会让整个前向计算再占用一份内存。每块内存都有一个*版本计数器*，每次就地写入加一；张量、它的视图和 `detach()` 共用"
-        "一个计数器，通过哪一个写入都一样。反向传播需要某个保存的张量时"
-        "，如果版本与保存时不同，里面的数就不再是对的，torch 拒绝计算错误的梯度。什么都不保存的运算（`x + 1`、`x.view(…)`、`x.sum()`）"
-        "不在乎被写入。",
+        en="The gradient of `sigmoid(x)` is computed from its result, that of `a * b` from `a` and `b`. So these "
+        "operations *save* a tensor when they run: some an input, some their output. They save the memory itself, not "
+        "a copy: copies would cost as much memory again as the whole forward pass. Every memory has a *version "
+        "counter* that grows by one with each write in place, and a tensor, its views and `detach()` share one: it "
+        "does not matter through which of them the write came. When backward needs a saved tensor and finds a version "
+        "other than the saved one, the numbers are not the right ones any more, and torch refuses to compute a wrong "
+        "gradient. Operations that save nothing (`x + 1`, `x.view(…)`, `x.sum()`) do not mind being written.",
+        zh="`sigmoid(x)` 的梯度由它的结果算出，`a * b` 的梯度由 `a` 和 `b` 算出。因此这些运算在执行时会*保存*一个张"
+        "量：有的保存输入，有的保存输出。保存的是内存本身，而不是副本：副本会让整个前向计算再占用一份内存。每块内存都"
+        "有一个*版本计数器*，每次就地写入加一；张量、它的视图和 `detach()` 共用一个计数器，通过哪一个写入都一样。反向"
+        "传播需要某个保存的张量时，如果版本与保存时不同，里面的数就不再是对的，torch 拒绝计算错误的梯度。什么都不保存"
+        "的运算（`x + 1`、`x.view(…)`、`x.sum()`）不在乎被写入。",
     ),
     advice=T(
-        en="make a new tensor on {changed} instead of writing into {tensor}, or write only after the backward on {backward}.",
+        en="make a new tensor on {changed} instead of writing into {tensor}, or write only after the "
+        "backward on {backward}.",
         zh="在{changed}产生新的张量，不要写入 {tensor}；或者等{backward}的反向传播之后再写。",
     ),
     bad="""import torch
@@ -379,8 +418,8 @@ print(x.grad)
             "h.mul_(10)",
             "h.data.mul_(10)",
             T(
-                en="`.data` is the same memory with a version counter of its own: torch no longer notices the write, and the gradient is "
-                "wrong without an error.",
+                en="`.data` is the same memory with a version counter of its own: torch no longer notices the write, "
+                "and the gradient is wrong without an error.",
                 zh="`.data` 是同一块内存，却有自己的版本计数器：torch 不再察觉这次写入，没有报错，梯度却是错的。",
             ),
         ),

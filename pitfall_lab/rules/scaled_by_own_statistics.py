@@ -1,4 +1,6 @@
-"""PL944: data to measure a network with was standardised by its own statistics, and not by those of the data it learned from."""
+"""PL944: data to measure a network with was standardised by its own statistics, and not by
+those of the data it learned from.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ UPWARD, LIMIT = 12, 4000
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """``result`` is ``data`` minus a statistic over its rows, divided by others; ``by`` are the calls that computed those."""
+    """``result`` is ``data`` minus a statistic over its rows, divided by others; ``by`` are
+    the calls that computed those.
+    """
 
     event: Event
     result: str
@@ -34,7 +38,9 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A network was trained with the data ``learned`` and evaluated at ``used`` with ``measured``, each scaled by its own statistics."""
+    """A network was trained with the data ``learned`` and evaluated at ``used`` with ``measured``, each
+    scaled by its own statistics.
+    """
 
     learned: Scaled
     measured: Scaled
@@ -42,7 +48,8 @@ class Own:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that scales, by its own statistics, data for evaluating a network that was trained with other data.
+    """One finding for each line that scales, by its own statistics, data for evaluating a network that
+    was trained with other data.
 
     Only if the training data was scaled once, by a statistic too, and an optimizer stepped.
     """
@@ -75,7 +82,10 @@ def _scaled(story: Story, event: Event) -> Scaled | None:
         return None
     data = sub.operands[0].label
     rows = story.shape(data, sub.step) or ()
-    first, second = _statistics(story, sub.operands[1].label, sub.step, data), _statistics(story, event.operands[1].label, event.step, data)
+    first, second = (
+        _statistics(story, sub.operands[1].label, sub.step, data),
+        _statistics(story, event.operands[1].label, event.step, data),
+    )
     if data is None or not first or not second or len(rows) < 2 or rows[0] < FEWEST:
         return None
     if (story.tensor(event.results[0], event.step) or {}).get("requires_grad"):
@@ -120,7 +130,8 @@ def _over_rows(event: Event) -> bool:
 
 
 def _uses(story: Story, scaled: Scaled) -> Iterator[tuple[str, bool, Event]]:
-    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it was in the training, the call.
+    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it
+    was in the training, the call.
 
     The first use of each weight in training and outside; what requires grad is not followed.
     """
@@ -152,28 +163,32 @@ def _finding(story: Story, found: Own) -> Finding:
     shown = [_numbers(story, each.by[0]) for each in (here, there)]
     used = at_line(story, story.span(found.used.step))
     return RULE.finding(
-        story.span(here.event.step), here.event.step,
+        story.span(here.event.step),
+        here.event.step,
         T(
-            en=f"{capital(line.en)} scales {name.en} by its own statistics, and {used.en} gives it to a network that learned from data "
-            f"scaled by {'those of ' + learned.en if not same else 'other ones'}.",
+            en=f"{capital(line.en)} scales {name.en} by its own statistics, and {used.en} gives it to a network that "
+            f"learned from data scaled by {'those of ' + learned.en if not same else 'other ones'}.",
             zh=f"{line.zh}用 {name.zh} 自己的统计量来缩放它，而{used.zh}把它交给一个网络，这个网络学习所用的数据是按"
             f"{learned.zh + ' 的' if not same else '另外的'}统计量缩放的。",
         ),
         T(
-            en=f"One number means two things now: the shift was {shown[0]} here and {shown[1]} on {other.en}. What differs between the two "
-            "sets, which is what a measurement is to show, is scaled away, and a single example could not be scaled at all. Compute the "
-            "statistics from the training data once, and use them for everything.",
-            zh=f"现在同一个数有了两种含义：这里减去的是 {shown[0]}，而{other.zh}减去的是 {shown[1]}。两组数据之间的差别（这正是测量要"
-            "显示的）"
-            "被缩放掉了，而单个样本根本无法这样缩放。请从训练数据计算一次统计量，并用于所有数据。",
+            en=f"One number means two things now: the shift was {shown[0]} here and {shown[1]} on {other.en}. "
+            "What differs between the two sets, which is what a measurement is to show, is scaled away, and a "
+            "single example could not be scaled at all. Compute the statistics from the training data once, and "
+            "use them for everything.",
+            zh=f"现在同一个数有了两种含义：这里减去的是 {shown[0]}，而{other.zh}减去的是 {shown[1]}。两组数据"
+            "之间的差别（这正是测量要显示的）被缩放掉了，而单个样本根本无法这样缩放。请从训练数据计算一次统计"
+            "量，并用于所有数据。",
         ),
         related=[
-            story.related("made", there.event.step, T(en="the data that the network learned from", zh="网络学习所用的数据")),
+            story.related(
+                "made", there.event.step, T(en="the data that the network learned from", zh="网络学习所用的数据")
+            ),
             story.related("used", found.used.step, T(en="the network is measured here", zh="网络在这里被测量")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("weight", found.used.operands[1].label, story.by(found.used.step))],
-    )  # fmt: skip
+    )
 
 
 def _numbers(story: Story, statistic: Event) -> str:
@@ -190,7 +205,8 @@ def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
     program = story.program
     first, second = (program.statement_at(story.span(each.event.step)) for each in (found.learned, found.measured))
     pairs = [
-        (program.at(story.span(a.step)), program.at(story.span(b.step))) for a, b in zip(found.learned.by, found.measured.by, strict=False)
+        (program.at(story.span(a.step)), program.at(story.span(b.step)))
+        for a, b in zip(found.learned.by, found.measured.by, strict=False)
     ]
     if first is None or second is None or first is second or len(found.learned.by) != len(found.measured.by):
         return ()
@@ -203,7 +219,10 @@ def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
             and program.statement(one) is first
             and program.statement(other) is second
         )
-        name = next((name for name in (event.name, f"train_{event.name}", f"{event.name}_of_training") if name not in taken), None)
+        name = next(
+            (name for name in (event.name, f"train_{event.name}", f"{event.name}_of_training") if name not in taken),
+            None,
+        )
         if not inside or one is None or other is None or name is None:
             return ()
         taken.add(name)
@@ -225,24 +244,25 @@ RULE = Rule(
     code="PL944",
     name="scaled-by-own-statistics",
     severity="warning",
-    title=T(en="Test data was standardised by its own mean and deviation", zh="测试数据按它自己的均值和标准差做了标准化"),
+    title=T(
+        en="Test data was standardised by its own mean and deviation", zh="测试数据按它自己的均值和标准差做了标准化"
+    ),
     what=T(
-        en="A program standardises the training data by its mean and deviation, and the test data by the test data's own. The same number "
-        "then means different things in both, and the measurement is about a network that sees other data than it would in use. Keep the "
-        "mean and the deviation of the training data, and use them for both.",
-        zh="程序用训练数据的均值和标准差来标准化训练数据，却用测试数据自己的来标准化测试数据。于是同一个数在两者中含义不同，测量所针"
-        "对的网络"
-        "看到的也不是实际使用时的数据。请保留训练数据的均值和标准差，两者都用它们。",
+        en="A program standardises the training data by its mean and deviation, and the test data by the test data's "
+        "own. The same number then means different things in both, and the measurement is about a network that sees "
+        "other data than it would in use. Keep the mean and the deviation of the training data, and use them for both.",
+        zh="程序用训练数据的均值和标准差来标准化训练数据，却用测试数据自己的来标准化测试数据。于是同一个数在两者中含义"
+        "不同，测量所针对的网络看到的也不是实际使用时的数据。请保留训练数据的均值和标准差，两者都用它们。",
     ),
     why=T(
-        en="A network learns a function of its inputs as they are given to it. Shift and scale belong to that function: they must be fixed "
-        "with the weights and saved with them. Statistics of the test set depend on which examples happen to be in it, tell the network "
-        "something about all of them, and remove a difference in level between the two sets that would otherwise show. Batch normalisation "
-        "works like this for the same reason: it measures in training and uses what it kept in evaluation.",
-        zh="网络学到的是关于它所得到的输入的函数。平移与缩放属于这个函数：它们必须与权重一起固定，一起保存。测试集的统计量取决于里面"
-        "恰好有哪些样本，"
-        "向网络透露了全部样本的信息，还会抹去两组数据之间本应显现的水平差别。批归一化也是因此这样工作：训练时测量，评估时使用保存下来"
-        "的值。",
+        en="A network learns a function of its inputs as they are given to it. Shift and scale belong to that "
+        "function: they must be fixed with the weights and saved with them. Statistics of the test set depend on "
+        "which examples happen to be in it, tell the network something about all of them, and remove a difference in "
+        "level between the two sets that would otherwise show. Batch normalisation works like this for the same "
+        "reason: it measures in training and uses what it kept in evaluation.",
+        zh="网络学到的是关于它所得到的输入的函数。平移与缩放属于这个函数：它们必须与权重一起固定，一起保存。测试集的统"
+        "计量取决于里面恰好有哪些样本，向网络透露了全部样本的信息，还会抹去两组数据之间本应显现的水平差别。批归一化也"
+        "是因此这样工作：训练时测量，评估时使用保存下来的值。",
     ),
     bad="""import torch
 
@@ -283,9 +303,11 @@ with torch.no_grad():
         Trap(
             "test.mean(0)) / test.std(0)",
             "test.mean(0)) / (test.std(0) + 1e-8)",
-            T(en="A small number guards against division by zero; the statistics are still the test data's.",
-              zh="很小的数只防止除以零；统计量仍是测试数据的。"),
+            T(
+                en="A small number guards against division by zero; the statistics are still the test data's.",
+                zh="很小的数只防止除以零；统计量仍是测试数据的。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.html",),
-)  # fmt: skip
+)

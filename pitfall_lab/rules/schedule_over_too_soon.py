@@ -20,7 +20,9 @@ RISE = 0.05
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each schedule, stepped in a nested loop, whose rate rose again after its end or was near 0 for half of the steps."""
+    """One finding for each schedule, stepped in a nested loop, whose rate rose again after its end or was
+    near 0 for half of the steps.
+    """
     for scheduler, optimizer in scheduled(story):
         if optimizer.steps < FEWEST or not scheduler.first:
             continue
@@ -35,7 +37,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
-    """Whether a ``CosineAnnealingLR`` was stepped twice ``T_max`` times or more and the rate rose again after its lowest value."""
+    """Whether a ``CosineAnnealingLR`` was stepped twice ``T_max`` times or more and the rate rose
+    again after its lowest value.
+    """
     end = dict(scheduler.settings).get("T_max")
     rates = [rate for _, rate in optimizer.rates]
     if scheduler.scheduler != "CosineAnnealingLR" or end is None or scheduler.steps < 2 * end or not rates:
@@ -45,10 +49,14 @@ def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
 
 
 def _for_epochs(story: Story, scheduler: Scheduler, loops: list[ast.stmt]) -> bool:
-    """Whether the schedule was meant for epochs: it is shorter than one pass over the data, or written like the outer loop's length."""
+    """Whether the schedule was meant for epochs: it is shorter than one pass over the data, or written
+    like the outer loop's length.
+    """
     end, passes = dict(scheduler.settings).get("T_max", 0), len(story.trace.beside.passes)
     call, outer = call_of(story, scheduler.span), loops[-1]
-    given = [story.program.segment(n) for n in [*call.args, *(k.value for k in call.keywords)]] if call is not None else []
+    given = (
+        [story.program.segment(n) for n in [*call.args, *(k.value for k in call.keywords)]] if call is not None else []
+    )
     rounds = outer.iter if isinstance(outer, ast.For) else None
     ends = {story.program.segment(a) for a in rounds.args} if isinstance(rounds, ast.Call) else set()
     return bool(ends & set(given)) or (passes > 1 and end < scheduler.steps / passes)
@@ -74,36 +82,46 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
         )
         if rose
         else T(
-            en=f"at least half of the {optimizer.steps} updates have a learning rate of almost nothing (at the end {number(rates[-1])}).",
+            en=f"at least half of the {optimizer.steps} updates have a learning rate of almost nothing (at the end "
+            f"{number(rates[-1])}).",
             zh=f"{optimizer.steps} 次更新中至少有一半的学习率几乎为零（最后是 {number(rates[-1])}）。",
         )
     )
     return RULE.finding(
-        story.program.place(call), first.step,
+        story.program.place(call),
+        first.step,
         T(
             en=f"{capital(here.en)} steps the scheduler at every batch, {scheduler.steps} times: {what.en}",
             zh=f"{here.zh}在每个批次都让调度器步进，共 {scheduler.steps} 次：{what.zh}",
         ),
         T(
-            en=f"A scheduler counts the calls of its own `step()`, whatever they mean. The rates that were used are {shown}, …. Where "
-            "its numbers are epochs, it steps once after each epoch.",
-            zh=f"调度器数的是自己的 `step()` 被调用的次数，不管那代表什么。实际用过的学习率是 {shown}……。如果它的参数以轮（epoch）为单位，"
-            "就应当每轮之后步进一次。",
+            en="A scheduler counts the calls of its own `step()`, whatever they mean. The rates that were used are "
+            f"{shown}, …. Where its numbers are epochs, it steps once after each epoch.",
+            zh=f"调度器数的是自己的 `step()` 被调用的次数，不管那代表什么。实际用过的学习率是 {shown}……。如果它的参数"
+            "以轮（epoch）为单位，就应当每轮之后步进一次。",
         ),
         related=[Related("made", scheduler.span, None, T(en="the schedule is made here", zh="调度在这里创建"))],
         fixes=_fixes(story, call),
         facts=[Fact("steps", scheduler.steps), Fact("rates", rates[:12]), *rate_facts(optimizer)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that move the scheduler's step behind the innermost loop; empty if it is not a statement directly in that loop."""
+    """Fixes that move the scheduler's step behind the innermost loop; empty if it is not a
+    statement directly in that loop.
+    """
     program, statement = story.program, story.program.statement(call)
     loop = next((a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)), None)
-    if loop is None or not isinstance(statement, ast.Expr) or program.block(statement) is not loop.body or len(loop.body) < 2:
+    if (
+        loop is None
+        or not isinstance(statement, ast.Expr)
+        or program.block(statement) is not loop.body
+        or len(loop.body) < 2
+    ):
         return ()
     title = T(
-        en=f"Step after the inner loop: move `{program.segment(call)}` out", zh=f"在内层循环之后步进：把 `{program.segment(call)}` 移出去"
+        en=f"Step after the inner loop: move `{program.segment(call)}` out",
+        zh=f"在内层循环之后步进：把 `{program.segment(call)}` 移出去",
     )
     edit = _moved_out(program, statement, loop)
     return unique(program.text, [Fix(title, (edit,), meaning="later")]) if edit is not None else ()
@@ -124,18 +142,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A schedule made for epochs steps at every batch", zh="以轮为单位的调度在每个批次都步进"),
     what=T(
-        en="A learning-rate scheduler whose numbers are epochs was stepped after every batch. Its schedule is over in the first "
-        "epochs: the "
-        "learning rate is almost zero for the rest, or rises again. Step it after the loop over the batches.",
-        zh="参数以轮为单位的学习率调度器在每个批次之后都步进了。它的曲线在头几轮就走完了：剩下的时间学习率几乎为零，或者又升上去。请在遍历"
-        "批次的循环之后再步进。",
+        en="A learning-rate scheduler whose numbers are epochs was stepped after every batch. Its schedule is "
+        "over in the first epochs: the learning rate is almost zero for the rest, or rises again. Step it after "
+        "the loop over the batches.",
+        zh="参数以轮为单位的学习率调度器在每个批次之后都步进了。它的曲线在头几轮就走完了：剩下的时间学习率几乎为零，或"
+        "者又升上去。请在遍历批次的循环之后再步进。",
     ),
     why=T(
         en="`step_size`, `gamma` and `T_max` count calls of `scheduler.step()`. torch does not know what an epoch is. "
-        "`ExponentialLR(opt, 0.5)` stepped at each of 100 batches leaves nothing of the rate after the first epoch, and "
-        "`CosineAnnealingLR` goes up again after `T_max` calls, as a cosine does.",
-        zh="`step_size`、`gamma`、`T_max` 数的是 `scheduler.step()` 的调用次数。torch 不知道什么是一轮。`ExponentialLR(opt, 0.5)` 在 100 个"
-        "批次上各步进一次，第一轮之后学习率就所剩无几；`CosineAnnealingLR` 在 `T_max` 次调用之后会像余弦那样再升上去。",
+        "`ExponentialLR(opt, 0.5)` stepped at each of 100 batches leaves nothing of the rate after the first epoch, "
+        "and `CosineAnnealingLR` goes up again after `T_max` calls, as a cosine does.",
+        zh="`step_size`、`gamma`、`T_max` 数的是 `scheduler.step()` 的调用次数。torch 不知道什么是一轮。"
+        "`ExponentialLR(opt, 0.5)` 在 100 个批次上各步进一次，第一轮之后学习率就所剩无几；`CosineAnnealingLR` 在 "
+        "`T_max` 次调用之后会像余弦那样再升上去。",
     ),
     bad="""import torch
 

@@ -17,13 +17,19 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that made its first steps just before the first steps of its optimizer, one before each.
+    """One finding for each scheduler that made its first steps just before the first steps of
+    its optimizer, one before each.
 
     Not with a ``GradScaler``, which may skip the optimizer's first step.
     """
     for scheduler, optimizer in scheduled(story):
         in_turn = [each.after for each in scheduler.first] == list(range(len(scheduler.first)))
-        if not in_turn or len(scheduler.first) < ROUNDS or optimizer.steps < ROUNDS or "GradScaler" in story.program.text:
+        if (
+            not in_turn
+            or len(scheduler.first) < ROUNDS
+            or optimizer.steps < ROUNDS
+            or "GradScaler" in story.program.text
+        ):
             continue  # a gradient scaler may skip the first step of the optimizer
         update = next((each for each in story.trace.optimizer_steps if each.made == scheduler.optimizer), None)
         if update is not None:
@@ -39,22 +45,25 @@ def _finding(story: Story, scheduler: Scheduler, update: OptimizerStep, optimize
         zh=f"第一次更新用的是 {number(rate)}。" if rate is not None else "",
     )
     return RULE.finding(
-        span, scheduler.first[0].step,
+        span,
+        scheduler.first[0].step,
         T(
-            en=f"{capital(here.en)} steps the scheduler before {there.en} steps the optimizer, so the first learning rate of the schedule "
-            "is never used.",
+            en=f"{capital(here.en)} steps the scheduler before {there.en} steps the optimizer, so the first learning "
+            "rate of the schedule is never used.",
             zh=f"{here.zh}在{there.zh}更新之前就让调度器步进，所以调度的第一个学习率从未使用。",
         ),
         T(
-            en=f"Making a scheduler writes the first rate into the optimizer, and each `step()` the next one.{used.en} The whole "
-            "schedule is "
-            "shifted by one step. The optimizer steps first.",
-            zh=f"创建调度器时写入第一个学习率，每次 `step()` 写入下一个。{used.zh}整个调度被提前了一步。应当先让优化器更新。",
+            en="Making a scheduler writes the first rate into the optimizer, and each `step()` the next "
+            f"one.{used.en} The whole schedule is shifted by one step. The optimizer steps first.",
+            zh=f"创建调度器时写入第一个学习率，每次 `step()` 写入下一个。{used.zh}整个调度被提前了一"
+            "步。应当先让优化器更新。",
         ),
-        related=[Related("step", update.span, None, T(en="the optimizer steps here, afterwards", zh="优化器在这之后才更新"))],
+        related=[
+            Related("step", update.span, None, T(en="the optimizer steps here, afterwards", zh="优化器在这之后才更新"))
+        ],
         fixes=_fixes(story, scheduler, update),
         facts=[Fact("rate", rate), *rate_facts(optimizer)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, scheduler: Scheduler, update: OptimizerStep) -> tuple[Fix, ...]:
@@ -75,16 +84,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="The scheduler steps before the optimizer", zh="调度器在优化器更新之前步进"),
     what=T(
-        en="In each round the learning-rate scheduler steps before the optimizer does. The first learning rate is skipped, and every later "
-        "one comes a step too soon. Call `optimizer.step()` first, then `scheduler.step()`.",
-        zh="每一轮里，学习率调度器都在优化器更新之前步进。第一个学习率被跳过，之后的每一个都早了一步。请先调用 `optimizer.step()`，再调用 "
-        "`scheduler.step()`。",
+        en="In each round the learning-rate scheduler steps before the optimizer does. The first learning rate is "
+        "skipped, and every later one comes a step too soon. Call `optimizer.step()` first, then `scheduler.step()`.",
+        zh="每一轮里，学习率调度器都在优化器更新之前步进。第一个学习率被跳过，之后的每一个都早了一步。请先调用 "
+        "`optimizer.step()`，再调用 `scheduler.step()`。",
     ),
     why=T(
-        en="A scheduler writes the first rate when it is made, for the first update. Its `step()` writes the rate for the next one. torch "
-        "warns once where the scheduler came first, since this order was the right one before version 1.1.",
-        zh="调度器在创建时写入第一个学习率，供第一次更新使用；它的 `step()` 写入下一次的。如果调度器先步进，torch 会警告一次，因为在 1.1 版"
-        "之前，这个顺序才是对的。",
+        en="A scheduler writes the first rate when it is made, for the first update. Its `step()` writes the "
+        "rate for the next one. torch warns once where the scheduler came first, since this order was the "
+        "right one before version 1.1.",
+        zh="调度器在创建时写入第一个学习率，供第一次更新使用；它的 `step()` 写入下一次的。如果调度器先步进，torch 会警"
+        "告一次，因为在 1.1 版之前，这个顺序才是对的。",
     ),
     advice=T(
         en="step the scheduler on {line} after the update on {step}, not before it.",

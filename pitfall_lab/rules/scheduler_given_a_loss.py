@@ -16,7 +16,9 @@ BY_METRIC = {"ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "CyclicLR", "SW
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that counts its steps with a float or a tensor; not for those that take a metric (``BY_METRIC``)."""
+    """One finding for each scheduler that counts its steps with a float or a tensor; not for those that
+    take a metric (``BY_METRIC``).
+    """
     for scheduler, optimizer in scheduled(story):
         if scheduler.count in ("float", "Tensor") and scheduler.scheduler not in BY_METRIC and scheduler.first:
             yield _finding(story, scheduler, optimizer)
@@ -29,24 +31,23 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade) -> Fi
     here, shown = at_line(story, span), ", ".join(number(rate) for rate in rates[:4])
     given = story.program.segment(call.args[0]) if call is not None and call.args else "epoch"
     return RULE.finding(
-        span, first.step,
+        span,
+        first.step,
         T(
-            en=f"{capital(here.en)} passes `{given}` to a `{scheduler.scheduler}`, which takes it for the number of the epoch: the "
-            "rates used "
-            f"are {shown}.",
+            en=f"{capital(here.en)} passes `{given}` to a `{scheduler.scheduler}`, which takes it for the number of "
+            f"the epoch: the rates used are {shown}.",
             zh=f"{here.zh}把 `{given}` 传给 `{scheduler.scheduler}`，它把这当作轮数：实际用到的学习率是 {shown}。",
         ),
         T(
-            en="Only `ReduceLROnPlateau` looks at a metric. The `step()` of other schedulers has an old parameter `epoch`, and "
-            "computes the "
-            "rate of that epoch; a loss of 0.7 is epoch 0.7.",
-            zh="只有 `ReduceLROnPlateau` 看指标。其他调度器的 `step()` 有一个旧参数 `epoch`，按那一轮计算学习率；损失 0.7 就成了"
-            "第 0.7 轮。",
+            en="Only `ReduceLROnPlateau` looks at a metric. The `step()` of other schedulers has an old parameter "
+            "`epoch`, and computes the rate of that epoch; a loss of 0.7 is epoch 0.7.",
+            zh="只有 `ReduceLROnPlateau` 看指标。其他调度器的 `step()` 有一个旧参数 `epoch`，按那一轮计算学习率；损失 "
+            "0.7 就成了第 0.7 轮。",
         ),
         related=[Related("made", scheduler.span, None, T(en="the scheduler is made here", zh="调度器在这里创建"))],
         fixes=_fixes(story, scheduler),
         facts=[Fact("rates", rates[:12]), *rate_facts(optimizer)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, scheduler: Scheduler) -> tuple[Fix, ...]:
@@ -64,18 +65,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loss was passed to a scheduler that takes it for an epoch", zh="把损失传给了会把它当作轮数的调度器"),
     what=T(
-        en="A program calls `scheduler.step(loss)`. Most schedulers take this number for the epoch, so the learning rate follows "
-        "the loss in "
-        "a way that means nothing. Call `scheduler.step()`, or use `ReduceLROnPlateau`.",
-        zh="程序调用了 `scheduler.step(loss)`。大多数调度器把这个数当作轮数，于是学习率以毫无意义的方式跟着损失变化。请调用 "
-        "`scheduler.step()`，或使用 `ReduceLROnPlateau`。",
+        en="A program calls `scheduler.step(loss)`. Most schedulers take this number for the epoch, so the learning "
+        "rate follows the loss in a way that means nothing. Call `scheduler.step()`, or use `ReduceLROnPlateau`.",
+        zh="程序调用了 `scheduler.step(loss)`。大多数调度器把这个数当作轮数，于是学习率以毫无意义的方式跟着损失变化。"
+        "请调用 `scheduler.step()`，或使用 `ReduceLROnPlateau`。",
     ),
     why=T(
-        en="`ReduceLROnPlateau.step(metric)` compares a metric with its best value. The other schedulers have `step(epoch=None)`, "
-        "kept from old versions with a warning about the parameter: they set their counter to the argument and compute the rate for it.",
-        zh="`ReduceLROnPlateau.step(metric)` 把指标与最好的值比较。其他调度器是 `step(epoch=None)`，这个从旧版本保留下来的参"
-        "数只有一条警告："
-        "它们把计数器设成给定的值，再据此计算学习率。",
+        en="`ReduceLROnPlateau.step(metric)` compares a metric with its best value. The other schedulers have "
+        "`step(epoch=None)`, kept from old versions with a warning about the parameter: they set their counter to the "
+        "argument and compute the rate for it.",
+        zh="`ReduceLROnPlateau.step(metric)` 把指标与最好的值比较。其他调度器是 `step(epoch=None)`，这个从旧版本保留下"
+        "来的参数只有一条警告：它们把计数器设成给定的值，再据此计算学习率。",
     ),
     bad="""import torch
 
@@ -112,7 +112,10 @@ for _ in range(4):
         Trap(
             "loss.item()",
             "float(loss)",
-            T(en="Another way to the same number, which is still taken for an epoch.", zh="换一种方式得到同一个数，仍被当作轮数。"),
+            T(
+                en="Another way to the same number, which is still taken for an epoch.",
+                zh="换一种方式得到同一个数，仍被当作轮数。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.ReduceLROnPlateau.html",),

@@ -18,7 +18,8 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that stepped several times with one rate, though a scheduler was made for it and none stepped.
+    """One finding for each optimizer that stepped several times with one rate, though a scheduler was
+    made for it and none stepped.
 
     Not if the text has a ``step`` that did not run or that no optimizer made, since it may be the scheduler's.
     """
@@ -26,7 +27,13 @@ def find(story: Story) -> Iterator[Finding]:
     stepped = {scheduler.optimizer for scheduler in story.trace.beside.schedulers if scheduler.steps}
     for scheduler, optimizer in scheduled(story):
         number_of = scheduler.optimizer
-        if number_of in stepped or number_of in reported or optimizer.steps < ROUNDS or len(optimizer.rates) != 1 or _may_step(story):
+        if (
+            number_of in stepped
+            or number_of in reported
+            or optimizer.steps < ROUNDS
+            or len(optimizer.rates) != 1
+            or _may_step(story)
+        ):
             continue
         update = next((each for each in story.trace.optimizer_steps if each.made == number_of), None)
         if update is not None:
@@ -35,7 +42,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _may_step(story: Story) -> bool:
-    """Whether the program has a call of ``step`` that did not run, or on something other than an optimizer: it may be the scheduler's."""
+    """Whether the program has a call of ``step`` that did not run, or on something other than an
+    optimizer: it may be the scheduler's.
+    """
     steps = [call_of(story, update.span) for update in story.trace.optimizer_steps]
     known = {id(call) for call in steps if call is not None}
     return any(isinstance(n, ast.Call) and called(n) == "step" and id(n) not in known for n in story.program.nodes)
@@ -44,25 +53,32 @@ def _may_step(story: Story) -> bool:
 def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, update: OptimizerStep) -> Finding:
     here, there, rate = at_line(story, scheduler.span), at_line(story, update.span), number(optimizer.rates[0][1])
     return RULE.finding(
-        scheduler.span, update.step,
+        scheduler.span,
+        update.step,
         T(
-            en=f"{capital(here.en)} makes a scheduler and nothing ever calls its `step()`: all {optimizer.steps} steps on {there.en} use "
-            f"the learning rate {rate}.",
-            zh=f"{here.zh}创建了调度器，却从来没有调用它的 `step()`：{there.zh}的全部 {optimizer.steps} 次更新都使用学习率 {rate}。",
+            en=f"{capital(here.en)} makes a scheduler and nothing ever calls its `step()`: all {optimizer.steps} "
+            f"steps on {there.en} use the learning rate {rate}.",
+            zh=f"{here.zh}创建了调度器，却从来没有调用它的 `step()`：{there.zh}的全部 {optimizer.steps} 次更新"
+            f"都使用学习率 {rate}。",
         ),
         T(
-            en="A scheduler does not run by itself. Each call of its `step()` computes the next learning rate and writes it into the "
-            "optimizer; the optimizer itself never calls the scheduler.",
+            en="A scheduler does not run by itself. Each call of its `step()` computes the next learning rate and "
+            "writes it into the optimizer; the optimizer itself never calls the scheduler.",
             zh="调度器不会自己运行。每次调用它的 `step()`，才会算出下一个学习率并写进优化器；优化器对它一无所知。",
         ),
-        related=[Related("step", update.span, None, T(en="every step here uses one rate", zh="这里的每次更新都用同一个学习率"))],
+        related=[
+            Related(
+                "step", update.span, None, T(en="every step here uses one rate", zh="这里的每次更新都用同一个学习率")
+            )
+        ],
         fixes=_fixes(story, scheduler, update),
         facts=[Fact("rate", optimizer.rates[0][1]), Fact("steps", optimizer.steps), *rate_facts(optimizer)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, scheduler: Scheduler, update: OptimizerStep) -> tuple[Fix, ...]:
-    """Fixes that add ``step()`` at the end of the outermost loop around the optimizer's step in the scheduler's function.
+    """Fixes that add ``step()`` at the end of the outermost loop around the optimizer's
+    step in the scheduler's function.
 
     Empty if there is no such loop, or if the program reads the scheduler's name anywhere.
     """
@@ -72,13 +88,17 @@ def _fixes(story: Story, scheduler: Scheduler, update: OptimizerStep) -> tuple[F
     statement, name = made
     loads = (n for n in program.nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load))
     used = any(program.segment(n) == name for n in loads)
-    chain = list(call_chain(story, story.event(update.step))) or [s for s in (program.statement_at(update.span),) if s is not None]
+    chain = list(call_chain(story, story.event(update.step))) or [
+        s for s in (program.statement_at(update.span),) if s is not None
+    ]
     loops = [a for each in chain for a in program.ancestors(each) if isinstance(a, ast.For | ast.While)]
     seen = [loop for loop in loops if program.function(loop) is program.function(statement)]
     if used or not seen:
         return ()
     title = T(en=f"Step it once in each round: `{name}.step()`", zh=f"每一轮步进一次：`{name}.step()`")
-    return unique(program.text, [Fix(title, program.insert_after(seen[-1].body[-1], f"{name}.step()"), meaning="later")])
+    return unique(
+        program.text, [Fix(title, program.insert_after(seen[-1].body[-1], f"{name}.step()"), meaning="later")]
+    )
 
 
 RULE = Rule(
@@ -87,17 +107,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="A learning-rate scheduler is never stepped", zh="学习率调度器从未步进"),
     what=T(
-        en="A program makes a learning-rate scheduler and forgets to call its `step()`. The training runs with the first learning "
-        "rate to its "
-        "end. Call `scheduler.step()` once in each round, after the optimizer's step.",
-        zh="程序创建了学习率调度器，却忘了调用它的 `step()`。训练从头到尾都用最初的学习率。请在每一轮里、优化器更新之后调用一次 "
-        "`scheduler.step()`。",
+        en="A program makes a learning-rate scheduler and forgets to call its `step()`. The training runs with the "
+        "first learning rate to its end. Call `scheduler.step()` once in each round, after the optimizer's step.",
+        zh="程序创建了学习率调度器，却忘了调用它的 `step()`。训练从头到尾都用最初的学习率。请在每一轮里、优化器更新之"
+        "后调用一次 `scheduler.step()`。",
     ),
     why=T(
-        en="A scheduler is an object of its own: it holds the optimizer and counts its own steps. Making one writes the first "
-        "rate; each `step()` writes the next one into `param_groups`. Without these calls the rate never changes.",
-        zh="调度器是优化器之外的一个对象：它持有优化器，并数自己的步数。创建时写入最初的学习率；每次 `step()` 把下一个写进 `param_groups`。"
-        "没有这些调用，torch 里没有任何东西会再用到它。",
+        en="A scheduler is an object of its own: it holds the optimizer and counts its own steps. Making one "
+        "writes the first rate; each `step()` writes the next one into `param_groups`. Without these calls "
+        "the rate never changes.",
+        zh="调度器是优化器之外的一个对象：它持有优化器，并数自己的步数。创建时写入最初的学习率；每次 `step()` 把下一个"
+        "写进 `param_groups`。没有这些调用，torch 里没有任何东西会再用到它。",
     ),
     advice=T(
         en="step the scheduler of {line} once in each round, after {step}.",

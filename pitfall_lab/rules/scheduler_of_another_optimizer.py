@@ -16,7 +16,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that stepped, although its optimizer never did and another one, without a scheduler, did.
+    """One finding for each scheduler that stepped, although its optimizer never did and another
+    one, without a scheduler, did.
 
     Both have a parameter in common, the other one stepped several times, all with one rate.
     """
@@ -36,28 +37,31 @@ def _finding(story: Story, scheduler: Scheduler, idle: OptimizerMade, other: Opt
     here, there, step = (at_line(story, span) for span in (idle.span, other.span, scheduler.first[0].span))
     rate = number(other.rates[0][1])
     return RULE.finding(
-        scheduler.span, scheduler.first[0].step,
+        scheduler.span,
+        scheduler.first[0].step,
         T(
-            en=f"The scheduler changes the learning rate of the optimizer made on {here.en}, which never steps; the one made on {there.en} "
-            f"makes all {other.steps} steps, with {rate}.",
-            zh=f"调度器改变的是{here.zh}创建的优化器的学习率，而它从不更新；全部 {other.steps} 次更新都由{there.zh}创建的优化器完成，"
-            f"学习率一直是 {rate}。",
+            en=f"The scheduler changes the learning rate of the optimizer made on {here.en}, which never steps; the "
+            f"one made on {there.en} makes all {other.steps} steps, with {rate}.",
+            zh=f"调度器改变的是{here.zh}创建的优化器的学习率，而它从不更新；全部 {other.steps} 次更新都由{there.zh}创"
+            f"建的优化器完成，学习率一直是 {rate}。",
         ),
         T(
-            en=f"A scheduler keeps the optimizer that it was given when it was made, and {step.en} writes into that one's "
-            "`param_groups`. A new "
-            "optimizer for the same parameters has groups of its own, also under the same name.",
-            zh=f"调度器保存着创建时得到的优化器，{step.zh}写入的是那个优化器的 `param_groups`。为同样的参数新建的优化器有自己的参数组，"
-            "即使名字相同。",
+            en=f"A scheduler keeps the optimizer that it was given when it was made, and {step.en} writes into "
+            "that one's `param_groups`. A new optimizer for the same parameters has groups of its own, also "
+            "under the same name.",
+            zh=f"调度器保存着创建时得到的优化器，{step.zh}写入的是那个优化器的 `param_groups`。为同样的参数新建的优化"
+            "器有自己的参数组，即使名字相同。",
         ),
         related=[
-            Related("made", idle.span, None, T(en="the optimizer that the scheduler was given", zh="调度器得到的优化器")),
+            Related(
+                "made", idle.span, None, T(en="the optimizer that the scheduler was given", zh="调度器得到的优化器")
+            ),
             Related("step", other.span, None, T(en="the optimizer that steps", zh="真正更新的优化器")),
             Related("used", scheduler.first[0].span, None, T(en="the scheduler steps here", zh="调度器在这里步进")),
         ],
         fixes=_fixes(story, scheduler, other),
         facts=[Fact("rate", other.rates[0][1]), Fact("steps", other.steps), *rate_facts(other)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, scheduler: Scheduler, other: OptimizerMade) -> tuple[Fix, ...]:
@@ -91,19 +95,17 @@ RULE = Rule(
     severity="warning",
     title=T(en="The scheduler belongs to an optimizer that never steps", zh="调度器属于一个从不更新的优化器"),
     what=T(
-        en="A learning-rate scheduler was made for one optimizer, and another one does the training. The schedule runs, and the "
-        "learning rate "
-        "of the training never changes.",
+        en="A learning-rate scheduler was made for one optimizer, and another one does the training. The schedule "
+        "runs, and the learning rate of the training never changes.",
         zh="学习率调度器是为一个优化器创建的，而训练用的是另一个。调度照样进行，训练的学习率却从不改变。",
     ),
     why=T(
-        en="`StepLR(optimizer, …)` keeps the optimizer itself, and its `step()` writes `lr` into that optimizer's `param_groups`. "
-        "Making the "
-        "optimizer anew, after unfreezing layers for example, gives the name to another object; the scheduler still holds the old one. "
-        "Make the scheduler after the optimizer that steps.",
-        zh="`StepLR(optimizer, …)` 保存的是优化器本身，它的 `step()` 把 `lr` 写进那个优化器的 `param_groups`。重新创建优化器"
-        "（例如解冻一些层"
-        "之后）会让这个名字指向另一个对象，而调度器仍持有旧的那个。请在真正更新的优化器之后创建调度器。",
+        en="`StepLR(optimizer, …)` keeps the optimizer itself, and its `step()` writes `lr` into that optimizer's "
+        "`param_groups`. Making the optimizer anew, after unfreezing layers for example, gives the name to another "
+        "object; the scheduler still holds the old one. Make the scheduler after the optimizer that steps.",
+        zh="`StepLR(optimizer, …)` 保存的是优化器本身，它的 `step()` 把 `lr` 写进那个优化器的 `param_groups`。"
+        "重新创建优化器（例如解冻一些层之后）会让这个名字指向另一个对象，而调度器仍持有旧的那个。请在真正更新"
+        "的优化器之后创建调度器。",
     ),
     advice=T(
         en="give the scheduler on {line} the optimizer with which the training steps.",

@@ -1,4 +1,6 @@
-"""PL634: the functions of a LambdaLR were made in a loop and all read its variable when they are called: every group follows the last."""
+"""PL634: the functions of a LambdaLR were made in a loop and all read its variable when they are called:
+every group follows the last.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Loop = ast.For | ast.comprehension
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each lambda in a loop that makes several functions for a scheduler, all of which read the loop's variable."""
+    """One finding for each lambda in a loop that makes several functions for a scheduler, all of
+    which read the loop's variable.
+    """
     told = set()
     for scheduler in story.trace.beside.schedulers:
         for node in (n for n in story.program.nodes if isinstance(n, ast.Lambda) and scheduler.shared):
@@ -48,27 +52,34 @@ def _finding(story: Story, scheduler: Scheduler, node: ast.Lambda, variables: li
     here, there = at_line(story, span), at_line(story, scheduler.span)
     name = variables[0]
     return RULE.finding(
-        span, scheduler.step,
+        span,
+        scheduler.step,
         T(
-            en=f"{capital(here.en)} makes a function in each round, and all of them read `{name}` when they are called: every group of the "
-            f"{scheduler.scheduler} follows the last value.",
-            zh=f"{here.zh}在每一轮都创建一个函数，而它们都在被调用时才读取 `{name}`：{scheduler.scheduler} 的每一组用的都是最后一个值。",
+            en=f"{capital(here.en)} makes a function in each round, and all of them read `{name}` when they are "
+            f"called: every group of the {scheduler.scheduler} follows the last value.",
+            zh=f"{here.zh}在每一轮都创建一个函数，而它们都在被调用时才读取 `{name}`：{scheduler.scheduler} 的每一"
+            "组用的都是最后一个值。",
         ),
         T(
-            en=f"A function looks up the variables around it at the moment of the call. The loop is over then, and `{name}` has its last "
-            f"value for all of the functions that {there.en} uses. `lambda …, {name}={name}: …` keeps the value of each round.",
-            zh=f"函数在被调用的那一刻才查找它外面的变量。那时循环已经结束，对{there.zh}使用的所有函数来说，`{name}` 都是最后一个值。"
-            f"`lambda …, {name}={name}: …` 会保留每一轮的值。",
+            en="A function looks up the variables around it at the moment of the call. The loop is over then, and "
+            f"`{name}` has its last value for all of the functions that {there.en} uses. `lambda …, {name}={name}: …` "
+            "keeps the value of each round.",
+            zh=f"函数在被调用的那一刻才查找它外面的变量。那时循环已经结束，对{there.zh}使用的所有函数来说，`{name}` 都"
+            f"是最后一个值。`lambda …, {name}={name}: …` 会保留每一轮的值。",
         ),
-        related=[Related("used", scheduler.span, scheduler.step, T(en="all of them are called here", zh="它们在这里被调用"))],
+        related=[
+            Related("used", scheduler.span, scheduler.step, T(en="all of them are called here", zh="它们在这里被调用"))
+        ],
         fixes=_fixes(story, node, variables),
         facts=[Fact("variables", variables)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, node: ast.Lambda, variables: list[str]) -> tuple[Fix, ...]:
     program = story.program
-    given = ", ".join([program.segment(node).removeprefix("lambda").split(":", 1)[0].strip(), *(f"{v}={v}" for v in variables)])
+    given = ", ".join(
+        [program.segment(node).removeprefix("lambda").split(":", 1)[0].strip(), *(f"{v}={v}" for v in variables)]
+    )
     new = f"lambda {given.strip(', ')}: {program.segment(node.body)}"
     title = T(en=f"Keep the value of each round: `{new}`", zh=f"保留每一轮的值：`{new}`")
     plain = not node.args.defaults and node.args.vararg is None and node.args.kwarg is None
@@ -81,18 +92,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="The schedules of several groups read one loop variable", zh="几个参数组的调度函数读取同一个循环变量"),
     what=T(
-        en="A program makes a function for each group of parameters in a loop, and each should use its own number. All of them use "
-        "the last "
-        "one, because a function looks up a variable only when it is called. Write `lambda epoch, rate=rate: …`.",
-        zh="程序在循环中为每组参数创建一个函数，本应各用各的数。结果它们都用了最后一个，因为函数在被调用时才查找变量。请写成 "
-        "`lambda epoch, rate=rate: …`。",
+        en="A program makes a function for each group of parameters in a loop, and each should use its own number. "
+        "All of them use the last one, because a function looks up a variable only when it is called. Write `lambda "
+        "epoch, rate=rate: …`.",
+        zh="程序在循环中为每组参数创建一个函数，本应各用各的数。结果它们都用了最后一个，因为函数在被调用时才查找变量。"
+        "请写成 `lambda epoch, rate=rate: …`。",
     ),
     why=T(
-        en="This is Python's rule and not torch's: a closure holds the variable, not its value. `LambdaLR` calls its functions at every "
-        "`step()`, long after the loop has ended. A default argument is evaluated when the function is made.",
-        zh="这是 Python 的规则，不是 torch 的：闭包持有的是变量，而不是它的值。`LambdaLR` 在每次 `step()` 时才调用这些函数，那时循环"
-        "早已结束。默认参"
-        "数则在创建函数时求值。",
+        en="This is Python's rule and not torch's: a closure holds the variable, not its value. `LambdaLR` "
+        "calls its functions at every `step()`, long after the loop has ended. A default argument is "
+        "evaluated when the function is made.",
+        zh="这是 Python 的规则，不是 torch 的：闭包持有的是变量，而不是它的值。`LambdaLR` 在每次 `step()` 时才调用这些"
+        "函数，那时循环早已结束。默认参数则在创建函数时求值。",
     ),
     bad="""import torch
 
@@ -127,7 +138,10 @@ for _ in range(2):
         Trap(
             "for rate in (0.9, 0.1)]",
             "for rate in (0.1, 0.9)]",
-            T(en="In another order another value is the last one, for all groups.", zh="换一个次序，只是换了所有组共用的最后一个值。"),
+            T(
+                en="In another order another value is the last one, for all groups.",
+                zh="换一个次序，只是换了所有组共用的最后一个值。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.LambdaLR.html",),

@@ -1,4 +1,6 @@
-"""PL464: shares by hand, ``x.exp() / x.exp().sum()``, add up to 1 all together, or along another axis than the one that is used."""
+"""PL464: shares by hand, ``x.exp() / x.exp().sum()``, add up to 1 all together, or along another
+axis than the one that is used.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """``event`` divided exponentials by the sum that ``total`` took along ``axis`` (None: of all), and ``use`` goes along another axis."""
+    """``event`` divided exponentials by the sum that ``total`` took along ``axis`` (None: of all), and
+    ``use`` goes along another axis.
+    """
 
     event: Event
     total: Event
@@ -64,7 +68,9 @@ def _shares(story: Story, event: Event) -> Shares | None:
     axis = whole(said)
     if said is None or said == "None":
         uses = uses_of_axis(story, event.results[0], 0, event.step)
-        use = next((use for use in uses if use.event.name in MATMULS and use.event.operands[0].label == use.label), None)
+        use = next(
+            (use for use in uses if use.event.name in MATMULS and use.event.operands[0].label == use.label), None
+        )
         return Shares(event, total, None, use) if use is not None and shape[0] > 1 else None
     if axis is None:
         return None
@@ -79,33 +85,43 @@ def _finding(story: Story, found: Shares) -> Finding:
     what = T(en=f"all numbers of {size} together", zh=f"{size} 的所有数") if found.axis is None else T(
         en=f"the numbers along axis {found.axis} of {size}", zh=f"{size} 沿第 {found.axis} 轴的数")  # fmt: skip
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} makes {what.en} add up to 1, but {there.en} uses them along axis {use.axis}, where they do not.",
+            en=f"{capital(here.en)} makes {what.en} add up to 1, but {there.en} uses them along axis "
+            f"{use.axis}, where they do not.",
             zh=f"{here.zh}使{what.zh}加起来为 1，而{there.zh}沿第 {use.axis} 轴使用它们，那里加起来并不是 1。",
         ),
         T(
-            en="The sum decides over what the shares are taken. `sum()` without an axis adds up every row, and `sum(0)` each column; a sum "
-            "for each row is `sum(-1, keepdim=True)`, a column that divides row by row. `softmax(dim=-1)` does it in one call.",
+            en="The sum decides over what the shares are taken. `sum()` without an axis adds up every row, and "
+            "`sum(0)` each column; a sum for each row is `sum(-1, keepdim=True)`, a column that divides row by row. "
+            "`softmax(dim=-1)` does it in one call.",
             zh="份额在什么范围内分配，由求和决定。不带轴的 `sum()` 把所有行都加起来，`sum(0)` 是每列的和；每行的和是 "
             "`sum(-1, keepdim=True)`，它是一列，逐行去除。`softmax(dim=-1)` 一次完成。",
         ),
         related=[
             story.related("made", found.total.step, T(en="the sum is taken here", zh="在这里求和")),
-            story.related("used", use.event.step, T(en=f"used along axis {use.axis} here", zh=f"在这里沿第 {use.axis} 轴使用")),
+            story.related(
+                "used", use.event.step, T(en=f"used along axis {use.axis} here", zh=f"在这里沿第 {use.axis} 轴使用")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("axis", found.axis, story.by(event.step)), Fact("used", use.axis, story.by(use.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Shares) -> tuple[Fix, ...]:
-    """At most one fix: it takes the sum along the axis on which the shares are used. Empty unless the line calls ``sum``."""
+    """At most one fix: it takes the sum along the axis on which the shares are used.
+
+    Empty unless the line calls ``sum``.
+    """
     program = story.program
     call = program.at(story.span(found.total.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call) or call_name(call) != "sum":
         return ()
-    method = isinstance(call.func, ast.Attribute) and not (isinstance(call.func.value, ast.Name) and call.func.value.id in ("torch", "np"))
+    method = isinstance(call.func, ast.Attribute) and not (
+        isinstance(call.func.value, ast.Name) and call.func.value.id in ("torch", "np")
+    )
     given = [] if method else [program.segment(call.args[0])] if call.args else []
     axis = found.use.axis if found.use.label == found.event.results[0] else -1
     new = f"{program.segment(call.func)}({', '.join([*given, f'dim={axis}', 'keepdim=True'])})"
@@ -119,18 +135,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Shares by hand are divided by the sum of something else", zh="手写的份额除以了别的总和"),
     what=T(
-        en="A program turns scores into shares by hand, and divides by the sum of all of them, or along the wrong axis. The shares of one "
-        "row then add up to less or more than 1, and what is weighed with them is scaled by that. Sum along the row: "
-        "`sum(dim=-1, keepdim=True)`.",
-        zh="程序手写代码把分数变成份额，却除以了全部的总和，或沿错误的轴求和。于是一行的份额加起来小于或大于 1，用它们加权的结果也随之缩"
-        "放。请沿行求和：`sum(dim=-1, keepdim=True)`。",
+        en="A program turns scores into shares by hand, and divides by the sum of all of them, or along the wrong "
+        "axis. The shares of one row then add up to less or more than 1, and what is weighed with them is scaled by "
+        "that. Sum along the row: `sum(dim=-1, keepdim=True)`.",
+        zh="程序手写代码把分数变成份额，却除以了全部的总和，或沿错误的轴求和。于是一行的份额加起来小于或大于 1，用它们"
+        "加权的结果也随之缩放。请沿行求和：`sum(dim=-1, keepdim=True)`。",
     ),
     why=T(
-        en="`e / e.sum()` is one distribution over all entries of a matrix; a row of it has the probability of that row, not 1. In a "
-        "product `weights @ values` each row is expected to add up to 1. `e.sum(0)` and `e.sum(1)` have one axis less, and broadcasting "
-        "lines a vector up with the columns; `keepdim=True` keeps it where it was summed.",
-        zh="`e / e.sum()` 是整个矩阵所有元素上的一个分布；其中一行的和是那一行的概率，而不是 1。在 `weights @ values` 这样的乘积里，每一行"
-        "应当加起来为 1。`e.sum(0)` 和 `e.sum(1)` 少一个轴，而广播会把向量与列对齐；`keepdim=True` 让它留在求和的位置。",
+        en="`e / e.sum()` is one distribution over all entries of a matrix; a row of it has the probability of "
+        "that row, not 1. In a product `weights @ values` each row is expected to add up to 1. `e.sum(0)` and "
+        "`e.sum(1)` have one axis less, and broadcasting lines a vector up with the columns; `keepdim=True` keeps "
+        "it where it was summed.",
+        zh="`e / e.sum()` 是整个矩阵所有元素上的一个分布；其中一行的和是那一行的概率，而不是 1。在 `weights @ values` "
+        "这样的乘积里，每一行应当加起来为 1。`e.sum(0)` 和 `e.sum(1)` 少一个轴，而广播会把向量与列对齐；"
+        "`keepdim=True` 让它留在求和的位置。",
     ),
     bad="""import torch
 
@@ -151,7 +169,10 @@ print(weights @ values)
         Trap(
             "scores.exp().sum()",
             "scores.exp().sum(0)",
-            T(en="The columns add up to 1 now, and the product goes along the rows.", zh="现在每列加起来为 1，而乘积沿着行进行。"),
+            T(
+                en="The columns add up to 1 now, and the product goes along the rows.",
+                zh="现在每列加起来为 1，而乘积沿着行进行。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",),

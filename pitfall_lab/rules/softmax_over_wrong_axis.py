@@ -1,4 +1,6 @@
-"""PL408: a softmax went along one axis, and what uses it goes along another: the numbers that belong together do not add up to 1."""
+"""PL408: a softmax went along one axis, and what uses it goes along another: the numbers that belong
+together do not add up to 1.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ UPWARD = 20
 class WrongAxis:
     """``event`` computed shares along ``axis`` of a tensor of shape ``shape``, and ``use`` works along another one.
 
-    Without a use, ``axis`` has one element. ``summed`` is the axis of the result that a weighted sum goes along, if ``axis`` has one.
+    Without a use, ``axis`` has one element. ``summed`` is the axis of the result that a weighted sum
+    goes along, if ``axis`` has one.
     """
 
     event: Event
@@ -39,7 +42,8 @@ class WrongAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each softmax whose result is only ever used along another axis, or that goes along an axis of one element.
+    """One finding for each softmax whose result is only ever used along another axis, or that goes
+    along an axis of one element.
 
     The softmax inside a cross entropy goes along axis 1, whatever is on it.
     """
@@ -50,7 +54,9 @@ def find(story: Story) -> Iterator[Finding]:
         if axis is None or shape is None or len(shape) < MATRIX:
             continue
         found, right = _judged(story, event, axis, shape)
-        by_place.setdefault(story.span(event.step), []).extend([None] if right else [found] if found is not None else [])
+        by_place.setdefault(story.span(event.step), []).extend(
+            [None] if right else [found] if found is not None else []
+        )
     for judged in by_place.values():
         wrong = [each for each in judged if each is not None]
         if wrong and len(wrong) == len(judged):
@@ -58,7 +64,9 @@ def find(story: Story) -> Iterator[Finding]:
     told = set()
     for event in story.calls("cross_entropy"):
         place = story.span(event.step)
-        other = _classes_elsewhere(story, event) if place not in told and event.error is None and event.operands else None
+        other = (
+            _classes_elsewhere(story, event) if place not in told and event.error is None and event.operands else None
+        )
         if other is not None:
             told.add(place)
             yield _of_loss(story, event, other)
@@ -67,12 +75,14 @@ def find(story: Story) -> Iterator[Finding]:
 def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
     """The call that shows that the classes are on the last axis and not on axis 1; None if there is none.
 
-    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1. Only for three axes, of which
-    the last two are equally long, returned by a linear layer.
+    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1. Only for
+    three axes, of which the last two are equally long, returned by a linear layer.
     """
     shape, target = (story.shape(o.label, loss.step) or () for o in loss.operands[:2])
     if len(shape) != MATRIX + 1 or len(target) != MATRIX or shape[1] != shape[2]:
-        return None  # with other numbers of positions and classes torch refuses, or the axes say themselves what they are
+        return (
+            None  # with other numbers of positions and classes torch refuses, or the axes say themselves what they are
+        )
     layer = origin(story, loss.operands[0].label, loss.step)
     if layer is None or layer.name != "linear" or not _is_laid_out_alike(story, loss, layer):
         return None
@@ -92,7 +102,9 @@ def _is_laid_out_alike(story: Story, loss: Event, layer: Event) -> bool:
 
 
 def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None:
-    """Return the embedding look-up of one token per target from which the layer's input was computed, axes unchanged; None if none."""
+    """Return the embedding look-up of one token per target from which the layer's input was computed,
+    axes unchanged; None if none.
+    """
     label, step = layer.operands[0].label, layer.step
     for _ in range(UPWARD):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -100,7 +112,9 @@ def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None
             return None
         if event.name == "embedding":
             return event if story.shape(event.operands[0].label, event.step) == target else None
-        if event.name in ("transpose", "permute", "reshape", "view", "movedim", "flatten", "unflatten") or not _keeps(story, event, label):
+        if event.name in ("transpose", "permute", "reshape", "view", "movedim", "flatten", "unflatten") or not _keeps(
+            story, event, label
+        ):
             return None
         label, step = event.operands[0].label, event.step
     return None
@@ -120,30 +134,34 @@ def _of_loss(story: Story, loss: Event, other: Event) -> Finding:
     new = f"{operand(program, given)}.transpose(1, 2)" if given is not None else ""
     title = T(en=f"Put the classes on axis 1: `{new}`", zh=f"把类别放到第 1 轴：`{new}`")
     return RULE.finding(
-        span, loss.step,
+        span,
+        loss.step,
         T(
-            en=f"{capital(here.en)} takes axis 1 of {size} for the classes, and the classes are on the last axis, as {there.en} shows.",
+            en=f"{capital(here.en)} takes axis 1 of {size} for the classes, and the classes are on the last axis, "
+            f"as {there.en} shows.",
             zh=f"{here.zh}把 {size} 的第 1 轴当作类别，而类别其实在最后一个轴上，{there.zh}可以看出这一点。",
         ),
         T(
-            en="`cross_entropy` wants the classes on axis 1 and the positions behind them. Here there are as many positions as classes, so "
-            "nothing fails: the shares of different positions are made to add up to 1, and each target picks a position in place of "
-            "a class.",
-            zh="`cross_entropy` 要求类别在第 1 轴，位置在其后。这里位置数与类别数恰好相同，所以没有报错：加起来为 1 的是不同位置的份"
-            "额，每个目标选出的"
-            "是位置而不是类别。",
+            en="`cross_entropy` wants the classes on axis 1 and the positions behind them. Here there are as many "
+            "positions as classes, so nothing fails: the shares of different positions are made to add up to 1, and "
+            "each target picks a position in place of a class.",
+            zh="`cross_entropy` 要求类别在第 1 轴，位置在其后。这里位置数与类别数恰好相同，所以没有报错：加起来为 1 的"
+            "是不同位置的份额，每个目标选出的是位置而不是类别。",
         ),
         related=[
             story.related("made", loss.step, T(en="adds up to 1 along axis 1", zh="沿第 1 轴加起来为 1")),
             story.related("used", other.step, T(en="shows which axis has the classes", zh="说明类别在哪个轴上")),
         ],
-        fixes=unique(program.text, [Fix(title, program.replace((given, new)), meaning="shape")] if given is not None else []),
+        fixes=unique(
+            program.text, [Fix(title, program.replace((given, new)), meaning="shape")] if given is not None else []
+        ),
         facts=[Fact("axis", 1, story.by(loss.step)), Fact("shape", size, story.by(loss.step))],
-    )  # fmt: skip
+    )
 
 
 def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tuple[WrongAxis | None, bool]:
-    """A pair: the data of the finding, or None; and whether the result is used along the softmax's own axis (then the first is None).
+    """A pair: the data of the finding, or None; and whether the result is used along the softmax's own
+    axis (then the first is None).
 
     The data name the first use of the result along another axis, or a softmax along a last axis of one element.
     """
@@ -157,7 +175,8 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
 
 
 def _single(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> WrongAxis:
-    """The data of a softmax along an axis of one element, with the weighted sum along another axis for which it was meant.
+    """The data of a softmax along an axis of one element, with the weighted sum along another
+    axis for which it was meant.
 
     Without it if no such use is found.
     """
@@ -177,53 +196,62 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
     size = "×".join(map(str, found.shape))
     if use is None:
         return RULE.finding(
-            span, event.step,
+            span,
+            event.step,
             T(
-                en=f"{capital(here.en)} takes a softmax along an axis of one element: every result is 1, whatever the scores are.",
+                en=f"{capital(here.en)} takes a softmax along an axis of one element: every result is 1, "
+                "whatever the scores are.",
                 zh=f"{here.zh}沿着只有一个元素的轴做 softmax：无论分数是多少，结果都是 1。",
             ),
             T(
-                en=f"The result of `{code}` has shape {size}. A softmax divides by the sum along its axis, and that is the number "
-                "itself. No gradient comes through it. For one score per example use a sigmoid, or a loss with logits.",
-                zh=f"`{code}` 的结果形状是 {size}。softmax 除以沿该轴的总和，而总和就是这个数本身。梯度也无法通过它。每个样本只有一个"
-                f"分数时，"
-                "请用 sigmoid 或接受 logits 的损失。",
+                en=f"The result of `{code}` has shape {size}. A softmax divides by the sum along its axis, and "
+                "that is the number itself. No gradient comes through it. For one score per example use a "
+                "sigmoid, or a loss with logits.",
+                zh=f"`{code}` 的结果形状是 {size}。softmax 除以沿该轴的总和，而总和就是这个数本身。梯度也无法通过它。"
+                "每个样本只有一个分数时，请用 sigmoid 或接受 logits 的损失。",
             ),
             related=[story.related("made", event.step, T(en="every result is 1 here", zh="这里的结果全是 1"))],
             fixes=_sigmoid(story, event),
             facts=[Fact("axis", found.axis, story.by(event.step)), Fact("shape", size, story.by(event.step))],
-        )  # fmt: skip
+        )
     there, right = at_line(story, story.span(use.event.step)), _right(found)
     example, other = _example(story, found), right % len(found.shape)
     if found.summed is not None:
         why = T(
-            en=f"`{code}` divides by the sum along axis {found.axis}, which has one element: every result is 1, whatever the scores are, "
-            f"and no gradient comes through. `{use.event.name}` on {there.en} adds up along axis {other}: there the shares belong.",
-            zh=f"`{code}` 除以沿第 {found.axis} 轴的总和，而该轴只有一个元素：无论分数是多少，结果都是 1，梯度也无法通过。{there.zh}的 "
-            f"`{use.event.name}` 沿第 {other} 轴相加：份额应属于那个轴。",
+            en=f"`{code}` divides by the sum along axis {found.axis}, which has one element: every result is 1, "
+            f"whatever the scores are, and no gradient comes through. `{use.event.name}` on {there.en} adds up along "
+            f"axis {other}: there the shares belong.",
+            zh=f"`{code}` 除以沿第 {found.axis} 轴的总和，而该轴只有一个元素：无论分数是多少，结果都是 1，梯度也无法通"
+            f"过。{there.zh}的 `{use.event.name}` 沿第 {other} 轴相加：份额应属于那个轴。",
         )
     else:
         why = T(
-            en=f"`{code}` makes the numbers along axis {found.axis} add up to 1, so each result depends on the other examples or rows "
-            f"there.{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
-            zh=f"`{code}` 让沿第 {found.axis} 轴的数加起来为 1，于是每个结果都取决于那里的其他样本或行。{example.zh}{there.zh}的 "
-            f"`{use.event.name}` 沿着第 {right} 轴。",
+            en=f"`{code}` makes the numbers along axis {found.axis} add up to 1, so each result depends on the other "
+            f"examples or rows there.{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
+            zh=f"`{code}` 让沿第 {found.axis} 轴的数加起来为 1，于是每个结果都取决于那里的其他样本或行。"
+            f"{example.zh}{there.zh}的 `{use.event.name}` 沿着第 {right} 轴。",
         )
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} takes a softmax along axis {found.axis} of {size}, but {there.en} uses the result along axis {other}, "
-            "where the numbers do not add up to 1.",
-            zh=f"{here.zh}沿着 {size} 的第 {found.axis} 轴做 softmax，而{there.zh}沿着第 {other} 轴使用结果，那里的数加起来并不是 1。",
+            en=f"{capital(here.en)} takes a softmax along axis {found.axis} of {size}, but {there.en} uses the result "
+            f"along axis {other}, where the numbers do not add up to 1.",
+            zh=f"{here.zh}沿着 {size} 的第 {found.axis} 轴做 softmax，而{there.zh}沿着第 {other} 轴使用结果，那里"
+            "的数加起来并不是 1。",
         ),
         why,
         related=[
-            story.related("made", event.step, T(en=f"adds up to 1 along axis {found.axis}", zh=f"沿第 {found.axis} 轴加起来为 1")),
-            story.related("used", use.event.step, T(en=f"is used along axis {other} here", zh=f"在这里沿第 {other} 轴使用")),
+            story.related(
+                "made", event.step, T(en=f"adds up to 1 along axis {found.axis}", zh=f"沿第 {found.axis} 轴加起来为 1")
+            ),
+            story.related(
+                "used", use.event.step, T(en=f"is used along axis {other} here", zh=f"在这里沿第 {other} 轴使用")
+            ),
         ],
         fixes=_fixes(story, found, right),
         facts=[Fact("axis", found.axis, story.by(event.step)), Fact("used", right, story.by(use.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _right(found: WrongAxis) -> int:
@@ -250,7 +278,9 @@ def _example(story: Story, found: WrongAxis) -> T:
 
 
 def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
-    """Fixes that write the axis ``right`` where the call, or any softmax layer of the program, has a literal axis; empty if none has."""
+    """Fixes that write the axis ``right`` where the call, or any softmax layer of the program, has a
+    literal axis; empty if none has.
+    """
     program = story.program
     node = program.at(story.span(found.event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []
@@ -290,26 +320,25 @@ RULE = Rule(
     severity="warning",
     title=T(en="A softmax went along another axis than the one that is used", zh="softmax 沿着的轴不是后来使用的轴"),
     what=T(
-        en="A program turned scores into shares that add up to 1, but along the wrong axis: over the examples of a batch and not over the "
-        "classes of each example. The results of one example then depend on the others. Give `softmax` the axis of the classes, mostly "
-        "`dim=-1`.",
-        zh="程序把分数变成加起来为 1 的份额，但沿错了轴：是在一批样本之间，而不是在每个样本的类别之间。于是一个样本的结果取决于其他样"
-        "本。请把类"
-        "别所在的轴交给 `softmax`，通常是 `dim=-1`。",
+        en="A program turned scores into shares that add up to 1, but along the wrong axis: over the examples of a "
+        "batch and not over the classes of each example. The results of one example then depend on the others. Give "
+        "`softmax` the axis of the classes, mostly `dim=-1`.",
+        zh="程序把分数变成加起来为 1 的份额，但沿错了轴：是在一批样本之间，而不是在每个样本的类别之间。于是一个样本的"
+        "结果取决于其他样本。请把类别所在的轴交给 `softmax`，通常是 `dim=-1`。",
     ),
     why=T(
-        en="`softmax(x, dim=d)` divides `exp(x)` by its sum along axis `d`; the shape stays the same, so nothing fails when it is another "
-        "axis than the one that is meant. In a batch of shape (examples, classes) axis 0 counts the examples. In attention, scores have "
-        "the keys on the last axis, and the product with the values sums over it. `nll_loss` and `cross_entropy` take axis 1 for the "
-        "classes. Along an axis of one element a softmax is always 1.",
-        zh="`softmax(x, dim=d)` 用 `exp(x)` 除以它沿第 `d` 轴的总和；形状不变，所以即使轴不对也不会报错。形状为（样本，类别）的一批数"
-        "据里，第 0 "
-        "轴是样本。在注意力中，分数的最后一轴是键，与值相乘时正是沿它求和。`nll_loss` 和 `cross_entropy` 把第 1 轴当作类别。沿着只有一"
-        "个元素的"
-        "轴，softmax 永远是 1。",
+        en="`softmax(x, dim=d)` divides `exp(x)` by its sum along axis `d`; the shape stays the same, so nothing "
+        "fails when it is another axis than the one that is meant. In a batch of shape (examples, classes) axis 0 "
+        "counts the examples. In attention, scores have the keys on the last axis, and the product with the values "
+        "sums over it. `nll_loss` and `cross_entropy` take axis 1 for the classes. Along an axis of one element a "
+        "softmax is always 1.",
+        zh="`softmax(x, dim=d)` 用 `exp(x)` 除以它沿第 `d` 轴的总和；形状不变，所以即使轴不对也不会报错。形状为（样"
+        "本，类别）的一批数据里，第 0 轴是样本。在注意力中，分数的最后一轴是键，与值相乘时正是沿它求和。`nll_loss` 和 "
+        "`cross_entropy` 把第 1 轴当作类别。沿着只有一个元素的轴，softmax 永远是 1。",
     ),
     advice=T(
-        en="take the softmax of {made} along the axis over which {used} adds up or chooses; for scores of classes that is mostly `dim=-1`.",
+        en="take the softmax of {made} along the axis over which {used} adds up or chooses; for scores of classes "
+        "that is mostly `dim=-1`.",
         zh="{made}的 softmax 应沿着{used}求和或选择的那个轴；对类别得分大多是 `dim=-1`。",
     ),
     bad="""import torch

@@ -1,4 +1,6 @@
-"""PL442: what belongs together row by row is sorted apart: each column of a table by itself, or one of two vectors alone."""
+"""PL442: what belongs together row by row is sorted apart: each column of a table by
+itself, or one of two vectors alone.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
 SORTS = ("sort", "msort")
-COMPARED = {"sub", "__sub__", "rsub", "__rsub__", "subtract", "eq", "ne", "lt", "gt", "le", "ge", "__eq__", "__lt__", "__gt__", "__le__",
-            "__ge__", "mse_loss", "l1_loss", "smooth_l1_loss", "cdist", "dist", "allclose", "isclose", "minimum", "maximum", "min", "max",
-            "searchsorted", "isin", "print"}  # fmt: skip
+COMPARED = {"sub", "__sub__", "rsub", "__rsub__", "subtract", "eq", "ne", "lt", "gt", "le", "ge", "__eq__", "__lt__",
+            "__gt__", "__le__", "__ge__", "mse_loss", "l1_loss", "smooth_l1_loss", "cdist", "dist", "allclose",
+            "isclose", "minimum", "maximum", "min", "max", "searchsorted", "isin", "print"}  # fmt: skip
 """Calls that may combine two sorted columns: two distributions are compared by their sorted numbers."""
 TOGETHER = {"corrcoef", "cov"}
 TURNED = {"t", "T", "mT", "transpose", "permute", "clone", "contiguous", "to", "float", "double", "detach"}
@@ -28,7 +30,9 @@ MATRIX, FEWEST, MOST, FURTHER = 2, 3, 8, 300
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """``sort`` sorted the columns of a table each by itself, and ``used`` combines several of them, or uses the table as rows."""
+    """``sort`` sorted the columns of a table each by itself, and ``used`` combines several of
+    them, or uses the table as rows.
+    """
 
     sort: Event
     axis: int
@@ -47,11 +51,23 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _axis(story: Story, event: Event) -> int | None:
-    """The axis along which a matrix of few columns (or few rows) was sorted, if that is the long one; None for other sorts."""
-    given = story.shape(event.operands[0].label, event.step) if event.operands and event.results and event.error is None else None
+    """The axis along which a matrix of few columns (or few rows) was sorted, if that is the
+    long one; None for other sorts.
+    """
+    given = (
+        story.shape(event.operands[0].label, event.step)
+        if event.operands and event.results and event.error is None
+        else None
+    )
     if given is None or len(given) != MATRIX:
         return None
-    axis = 0 if event.name == "msort" else (whole(argument(event, "dim", 1)) or 0) % MATRIX if argument(event, "dim", 1) else 1
+    axis = (
+        0
+        if event.name == "msort"
+        else (whole(argument(event, "dim", 1)) or 0) % MATRIX
+        if argument(event, "dim", 1)
+        else 1
+    )
     return axis if given[axis] >= FEWEST and 1 < given[1 - axis] <= MOST and given[1 - axis] < given[axis] else None
 
 
@@ -60,11 +76,18 @@ def _combined(story: Story, sort: Event, axis: int) -> Event | None:
 
     A comparison of columns alone does not count, calls that take the whole table (``TOGETHER``) do.
     """
-    table, rows = story.tensor(sort.results[0], sort.step) or {}, (story.shape(sort.results[0], sort.step) or (0, 0))[axis]
+    table, rows = (
+        story.tensor(sort.results[0], sort.step) or {},
+        (story.shape(sort.results[0], sort.step) or (0, 0))[axis],
+    )
     columns: dict[str, frozenset[int]] = {}
     whole_table, mixed = {sort.results[0]}, set[str]()
     for event in story.events[sort.step + 1 : sort.step + FURTHER]:
-        given = [o.label for o in event.operands if o.label is not None] if event.kind == "call" and event.error is None else []
+        given = (
+            [o.label for o in event.operands if o.label is not None]
+            if event.kind == "call" and event.error is None
+            else []
+        )
         if whole_table & set(given):
             if event.name in TOGETHER:
                 return event
@@ -87,7 +110,9 @@ def _combined(story: Story, sort: Event, axis: int) -> Event | None:
 
 
 def _is_as_long(story: Story, event: Event, rows: int) -> bool:
-    """Whether a result still has a number for each row, or for each pair of neighbours; statistics of columns may meet."""
+    """Whether a result still has a number for each row, or for each pair of neighbours;
+    statistics of columns may meet.
+    """
     return bool({rows, rows - 1} & set(story.shape(event.results[0], event.step) or ()))
 
 
@@ -112,36 +137,40 @@ def _finding(story: Story, found: Apart) -> Finding:
     count = (story.shape(sort.operands[0].label, sort.step) or (0, 0))[1 - found.axis]
     kind = T(en="columns", zh="列") if found.axis == 0 else T(en="rows", zh="行")
     return RULE.finding(
-        story.span(sort.step), sort.step,
+        story.span(sort.step),
+        sort.step,
         T(
-            en=f"{capital(here.en)} sorts the {count} {kind.en} of {table.en} each by itself, and {there.en} combines them: numbers that "
-            "were side by side no longer are.",
-            zh=f"{here.zh}把 {table.zh} 的 {count} {kind.zh}各自单独排序，而{there.zh}把它们一起使用：原来并排的数不再并排。",
+            en=f"{capital(here.en)} sorts the {count} {kind.en} of {table.en} each by itself, and {there.en} combines "
+            "them: numbers that were side by side no longer are.",
+            zh=f"{here.zh}把 {table.zh} 的 {count} {kind.zh}各自单独排序，而{there.zh}把它们一起使用："
+            "原来并排的数不再并排。",
         ),
         T(
-            en=f"A sort along axis {found.axis} looks at nothing but that axis: each of the {kind.en} gets an order of its own. To move "
-            f"whole entries, sort the numbers that decide, and take all {kind.en} by the indices of that sort.",
-            zh=f"沿第 {found.axis} 轴的排序只看这个轴：每一{kind.zh}各有各的次序。要整体移动，请只对起决定作用的数排序，再按那次排"
-            "序的索引来取"
-            f"所有的{kind.zh}。",
+            en=f"A sort along axis {found.axis} looks at nothing but that axis: each of the {kind.en} gets an "
+            f"order of its own. To move whole entries, sort the numbers that decide, and take all {kind.en} by "
+            "the indices of that sort.",
+            zh=f"沿第 {found.axis} 轴的排序只看这个轴：每一{kind.zh}各有各的次序。要整体移动，请只对起决定作用的数排"
+            f"序，再按那次排序的索引来取所有的{kind.zh}。",
         ),
         related=[story.related("used", used.step, T(en="they are used together here", zh="它们在这里一起使用"))],
         fixes=_fixes(story, found),
         facts=[Fact("axis", found.axis, story.by(sort.step)), Fact("columns", count, story.by(sort.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
     """At most one fix: it sorts by the first column (or row) and moves the others with it.
 
-    Empty unless a table with a name is sorted and only the sorted values are used (``.values``, ``[0]``, or a pair whose positions are
-    unused).
+    Empty unless a table with a name is sorted and only the sorted values are used (``.values``, ``[0]``, or a pair
+    whose positions are unused).
     """
     program = story.program
     call = program.at(story.span(found.sort.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return ()
-    method = story.said(found.sort.step) in SORTS and not (isinstance(call.func.value, ast.Name) and call.func.value.id == "torch")
+    method = story.said(found.sort.step) in SORTS and not (
+        isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
+    )
     source = call.func.value if method else call.args[0] if call.args else None
     if source is None or not is_name(source):
         return ()
@@ -154,7 +183,8 @@ def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
     outer, statement = program.parents.get(call), program.statement(call)
     if (isinstance(outer, ast.Attribute) and outer.attr == "values") or call_name(call) == "msort":
         return unique(
-            program.text, [Fix(title, program.replace((outer if isinstance(outer, ast.Attribute) else call, new)), meaning="later")]
+            program.text,
+            [Fix(title, program.replace((outer if isinstance(outer, ast.Attribute) else call, new)), meaning="later")],
         )
     if isinstance(outer, ast.Subscript) and isinstance(outer.slice, ast.Constant) and outer.slice.value == 0:
         return unique(program.text, [Fix(title, program.replace((outer, new)), meaning="later")])
@@ -172,21 +202,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The columns of a table were sorted each by itself", zh="表的各列被各自单独排序"),
     what=T(
-        en="A program wants the rows of a table in order, by time for instance, and sorts the whole table along its first axis. That "
-        "sorts every column by itself, so the numbers of one row are spread over others. Sort one column and take the rows by its order: "
-        "`table[table[:, 0].argsort()]`.",
-        zh="程序想让表的各行按次序（例如时间）排列，却把整张表沿第一个轴排序。这会让每一列各自排序，于是同一行的数散到了别的行里。"
-        "请只对一列"
-        "排序，再按它的次序取各行：`table[table[:, 0].argsort()]`。",
+        en="A program wants the rows of a table in order, by time for instance, and sorts the whole table along its "
+        "first axis. That sorts every column by itself, so the numbers of one row are spread over others. Sort one "
+        "column and take the rows by its order: `table[table[:, 0].argsort()]`.",
+        zh="程序想让表的各行按次序（例如时间）排列，却把整张表沿第一个轴排序。这会让每一列各自排序，于是同一行的数散到"
+        "了别的行里。请只对一列排序，再按它的次序取各行：`table[table[:, 0].argsort()]`。",
     ),
     why=T(
-        en="`sort(dim=0)` compares numbers along axis 0 and along no other: a table of two columns gives two sorted columns with two "
-        "different orders, which the second result, the indices, shows. For a statistic of each column (its median, its distance to "
-        "another sorted column) this is right. Where a row is one observation it is not, and all columns rise together afterwards, "
-        "whatever they did before.",
-        zh="`sort(dim=0)` 只沿第 0 轴比较，别的轴一概不看：两列的表得到两列排好的数，次序却是两种，第二个结果（索引）可以看出来。对"
-        "每列各自的"
-        "统计量（中位数、与另一列排序后的距离）这是对的。如果一行是一次观测就不对了：排序之后各列都一起上升，不管原来如何。",
+        en="`sort(dim=0)` compares numbers along axis 0 and along no other: a table of two columns gives two sorted "
+        "columns with two different orders, which the second result, the indices, shows. For a statistic of each "
+        "column (its median, its distance to another sorted column) this is right. Where a row is one observation it "
+        "is not, and all columns rise together afterwards, whatever they did before.",
+        zh="`sort(dim=0)` 只沿第 0 轴比较，别的轴一概不看：两列的表得到两列排好的数，次序却是两种，第二个结果（索引）"
+        "可以看出来。对每列各自的统计量（中位数、与另一列排序后的距离）这是对的。如果一行是一次观测就不对了：排序之后"
+        "各列都一起上升，不管原来如何。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL850: the spread of several samples is computed, and they are all equal: the random numbers that were to differ are the same."""
+"""PL850: the spread of several samples is computed, and they are all equal: the random numbers that
+were to differ are the same.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,19 @@ from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, whol
 from pitfall_lab.trace import Event, Span, T
 
 SPREADS = ("std", "var", "std_mean", "var_mean", "quantile", "nanquantile")
-DRAWN = {"randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "randint", "poisson", "normal_", "uniform_", *INITS}
+DRAWN = {
+    "randn",
+    "rand",
+    "randn_like",
+    "rand_like",
+    "normal",
+    "bernoulli",
+    "randint",
+    "poisson",
+    "normal_",
+    "uniform_",
+    *INITS,
+}
 VMAP = "torch.func.vmap"
 FEWEST, UPWARD = 3, 300
 NEAR = 1e-5
@@ -50,7 +64,9 @@ class Samples:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that makes equal samples, whose spread is computed, where random numbers were to make them differ."""
+    """One finding for each place that makes equal samples, whose spread is computed, where random
+    numbers were to make them differ.
+    """
     reported = set()
     for event in story.calls(*SPREADS):
         samples = _samples(story, event) if event.error is None and event.results else None
@@ -63,7 +79,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _samples(story: Story, event: Event) -> Samples | None:
-    """The samples whose spread ``event`` computes: along axis 0 of a stack, of a vmap or of draws for many samples at once.
+    """The samples whose spread ``event`` computes: along axis 0 of a stack, of a vmap or of
+    draws for many samples at once.
 
     None if it computes the spread of something else, or of fewer than ``FEWEST``.
     """
@@ -81,7 +98,11 @@ def _samples(story: Story, event: Event) -> Samples | None:
             return Samples(shape[0], made)
         if made.name in ("stack", "cat") and len(given) == shape[0] and len(set(given)) == shape[0]:
             return Samples(shape[0], made, given)
-        reduces = made.name in ("mean", "median", "sum") and (story.shape(given[0], made.step) or (0,))[0] == shape[0] if given else False
+        reduces = (
+            made.name in ("mean", "median", "sum") and (story.shape(given[0], made.step) or (0,))[0] == shape[0]
+            if given
+            else False
+        )
         if reduces:
             return Samples(shape[0], made)
         if made.name not in SAME_NUMBERS or not given or (story.shape(given[0], made.step) or (0,))[0] != shape[0]:
@@ -95,14 +116,20 @@ def _is_nothing(story: Story, event: Event) -> bool:
     held = _numbers(story, event.results[0], event.step)
     size = max((abs(value) for value in _numbers(story, event.operands[0].label, event.step)), default=0.0)
     if event.name.endswith("quantile"):
-        return len(held) > 1 and len(story.shape(event.results[0], event.step) or ()) == 1 and max(held) - min(held) <= NEAR * size
+        return (
+            len(held) > 1
+            and len(story.shape(event.results[0], event.step) or ()) == 1
+            and max(held) - min(held) <= NEAR * size
+        )
     return bool(held) and size > 0 and all(abs(value) <= NEAR * size for value in held)
 
 
 def _numbers(story: Story, label: str | None, step: int) -> list[float]:
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
-    return [float(v) for _, v in flat(held) if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+    return [
+        float(v) for _, v in flat(held) if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+    ]
 
 
 def _cause(story: Story, samples: Samples) -> Cause | None:
@@ -117,13 +144,17 @@ def _cause(story: Story, samples: Samples) -> Cause | None:
 
 
 def _behind(story: Story, label: str, step: int) -> list[Event]:
-    """The calls that a sample was computed by, with those that made its weights and with dropouts that left it as it was."""
+    """The calls that a sample was computed by, with those that made its weights and with
+    dropouts that left it as it was.
+    """
     found: dict[int, Event] = {}
     pending, seen = deque([(label, step)]), {label}
     while pending and len(seen) < UPWARD:
         here, at = pending.popleft()
         born = story.event((story.tensor(here, at) or {}).get("born"))
-        own = [use for use in story.uses(here) if use.step < at and use.name in (*DROPOUTS, *INITS) and here in use.results]
+        own = [
+            use for use in story.uses(here) if use.step < at and use.name in (*DROPOUTS, *INITS) and here in use.results
+        ]
         for event in (*([born] if born is not None and here in born.results else []), *own):
             found[event.step] = event
             for operand in event.operands:
@@ -134,29 +165,36 @@ def _behind(story: Story, label: str, step: int) -> list[Event]:
 
 
 def _same_for_all(story: Story, vmap: Event) -> Cause | None:
-    """The cause if the text gives a ``vmap`` ``randomness="same"``: on the line of the call, or anywhere in the program. Else None."""
+    """The cause if the text gives a ``vmap`` ``randomness="same"``: on the line of the call, or
+    anywhere in the program. Else None.
+    """
     program = story.program
     around = program.statement_at(vmap.span)
     calls = [n for n in ast.walk(around) if isinstance(n, ast.Call)] if around is not None else []
     calls += [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "vmap" and n not in calls]
-    said = next((k for call in calls if call_name(call) == "vmap" for k in call.keywords if k.arg == "randomness"), None)
+    said = next(
+        (k for call in calls if call_name(call) == "vmap" for k in call.keywords if k.arg == "randomness"), None
+    )
     if said is None or not isinstance(said.value, ast.Constant) or said.value.value != "same":
         return None
     text = program.segment(said.value)
     new = text.replace("same", "different")
     title = T(en=f"Draw for each of them: `randomness={new}`", zh=f"为每一个分别抽取：`randomness={new}`")
     return Cause(
-        program.place(said.value) if program.place(said.value).line != getattr(vmap.span, "line", None) else vmap.span, vmap.step,
-        T(en='gives all of them the same random numbers (`randomness="same"`)', zh='给它们全部同样的随机数（`randomness="same"`）'),
+        program.place(said.value) if program.place(said.value).line != getattr(vmap.span, "line", None) else vmap.span,
+        vmap.step,
         T(
-            en='`vmap` calls the function once for all. With `randomness="same"` a draw in it is made once and shared; with '
-            '`"different"` '
-            "it is made for each.",
-            zh='`vmap` 对全部样本只调用一次函数。`randomness="same"` 时，其中的抽取只做一次，大家共用；`"different"` 时为每个样本各'
-            '做一次。',
+            en='gives all of them the same random numbers (`randomness="same"`)',
+            zh='给它们全部同样的随机数（`randomness="same"`）',
+        ),
+        T(
+            en='`vmap` calls the function once for all. With `randomness="same"` a draw in it is made once and '
+            'shared; with `"different"` it is made for each.',
+            zh='`vmap` 对全部样本只调用一次函数。`randomness="same"` 时，其中的抽取只做一次，大家共用；`"different"` '
+            "时为每个样本各做一次。",
         ),
         unique(program.text, [Fix(title, program.replace((said.value, new)), meaning="later")]),
-    )  # fmt: skip
+    )
 
 
 def _draws_all(story: Story, event: Event) -> bool:
@@ -172,7 +210,8 @@ def _draws_all(story: Story, event: Event) -> bool:
 
 
 def _permutations(story: Story, samples: Samples) -> Cause | None:
-    """The cause if each sample has all elements, in another order, and was reduced to something that does not depend on the order.
+    """The cause if each sample has all elements, in another order, and was reduced to something that
+    does not depend on the order.
 
     None if no draw of all elements is behind the samples. The reduction itself is not looked at here.
     """
@@ -182,54 +221,77 @@ def _permutations(story: Story, samples: Samples) -> Cause | None:
         return None
     program, torch = story.program, torch_name(story.program)
     node, changes = program.at(story.span(draw.step)), list[tuple[ast.AST, str]]()
-    if isinstance(node, ast.Call) and call_name(node) == "multinomial" and not any(k.arg == "replacement" for k in node.keywords):
+    if (
+        isinstance(node, ast.Call)
+        and call_name(node) == "multinomial"
+        and not any(k.arg == "replacement" for k in node.keywords)
+    ):
         changes = [(node, f"{program.segment(node)[:-1].rstrip().rstrip(',')}, replacement=True)")]
-    elif isinstance(node, ast.Call) and call_name(node) == "randperm" and torch is not None and len(node.args) == 1 and not node.keywords:
+    elif (
+        isinstance(node, ast.Call)
+        and call_name(node) == "randperm"
+        and torch is not None
+        and len(node.args) == 1
+        and not node.keywords
+    ):
         count = program.segment(node.args[0])
         changes = [(node, f"{torch}.randint({count}, ({count},))")]
     title = T(en="Draw with replacement", zh="有放回地抽取")
     return Cause(
-        story.span(draw.step), draw.step,
+        story.span(draw.step),
+        draw.step,
         T(en="draws without replacement as many as there are", zh="不放回地抽取，抽取的个数与总数相同"),
         T(
-            en="Each of these samples has every element once, in another order, and a mean does not depend on the order. A "
-            "bootstrap draws "
-            "with replacement: some elements twice, others not at all.",
-            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而均值与次序无关。自助法要有放回地抽取：有的元素抽到两次，有的"
-            "一次也没有。",
+            en="Each of these samples has every element once, in another order, and a mean does not depend on the "
+            "order. A bootstrap draws with replacement: some elements twice, others not at all.",
+            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而均值与次序无关。自助法要有放回地抽取：有的元素抽"
+            "到两次，有的一次也没有。",
         ),
         unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]) if changes else (),
-    )  # fmt: skip
+    )
 
 
 def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
-    """The cause if all samples went through a dropout that was switched off, and nothing else was drawn for them; else None."""
-    off = [next((e for e in events if e.name in DROPOUTS and e.operands and e.operands[0].label in e.results), None) for events in behind]
+    """The cause if all samples went through a dropout that was switched off, and nothing else
+    was drawn for them; else None.
+    """
+    off = [
+        next((e for e in events if e.name in DROPOUTS and e.operands and e.operands[0].label in e.results), None)
+        for events in behind
+    ]
     first = off[0]
     if first is None or None in off or _own_draws(behind):
         return None
     program, span = story.program, story.span(first.step)
     switches = [
-        n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "eval" and isinstance(n.func, ast.Attribute) and not n.args
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and call_name(n) == "eval" and isinstance(n.func, ast.Attribute) and not n.args
     ]
     normalised = any(event.name == "batch_norm" for events in behind for event in events)
-    title = T(en="Leave the network in training mode here: dropout is all that this changes", zh="这里让网络保持训练模式：它只影响 dropout")
+    title = T(
+        en="Leave the network in training mode here: dropout is all that this changes",
+        zh="这里让网络保持训练模式：它只影响 dropout",
+    )
     fixes = []
     if len(switches) == 1 and not normalised and isinstance(switches[0].func, ast.Attribute):
         new = f"{program.segment(switches[0].func.value)}.train()"
         fixes = [Fix(title, program.replace((switches[0], new)), meaning="later")]
     return Cause(
-        span, first.step,
-        T(en="drops nothing, because its dropout is in evaluation mode", zh="什么也没有丢弃，因为其中的 dropout 处于评估模式"),
+        span,
+        first.step,
         T(
-            en="In evaluation mode dropout returns its input, so the network computes the same each time. Samples of what it might have "
-            "answered need dropout in training mode, and the other layers as they are.",
-            zh="在评估模式下，dropout 原样返回输入，所以网络每次算出的结果都一样。要得到它“可能的回答”的样本，需要让 dropout 处于训"
-            "练模式，而"
-            "其他层保持原样。",
+            en="drops nothing, because its dropout is in evaluation mode",
+            zh="什么也没有丢弃，因为其中的 dropout 处于评估模式",
+        ),
+        T(
+            en="In evaluation mode dropout returns its input, so the network computes the same each time. Samples of "
+            "what it might have answered need dropout in training mode, and the other layers as they are.",
+            zh="在评估模式下，dropout 原样返回输入，所以网络每次算出的结果都一样。要得到它“可能的回答”的样本，需要让 "
+            "dropout 处于训练模式，而其他层保持原样。",
         ),
         unique(program.text, fixes),
-    )  # fmt: skip
+    )
 
 
 def _own_draws(behind: list[list[Event]]) -> bool:
@@ -239,7 +301,10 @@ def _own_draws(behind: list[list[Event]]) -> bool:
 
 
 def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
-    """The cause if each sample has draws of its own, all with the same numbers. None also if the text does not show where it seeds."""
+    """The cause if each sample has draws of its own, all with the same numbers.
+
+    None also if the text does not show where it seeds.
+    """
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.name in DRAWN and event.step not in shared] for events in behind]
     drew = [[drawn(story, event) for event in events] for events in own]
@@ -252,23 +317,27 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
     statement = program.statement(seed)
     title = T(en=f"Leave `{program.segment(seed)}` out here", zh=f"在这里去掉 `{program.segment(seed)}`")
     return Cause(
-        program.place(seed), first.step,
+        program.place(seed),
+        first.step,
         T(en="seeds the generator anew for each of them", zh="为每一个重新设置随机种子"),
         T(
-            en="From one seed follows one sequence of numbers: each sample then begins with the same weights, or the same noise, "
-            "and is a "
-            "copy of the first. Seed once, before all of them.",
-            zh="同一个种子得到同一个数列：每个样本都从同样的权重或同样的噪声开始，成为第一个的复制品。请只在全部样本之前设置一次种子。",
+            en="From one seed follows one sequence of numbers: each sample then begins with the same weights, or the "
+            "same noise, and is a copy of the first. Seed once, before all of them.",
+            zh="同一个种子得到同一个数列：每个样本都从同样的权重或同样的噪声开始，成为第一个的复制品。请只在全部样"
+            "本之前设置一次种子。",
         ),
         unique(program.text, [Fix(title, program.delete(statement), meaning="later")])
-        if isinstance(statement, ast.Expr) else made_once(story, seed),
-    )  # fmt: skip
+        if isinstance(statement, ast.Expr)
+        else made_once(story, seed),
+    )
 
 
 def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
-    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own draws, the same calls in each.
+    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own
+    draws, the same calls in each.
 
-    None if a sample has no draw of its own, or if no ``with`` of a fork around the first draw and no ``set_rng_state`` beside it is found.
+    None if a sample has no draw of its own, or if no ``with`` of a fork around the first draw and no
+    ``set_rng_state`` beside it is found.
     """
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.step not in shared and _draws(event)] for events in behind]
@@ -279,13 +348,24 @@ def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
         for around in program.ancestors(statement):
             if not isinstance(around, ast.With):
                 continue
-            fork = next((i.context_expr for i in around.items if isinstance(i.context_expr, ast.Call) and _is_fork(i.context_expr)), None)
+            fork = next(
+                (
+                    i.context_expr
+                    for i in around.items
+                    if isinstance(i.context_expr, ast.Call) and _is_fork(i.context_expr)
+                ),
+                None,
+            )
             if fork is not None:
-                title = T(en="Draw without `fork_rng`, which gives the state back", zh="不用会恢复状态的 `fork_rng` 来抽取")
+                title = T(
+                    en="Draw without `fork_rng`, which gives the state back", zh="不用会恢复状态的 `fork_rng` 来抽取"
+                )
                 fixes = [Fix(title, _without_block(program, around), meaning="later")] if len(around.items) == 1 else []
                 return Cause(program.place(fork), first.step, _STATE, _STATE_WHY, unique(program.text, fixes))
         function, calls = program.function(statement), [node for node in program.nodes if isinstance(node, ast.Call)]
-        back = next((call for call in calls if call_name(call) == "set_rng_state" and program.function(call) is function), None)
+        back = next(
+            (call for call in calls if call_name(call) == "set_rng_state" and program.function(call) is function), None
+        )
         line = program.statement(back)
         if back is not None and isinstance(line, ast.Expr):
             title = T(en=f"Leave `{program.segment(back)}` out here", zh=f"在这里去掉 `{program.segment(back)}`")
@@ -296,10 +376,11 @@ def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
 
 _STATE = T(en="gives the generator the same state for each of them", zh="让随机数发生器在每一个之前都处于同样的状态")
 _STATE_WHY = T(
-    en="A generator that gets back the state it had before draws the same numbers again, and dropout drops the same units: every sample "
-    "is a copy of the first. Keep the state once, around all of them, if what comes later must not change.",
-    zh="随机数发生器回到之前的状态后，会再次抽到同样的数，dropout 也丢弃同样的单元：每个样本都是第一个的复制品。如果之后的程序不应受影响，"
-    "请只在全部样本外面保存一次状态。",
+    en="A generator that gets back the state it had before draws the same numbers again, and dropout drops the "
+    "same units: every sample is a copy of the first. Keep the state once, around all of them, if what comes "
+    "later must not change.",
+    zh="随机数发生器回到之前的状态后，会再次抽到同样的数，dropout 也丢弃同样的单元：每个样本都是第一个的复制品。如果之"
+    "后的程序不应受影响，请只在全部样本外面保存一次状态。",
 )
 
 
@@ -327,17 +408,20 @@ def _finding(story: Story, spread: Event, samples: Samples, cause: Cause) -> Fin
     exact = not any(_numbers(story, spread.results[0], spread.step)) and not spread.name.endswith("quantile")
     much = T(en="is 0", zh="是 0") if exact else T(en="is nothing but rounding", zh="只是舍入误差")
     return RULE.finding(
-        cause.span, cause.step,
+        cause.span,
+        cause.step,
         T(
-            en=f"{capital(here.en)} {cause.says.en}: the {samples.count} samples are equal, and the spread that {there.en} "
-            f"computes {much.en}.",
+            en=f"{capital(here.en)} {cause.says.en}: the {samples.count} samples are equal, and the spread that "
+            f"{there.en} computes {much.en}.",
             zh=f"{here.zh}{cause.says.zh}：{samples.count} 个样本相等，{there.zh}算出的离散程度{much.zh}。",
         ),
         cause.why,
-        related=[story.related("used", spread.step, T(en="their spread is computed here", zh="在这里计算它们的离散程度"))],
+        related=[
+            story.related("used", spread.step, T(en="their spread is computed here", zh="在这里计算它们的离散程度"))
+        ],
         fixes=cause.fixes,
         facts=[Fact("samples", samples.count, story.by(spread.step))],
-    )  # fmt: skip
+    )
 
 
 RULE = Rule(
@@ -346,25 +430,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The spread of samples is 0, because they are all equal", zh="样本全部相等，离散程度为 0"),
     what=T(
-        en="A program repeats a random computation, to see how far its results lie apart, and all of them are the same: the random "
-        "part is "
-        "switched off, shared, begun anew with one seed, or drawn so that it makes no difference. The uncertainty that it reports is 0. "
-        "Let each sample draw numbers of its own.",
-        zh="程序重复一个随机的计算，想看结果相差多远，而所有结果都一样：随机的部分被关掉、共用、每次从同一个种子重新开始，或者抽取"
-        "的方式使它不起"
-        "作用。它报告的不确定性于是为 0。请让每个样本各自抽取。",
+        en="A program repeats a random computation, to see how far its results lie apart, and all of them are the "
+        "same: the random part is switched off, shared, begun anew with one seed, or drawn so that it makes no "
+        "difference. The uncertainty that it reports is 0. Let each sample draw numbers of its own.",
+        zh="程序重复一个随机的计算，想看结果相差多远，而所有结果都一样：随机的部分被关掉、共用、每次从同一个种子重新开"
+        "始，或者抽取的方式使它不起作用。它报告的不确定性于是为 0。请让每个样本各自抽取。",
     ),
     why=T(
         en="Torch draws all its random numbers from generators with a state. A layer in evaluation mode draws none. "
-        '`vmap(randomness="same")` draws once for all examples. `manual_seed` sets the state back, so equal calls follow with '
-        'equal numbers. '
-        "And `multinomial` draws *without* replacement unless it gets `replacement=True`: as many as there are is all of them, in some "
-        "order.",
-        zh='torch 的随机数都来自带状态的发生器。处于评估模式的层什么也不抽。`vmap(randomness="same")` 为全部样本只抽一次。'
-        '`manual_seed` 把'
-        "状态放回，于是之后同样的调用得到同样的数。而 `multinomial` 默认*不放回*地抽取，除非给出 `replacement=True`：抽取与总数相同"
-        "的个数，得到"
-        "的就是全部元素，只是次序不同。",
+        '`vmap(randomness="same")` draws once for all examples. `manual_seed` sets the state back, so equal calls '
+        "follow with equal numbers. And `multinomial` draws *without* replacement unless it gets `replacement=True`: "
+        "as many as there are is all of them, in some order.",
+        zh='torch 的随机数都来自带状态的发生器。处于评估模式的层什么也不抽。`vmap(randomness="same")` 为全部样本只抽'
+        "一次。`manual_seed` 把状态放回，于是之后同样的调用得到同样的数。而 `multinomial` 默认*不放回*地抽取，除非给"
+        "出 `replacement=True`：抽取与总数相同的个数，得到的就是全部元素，只是次序不同。",
     ),
     bad="""import torch
 
@@ -398,4 +477,4 @@ print(torch.stack(means).std())
         "https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html",
         "https://docs.pytorch.org/docs/stable/generated/torch.vmap.html",
     ),
-)  # fmt: skip
+)

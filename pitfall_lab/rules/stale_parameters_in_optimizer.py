@@ -22,7 +22,8 @@ SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "a
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made parameters that get gradients and are never updated, because the optimizer holds the old ones.
+    """One finding for each line that made parameters that get gradients and are never updated, because the
+    optimizer holds the old ones.
 
     Lines of the program only; of several parameters of one line the first is reported.
     """
@@ -32,16 +33,23 @@ def find(story: Story) -> Iterator[Finding]:
     for found in replaced(story):
         statements = made_by(story, found.new)
         optimizer = story.program.statement_at(found.made.span)
-        again = next((s for s in statements if isinstance(optimizer, ast.Assign) and _replaces(story.program, s, optimizer)), None)
+        again = next(
+            (s for s in statements if isinstance(optimizer, ast.Assign) and _replaces(story.program, s, optimizer)),
+            None,
+        )
         statement = again or next(iter(statements), None)
         place = (statement, found.made.span)
         if statement is not None and place not in reported and story.program.place(statement) not in reported:
             reported |= {place, story.program.place(statement)}
-            yield _finding(story, found, statement, optimizer if again is not None and isinstance(optimizer, ast.Assign) else None)
+            yield _finding(
+                story, found, statement, optimizer if again is not None and isinstance(optimizer, ast.Assign) else None
+            )
 
 
 def made_by(story: Story, label: str) -> list[ast.stmt]:
-    """Statements that create the parameter: those assigning it by name, then what made its memory and its callers, innermost first."""
+    """Statements that create the parameter: those assigning it by name, then what made its memory and
+    its callers, innermost first.
+    """
     storage = (story.tensor(label) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
     named = (n for n in story.program.nodes if isinstance(n, ast.stmt) and _is_parameter(n) and _names(story, n, label))
@@ -54,7 +62,9 @@ def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr |
     A computed name in ``setattr`` gives ``net.``. For another statement no targets, and None.
     """
     if isinstance(statement, ast.Assign):
-        return [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))], statement.value
+        return [
+            program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))
+        ], statement.value
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or call_name(call) not in SETTERS or call.keywords:
         return [], None
@@ -62,7 +72,12 @@ def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr |
     if len(given) != 3:
         return [], None
     owner, name, value = given
-    return [f"{program.segment(owner)}.{name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ''}"], value
+    return [
+        (
+            f"{program.segment(owner)}."
+            f"{name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ''}"
+        )
+    ], value
 
 
 def _is_parameter(statement: ast.stmt) -> bool:
@@ -74,7 +89,9 @@ def _is_parameter(statement: ast.stmt) -> bool:
 
 def _names(story: Story, statement: ast.stmt, label: str) -> bool:
     name, targets = story.name(label, None) or "", _bound(story.program, statement)[0]
-    own = any(target.startswith("self.") and name.endswith(target.removeprefix("self")) for target in targets)  # `self` has a name outside
+    own = any(
+        target.startswith("self.") and name.endswith(target.removeprefix("self")) for target in targets
+    )  # `self` has a name outside
     return own or any(name == target or (target.endswith(".") and name.startswith(target)) for target in targets)
 
 
@@ -83,7 +100,11 @@ def _given(program: Program, optimizer: ast.Assign) -> set[str]:
     names: set[str] = set()
     first = optimizer.value.args[:1] if isinstance(optimizer.value, ast.Call) else []
     for node in (n for arg in first for n in ast.walk(arg)):
-        if isinstance(node, ast.Call) and call_name(node) in ("parameters", "named_parameters") and isinstance(node.func, ast.Attribute):
+        if (
+            isinstance(node, ast.Call)
+            and call_name(node) in ("parameters", "named_parameters")
+            and isinstance(node.func, ast.Attribute)
+        ):
             names.add(program.segment(node.func.value))
         elif isinstance(node, (ast.List, ast.Tuple)):
             names |= {program.segment(e) for e in node.elts if isinstance(e, (ast.Name, ast.Attribute))}
@@ -91,11 +112,17 @@ def _given(program: Program, optimizer: ast.Assign) -> set[str]:
 
 
 def _replaces(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> bool:
-    """Whether ``statement`` assigns a new value to a name that ``optimizer`` was made from, later in the same block or in a loop there."""
+    """Whether ``statement`` assigns a new value to a name that ``optimizer`` was made from, later in the
+    same block or in a loop there.
+    """
     targets, _ = _bound(program, statement)
     loops = [a for a in program.ancestors(statement) if isinstance(a, Loop)]
-    blocks = [program.block(each) for each in (statement, *loops)]  # replaced once, or in every round of a loop behind the optimizer
-    if not any(t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, optimizer)):
+    blocks = [
+        program.block(each) for each in (statement, *loops)
+    ]  # replaced once, or in every round of a loop behind the optimizer
+    if not any(
+        t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, optimizer)
+    ):
         return False
     return optimizer.lineno <= statement.lineno and any(program.block(optimizer) is block for block in blocks)
 
@@ -108,33 +135,52 @@ def _finding(story: Story, found: Replaced, statement: ast.stmt, optimizer: ast.
     here, before = at_line(story, place), at_line(story, kept)
     held = program.segment(made.targets[0]) if isinstance(made, ast.Assign) else found.made.optimizer
     return RULE.finding(
-        place, born,
+        place,
+        born,
         T(
-            en=f"{capital(here.en)} makes a new {name.en}, but `{held}` was given the old one on {before.en}; the new never learns.",
+            en=f"{capital(here.en)} makes a new {name.en}, but `{held}` was given the old one on {before.en}; "
+            "the new never learns.",
             zh=f"{here.zh}新建了 {name.zh}，但 `{held}` 在{before.zh}拿到的是旧的：新的从未被更新。",
         ),
         T(
-            en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} the name means another "
-            f"tensor. It gets gradients, but `{held}.step()` still updates the old one, which is not used any more. Make the optimizer "
-            "when the model is complete, or write new values into the tensor that it has.",
-            zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯度，"
-            f"但 `{held}.step()` 看的仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器，或者把新值写进它手里的那个张量。",
+            en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} "
+            f"the name means another tensor. It gets gradients, but `{held}.step()` still updates the old "
+            "one, which is not used any more. Make the optimizer when the model is complete, or write new "
+            "values into the tensor that it has.",
+            zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯"
+            f"度，但 `{held}.step()` 看的仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器，或者把新值"
+            "写进它手里的那个张量。",
         ),
         related=[
-            Related("kept", kept, None, T(en="the optimizer keeps the parameters of this moment", zh="优化器保存的是此刻的参数")),
-            Related("made", place, born, T(en="new parameters take their place in the program", zh="程序里换成了新的参数")),
-            story.related("gradient", added.step, T(en="they get gradients, which no update uses", zh="它们得到梯度，却没有更新使用它们")),
+            Related(
+                "kept",
+                kept,
+                None,
+                T(en="the optimizer keeps the parameters of this moment", zh="优化器保存的是此刻的参数"),
+            ),
+            Related(
+                "made", place, born, T(en="new parameters take their place in the program", zh="程序里换成了新的参数")
+            ),
+            story.related(
+                "gradient",
+                added.step,
+                T(en="they get gradients, which no update uses", zh="它们得到梯度，却没有更新使用它们"),
+            ),
             *_passed_over(story, added.step),
         ],
         fixes=_fixes(program, statement, optimizer) if optimizer is not None else (),
         facts=[Fact("tensor", label, story.by(added.step))],
-    )  # fmt: skip
+    )
 
 
 def _passed_over(story: Story, step: int) -> list[Related]:
     """The first optimizer step after ``step``, as a related line; empty if there is none."""
     text = T(en="this update passes them over", zh="这次更新略过了它们")
-    return [Related("left out", update.span, update.step, text) for update in story.trace.optimizer_steps if update.step > step][:1]
+    return [
+        Related("left out", update.span, update.step, text)
+        for update in story.trace.optimizer_steps
+        if update.step > step
+    ][:1]
 
 
 def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tuple[Fix, ...]:
@@ -174,20 +220,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="The optimizer still holds parameters that were replaced", zh="优化器还拿着已被替换的参数"),
     what=T(
-        en="A part of a model was replaced after the optimizer had been made, so the new part is never trained. Make the optimizer when "
-        "the model is complete.",
+        en="A part of a model was replaced after the optimizer had been made, so the new part is never trained. Make "
+        "the optimizer when the model is complete.",
         zh="优化器创建之后，模型的一部分被替换了，所以新的部分从未得到训练。请在模型完成之后再创建优化器。",
     ),
     why=T(
-        en="`model.parameters()` returns the parameter tensors of this moment, and the optimizer puts them into its list. Assigning "
-        "`model.head = nn.Linear(…)` later gives the model other tensors; the list does not change. `backward()` fills the `.grad` of "
-        "the new ones, `step()` walks over the old ones, whose `.grad` is `None`, and leaves them alone. Nothing fails: the rest of the "
-        "model keeps learning around a part that stays as it was made. What changes a parameter in place, such as `model.double()` "
-        "or `load_state_dict()`, keeps the tensor, and the optimizer with it.",
-        zh="`model.parameters()` 给出此刻的参数张量，优化器把它们放进自己的列表。之后赋值 `model.head = nn.Linear(…)` 会让模型用上另外的张"
-        "量，而列表不变。`backward()` 填的是新参数的 `.grad`，`step()` 走过的是旧参数，它们的 `.grad` 是 `None`，于是什么也不做。什么都不会"
-        "报错：模型的其余部分继续学习，而这一部分一直保持刚创建的样子。就地修改参数的做法，例如 `model.double()` 或 `load_state_dict()`，"
-        "会保留张量，优化器也就仍然有效。",
+        en="`model.parameters()` returns the parameter tensors of this moment, and the optimizer puts them into its "
+        "list. Assigning `model.head = nn.Linear(…)` later gives the model other tensors; the list does not change. "
+        "`backward()` fills the `.grad` of the new ones, `step()` walks over the old ones, whose `.grad` is `None`, "
+        "and leaves them alone. Nothing fails: the rest of the model keeps learning around a part that stays as it "
+        "was made. What changes a parameter in place, such as `model.double()` or `load_state_dict()`, keeps the "
+        "tensor, and the optimizer with it.",
+        zh="`model.parameters()` 给出此刻的参数张量，优化器把它们放进自己的列表。之后赋值 `model.head = nn.Linear(…)` "
+        "会让模型用上另外的张量，而列表不变。`backward()` 填的是新参数的 `.grad`，`step()` 走过的是旧参数，它们的 "
+        "`.grad` 是 `None`，于是什么也不做。什么都不会报错：模型的其余部分继续学习，而这一部分一直保持刚创建的样子。就"
+        "地修改参数的做法，例如 `model.double()` 或 `load_state_dict()`，会保留张量，优化器也就仍然有效。",
     ),
     advice=T(
         en="make the optimizer of {kept} after {made}, when the model is complete.",

@@ -1,4 +1,6 @@
-"""PL776: numbers are reduced into groups with `scatter_reduce`, and the zeros that the result starts from are counted as numbers."""
+"""PL776: numbers are reduced into groups with `scatter_reduce`, and the zeros that the result starts
+from are counted as numbers.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Counted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that counts the zeros which a mean or product starts from, or which win over all numbers of a group."""
+    """One finding for each line that counts the zeros which a mean or product starts from, or which win
+    over all numbers of a group.
+    """
     reported = set()
     for event in story.calls(*SCATTERS):
         place = story.span(event.step)
@@ -43,9 +47,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _counted(story: Story, event: Event) -> Counted | None:
-    """The data of the finding; None if the zeros do no harm, were written before, or are counted because the call says so.
+    """The data of the finding; None if the zeros do no harm, were written before, or are
+    counted because the call says so.
 
-    The trace has no arguments that are False: whether ``include_self=False`` was given shows in the program's text alone.
+    The trace has no arguments that are False: whether ``include_self=False`` was given
+    shows in the program's text alone.
     """
     labels = [o.label for o in event.operands if o.label is not None]
     how = (argument(event, "reduce", REDUCE) or "").strip("'\"")
@@ -59,7 +65,9 @@ def _counted(story: Story, event: Event) -> Counted | None:
 
 
 def _zeros(story: Story, label: str, step: int) -> Event | None:
-    """The call that made zeros which nothing has written since, perhaps past a view or conversion; None if there is none."""
+    """The call that made zeros which nothing has written since, perhaps past a view or
+    conversion; None if there is none.
+    """
     for _ in range(MOST):
         record = story.tensor(label, step) or {}
         made = made_by(story, label, step)
@@ -75,7 +83,9 @@ def _zeros(story: Story, label: str, step: int) -> Event | None:
 
 
 def _does_harm(story: Story, how: str, source: str, step: int) -> bool:
-    """Whether a zero more changes each group: always a mean or a product; an extreme only if all known numbers lie beyond 0."""
+    """Whether a zero more changes each group: always a mean or a product; an extreme only if
+    all known numbers lie beyond 0.
+    """
     if how in ("mean", "prod"):
         return True
     known = [value for _, value in Elements(story, source, step).known()]
@@ -96,22 +106,24 @@ def _finding(story: Story, found: Counted) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.start.step))
     source = expression(story, [o.label for o in event.operands if o.label is not None][2], event.step)
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} reduces {source.en} into groups and counts the zeros from {there.en} as one number of each group, "
-            f"which {says.en}.",
+            en=f"{capital(here.en)} reduces {source.en} into groups and counts the zeros from {there.en} as one "
+            f"number of each group, which {says.en}.",
             zh=f"{here.zh}把 {source.zh} 归约到各组，并把{there.zh}的零也算作每组的一个数，这{says.zh}。",
         ),
         T(
-            en=f"`{name}` has `include_self=True` unless it is told otherwise: what stood in the tensor takes part. With "
-            "`include_self=False` a group consists of the numbers that are scattered into it, and a group without any keeps its 0.",
-            zh=f"`{name}` 默认 `include_self=True`：张量里原有的数也参加归约。设为 `include_self=False` 时，每组只由散布进去的数组成，"
-            "没有数的组保持为 0。",
+            en=f"`{name}` has `include_self=True` unless it is told otherwise: what stood in the tensor takes part. "
+            "With `include_self=False` a group consists of the numbers that are scattered into it, and a group "
+            "without any keeps its 0.",
+            zh=f"`{name}` 默认 `include_self=True`：张量里原有的数也参加归约。设为 `include_self=False` 时，每组只由散"
+            "布进去的数组成，没有数的组保持为 0。",
         ),
         related=[story.related("made", found.start.step, T(en="these zeros are counted", zh="这些零被计入"))],
         fixes=_fixes(story, event),
         facts=[Fact("reduce", found.how, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -131,18 +143,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="The zeros that a group starts from are counted", zh="各组的初始零也被计入"),
     what=T(
-        en="A program takes the mean of groups with `scatter_reduce`, into a tensor of zeros. The zeros count as one number more in each "
-        "group, so every mean is too small. Add `include_self=False`.",
-        zh="程序用 `scatter_reduce` 对各组求平均，结果写入一个全零张量。这些零在每组中多算一个数，所以每个平均值都偏小。请加上 "
-        "`include_self=False`。",
+        en="A program takes the mean of groups with `scatter_reduce`, into a tensor of zeros. The zeros count as one "
+        "number more in each group, so every mean is too small. Add `include_self=False`.",
+        zh="程序用 `scatter_reduce` 对各组求平均，结果写入一个全零张量。这些零在每组中多算一个数，所以每个平均值都偏"
+        "小。请加上 `include_self=False`。",
     ),
     why=T(
-        en="A sum does not notice a zero, and that is how most people meet `scatter_add`. A mean divides by the number of numbers, "
-        "which is one too many; a product with a zero is 0; a largest number among negative ones becomes 0. The error of a mean "
-        "is largest for the smallest groups: with one number half of it is lost. In a graph "
-        "network the neighbourhoods are then mixed up with their sizes.",
-        zh="求和时多一个零没有影响，而多数人是从 `scatter_add` 开始的。求平均时要除以数的个数，结果多除了一个；与零相乘得 0；负数中的最大值"
-        "变成 0。组越小，平均值的误差越大：只有一个数时会丢掉一半。在图网络中，邻域的内容就与它的大小混在了一起。",
+        en="A sum does not notice a zero, and that is how most people meet `scatter_add`. A mean divides by the "
+        "number of numbers, which is one too many; a product with a zero is 0; a largest number among negative ones "
+        "becomes 0. The error of a mean is largest for the smallest groups: with one number half of it is lost. In a "
+        "graph network the neighbourhoods are then mixed up with their sizes.",
+        zh="求和时多一个零没有影响，而多数人是从 `scatter_add` 开始的。求平均时要除以数的个数，结果多除了一个；与"
+        "零相乘得 0；负数中的最大值变成 0。组越小，平均值的误差越大：只有一个数时会丢掉一半。在图网络中，邻域的内"
+        "容就与它的大小混在了一起。",
     ),
     bad="""import torch
 

@@ -30,7 +30,9 @@ class Recurrence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that detaches a state in every time step, if no backward ever goes through the earlier time steps."""
+    """One finding for each line that detaches a state in every time step, if no backward ever goes
+    through the earlier time steps.
+    """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*CUTS):
         if event.error is None and event.results and _node(story, event) is not None:
@@ -52,14 +54,18 @@ def _node(story: Story, cut: Event) -> str | None:
 
 def _is_recurrence(story: Story, cuts: list[Event]) -> bool:
     """Whether each state was computed from the one before and from new data, and the graph of each was thrown away."""
-    if len(cuts) < STEPS - 1 or any((story.record("nodes", _node(story, cut)) or {}).get("ran") is not None for cut in cuts):
+    if len(cuts) < STEPS - 1 or any(
+        (story.record("nodes", _node(story, cut)) or {}).get("ran") is not None for cut in cuts
+    ):
         return False
     data = [_data(story, after, before) for before, after in pairwise(cuts)]
     return all(data) and (len(data) == 1 or all(one != other for one, other in pairwise(data)))
 
 
 def _data(story: Story, cut: Event, before: Event) -> frozenset[str]:
-    """The data (given tensors, and views of them) that went into a state since the last one; empty where it was not computed from that."""
+    """The data (given tensors, and views of them) that went into a state since the last one; empty
+    where it was not computed from that.
+    """
     pending, seen, found = [cut.operands[0].label], set[str | None](), set[str]()
     reached, since = False, (story.tensor(before.operands[0].label) or {}).get("born") or before.step
     while pending and len(seen) < UPWARD:
@@ -82,25 +88,28 @@ def _data(story: Story, cut: Event, before: Event) -> frozenset[str]:
 
 def _finding(story: Story, found: Recurrence) -> Finding:
     first, last = found.cuts[0], found.cuts[-1]
-    span, here, there = story.span(first.step), at_line(story, story.span(first.step)), at_line(story, story.span(found.backward.step))
+    span, here, there = (
+        story.span(first.step),
+        at_line(story, story.span(first.step)),
+        at_line(story, story.span(found.backward.step)),
+    )
     what = expression(story, last.operands[0].label, last.step)
     count = len(found.cuts)
     return RULE.finding(
-        span, first.step,
+        span,
+        first.step,
         T(
-            en=f"{capital(here.en)} cuts the state from the step before, {count} times before the backward on {there.en}: that goes "
-            f"through "
-            "the last step only.",
+            en=f"{capital(here.en)} cuts the state from the step before, {count} times before the backward on "
+            f"{there.en}: that goes through the last step only.",
             zh=f"{here.zh}把状态与前一步切断，在{there.zh}的反向传播之前共 {count} 次：反向传播只经过最后一步。",
         ),
         T(
-            en=f"`detach()` returns the numbers of {what.en} without their history. Done once between two pieces of a long sequence it "
-            f"keeps "
-            "memory small; done in every step it leaves nothing to learn through time: no gradient says how an early input should have "
-            "changed the state. The graphs of the other steps were built and thrown away.",
-            zh=f"`detach()` 返回 {what.zh} 的数值而不带历史。在一个长序列的两段之间做一次可以节省内存；每一步都做，就无法跨时间学习：没"
-            f"有梯度能说明"
-            "较早的输入应当怎样改变状态。其他各步的计算图建好后又被丢弃。",
+            en=f"`detach()` returns the numbers of {what.en} without their history. Done once between two pieces of a "
+            "long sequence it keeps memory small; done in every step it leaves nothing to learn through time: no "
+            "gradient says how an early input should have changed the state. The graphs of the other steps were "
+            "built and thrown away.",
+            zh=f"`detach()` 返回 {what.zh} 的数值而不带历史。在一个长序列的两段之间做一次可以节省内存；每一步都做，就"
+            "无法跨时间学习：没有梯度能说明较早的输入应当怎样改变状态。其他各步的计算图建好后又被丢弃。",
         ),
         related=[
             story.related("cut", last.step, T(en="cut off again in the last step", zh="在最后一步再次切断")),
@@ -108,7 +117,7 @@ def _finding(story: Story, found: Recurrence) -> Finding:
         ],
         fixes=_fixes(story, first),
         facts=[Fact("steps", count, story.by(last.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, cut: Event) -> tuple[Fix, ...]:
@@ -127,26 +136,24 @@ RULE = Rule(
     name="state-cut-in-every-step",
     severity="warning",
     title=T(
-        en="The state is detached in every time step, so only the last one is trained", zh="状态在每个时间步都被切断，只有最后一步得到训练"
+        en="The state is detached in every time step, so only the last one is trained",
+        zh="状态在每个时间步都被切断，只有最后一步得到训练",
     ),
     what=T(
-        en="A program walks through a sequence and cuts the state off from the step before, each time. Then it can only learn from the "
-        "last "
-        "step, as if the sequence had a single entry. Cut between two sequences, not between two steps.",
-        zh="程序沿序列前进，每一步都把状态与前一步切断。这样它只能从最后一步学习，好像序列只有一项。请在两段序列之间切断，而不是在两步之"
-        "间。",
+        en="A program walks through a sequence and cuts the state off from the step before, each time. Then "
+        "it can only learn from the last step, as if the sequence had a single entry. Cut between two "
+        "sequences, not between two steps.",
+        zh="程序沿序列前进，每一步都把状态与前一步切断。这样它只能从最后一步学习，好像序列只有一项。请在两段序列之间切"
+        "断，而不是在两步之间。",
     ),
     why=T(
-        en="A recurrent net uses the same weights in each step, and its gradient is the sum over all steps, each through the states in "
-        "between. "
-        "`detach()` gives a tensor that shares the numbers but has no `grad_fn`, so backward stops there. The weights still get a "
-        "gradient, "
-        "from the last step, so nothing is missing that an optimizer could notice. Against graphs that grow from batch to batch, detach "
-        "the "
-        "state once per batch.",
-        zh="循环网络在每一步使用相同的权重，其梯度是各步之和，每一步都要经过中间的状态。`detach()` 给出共享数值但没有 `grad_fn` 的张量，"
-        "反向传播到此"
-        "为止。权重仍从最后一步得到梯度，所以优化器察觉不到缺少了什么。若要避免计算图逐批增长，请每批切断一次。",
+        en="A recurrent net uses the same weights in each step, and its gradient is the sum over all steps, each "
+        "through the states in between. `detach()` gives a tensor that shares the numbers but has no `grad_fn`, so "
+        "backward stops there. The weights still get a gradient, from the last step, so nothing is missing that an "
+        "optimizer could notice. Against graphs that grow from batch to batch, detach the state once per batch.",
+        zh="循环网络在每一步使用相同的权重，其梯度是各步之和，每一步都要经过中间的状态。`detach()` 给出共享数值但没有 "
+        "`grad_fn` 的张量，反向传播到此为止。权重仍从最后一步得到梯度，所以优化器察觉不到缺少了什么。若要避免计算图逐"
+        "批增长，请每批切断一次。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL703: weights were kept without copying them, trained on, and loaded back: they are copied onto themselves, and nothing is restored."""
+"""PL703: weights were kept without copying them, trained on, and loaded back: they are copied onto
+themselves, and nothing is restored.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding for the line of a general finding about a tensor kept without a copy; None if it has none."""
+    """Return this rule's finding for the line of a general finding about a tensor kept without
+    a copy; None if it has none.
+    """
     return next((finding for finding in find(story) if finding.span == general.span), None)
 
 
@@ -43,30 +47,42 @@ def _finding(story: Story, found: Restored) -> Finding:
     )
     if found.is_newest:
         lost = T(
-            en=f"in this run they were not written again after {kept.en}, so nothing was lost; after one more update it would be.",
+            en=f"in this run they were not written again after {kept.en}, so nothing was lost; after one "
+            "more update it would be.",
             zh=f"在这次运行中，{kept.zh}之后它们没有再被写入，所以什么也没有丢失；但只要再更新一次就会丢失。",
         )
     return RULE.finding(
-        found.place, changed if found.kept is None else found.kept,
+        found.place,
+        changed if found.kept is None else found.kept,
         T(
             en=f"{capital(kept.en)} keeps the weights themselves, not a copy: {then.en} continues to change them, and "
             f"{here.en} restores nothing.",
             zh=f"{kept.zh}留下的是权重本身，而不是副本：{then.zh}继续修改它们，{here.zh}什么也没有恢复。",
         ),
         T(
-            en=f"`{code}` gives tensors on the model's own memory. {capital(then.en)} writes that memory, so what was kept "
-            f"changes with it. `{loading}` then copies {what.en} onto itself: {lost.en}",
-            zh=f"`{code}` 给出的张量看着模型自己的内存。{then.zh}写入这块内存，留下的东西也随之改变。于是 `{loading}` 把 {what.zh} 复制到"
-            f"它自己身上：{lost.zh}",
+            en=f"`{code}` gives tensors on the model's own memory. {capital(then.en)} writes that memory, so what was "
+            f"kept changes with it. `{loading}` then copies {what.en} onto itself: {lost.en}",
+            zh=f"`{code}` 给出的张量看着模型自己的内存。{then.zh}写入这块内存，留下的东西也随之改变。于是 `{loading}` "
+            f"把 {what.zh} 复制到它自己身上：{lost.zh}",
         ),
         related=[
-            Related("kept", found.place, found.kept, T(en="the weights are kept here, without a copy", zh="权重在这里被留下，没有复制")),
+            Related(
+                "kept",
+                found.place,
+                found.kept,
+                T(en="the weights are kept here, without a copy", zh="权重在这里被留下，没有复制"),
+            ),
             story.related("changed", changed, T(en="the same memory is updated here", zh="同一块内存在这里被更新")),
-            story.related("used", load.step, T(en="they are loaded here, onto themselves", zh="它们在这里被载入，写到自己身上")),
+            story.related(
+                "used", load.step, T(en="they are loaded here, onto themselves", zh="它们在这里被载入，写到自己身上")
+            ),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("tensor", load.operands[0].label, story.by(load.step)), Fact("kept", load.operands[1].label, story.by(load.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("tensor", load.operands[0].label, story.by(load.step)),
+            Fact("kept", load.operands[1].label, story.by(load.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, found: Restored) -> tuple[Fix, ...]:
@@ -81,7 +97,10 @@ def _fixes(story: Story, found: Restored) -> tuple[Fix, ...]:
     if isinstance(node, ast.Call) and method(node) == "state_dict":
         listed = _listed(program, node)
         if listed is not None:
-            return unique(program.text, [Fix(EACH, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")])
+            return unique(
+                program.text,
+                [Fix(EACH, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")],
+            )
         new = f"{{name: value.clone() for name, value in {text}.items()}}"
         deepest = [deep_copy(program, node, text)] if imported_deepcopy(program) else []
         return unique(program.text, [*deepest, Fix(EACH, program.replace((node, new)), meaning="later")])
@@ -90,12 +109,17 @@ def _fixes(story: Story, found: Restored) -> tuple[Fix, ...]:
 
 
 def _listed(program: Program, call: ast.Call) -> ast.Name | None:
-    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in model.state_dict().items()}``.
+    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in
+    model.state_dict().items()}``.
 
     None if there is none.
     """
     kept = next((n for n in program.ancestors(call) if isinstance(n, ast.DictComp)), None)
-    if kept is None or not isinstance(kept.value, ast.Name) or not any(call in ast.walk(each.iter) for each in kept.generators):
+    if (
+        kept is None
+        or not isinstance(kept.value, ast.Name)
+        or not any(call in ast.walk(each.iter) for each in kept.generators)
+    ):
         return None
     return kept.value
 
@@ -106,20 +130,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The best weights were kept without a copy, and lost", zh="最好的权重没有复制就留下，因而丢失"),
     what=T(
-        en="A program kept the weights of a model at a good moment, trained on, and loaded them back at the end. But it had kept the "
-        "weights themselves, which training continues to change, and so the last weights stay. Keep a copy: "
-        "`copy.deepcopy(model.state_dict())`.",
-        zh="程序在某个好的时刻留下了模型的权重，继续训练，最后再载入。但它留下的是权重本身，训练会继续修改它们，所以得到的仍是最后的权重。"
-        "请保留副本：`copy.deepcopy(model.state_dict())`。",
+        en="A program kept the weights of a model at a good moment, trained on, and loaded them back at the end. But "
+        "it had kept the weights themselves, which training continues to change, and so the last weights stay. Keep a "
+        "copy: `copy.deepcopy(model.state_dict())`.",
+        zh="程序在某个好的时刻留下了模型的权重，继续训练，最后再载入。但它留下的是权重本身，训练会继续修改它们，所以得"
+        "到的仍是最后的权重。请保留副本：`copy.deepcopy(model.state_dict())`。",
     ),
     why=T(
-        en="`state_dict()` makes a new dictionary of tensors, but its tensors are made by `detach()`: new objects on the *same memory*. "
-        "That makes saving to a file cheap. Optimizers update parameters in place, in this very memory. `dict(...)` and `.copy()` "
-        "copy the dictionary and not the tensors in it; `copy.deepcopy`, or `.clone()` of each, copies the numbers. `torch.save` "
-        "writes them to a file, which is a copy too.",
-        zh="`state_dict()` 会新建一个字典，但其中的张量由 `detach()` 得到：新的对象，*同一块内存*。这样保存到文件很省。优化器正是在这块内"
-        "存中就地更新参数。`dict(...)` 和 `.copy()` 复制的是字典，而不是其中的张量；`copy.deepcopy` 或对每个张量 `.clone()` 才会复制数"
-        "值。`torch.save` 把它们写进文件，也是一份副本。",
+        en="`state_dict()` makes a new dictionary of tensors, but its tensors are made by `detach()`: new objects on "
+        "the *same memory*. That makes saving to a file cheap. Optimizers update parameters in place, in this very "
+        "memory. `dict(...)` and `.copy()` copy the dictionary and not the tensors in it; `copy.deepcopy`, or "
+        "`.clone()` of each, copies the numbers. `torch.save` writes them to a file, which is a copy too.",
+        zh="`state_dict()` 会新建一个字典，但其中的张量由 `detach()` 得到：新的对象，*同一块内存*。这样保存到文件很"
+        "省。优化器正是在这块内存中就地更新参数。`dict(...)` 和 `.copy()` 复制的是字典，而不是其中的张量；"
+        "`copy.deepcopy` 或对每个张量 `.clone()` 才会复制数值。`torch.save` 把它们写进文件，也是一份副本。",
     ),
     advice=T(
         en="keep a copy on {kept}: `copy.deepcopy(…)` of the state.",

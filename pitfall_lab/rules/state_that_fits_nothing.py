@@ -1,4 +1,6 @@
-"""PL627: load_state_dict with strict=False found no key of the module in the state, or few of many that differ by their names alone."""
+"""PL627: load_state_dict with strict=False found no key of the module in the state, or few of many that
+differ by their names alone.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ FEWEST = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state of which (almost) nothing went into the parameters, though they are used afterwards.
+    """One finding for each line that loads a state of which (almost) nothing went into the parameters,
+    though they are used afterwards.
 
     Only with a written ``strict`` that is not ``True``; not if another line loads the same module.
     """
@@ -40,8 +43,14 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mostly_apart(loading: Loading) -> bool:
-    """Whether more than half of the parameters were left out that have a counterpart of the same shape under another name."""
-    return len(loading.apart) >= FEWEST and 2 * len(loading.apart) > loading.parameters and len(loading.apart) > loading.fit
+    """Whether more than half of the parameters were left out that have a counterpart of the
+    same shape under another name.
+    """
+    return (
+        len(loading.apart) >= FEWEST
+        and 2 * len(loading.apart) > loading.parameters
+        and len(loading.apart) > loading.fit
+    )
 
 
 def _is_lenient(call: ast.Call) -> bool:
@@ -68,50 +77,57 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
     if loading.apart:
         return _in_part(story, loading, call, name)
     return RULE.finding(
-        place, loading.step,
+        place,
+        loading.step,
         T(
-            en=f"{capital(here.en)} loads nothing: none of the {loading.parameters} parameters of `{name}` was found in the state, and "
-            "with `strict=False` that is no error.",
-            zh=f"{here.zh}什么也没有加载：`{name}` 的 {loading.parameters} 个参数在状态里一个也没有找到，而有了 `strict=False`，"
-            "这不算错误。",
+            en=f"{capital(here.en)} loads nothing: none of the {loading.parameters} parameters of `{name}` was found "
+            "in the state, and with `strict=False` that is no error.",
+            zh=f"{here.zh}什么也没有加载：`{name}` 的 {loading.parameters} 个参数在状态里一个也没有找到，而有了 "
+            "`strict=False`，这不算错误。",
         ),
         T(
-            en="A state is a dictionary from names to tensors, and a name must be the same, letter by letter. What a wrapper saved has a "
-            "prefix (`module.`, `_orig_mod.`). The parameters keep the random numbers that they were made with.",
-            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、`_orig_mod.`）。这里的参数仍是创建时"
-            "的随机数。",
+            en="A state is a dictionary from names to tensors, and a name must be the same, letter by letter. "
+            "What a wrapper saved has a prefix (`module.`, `_orig_mod.`). The parameters keep the random numbers "
+            "that they were made with.",
+            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、"
+            "`_orig_mod.`）。这里的参数仍是创建时的随机数。",
         ),
         related=[],
         fixes=_fixes(story, call),
         facts=[Fact("parameters", loading.parameters)],
-    )  # fmt: skip
+    )
 
 
 def _in_part(story: Story, loading: Loading, call: ast.Call, name: str) -> Finding:
     """The finding about a state of which a few names fit, and many others would with other names."""
     place = story.program.place(call)
     here = at_line(story, place)
-    shown = ", ".join(f"`{own}`" for own, _ in loading.apart[:SHOWN]), ", ".join(f"`{other}`" for _, other in loading.apart[:SHOWN])
+    shown = (
+        ", ".join(f"`{own}`" for own, _ in loading.apart[:SHOWN]),
+        ", ".join(f"`{other}`" for _, other in loading.apart[:SHOWN]),
+    )
     return RULE.finding(
-        place, loading.step,
+        place,
+        loading.step,
         T(
-            en=f"{capital(here.en)} loads {loading.fit} of the {loading.parameters} parameters of `{name}`: {len(loading.apart)} others "
-            "have another name in the state, and with `strict=False` that is no error.",
-            zh=f"{here.zh}只加载了 `{name}` 的 {loading.parameters} 个参数中的 {loading.fit} 个：另有 {len(loading.apart)} 个在状态里叫别的"
-            "名字，而有了 `strict=False`，这不算错误。",
+            en=f"{capital(here.en)} loads {loading.fit} of the {loading.parameters} parameters of `{name}`: "
+            f"{len(loading.apart)} others have another name in the state, and with `strict=False` that is no error.",
+            zh=f"{here.zh}只加载了 `{name}` 的 {loading.parameters} 个参数中的 {loading.fit} 个：另有 "
+            f"{len(loading.apart)} 个在状态里叫别的名字，而有了 `strict=False`，这不算错误。",
         ),
         T(
-            en=f"The module has {shown[0]}, the state has {shown[1]}, of the same shapes. A name must be the same, letter by letter. These "
-            "parameters keep the random numbers that they were made with.",
+            en=f"The module has {shown[0]}, the state has {shown[1]}, of the same shapes. A name must be the same, "
+            "letter by letter. These parameters keep the random numbers that they were made with.",
             zh=f"模块里有 {shown[0]}，状态里有 {shown[1]}，形状相同。名字必须逐字相同。这些参数仍是创建时的随机数。",
         ),
         related=[],
         facts=[Fact("parameters", loading.parameters), Fact("fit", loading.fit)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that load the names without the prefix that a wrapper put before them; with ``strict=True`` if ``strict`` was given by name.
+    """Fixes that load the names without the prefix that a wrapper put before them; with ``strict=True`` if
+    ``strict`` was given by name.
 
     Empty if the state is no plain name.
     """
@@ -135,20 +151,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="A loaded state had no name in common with the module", zh="加载的状态与模块没有一个相同的名字"),
     what=T(
-        en="A program loads saved weights with `strict=False`, and not one name of the saved weights fits. Nothing is loaded and "
-        "nothing is "
-        "said: the model keeps the random numbers that it was made with.",
-        zh="程序用 `strict=False` 加载保存的权重，而这些权重的名字一个也对不上。什么都没有加载，也没有任何提示：模型仍是创建时的随机数。",
+        en="A program loads saved weights with `strict=False`, and not one name of the saved weights fits. Nothing is "
+        "loaded and nothing is said: the model keeps the random numbers that it was made with.",
+        zh="程序用 `strict=False` 加载保存的权重，而这些权重的名字一个也对不上。什么都没有加载，也没有任何提示：模"
+        "型仍是创建时的随机数。",
     ),
     why=T(
-        en="`load_state_dict` looks up each parameter of the module by its name and copies what it finds. `strict=False` turns the error "
-        "about names that are missing or left over into a return value, `missing_keys` and `unexpected_keys`, which hardly any program "
-        "reads. It is meant for states that fit in part, such as a backbone without its head.",
-        zh="`load_state_dict` 按名字查找模块的每个参数，找到就复制。`strict=False` 把“缺少或多出的名字”从错误变成返回值 `missing_keys` 和 "
-        "`unexpected_keys`，而几乎没有程序去读它。它是为只有一部分相符的状态准备的，例如不带头部的骨干网络。",
+        en="`load_state_dict` looks up each parameter of the module by its name and copies what it finds. "
+        "`strict=False` turns the error about names that are missing or left over into a return value, `missing_keys` "
+        "and `unexpected_keys`, which hardly any program reads. It is meant for states that fit in part, such as a "
+        "backbone without its head.",
+        zh="`load_state_dict` 按名字查找模块的每个参数，找到就复制。`strict=False` 把“缺少或多出的名字”从错误变成"
+        "返回值 `missing_keys` 和 `unexpected_keys`，而几乎没有程序去读它。它是为只有一部分相符的状态准备的，例如"
+        "不带头部的骨干网络。",
     ),
     advice=T(
-        en="compare the names in the state with the model's own, which {line} lists without `strict=False`, and take the prefix off.",
+        en="compare the names in the state with the model's own, which {line} lists without `strict=False`, and "
+        "take the prefix off.",
         zh="把状态里的名称与模型自己的名称对照（{line}去掉 `strict=False` 就会列出），并去掉前缀。",
     ),
     bad="""import torch
@@ -178,7 +197,10 @@ with torch.no_grad():
         Trap(
             "state = trained.state_dict()\n",
             "state = {name: value.clone() for name, value in trained.state_dict().items()}\n",
-            T(en="Copies of the numbers have the same names, which still do not fit.", zh="数值的副本名字不变，仍然对不上。"),
+            T(
+                en="Copies of the numbers have the same names, which still do not fit.",
+                zh="数值的副本名字不变，仍然对不上。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.load_state_dict",),

@@ -1,4 +1,6 @@
-"""PL722: the weights of a network were averaged or copied from another one, its running statistics were not, and it is evaluated."""
+"""PL722: the weights of a network were averaged or copied from another one, its running statistics
+were not, and it is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ FILLS = {"zero_", "fill_", "zeros_", "ones_", "zeros", "ones", "constant_"}
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """``evaluated`` normalizes with statistics that nothing ever moved, and ``written`` gave its weight new values during a training."""
+    """``evaluated`` normalizes with statistics that nothing ever moved, and ``written`` gave its weight
+    new values during a training.
+    """
 
     evaluated: Pass
     weight: str
@@ -30,7 +34,9 @@ class Left:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that wrote weights whose layers are evaluated with the statistics they were made with."""
+    """One finding for each line that wrote weights whose layers are evaluated with the
+    statistics they were made with.
+    """
     updates = story.trace.optimizer_steps
     layers: dict[object, list[Pass]] = defaultdict(list)
     for each in Modes(story).passes if updates else ():
@@ -39,26 +45,40 @@ def find(story: Story) -> Iterator[Finding]:
     held = {label for update in updates for label in update.holds}
     told = set()
     for passes in layers.values():
-        found = _left(story, passes[-1], updates[0].step) if not any(p.active for p in passes) and passes[0].weight not in held else None
+        found = (
+            _left(story, passes[-1], updates[0].step)
+            if not any(p.active for p in passes) and passes[0].weight not in held
+            else None
+        )
         if found is not None and story.span(found.written.step) not in told:
             told.add(story.span(found.written.step))
             yield _finding(story, found)
 
 
 def _left(story: Story, last: Pass, trained: int) -> Left | None:
-    """The data of the finding if the weight was written after a training began, but the layer's mean and variance are still 0 and 1.
+    """The data of the finding if the weight was written after a training began, but the layer's mean
+    and variance are still 0 and 1.
 
     Otherwise None.
     """
     mean, variance = (last.event.operands[number].label for number in (1, 2))
-    if last.weight is None or mean is None or variance is None or _is_moved(story, mean, last) or _is_moved(story, variance, last):
+    if (
+        last.weight is None
+        or mean is None
+        or variance is None
+        or _is_moved(story, mean, last)
+        or _is_moved(story, variance, last)
+    ):
         return None
     storage = str((story.tensor(last.weight) or {}).get("storage"))
     writes = [story.events[step] for step in story.writes(storage, trained, last.event.step)]
     written = next((event for event in writes if event.kind == "call" and event.name not in FILLS), None)
     if written is None:
         return None
-    still = (values(story, mean, last.event.step), values(story, variance, last.event.step))  # last: values are requested
+    still = (
+        values(story, mean, last.event.step),
+        values(story, variance, last.event.step),
+    )  # last: values are requested
     start = bool(still[0]) and not any(still[0]) and set(still[1]) == {1.0}
     return Left(last, last.weight, written) if start else None
 
@@ -73,20 +93,21 @@ def _finding(story: Story, found: Left) -> Finding:
     here, there = at_line(story, story.span(written.step)), at_line(story, story.span(evaluated.step))
     weight = called(story, found.weight, None, written.step)
     return RULE.finding(
-        story.span(written.step), written.step,
+        story.span(written.step),
+        written.step,
         T(
-            en=f"{capital(here.en)} gives {weight.en} new values, and the running statistics of its layer are not brought along: "
-            f"{there.en} "
-            "evaluates it with a mean of 0 and a variance of 1, as it was made.",
-            zh=f"{here.zh}给 {weight.zh} 新的值，却没有带上该层的运行统计量：{there.zh}评估时用的仍是创建时的均值 0 和方差 1。",
+            en=f"{capital(here.en)} gives {weight.en} new values, and the running statistics of its layer are not "
+            f"brought along: {there.en} evaluates it with a mean of 0 and a variance of 1, as it was made.",
+            zh=f"{here.zh}给 {weight.zh} 新的值，却没有带上该层的运行统计量：{there.zh}评估时用的仍是创建"
+            "时的均值 0 和方差 1。",
         ),
         T(
-            en="`parameters()` has the weights only. The running mean and variance of a batch norm are buffers, which no average over "
-            "parameters touches, and this network was never run in training mode. Copy the buffers too, or run some batches through it in "
-            "training mode (`torch.optim.swa_utils.update_bn`).",
-            zh="`parameters()` 只有权重。批归一化的运行均值与方差是缓冲区，对参数求平均不会碰到它们，而这个网络从未在训练模式下运行"
-            "过。请把缓冲"
-            "区也复制过去，或者让它在训练模式下跑几个批次（`torch.optim.swa_utils.update_bn`）。",
+            en="`parameters()` has the weights only. The running mean and variance of a batch norm are buffers, which "
+            "no average over parameters touches, and this network was never run in training mode. Copy the buffers "
+            "too, or run some batches through it in training mode (`torch.optim.swa_utils.update_bn`).",
+            zh="`parameters()` 只有权重。批归一化的运行均值与方差是缓冲区，对参数求平均不会碰到它们，而这个网络从未在"
+            "训练模式下运行过。请把缓冲区也复制过去，或者让它在训练模式下跑几个批次"
+            "（`torch.optim.swa_utils.update_bn`）。",
         ),
         related=[
             story.related("changed", written.step, T(en="only the weight is written here", zh="这里只写入了权重")),
@@ -94,7 +115,7 @@ def _finding(story: Story, found: Left) -> Finding:
         ],
         fixes=_fixes(story, written),
         facts=[Fact("weight", found.weight, story.by(written.step)), Fact("mean", 0.0), Fact("variance", 1.0)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, written: Event) -> tuple[Fix, ...]:
@@ -111,7 +132,9 @@ def _fixes(story: Story, written: Event) -> tuple[Fix, ...]:
             if len(owners) == 2 and len(pair) == 2:
                 mine, other = (program.segment(owner) for owner in owners)
                 new = (f"for mine, other in zip({mine}.buffers(), {other}.buffers()):", "    mine.copy_(other)")
-                title = T(en=f"Copy the buffers of `{other}` to `{mine}` too", zh=f"也把 `{other}` 的缓冲区复制到 `{mine}`")
+                title = T(
+                    en=f"Copy the buffers of `{other}` to `{mine}` too", zh=f"也把 `{other}` 的缓冲区复制到 `{mine}`"
+                )
                 return unique(program.text, [Fix(title, program.insert_after(loop, *new), meaning="later")])
     return ()
 
@@ -122,23 +145,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="An average of weights keeps the statistics it was made with", zh="权重的平均仍带着创建时的统计量"),
     what=T(
-        en="A program keeps an average of a network's weights, or copies them to another network, and leaves the running statistics of the "
-        "normalizations behind. In evaluation they are still 0 and 1, so the outputs are wrong. Copy the buffers as well.",
-        zh="程序保留网络权重的平均，或者把权重复制到另一个网络，却没有带上归一化层的运行统计量。评估时它们仍是 0 和 1，所以输出是错"
-        "的。请把缓冲"
-        "区也复制过去。",
+        en="A program keeps an average of a network's weights, or copies them to another network, and leaves the "
+        "running statistics of the normalizations behind. In evaluation they are still 0 and 1, so the outputs are "
+        "wrong. Copy the buffers as well.",
+        zh="程序保留网络权重的平均，或者把权重复制到另一个网络，却没有带上归一化层的运行统计量。评估时它们仍是 0 和 "
+        "1，所以输出是错的。请把缓冲区也复制过去。",
     ),
     why=T(
-        en="A batch norm normalizes by the statistics of the batch in training mode, and by `running_mean` and `running_var` in evaluation "
-        "mode. These two are *buffers*: they belong to `state_dict()`, but not to `parameters()`, and only a forward pass in training mode "
-        "moves them. A copy that is only averaged and evaluated never has one. `AveragedModel` of torch keeps the buffers as they "
-        "were, too: "
-        "that is what `update_bn` and `use_buffers=True` are for.",
-        zh="批归一化在训练模式下用这一批的统计量，在评估模式下用 `running_mean` 和 `running_var`。这两个是*缓冲区*：它们属于 "
-        "`state_dict()`，但不"
-        "属于 `parameters()`，只有训练模式下的前向计算才会移动它们。只被平均和评估的副本从来没有这样的前向。torch 的 "
-        "`AveragedModel` 也让缓冲区保"
-        "持原样：`update_bn` 和 `use_buffers=True` 就是为此准备的。",
+        en="A batch norm normalizes by the statistics of the batch in training mode, and by `running_mean` and "
+        "`running_var` in evaluation mode. These two are *buffers*: they belong to `state_dict()`, but not to "
+        "`parameters()`, and only a forward pass in training mode moves them. A copy that is only averaged and "
+        "evaluated never has one. `AveragedModel` of torch keeps the buffers as they were, too: that is what "
+        "`update_bn` and `use_buffers=True` are for.",
+        zh="批归一化在训练模式下用这一批的统计量，在评估模式下用 `running_mean` 和 `running_var`。这两个是*缓冲"
+        "区*：它们属于 `state_dict()`，但不属于 `parameters()`，只有训练模式下的前向计算才会移动它们。只被平均和评"
+        "估的副本从来没有这样的前向。torch 的 `AveragedModel` 也让缓冲区保持原样：`update_bn` 和 "
+        "`use_buffers=True` 就是为此准备的。",
     ),
     bad="""import copy
 
@@ -185,8 +207,14 @@ print(average(x).flatten())
         Trap(
             "mean.lerp_(now, 0.5)",
             "mean.copy_(now)",
-            T(en="The weights alone again: the statistics are still those of a new network.", zh="仍然只有权重：统计量还是新网络的。"),
+            T(
+                en="The weights alone again: the statistics are still those of a new network.",
+                zh="仍然只有权重：统计量还是新网络的。",
+            ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.html", "https://docs.pytorch.org/docs/stable/optim.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.html",
+        "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
 )

@@ -1,4 +1,6 @@
-"""PL652: the momentum of a batch norm was given as the share of the old statistics; in torch it is that of the new ones."""
+"""PL652: the momentum of a batch norm was given as the share of the old statistics; in
+torch it is that of the new ones.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,21 @@ from pitfall_lab.trace import Event, T
 
 LARGE = 0.9
 ROUNDS = 2
-LAYERS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBatchNorm1d", "LazyBatchNorm2d", "batch_norm"}
+LAYERS = {
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "SyncBatchNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "batch_norm",
+}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each batch norm, in training, whose momentum is close to 1: its running statistics are almost the last batch's."""
+    """One finding for each batch norm, in training, whose momentum is close to 1: its running statistics
+    are almost the last batch's.
+    """
     layers: dict[str, list[tuple[Event, float]]] = defaultdict(list)
     for event in story.calls("batch_norm") if story.backwards() else ():
         running = event.operands[1].label if len(event.operands) > 1 else None
@@ -33,13 +45,20 @@ def find(story: Story) -> Iterator[Finding]:
     for calls in layers.values():
         event, share = calls[0]
         place = story.span(event.step)
-        if len(calls) >= ROUNDS and LARGE <= share < 1 and all(other == share for _, other in calls) and (place, share) not in told:
+        if (
+            len(calls) >= ROUNDS
+            and LARGE <= share < 1
+            and all(other == share for _, other in calls)
+            and (place, share) not in told
+        ):
             told.add((place, share))
             yield _finding(story, event, share)
 
 
 def _share(event: Event) -> float | None:
-    """The momentum of a batch norm call in training mode: the share of the new batch in the running statistics; None if there is none."""
+    """The momentum of a batch norm call in training mode: the share of the new batch in the running
+    statistics; None if there is none.
+    """
     if (argument(event, "training", 5) or "False") != "True":
         return None
     try:
@@ -51,35 +70,41 @@ def _share(event: Event) -> float | None:
 def _finding(story: Story, event: Event, share: float) -> Finding:
     here, given, meant = at_line(story, story.span(event.step)), number(share), number(1 - share)
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"The batch norm on {here.en} has a momentum of {given}: in torch that is the share of the newest batch, so its running "
-            f"statistics "
-            "are almost those of the last batch.",
-            zh=f"{here.zh}的 batch norm 的 momentum 是 {given}：在 torch 中这是最新批次的份额，所以它的运行统计量几乎就是最后一个批次的。",
+            en=f"The batch norm on {here.en} has a momentum of {given}: in torch that is the share of the newest "
+            "batch, so its running statistics are almost those of the last batch.",
+            zh=f"{here.zh}的 batch norm 的 momentum 是 {given}：在 torch 中这是最新批次的份额，所以它的运行统计量几乎"
+            "就是最后一个批次的。",
         ),
         T(
-            en=f"{capital(here.en)} moves the running mean to {meant} of the old one and {given} of that of the batch. In evaluation "
-            f"mode these "
-            f"numbers normalize everything, and they depend on which batch came last. Other libraries call the share of the old "
-            f"statistics momentum; "
-            f"what they call {given} is {meant} here.",
-            zh=f"{here.zh}把运行均值变成旧值的 {meant} 加上这个批次的 {given}。评估模式下，一切都用这些数来归一化，而它们取决于最后来的是"
-            f"哪个批次。其他"
-            f"库把旧统计量的份额叫做 momentum；它们的 {given} 在这里是 {meant}。",
+            en=f"{capital(here.en)} moves the running mean to {meant} of the old one and {given} of that of the "
+            "batch. In evaluation mode these numbers normalize everything, and they depend on which batch came last. "
+            f"Other libraries call the share of the old statistics momentum; what they call {given} is {meant} here.",
+            zh=f"{here.zh}把运行均值变成旧值的 {meant} 加上这个批次的 {given}。评估模式下，一切都用这些数来归一化，而"
+            f"它们取决于最后来的是哪个批次。其他库把旧统计量的份额叫做 momentum；它们的 {given} 在这里是 {meant}。",
         ),
         related=[],
         fixes=_fixes(story, share),
         facts=[Fact("momentum", share, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, share: float) -> tuple[Fix, ...]:
-    """Fixes that write 1 less the momentum in all layers with this momentum, or with one that is no literal; empty if there are none."""
+    """Fixes that write 1 less the momentum in all layers with this momentum, or with one that is no
+    literal; empty if there are none.
+    """
     program = story.program
     places: list[tuple[ast.expr, str]] = []
-    for call in [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in LAYERS] if program.tree is not None else []:
-        given = next((k.value for k in call.keywords if k.arg == "momentum"), call.args[2] if len(call.args) > 2 else None)
+    for call in (
+        [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in LAYERS]
+        if program.tree is not None
+        else []
+    ):
+        given = next(
+            (k.value for k in call.keywords if k.arg == "momentum"), call.args[2] if len(call.args) > 2 else None
+        )
         if isinstance(given, ast.Constant) and given.value == share:
             places.append((given, number(round(1 - share, 6))))
         elif given is not None and not isinstance(given, ast.Constant):
@@ -94,24 +119,25 @@ RULE = Rule(
     code="PL652",
     name="statistics-of-the-newest",
     severity="warning",
-    title=T(en="A batch norm's running statistics are those of the last batch", zh="batch norm 的运行统计量就是最后一个批次的统计量"),
+    title=T(
+        en="A batch norm's running statistics are those of the last batch",
+        zh="batch norm 的运行统计量就是最后一个批次的统计量",
+    ),
     what=T(
-        en="A batch norm remembers the mean and the spread of what it saw for later, and a momentum near 1 makes it forget all but the "
-        "last batch. "
-        "The evaluation jumps about. Torch's momentum is the share of the new batch: where another library has 0.99, write 0.01.",
-        zh="batch norm 会记住见过的均值和离散程度以备后用，而接近 1 的 momentum 让它只记得最后一个批次。评估结果会跳来跳去。torch 的 "
-        "momentum 是新"
-        "批次的份额：别的库写 0.99 的地方，这里要写 0.01。",
+        en="A batch norm remembers the mean and the spread of what it saw for later, and a momentum near 1 makes it "
+        "forget all but the last batch. The evaluation jumps about. Torch's momentum is the share of the new batch: "
+        "where another library has 0.99, write 0.01.",
+        zh="batch norm 会记住见过的均值和离散程度以备后用，而接近 1 的 momentum 让它只记得最后一个批次。评估结果会跳来"
+        "跳去。torch 的 momentum 是新批次的份额：别的库写 0.99 的地方，这里要写 0.01。",
     ),
     why=T(
         en="`running = (1 - momentum) * running + momentum * batch`, with 0.1 by default. Keras and many papers write "
-        "`running = momentum * running + (1 - momentum) * batch`, with 0.99. In training mode the statistics of the batch itself are "
-        "used, so "
-        "the training loss shows nothing; only `eval()` uses the running ones. `momentum=None` takes the plain mean over all batches.",
-        zh="`running = (1 - momentum) * running + momentum * batch`，默认 0.1。Keras 和许多论文写成 "
-        "`running = momentum * running + (1 - momentum) * batch`，取 0.99。训练模式下用的是批次自己的统计量，所以训练损失看不出来；只有 "
-        "`eval()` 才"
-        "使用运行统计量。`momentum=None` 对所有批次取普通平均。",
+        "`running = momentum * running + (1 - momentum) * batch`, with 0.99. In training mode the statistics of the "
+        "batch itself are used, so the training loss shows nothing; only `eval()` uses the running ones. "
+        "`momentum=None` takes the plain mean over all batches.",
+        zh="`running = (1 - momentum) * running + momentum * batch`，默认 0.1。Keras 和许多论文写成 `running = "
+        "momentum * running + (1 - momentum) * batch`，取 0.99。训练模式下用的是批次自己的统计量，所以训练损失看不出"
+        "来；只有 `eval()` 才使用运行统计量。`momentum=None` 对所有批次取普通平均。",
     ),
     bad="""import torch
 

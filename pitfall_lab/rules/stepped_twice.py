@@ -1,4 +1,6 @@
-"""PL546: two steps of optimizers use the same gradient, since two hold the parameter, or since ``step()`` is called twice in a round."""
+"""PL546: two steps of optimizers use the same gradient, since two hold the parameter, or since
+``step()`` is called twice in a round.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """In ``rounds`` rounds ``second`` used the gradient of ``leaf``, which ``added`` had computed and ``first`` had used already."""
+    """In ``rounds`` rounds ``second`` used the gradient of ``leaf``, which ``added`` had computed
+    and ``first`` had used already.
+    """
 
     leaf: str
     added: Moment
@@ -71,25 +75,33 @@ def _finding(story: Story, found: Again, others: int) -> Finding:
     name = called(story, found.leaf, None, found.added.step)
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
     same = found.first.made is not None and found.first.made == found.second.made
-    why = T(
-        en=f"Both calls step the same {found.first.optimizer}, and no backward ran in between.",
-        zh=f"两次调用更新的是同一个 {found.first.optimizer}，中间没有反向传播。",
-    ) if same else T(
-        en=f"The {found.first.optimizer} of {first.en} and the {found.second.optimizer} of {second.en} both hold {name.en}{more.en}.",
-        zh=f"{first.zh}的 {found.first.optimizer} 和{second.zh}的 {found.second.optimizer} 都持有 {name.zh}{more.zh}。",
-    )  # fmt: skip
+    why = (
+        T(
+            en=f"Both calls step the same {found.first.optimizer}, and no backward ran in between.",
+            zh=f"两次调用更新的是同一个 {found.first.optimizer}，中间没有反向传播。",
+        )
+        if same
+        else T(
+            en=f"The {found.first.optimizer} of {first.en} and the {found.second.optimizer} of {second.en} both "
+            f"hold {name.en}{more.en}.",
+            zh=f"{first.zh}的 {found.first.optimizer} 和{second.zh}的 {found.second.optimizer} 都持有 "
+            f"{name.zh}{more.zh}。",
+        )
+    )
     return RULE.finding(
         found.second.span,
         found.second.step,
         T(
-            en=f"{capital(second.en)} updates {name.en}{more.en} with the gradient that {first.en} has used already, in each of "
-            f"{found.rounds} rounds: every update is made twice.",
-            zh=f"{second.zh}用{first.zh}已经用过的梯度再次更新 {name.zh}{more.zh}，{found.rounds} 轮中每一轮都如此：每次更新都做了两遍。",
+            en=f"{capital(second.en)} updates {name.en}{more.en} with the gradient that {first.en} has used already, "
+            f"in each of {found.rounds} rounds: every update is made twice.",
+            zh=f"{second.zh}用{first.zh}已经用过的梯度再次更新 {name.zh}{more.zh}，{found.rounds} 轮中每一轮都如"
+            "此：每次更新都做了两遍。",
         ),
         T(
-            en=f"{why.en} `step()` reads `.grad` and leaves it as it is, so a second step goes the same way once more. The learning rate "
-            "of these parameters is then not the one that is written down.",
-            zh=f"{why.zh}`step()` 读取 `.grad` 而不改变它，所以第二步会沿同一方向再走一次。这些参数的学习率于是不是写下的那个。",
+            en=f"{why.en} `step()` reads `.grad` and leaves it as it is, so a second step goes the same way once "
+            "more. The learning rate of these parameters is then not the one that is written down.",
+            zh=f"{why.zh}`step()` 读取 `.grad` 而不改变它，所以第二步会沿同一方向再走一次。这些参数的学习"
+            "率于是不是写下的那个。",
         ),
         related=[
             story.related("backward", found.added.step, T(en="the gradient is computed here", zh="梯度在这里算出")),
@@ -102,7 +114,8 @@ def _finding(story: Story, found: Again, others: int) -> Finding:
 
 
 def _fixes(story: Story, found: Again, *, same: bool) -> tuple[Fix, ...]:
-    """Fixes that leave one of the two steps out: with the optimizer, or (``same``: one optimizer steps twice) the step alone.
+    """Fixes that leave one of the two steps out: with the optimizer, or (``same``: one optimizer
+    steps twice) the step alone.
 
     Only a step that is a statement of its own, and whose parameters the other one steps as well.
     """
@@ -127,7 +140,11 @@ def _without(story: Story, statement: ast.Expr) -> tuple[Edit, ...] | None:
     statements = []
     for node in (n for n in program.nodes if isinstance(n, ast.Name) and n.id == owner.id):
         around = program.statement(node)
-        calls = isinstance(around, ast.Expr) and isinstance(around.value, ast.Call) and around.value.func is program.parents.get(node)
+        calls = (
+            isinstance(around, ast.Expr)
+            and isinstance(around.value, ast.Call)
+            and around.value.func is program.parents.get(node)
+        )
         makes = isinstance(around, ast.Assign) and around.targets == [node]
         if not calls and not makes:
             return None
@@ -141,18 +158,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="One gradient is used for two updates", zh="一个梯度被用于两次更新"),
     what=T(
-        en="A program computed its gradients once and then called two steps that change the same parameters: one optimizer was stepped "
-        "twice, or two optimizers hold the same layer. These parameters move twice as far as the learning rate says. Step each parameter "
-        "once for each backward.",
-        zh="程序只算了一次梯度，却调用了两次改变同样参数的更新：一个优化器更新了两次，或者两个优化器持有同一层。这些参数移动的距离是学习率所说的两倍。"
-        "每次反向传播之后，每个参数只更新一次。",
+        en="A program computed its gradients once and then called two steps that change the same parameters: one "
+        "optimizer was stepped twice, or two optimizers hold the same layer. These parameters move twice as far as "
+        "the learning rate says. Step each parameter once for each backward.",
+        zh="程序只算了一次梯度，却调用了两次改变同样参数的更新：一个优化器更新了两次，或者两个优化器持有同一层。这些参"
+        "数移动的距离是学习率所说的两倍。每次反向传播之后，每个参数只更新一次。",
     ),
     why=T(
-        en="`step()` reads `.grad` of every parameter that the optimizer holds. It does not clear it, and does not know which optimizers "
-        "read it before. Within one optimizer torch refuses a parameter that is in two groups; between two optimizers nothing is checked. "
-        "With momentum, or with Adam, the second step is not even the same again: it also moves the averages once more.",
-        zh="`step()` 读取优化器持有的每个参数的 `.grad`。它不会清零，也不知道之前有哪些优化器读过。在一个优化器之内，torch 拒绝同时在两个"
-        "参数组里的参数；在两个优化器之间则什么也不检查。使用动量或 Adam 时，第二步甚至不是同样的一步：它还会让平均值再移动一次。",
+        en="`step()` reads `.grad` of every parameter that the optimizer holds. It does not clear it, and does not "
+        "know which optimizers read it before. Within one optimizer torch refuses a parameter that is in two groups; "
+        "between two optimizers nothing is checked. With momentum, or with Adam, the second step is not even the same "
+        "again: it also moves the averages once more.",
+        zh="`step()` 读取优化器持有的每个参数的 `.grad`。它不会清零，也不知道之前有哪些优化器读过。在一个优化器之内，"
+        "torch 拒绝同时在两个参数组里的参数；在两个优化器之间则什么也不检查。使用动量或 Adam 时，第二步甚至不是同样的"
+        "一步：它还会让平均值再移动一次。",
     ),
     bad="""import torch
 
@@ -191,7 +210,8 @@ print(w)
             "lr=0.1",
             "lr=0.05",
             T(
-                en="Half the rate makes up for it only with plain SGD and one step's gradient; the update is still made twice.",
+                en="Half the rate makes up for it only with plain SGD and one step's gradient; the update "
+                "is still made twice.",
                 zh="把学习率减半只对普通的 SGD 和单步的梯度有效；更新仍然做了两遍。",
             ),
         ),

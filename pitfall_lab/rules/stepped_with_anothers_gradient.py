@@ -1,4 +1,6 @@
-"""PL630: an optimizer steps with gradients of its own loss and of the loss of another player, added up in its parameters."""
+"""PL630: an optimizer steps with gradients of its own loss and of the loss of another
+player, added up in its parameters.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,20 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose backward leaves gradients in another player's parameters, which are stepped with them."""
+    """One finding for each line whose backward leaves gradients in another player's parameters,
+    which are stepped with them.
+    """
     updates = story.trace.optimizer_steps
     players = {frozenset(update.holds) for update in updates}
     if len(players) < ROUNDS:
         return
     flow, told = Flow(story), set()
     for label in lives(story):
-        rounds = [found for update, added in joint_updates(story, label) if (found := _mixed(story, flow, label, added, update))]
+        rounds = [
+            found
+            for update, added in joint_updates(story, label)
+            if (found := _mixed(story, flow, label, added, update))
+        ]
         place = story.span(rounds[0].other.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
@@ -48,9 +56,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Mixed | None:
-    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is another player's; else None.
+    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is
+    another player's; else None.
 
-    The player's own loss reaches no other parameters, because it detached a result; the other loss also reaches those behind that result.
+    The player's own loss reaches no other parameters, because it detached a result; the other loss also
+    reaches those behind that result.
     """
     mine = set(update.holds)
     reached = {b.step: flow.leaves(b.operands[0].label, b.step) for b in added if b.operands}
@@ -85,29 +95,32 @@ def _finding(story: Story, found: Mixed) -> Finding:
     last, cut = at_line(story, found.update.span), at_line(story, story.span(found.detached.step))
     name = called(story, found.parameter, None, found.update.step)
     return RULE.finding(
-        story.span(other.step), other.step,
+        story.span(other.step),
+        other.step,
         T(
-            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update mixes two losses that "
-            "work against each other.",
+            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update "
+            "mixes two losses that work against each other.",
             zh=f"{here.zh}也会填写 {name.zh} 的梯度，而{last.zh}用它来更新：这次更新混合了两个互相对抗的损失。",
         ),
         T(
-            en=f"The loss of {there.en} is meant for this optimizer: {cut.en} cuts the other network off. The loss of {here.en} is "
-            f"meant for "
-            f"the other network, but its backward comes through {name.en} and adds to the same `.grad`. Step before that backward, with a "
-            "fresh result for it, or name the parameters that it is for: `backward(inputs=…)`.",
-            zh=f"{there.zh}的损失是为这个优化器准备的：{cut.zh}切断了另一个网络。{here.zh}的损失是为另一个网络准备的，但它的反向传播会经过 "
-            f"{name.zh}，加到同一个 `.grad` 上。请在那次反向传播之前更新，并为它重新计算结果；或者说明它是为哪些参数准备的："
-            "`backward(inputs=…)`。",
+            en=f"The loss of {there.en} is meant for this optimizer: {cut.en} cuts the other network off. The loss of "
+            f"{here.en} is meant for the other network, but its backward comes through {name.en} and adds to the same "
+            "`.grad`. Step before that backward, with a fresh result for it, or name the parameters that it is for: "
+            "`backward(inputs=…)`.",
+            zh=f"{there.zh}的损失是为这个优化器准备的：{cut.zh}切断了另一个网络。{here.zh}的损失是为另一个网络准备的，"
+            f"但它的反向传播会经过 {name.zh}，加到同一个 `.grad` 上。请在那次反向传播之前更新，并为它重新计算结果；或"
+            "者说明它是为哪些参数准备的：`backward(inputs=…)`。",
         ),
         related=[
             story.related("backward", own.step, T(en="the optimizer's own loss", zh="这个优化器自己的损失")),
-            story.related("cut", found.detached.step, T(en="the other network is cut off here", zh="在这里切断另一个网络")),
+            story.related(
+                "cut", found.detached.step, T(en="the other network is cut off here", zh="在这里切断另一个网络")
+            ),
             story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("parameter", found.parameter, story.by(other.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Mixed) -> tuple[Fix, ...]:
@@ -116,36 +129,44 @@ def _fixes(story: Story, found: Mixed) -> tuple[Fix, ...]:
     Empty if ``inputs`` is given already, or if the line that made the player's optimizer is not known.
     """
     program = story.program
-    call, made = program.at(story.span(found.other.step)), program.at(found.player.span) if found.player is not None else None
+    call, made = (
+        program.at(story.span(found.other.step)),
+        program.at(found.player.span) if found.player is not None else None,
+    )
     given = made.args[0] if isinstance(made, ast.Call) and made.args else None
     if not isinstance(call, ast.Call) or given is None or any(k.arg == "inputs" for k in call.keywords):
         return ()
     text = program.segment(given)
     inside = ", ".join([*map(program.segment, call.args), *map(program.segment, call.keywords), f"inputs=list({text})"])
     title = T(en=f"Fill only its own gradients: `inputs=list({text})`", zh=f"只填写它自己的梯度：`inputs=list({text})`")
-    return unique(program.text, [Fix(title, program.replace((call, f"{program.segment(call.func)}({inside})")), meaning="later")])
+    return unique(
+        program.text, [Fix(title, program.replace((call, f"{program.segment(call.func)}({inside})")), meaning="later")]
+    )
 
 
 RULE = Rule(
     code="PL630",
     name="stepped-with-anothers-gradient",
     severity="warning",
-    title=T(en="An update uses gradients that another network's loss left behind", zh="更新用到了另一个网络的损失留下的梯度"),
+    title=T(
+        en="An update uses gradients that another network's loss left behind", zh="更新用到了另一个网络的损失留下的梯度"
+    ),
     what=T(
-        en="A program trains two networks against each other, and both losses go backward before either optimizer steps. The second loss "
-        "comes through the first network too, and leaves its gradients there. Each update of the first network then mixes two aims. Step "
-        "the first one before the second backward.",
-        zh="程序让两个网络对抗训练，而两个损失都在任何优化器更新之前反向传播。第二个损失也会经过第一个网络，把梯度留在那里。于是第一个网络的每次"
-        "更新都混合了两个目标。请在第二次反向传播之前更新第一个网络。",
+        en="A program trains two networks against each other, and both losses go backward before either optimizer "
+        "steps. The second loss comes through the first network too, and leaves its gradients there. Each update of "
+        "the first network then mixes two aims. Step the first one before the second backward.",
+        zh="程序让两个网络对抗训练，而两个损失都在任何优化器更新之前反向传播。第二个损失也会经过第一个网络，把梯度留在"
+        "那里。于是第一个网络的每次更新都混合了两个目标。请在第二次反向传播之前更新第一个网络。",
     ),
     why=T(
-        en="`backward()` adds to the `.grad` of every leaf that it reaches. In a GAN the loss of the generator goes through the "
-        "discriminator, which is right: that is how it learns what would look real. But the gradients that it leaves in the discriminator "
-        "say how to make the fakes look *more* real, the opposite of what the discriminator is trained for. `fake.detach()` keeps the "
-        "discriminator's loss away from the generator, not the other way round.",
-        zh="`backward()` 会加到它到达的每个叶子的 `.grad` 上。在 GAN 中，生成器的损失要经过判别器，这没有错：它由此知道怎样才像真的"
-        "。但它留在判别器"
-        "里的梯度，说的是怎样让假的看起来*更真*，与判别器的训练目标相反。`fake.detach()` 让判别器的损失不影响生成器，反过来却不行。",
+        en="`backward()` adds to the `.grad` of every leaf that it reaches. In a GAN the loss of the generator goes "
+        "through the discriminator, which is right: that is how it learns what would look real. But the gradients "
+        "that it leaves in the discriminator say how to make the fakes look *more* real, the opposite of what the "
+        "discriminator is trained for. `fake.detach()` keeps the discriminator's loss away from the generator, not "
+        "the other way round.",
+        zh="`backward()` 会加到它到达的每个叶子的 `.grad` 上。在 GAN 中，生成器的损失要经过判别器，这没有错：它由此知"
+        "道怎样才像真的。但它留在判别器里的梯度，说的是怎样让假的看起来*更真*，与判别器的训练目标相反。"
+        "`fake.detach()` 让判别器的损失不影响生成器，反过来却不行。",
     ),
     bad="""import torch
 import torch.nn.functional as F

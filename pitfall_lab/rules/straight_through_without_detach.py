@@ -1,4 +1,6 @@
-"""PL552: a straight-through estimate without ``detach``: the tensor is added and subtracted, so its gradient cancels."""
+"""PL552: a straight-through estimate without ``detach``: the tensor is added and
+subtracted, so its gradient cancels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ DEEP, FURTHER = 4, 60
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """``event`` adds ``tensor`` and takes it away again; what is left, ``value``, was computed from it in a way that has no gradient."""
+    """``event`` adds ``tensor`` and takes it away again; what is left, ``value``, was computed from it
+    in a way that has no gradient.
+    """
 
     event: Event
     tensor: str
@@ -31,7 +35,9 @@ class Cancelled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each sum that a backward went through and that contains a tensor once with each sign, beside its rounded value."""
+    """One finding for each sum that a backward went through and that contains a tensor once with each
+    sign, beside its rounded value.
+    """
     reported = set()
     backwards = [backward for backward in story.backwards() if backward.error is None]
     for event in story.calls(*SUMS):
@@ -46,7 +52,9 @@ def find(story: Story) -> Iterator[Finding]:
 def _is_written(story: Story, event: Event) -> bool:
     """Whether the program itself writes the sum, and not the code of a library that it calls."""
     node = story.program.at(story.span(event.step))
-    return isinstance(node, ast.BinOp | ast.AugAssign) or (isinstance(node, ast.Call) and called(node).rstrip("_") in SUMS)
+    return isinstance(node, ast.BinOp | ast.AugAssign) or (
+        isinstance(node, ast.Call) and called(node).rstrip("_") in SUMS
+    )
 
 
 def _cancelled(story: Story, event: Event, backwards: list[Event]) -> Cancelled | None:
@@ -82,7 +90,9 @@ def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
         for place, operand in enumerate(here.operands):
             mine = sign * (SUMS[here.name] if place else 1)
             record = story.tensor(operand.label, here.step) or {}
-            made = story.event(record.get("born")) if record.get("requires_grad") else None  # a sum without a gradient is one number
+            made = (
+                story.event(record.get("born")) if record.get("requires_grad") else None
+            )  # a sum without a gradient is one number
             inner = made is not None and made.name in SUMS and operand.label in made.results and depth < DEEP
             if made is not None and inner:
                 pending.append((made, mine, depth + 1))
@@ -92,7 +102,9 @@ def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
 
 
 def _is_made_from(story: Story, label: str, source: str, step: int) -> bool:
-    """Whether the numbers of ``label`` were computed from those of ``source``, and its graph does not lead there except by flat steps."""
+    """Whether the numbers of ``label`` were computed from those of ``source``, and its graph does not
+    lead there except by flat steps.
+    """
     wanted = (story.tensor(source, step) or {}).get("grad_fn")
     nodes, pending = set[str](), [(story.tensor(label, step) or {}).get("grad_fn")]
     while pending:
@@ -108,7 +120,9 @@ def _is_made_from(story: Story, label: str, source: str, step: int) -> bool:
     while labels and len(seen) < FURTHER:
         here = labels.pop(0)
         made = story.event((story.tensor(here) or {}).get("born"))
-        for given in (o.label for o in made.operands if o.label is not None) if made is not None and here in made.results else ():
+        for given in (
+            (o.label for o in made.operands if o.label is not None) if made is not None and here in made.results else ()
+        ):
             if given == source:
                 return True
             if given not in seen:
@@ -126,19 +140,22 @@ def _finding(story: Story, found: Cancelled) -> Finding:
         span,
         event.step,
         T(
-            en=f"{capital(here.en)} adds {tensor.en} and subtracts it again, both with a gradient (`{code}`): the two cancel, and no "
-            f"gradient goes back to {tensor.en} from here.",
-            zh=f"{here.zh}加上 {tensor.zh} 又减去它，两者都带梯度（`{code}`）：它们抵消，从这里没有梯度回到 {tensor.zh}。",
+            en=f"{capital(here.en)} adds {tensor.en} and subtracts it again, both with a gradient (`{code}`): the two "
+            f"cancel, and no gradient goes back to {tensor.en} from here.",
+            zh=f"{here.zh}加上 {tensor.zh} 又减去它，两者都带梯度（`{code}`）：它们抵消，从这里没有梯"
+            f"度回到 {tensor.zh}。",
         ),
         T(
-            en=f"The numbers of the sum are those of {value.en}, as they should be. For the backward on {back.en} it is {value.en} as "
-            f"well, and no derivative leads from there to {tensor.en}. With `detach()` around the difference its value stays, and the "
-            f"gradient passes to {tensor.en} as if nothing had been rounded.",
-            zh=f"和的数值就是 {value.zh} 的数值，这是对的。但对{back.zh}的反向传播来说它也就是 {value.zh}，而从那里没有导数通往 "
-            f"{tensor.zh}。对差使用 `detach()`，数值不变，梯度则像没有取整一样传给 {tensor.zh}。",
+            en=f"The numbers of the sum are those of {value.en}, as they should be. For the backward on {back.en} it "
+            f"is {value.en} as well, and no derivative leads from there to {tensor.en}. With `detach()` around the "
+            f"difference its value stays, and the gradient passes to {tensor.en} as if nothing had been rounded.",
+            zh=f"和的数值就是 {value.zh} 的数值，这是对的。但对{back.zh}的反向传播来说它也就是 {value.zh}，而从那里没"
+            f"有导数通往 {tensor.zh}。对差使用 `detach()`，数值不变，梯度则像没有取整一样传给 {tensor.zh}。",
         ),
         related=[
-            story.related("used", event.step, T(en="added and subtracted, both with a gradient", zh="加上又减去，两者都带梯度")),
+            story.related(
+                "used", event.step, T(en="added and subtracted, both with a gradient", zh="加上又减去，两者都带梯度")
+            ),
             story.related("backward", found.backward.step, T(en="goes back through the sum", zh="穿过这个和往回走")),
         ],
         fixes=_fixes(story, found),
@@ -147,7 +164,9 @@ def _finding(story: Story, found: Cancelled) -> Finding:
 
 
 def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
-    """At most one fix: it detaches the difference; empty unless the sum is written as ``z + (q - z)``, ``(q - z) + z`` or ``z + q - z``."""
+    """At most one fix: it detaches the difference; empty unless the sum is written as ``z + (q - z)``, ``(q
+    - z) + z`` or ``z + q - z``.
+    """
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.BinOp):
@@ -160,7 +179,9 @@ def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
         text = f"({left}).detach() + {right}"
     elif isinstance(node.op, ast.Sub) and isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Add):
         first, second = program.segment(node.left.left), program.segment(node.left.right)
-        text = f"{first} + ({second} - {right}).detach()" if first == right else f"({first} - {right}).detach() + {second}"
+        text = (
+            f"{first} + ({second} - {right}).detach()" if first == right else f"({first} - {right}).detach() + {second}"
+        )
     title = T(en=f"Detach the difference: `{text}`", zh=f"对差使用 detach：`{text}`")
     return unique(program.text, [Fix(title, program.replace((node, text)), meaning="term")]) if text else ()
 
@@ -171,20 +192,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="A straight-through estimate lacks its detach", zh="直通估计缺少 detach"),
     what=T(
-        en="A program rounds a result, or looks up the nearest entry of a table, and wants to train through that step as if it were not "
-        "there. It adds the result and subtracts it again, both with a gradient, so the two gradients cancel and nothing before the step "
-        "learns. Detach the difference: `z + (q - z).detach()`.",
-        zh="程序把结果取整，或者查找表中最近的一项，并希望像没有这一步一样训练。它加上这个结果又减去它，两者都带梯度，于是两个梯度抵消，这一步之前的"
-        "部分什么也学不到。请对差使用 detach：`z + (q - z).detach()`。",
+        en="A program rounds a result, or looks up the nearest entry of a table, and wants to train through that step "
+        "as if it were not there. It adds the result and subtracts it again, both with a gradient, so the two "
+        "gradients cancel and nothing before the step learns. Detach the difference: `z + (q - z).detach()`.",
+        zh="程序把结果取整，或者查找表中最近的一项，并希望像没有这一步一样训练。它加上这个结果又减去它，两者都带梯度，"
+        "于是两个梯度抵消，这一步之前的部分什么也学不到。请对差使用 detach：`z + (q - z).detach()`。",
     ),
     why=T(
-        en="The *straight-through estimate* has the value of `q` and the derivative of `z`. `z + (q - z).detach()` computes `z + q - z`, "
-        "and for autograd the part in parentheses is a constant. Without `detach()` autograd differentiates what is written: `z` enters "
-        "with 1 and with -1, which gives 0, and `q` has no derivative for `z`, since `argmin` records nothing and the slope of `round` is "
-        "zero. Other terms of the loss may still give `z` a gradient, so that nothing looks wrong.",
-        zh="*直通估计*取 `q` 的数值和 `z` 的导数。`z + (q - z).detach()` 算的是 `z + q - z`，而对 autograd 来说括号里的部分是常数。没有 "
-        "`detach()`，autograd 就按所写的求导：`z` 以 1 和 -1 各出现一次，合起来是 0；`q` 对 `z` 没有导数，因为 `argmin` 什么也不记录，而 "
-        "`round` 的斜率是零。损失的其他项可能仍给 `z` 梯度，所以看不出有什么不对。",
+        en="The *straight-through estimate* has the value of `q` and the derivative of `z`. `z + (q - z).detach()` "
+        "computes `z + q - z`, and for autograd the part in parentheses is a constant. Without `detach()` autograd "
+        "differentiates what is written: `z` enters with 1 and with -1, which gives 0, and `q` has no derivative for "
+        "`z`, since `argmin` records nothing and the slope of `round` is zero. Other terms of the loss may still give "
+        "`z` a gradient, so that nothing looks wrong.",
+        zh="*直通估计*取 `q` 的数值和 `z` 的导数。`z + (q - z).detach()` 算的是 `z + q - z`，而对 autograd 来"
+        "说括号里的部分是常数。没有 `detach()`，autograd 就按所写的求导：`z` 以 1 和 -1 各出现一次，合起来是 "
+        "0；`q` 对 `z` 没有导数，因为 `argmin` 什么也不记录，而 `round` 的斜率是零。损失的其他项可能仍给 `z` "
+        "梯度，所以看不出有什么不对。",
     ),
     bad="""import torch
 

@@ -1,4 +1,6 @@
-"""PL434: what sums up a sequence is read where one direction of a recurrent layer has seen one step, or from its first layer."""
+"""PL434: what sums up a sequence is read where one direction of a recurrent layer has seen one
+step, or from its first layer.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A call of a recurrent layer, by the shapes of its results: ``time`` is the axis of the steps, ``width`` that of one direction."""
+    """A call of a recurrent layer, by the shapes of its results: ``time`` is the axis of the steps,
+    ``width`` that of one direction.
+    """
 
     event: Event
     time: int
@@ -37,7 +41,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """``event`` read the last step of both directions, the state of the first of several layers, or the state of one direction only."""
+    """``event`` read the last step of both directions, the state of the first of several layers, or the
+    state of one direction only.
+    """
 
     layer: Layer
     event: Event
@@ -45,11 +51,21 @@ class Read:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that uses a state which saw one step, or only the first layer, as a summary of a sequence."""
+    """One finding for each line that uses a state which saw one step, or only the first
+    layer, as a summary of a sequence.
+    """
     told = set()
     for event in story.calls(*RECURRENT):
-        layer = _layer(story, event) if event.error is None and len(event.results) > 1 and _is_trained(story, event) else None
-        found = (_last_step(story, layer) or _first_layer(story, layer) or _one_direction(story, layer)) if layer is not None else None
+        layer = (
+            _layer(story, event)
+            if event.error is None and len(event.results) > 1 and _is_trained(story, event)
+            else None
+        )
+        found = (
+            (_last_step(story, layer) or _first_layer(story, layer) or _one_direction(story, layer))
+            if layer is not None
+            else None
+        )
         place = story.span(found.event.step) if found is not None else None
         if found is not None and place not in told:
             told.add(place)
@@ -71,7 +87,9 @@ def _layer(story: Story, event: Event) -> Layer | None:
     else:
         tensors, flags = sum(o.label is not None for o in event.operands), sum(o.text == "True" for o in event.operands)
         biased = tensors - (3 if event.name == "lstm" else BOTH) >= 4 * state[0]
-        known = flags - biased - (directions == BOTH)  # what is left says whether it is trained, and whether examples come first
+        known = (
+            flags - biased - (directions == BOTH)
+        )  # what is left says whether it is trained, and whether examples come first
         if known not in (0, BOTH):
             return None
         first = known == BOTH
@@ -83,7 +101,11 @@ def _picked(story: Story, label: str, axis: int, index: int) -> Iterator[Event]:
     for use in story.uses(label):
         whole, part = (story.tensor(each, use.step) or {} for each in (label, use.results[0] if use.results else None))
         shape, stride = whole.get("shape") or [], whole.get("stride") or []
-        if part.get("storage") != whole.get("storage") or part.get("shape") != shape[:axis] + shape[axis + 1 :] or use.step < 0:
+        if (
+            part.get("storage") != whole.get("storage")
+            or part.get("shape") != shape[:axis] + shape[axis + 1 :]
+            or use.step < 0
+        ):
             continue
         if part.get("offset") == (whole.get("offset") or 0) + index * stride[axis] and use.error is None:
             yield use
@@ -95,7 +117,11 @@ def _last_step(story: Story, layer: Layer) -> Read | None:
         return None
     forms = [event.results[0]]
     for form in forms:
-        forms += [use.results[0] for use in story.uses(form) if use.name in SAME and use.results and use.results[0] not in forms]
+        forms += [
+            use.results[0]
+            for use in story.uses(form)
+            if use.name in SAME and use.results and use.results[0] not in forms
+        ]
     if any(True for form in forms for _ in _picked(story, form, layer.time, 0)):
         return None  # the backward direction's end is read as well
     for form in forms:
@@ -117,7 +143,9 @@ def _first_layer(story: Story, layer: Layer) -> Read | None:
 
 
 def _one_direction(story: Story, layer: Layer) -> Read | None:
-    """Return the data of the finding if the state of the backward direction alone is read, and the output of no step; else None."""
+    """Return the data of the finding if the state of the backward direction alone is read, and the
+    output of no step; else None.
+    """
     out, state = layer.event.results[:2]
     count = (story.shape(state, layer.event.step) or (0,))[0]
     if layer.directions != BOTH or story.uses(out):
@@ -133,34 +161,49 @@ def _finding(story: Story, found: Read) -> Finding:
     what = snippet(story, story.span(event.step))
     if found.kind == "direction":
         return _of_one_direction(story, found)
-    said = T(
-        en=f"{capital(here.en)} takes `{what}`, the state of the first of {layer.layers} layers: what the others compute is not used.",
-        zh=f"{here.zh}取的 `{what}` 是 {layer.layers} 层中第一层的状态：其余各层算出的东西没有用到。",
-    ) if found.kind == "layer" else T(
-        en=f"{capital(here.en)} takes the last of {layer.steps} steps, `{what}`, at which the backward direction has seen one step only.",
-        zh=f"{here.zh}取的是 {layer.steps} 步中的最后一步 `{what}`，而反方向在那里只看过一步。",
-    )  # fmt: skip
-    why = T(
-        en=f"The states of the layer on {there.en} are stacked, the first layer first. The last layer's are at the end: `h[-1]`, or "
-        f"`h[-2]` "
-        "and `h[-1]` where there are two directions.",
-        zh=f"{there.zh}的层把各层的状态叠在一起，第一层在最前面。最后一层的在末尾：`h[-1]`；有两个方向时是 `h[-2]` 和 `h[-1]`。",
-    ) if found.kind == "layer" else T(
-        en=f"The layer on {there.en} reads the sequence in both directions. The first {layer.width} numbers of a step know all before "
-        f"it, the other "
-        f"{layer.width} all after it, and after the last step there is nothing. The backward direction's end is at step 0: join the "
-        f"forward half "
-        "of the last step with the backward half of the first, or the last two states.",
-        zh=f"{there.zh}的层从两个方向读序列。每一步的前 {layer.width} 个数知道它之前的一切，后 {layer.width} 个数知道它之后的一切，而最后"
-        f"一步之后什么也"
-        "没有。反方向的终点在第 0 步：请把最后一步的正向一半与第一步的反向一半接起来，或者使用最后两个状态。",
-    )  # fmt: skip
+    said = (
+        T(
+            en=f"{capital(here.en)} takes `{what}`, the state of the first of {layer.layers} layers: what the others "
+            "compute is not used.",
+            zh=f"{here.zh}取的 `{what}` 是 {layer.layers} 层中第一层的状态：其余各层算出的东西没有用到。",
+        )
+        if found.kind == "layer"
+        else T(
+            en=f"{capital(here.en)} takes the last of {layer.steps} steps, `{what}`, at which the backward direction "
+            "has seen one step only.",
+            zh=f"{here.zh}取的是 {layer.steps} 步中的最后一步 `{what}`，而反方向在那里只看过一步。",
+        )
+    )
+    why = (
+        T(
+            en=f"The states of the layer on {there.en} are stacked, the first layer first. The last layer's are at the "
+            "end: `h[-1]`, or `h[-2]` and `h[-1]` where there are two directions.",
+            zh=f"{there.zh}的层把各层的状态叠在一起，第一层在最前面。最后一层的在末尾：`h[-1]`；有两个方向时是 "
+            "`h[-2]` 和 `h[-1]`。",
+        )
+        if found.kind == "layer"
+        else T(
+            en=f"The layer on {there.en} reads the sequence in both directions. The first {layer.width} numbers of a "
+            f"step know all before it, the other {layer.width} all after it, and after the last step there is "
+            "nothing. The backward direction's end is at step 0: join the forward half of the last step with the "
+            "backward half of the first, or the last two states.",
+            zh=f"{there.zh}的层从两个方向读序列。每一步的前 {layer.width} 个数知道它之前的一切，后 {layer.width} 个数"
+            "知道它之后的一切，而最后一步之后什么也没有。反方向的终点在第 0 步：请把最后一步的正向一半与第一步的反向"
+            "一半接起来，或者使用最后两个状态。",
+        )
+    )
     return RULE.finding(
-        story.span(event.step), event.step, said, why,
+        story.span(event.step),
+        event.step,
+        said,
+        why,
         related=[story.related("made", layer.event.step, T(en="the layer runs here", zh="这一层在这里运行"))],
         fixes=_fixes(story, found),
-        facts=[Fact("directions", layer.directions, story.by(layer.event.step)), Fact("layers", layer.layers, story.by(layer.event.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("directions", layer.directions, story.by(layer.event.step)),
+            Fact("layers", layer.layers, story.by(layer.event.step)),
+        ],
+    )
 
 
 def _of_one_direction(story: Story, found: Read) -> Finding:
@@ -168,45 +211,59 @@ def _of_one_direction(story: Story, found: Read) -> Finding:
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(layer.event.step))
     what = snippet(story, story.span(event.step))
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} takes `{what}`, the state of the backward direction only: what the forward one has read is not used.",
+            en=f"{capital(here.en)} takes `{what}`, the state of the backward direction only: what the forward one "
+            "has read is not used.",
             zh=f"{here.zh}取的 `{what}` 只是反方向的状态：正方向读到的东西没有用到。",
         ),
         T(
-            en=f"The layer on {there.en} reads in both directions, and stacks their states: the last layer's are `h[-2]` and `h[-1]`. "
-            f"The weights of the "
-            "forward direction get no gradient. Join both: `torch.cat([h[-2], h[-1]], dim=-1)`, which is twice as wide.",
-            zh=f"{there.zh}的层从两个方向读，并把状态叠在一起：最后一层的是 `h[-2]` 和 `h[-1]`。正方向的权重得不到梯度。请把两者接起来："
-            "`torch.cat([h[-2], h[-1]], dim=-1)`，宽度是两倍。",
+            en=f"The layer on {there.en} reads in both directions, and stacks their states: the last layer's are "
+            "`h[-2]` and `h[-1]`. The weights of the forward direction get no gradient. Join both: "
+            "`torch.cat([h[-2], h[-1]], dim=-1)`, which is twice as wide.",
+            zh=f"{there.zh}的层从两个方向读，并把状态叠在一起：最后一层的是 `h[-2]` 和 `h[-1]`。正方向的权重得不到梯"
+            "度。请把两者接起来：`torch.cat([h[-2], h[-1]], dim=-1)`，宽度是两倍。",
         ),
         related=[story.related("made", layer.event.step, T(en="the layer runs here", zh="这一层在这里运行"))],
         fixes=_both_states(story, found),
         facts=[Fact("directions", layer.directions, story.by(layer.event.step))],
-    )  # fmt: skip
+    )
 
 
 def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
-    """Fixes that join both directions' states and double the input width of a linear layer; one for each ``Linear`` of the program.
+    """Fixes that join both directions' states and double the input width of a linear layer; one for
+    each ``Linear`` of the program.
 
     Empty if the state is not indexed in the text, or is what a call on that line returns.
     """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
-    if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+    if (
+        not isinstance(node, ast.Subscript)
+        or torch is None
+        or any(isinstance(n, ast.Call) for n in ast.walk(node.value))
+    ):
         return ()
     name = program.segment(node.value)
     text = f"{torch}.cat([{name}[-2], {name}[-1]], dim=-1)"
     title = T(en=f"Join both directions: `{text}`", zh=f"接上两个方向：`{text}`")
     linear = [n.args[0] for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "Linear" and n.args]
-    wider = [Fix(title, program.replace((node, text), (wide, f"2 * {operand(program, wide)}")), meaning="shape") for wide in linear]
+    wider = [
+        Fix(title, program.replace((node, text), (wide, f"2 * {operand(program, wide)}")), meaning="shape")
+        for wide in linear
+    ]
     return unique(program.text, wider)
 
 
 def _fixes(story: Story, found: Read) -> tuple[Fix, ...]:
     program, layer, torch = story.program, found.layer, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
-    if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+    if (
+        not isinstance(node, ast.Subscript)
+        or torch is None
+        or any(isinstance(n, ast.Call) for n in ast.walk(node.value))
+    ):
         return ()
     name, width = program.segment(node.value), layer.width
     if found.kind == "layer":
@@ -223,28 +280,27 @@ RULE = Rule(
     code="PL434",
     name="summary-of-one-step",
     severity="warning",
-    title=T(en="The summary of a sequence is read where part of the layer has seen one step", zh="从只看过一步的地方读取序列的总结"),
+    title=T(
+        en="The summary of a sequence is read where part of the layer has seen one step",
+        zh="从只看过一步的地方读取序列的总结",
+    ),
     what=T(
-        en="A layer reads a sequence forwards and backwards, and the program takes its last step as a summary of everything. Backwards, "
-        "that "
-        "is the first step, so half of the summary knows one word. Join the forward half of the last step with the backward half of the "
-        "first.",
-        zh="一层从前往后、又从后往前读序列，程序把最后一步当作对全部内容的总结。对反方向来说，那是它的第一步，所以总结的一半只知道一个"
-        "词。请把最"
-        "后一步的正向一半与第一步的反向一半接起来。",
+        en="A layer reads a sequence forwards and backwards, and the program takes its last step as a summary of "
+        "everything. Backwards, that is the first step, so half of the summary knows one word. Join the forward half "
+        "of the last step with the backward half of the first.",
+        zh="一层从前往后、又从后往前读序列，程序把最后一步当作对全部内容的总结。对反方向来说，那是它的第一步，所以总结"
+        "的一半只知道一个词。请把最后一步的正向一半与第一步的反向一半接起来。",
     ),
     why=T(
-        en="`nn.LSTM`, `nn.GRU` and `nn.RNN` return an output for each step of the last layer, and the state of each layer and direction "
-        "after "
-        "all steps. With `bidirectional=True` the output joins both directions step by step: at step t the forward half has read steps 0 "
-        "to t, the "
-        "backward half the steps from t to the end. The states are stacked by layers, `h[0]` being the first layer's and `h[-1]` the last "
-        "one's; for one direction, `h[-1]` and the last output are the same.",
-        zh="`nn.LSTM`、`nn.GRU` 和 `nn.RNN` 返回最后一层每一步的输出，以及每一层、每个方向走完所有步之后的状态。`bidirectional=True` 时，"
-        "输出逐步把"
-        "两个方向接在一起：在第 t 步，正向的一半读过第 0 步到第 t 步，反向的一半读过从第 t 步到末尾的各步。状态按层叠放，`h[0]` 是第一层"
-        "的，"
-        "`h[-1]` 是最后一层的；只有一个方向时，`h[-1]` 与最后一步的输出相同。",
+        en="`nn.LSTM`, `nn.GRU` and `nn.RNN` return an output for each step of the last layer, and the state of each "
+        "layer and direction after all steps. With `bidirectional=True` the output joins both directions step by "
+        "step: at step t the forward half has read steps 0 to t, the backward half the steps from t to the end. The "
+        "states are stacked by layers, `h[0]` being the first layer's and `h[-1]` the last one's; for one direction, "
+        "`h[-1]` and the last output are the same.",
+        zh="`nn.LSTM`、`nn.GRU` 和 `nn.RNN` 返回最后一层每一步的输出，以及每一层、每个方向走完所有步之后的状态。"
+        "`bidirectional=True` 时，输出逐步把两个方向接在一起：在第 t 步，正向的一半读过第 0 步到第 t 步，反向的一"
+        "半读过从第 t 步到末尾的各步。状态按层叠放，`h[0]` 是第一层的，`h[-1]` 是最后一层的；只有一个方向时，"
+        "`h[-1]` 与最后一步的输出相同。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -285,7 +341,10 @@ for _ in range(2):
         Trap(
             "out[:, -1]",
             "out[:, -2]",
-            T(en="One step earlier, the backward direction has seen two steps.", zh="早一步的地方，反方向也只看过两步。"),
+            T(
+                en="One step earlier, the backward direction has seen two steps.",
+                zh="早一步的地方，反方向也只看过两步。",
+            ),
         ),
     ),
     docs=(

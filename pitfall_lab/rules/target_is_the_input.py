@@ -25,7 +25,9 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """``embedding`` looked up ``tokens``, and ``loss`` compared what was computed from them, place by place, with the same tokens."""
+    """``embedding`` looked up ``tokens``, and ``loss`` compared what was computed from them, place by
+    place, with the same tokens.
+    """
 
     embedding: Event
     tokens: str
@@ -88,7 +90,9 @@ def _tokens(story: Story, label: str, step: int) -> Iterator[str]:
 
 
 def _has_places(shape: tuple[int, ...] | None, sizes: tuple[int, ...]) -> bool:
-    """Whether a tensor has an entry for each token, so that the prediction does not come from a summary of the whole sequence."""
+    """Whether a tensor has an entry for each token, so that the prediction does not come from a
+    summary of the whole sequence.
+    """
     if shape is None or len(shape) < TABLE:
         return False
     return shape[0] == sizes[0] * sizes[1] or (len(shape) > TABLE and shape[:TABLE] in (sizes, sizes[::-1]))
@@ -99,23 +103,27 @@ def _finding(story: Story, found: Copied) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.embedding.step))
     what = expression(story, found.tokens, found.loss.step)
     return RULE.finding(
-        span, found.loss.step,
+        span,
+        found.loss.step,
         T(
             en=f"{capital(here.en)} teaches the net to predict {what.en} from {what.en}: each target is the token at "
             f"its own place in the input of {there.en}.",
             zh=f"{here.zh}教网络由 {what.zh} 预测 {what.zh}：每个目标就是{there.zh}的输入中同一位置的词元。",
         ),
         T(
-            en="On the way from the input to the loss every place keeps a vector of its own, so the net only has to copy "
-            "each token. The loss falls to 0, and nothing is learned of what comes next. Predict the following token: all but the last "
-            "as input, all but the first as target.",
-            zh="从输入到损失的路上，每个位置都保留自己的向量，所以网络只需把每个词元原样传过去。损失会降到 0，却学不到接下来是什么。请预"
-            "测下一个词元："
-            "输入去掉最后一个，目标去掉第一个。",
+            en="On the way from the input to the loss every place keeps a vector of its own, so the net only has to "
+            "copy each token. The loss falls to 0, and nothing is learned of what comes next. Predict the following "
+            "token: all but the last as input, all but the first as target.",
+            zh="从输入到损失的路上，每个位置都保留自己的向量，所以网络只需把每个词元原样传过去。损失会降到 0，却学不到"
+            "接下来是什么。请预测下一个词元：输入去掉最后一个，目标去掉第一个。",
         ),
-        related=[story.related("operand", found.embedding.step, T(en="the same tokens go in here", zh="同样的词元从这里输入"))],
+        related=[
+            story.related(
+                "operand", found.embedding.step, T(en="the same tokens go in here", zh="同样的词元从这里输入")
+            )
+        ],
         fixes=_fixes(story, found),
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Copied) -> tuple[Fix, ...]:
@@ -125,7 +133,11 @@ def _fixes(story: Story, found: Copied) -> tuple[Fix, ...]:
     """
     program = story.program
     sides = [written_as(story, found.loss, o.label) for o in found.loss.operands[:2]]
-    joined = [side for side in sides if isinstance(side, ast.Call) and isinstance(side.func, ast.Attribute) and side.func.attr in JOINS]
+    joined = [
+        side
+        for side in sides
+        if isinstance(side, ast.Call) and isinstance(side.func, ast.Attribute) and side.func.attr in JOINS
+    ]
     if len(joined) != TABLE:
         return ()
     changes = list[tuple[ast.AST, str]]()
@@ -145,17 +157,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="The labels are the tokens that the net is given, unshifted", zh="标签就是网络的输入词元，没有错开"),
     what=T(
-        en="A program wants a net to predict the next word, but gives it a text and takes the same text for the target, each word at its "
-        "own place. The net learns to copy. Shift one against the other by a place.",
-        zh="程序想让网络预测下一个词，却给它一段文本并要求输出同样的文本，每个词都在原来的位置。网络学会的是复制。请把两者错开一个位置。",
+        en="A program wants a net to predict the next word, but gives it a text and takes the same text for the "
+        "target, each word at its own place. The net learns to copy. Shift one against the other by a place.",
+        zh="程序想让网络预测下一个词，却给它一段文本并要求输出同样的文本，每个词都在原来的位置。网络学会的是复制。"
+        "请把两者错开一个位置。",
     ),
     why=T(
-        en="A causal net, recurrent or with a mask, may use the tokens up to its own place, that place included. When the target there "
-        "is the same token, an embedding and a linear layer can copy it, and the loss goes to 0 quickly, which looks like success. The "
-        "shift is not made by torch: `logits[:, :-1]` against `tokens[:, 1:]`.",
-        zh="因果网络（循环的或带掩码的）可以使用到自己位置为止的词元，包括该位置本身。如果那里的目标就是同一个词元，一个嵌入加一个线性层"
-        "就能把它传过去，损失很快"
-        "趋于 0，看起来像是成功。torch 不会替你错开：应当用 `logits[:, :-1]` 对 `tokens[:, 1:]`。",
+        en="A causal net, recurrent or with a mask, may use the tokens up to its own place, that place included. When "
+        "the target there is the same token, an embedding and a linear layer can copy it, and the loss goes to 0 "
+        "quickly, which looks like success. The shift is not made by torch: `logits[:, :-1]` against `tokens[:, 1:]`.",
+        zh="因果网络（循环的或带掩码的）可以使用到自己位置为止的词元，包括该位置本身。如果那里的目标就是同一个词元，一"
+        "个嵌入加一个线性层就能把它传过去，损失很快趋于 0，看起来像是成功。torch 不会替你错开：应当用 `logits[:, "
+        ":-1]` 对 `tokens[:, 1:]`。",
     ),
     bad="""import torch
 import torch.nn.functional as F

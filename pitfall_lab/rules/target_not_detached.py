@@ -1,4 +1,6 @@
-"""PL514: a target, or an advantage, was computed by the network that it trains, with its graph: the gradient moves it too."""
+"""PL514: a target, or an advantage, was computed by the network that it trains, with its
+graph: the gradient moves it too.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from pitfall_lab.trace import Event, T
 DIFFERENCES = {"sub", "__rsub__", "subtract"}
 LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__rsub__", "subtract"}
 SUMS = {"add", "__radd__"}
-SCALES = {"mul", "__rmul__", "multiply", "div", "neg", "squeeze", "unsqueeze", "view", "reshape", "where", "masked_fill", "clone",
-          "flatten", "clamp", "__getitem__", "select"}  # fmt: skip
+SCALES = {"mul", "__rmul__", "multiply", "div", "neg", "squeeze", "unsqueeze", "view", "reshape", "where",
+          "masked_fill", "clone", "flatten", "clamp", "__getitem__", "select"}  # fmt: skip
 PICKS = {"max", "amax", "gather", "min", "amin", "minimum", "maximum", "logsumexp", "take_along_dim", "sum", "mean"}
 LAYERS = {"linear", "conv1d", "conv2d", "matmul", "addmm", "mm", "embedding", "bilinear", "__matmul__"}
 DEPTH = 12
@@ -26,7 +28,9 @@ DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """``loss`` compares ``prediction`` with ``target``, which ``made`` computed as given numbers plus a share of an ``estimate``."""
+    """``loss`` compares ``prediction`` with ``target``, which ``made`` computed as given numbers
+    plus a share of an ``estimate``.
+    """
 
     loss: Event
     prediction: str
@@ -36,7 +40,9 @@ class Moving:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares a prediction with the same network's estimate, or weighs with such a difference."""
+    """One finding for each line that compares a prediction with the same network's estimate, or
+    weighs with such a difference.
+    """
     reported = set()
     trained = {label for update in story.trace.optimizer_steps for label in update.holds}
     for weighed in _weighed(story) if trained else ():
@@ -53,7 +59,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """``product`` multiplies a trained tensor with ``difference``, of given numbers and an ``estimate`` that ``fit`` trains."""
+    """``product`` multiplies a trained tensor with ``difference``, of given numbers and an
+    ``estimate`` that ``fit`` trains.
+    """
 
     product: Event
     difference: Event
@@ -70,7 +78,9 @@ def _weighed(story: Story) -> Iterator[Weighed]:
         labels = [o.label for o in difference.operands[:2]]
         if difference.error is not None or len(labels) < 2 or None in labels or not difference.results:
             continue
-        grads = [label for label in labels if label and (story.tensor(label, difference.step) or {}).get("requires_grad")]
+        grads = [
+            label for label in labels if label and (story.tensor(label, difference.step) or {}).get("requires_grad")
+        ]
         given = [label for label in labels if label and label not in grads]
         if len(grads) != 1 or len(given) != 1:
             continue
@@ -78,13 +88,18 @@ def _weighed(story: Story) -> Iterator[Weighed]:
         for product in story.uses(difference.results[0]) if fit is not None else ():
             others = [o.label for o in product.operands if o.label is not None and o.label != difference.results[0]]
             trained = [o for o in others if (story.tensor(o, product.step) or {}).get("requires_grad")]
-            weighs = product.name in ("mul", "multiply", "__mul__") and trained and _apart(story, trained[0], grads[0], product.step)
+            weighs = (
+                product.name in ("mul", "multiply", "__mul__")
+                and trained
+                and _apart(story, trained[0], grads[0], product.step)
+            )
             if fit is not None and weighs:
                 yield Weighed(product, difference, grads[0], fit)
 
 
 def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | None:
-    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference, taken anew perhaps.
+    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their
+    difference, taken anew perhaps.
 
     None if there is none.
     """
@@ -94,7 +109,13 @@ def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | 
             if use.name not in DIFFERENCES:
                 return use
             differences.append(use)
-    squares = (use for each in differences if each.results for use in story.uses(each.results[0]) if _is_square(use, each.results[0]))
+    squares = (
+        use
+        for each in differences
+        if each.results
+        for use in story.uses(each.results[0])
+        if _is_square(use, each.results[0])
+    )
     return next(squares, None)
 
 
@@ -113,29 +134,44 @@ def _apart(story: Story, one: str, other: str, step: int) -> bool:
 def _of_weight(story: Story, found: Weighed) -> Finding:
     product, difference = found.product, found.difference
     here, fit = (at_line(story, story.span(event.step)) for event in (product, found.fit))
-    weight, estimate = expression(story, difference.results[0], product.step), expression(story, found.estimate, difference.step)
+    weight, estimate = (
+        expression(story, difference.results[0], product.step),
+        expression(story, found.estimate, difference.step),
+    )
     return RULE.finding(
-        story.span(product.step), product.step,
+        story.span(product.step),
+        product.step,
         T(
-            en=f"{capital(here.en)} weighs with {weight.en}, with its gradient: training changes {estimate.en} to make this product "
-            "smaller, "
-            f"and not only to fit it on {fit.en}.",
-            zh=f"{here.zh}用 {weight.zh} 加权，并且带着它的梯度：训练会为了减小这个乘积而改变 {estimate.zh}，而不只是在{fit.zh}拟合它。",
+            en=f"{capital(here.en)} weighs with {weight.en}, with its gradient: training changes {estimate.en} to "
+            f"make this product smaller, and not only to fit it on {fit.en}.",
+            zh=f"{here.zh}用 {weight.zh} 加权，并且带着它的梯度：训练会为了减小这个乘积而改变 {estimate.zh}，而不"
+            f"只是在{fit.zh}拟合它。",
         ),
         T(
-            en=f"{capital(weight.en)} says how much better than {estimate.en} something was. {capital(estimate.en)} is trained on "
-            f"{fit.en}; "
-            "in the product it only counts as a number, so `detach()` the weight.",
-            zh=f"{weight.zh} 说的是比 {estimate.zh} 好多少。{estimate.zh} 由{fit.zh}训练；在这个乘积里它只应算作一个数，所以请对权重用 "
-            "`detach()`。",
+            en=f"{capital(weight.en)} says how much better than {estimate.en} something was. {capital(estimate.en)} "
+            f"is trained on {fit.en}; in the product it only counts as a number, so `detach()` the weight.",
+            zh=f"{weight.zh} 说的是比 {estimate.zh} 好多少。{estimate.zh} 由{fit.zh}训练；在这个乘积里它只应算作一个"
+            "数，所以请对权重用 `detach()`。",
         ),
         related=[
-            story.related("made", difference.step, T(en="the weight is made here, with its history", zh="权重在这里算出，带着它的历史")),
+            story.related(
+                "made",
+                difference.step,
+                T(en="the weight is made here, with its history", zh="权重在这里算出，带着它的历史"),
+            ),
             story.related("used", product.step, T(en="the gradient goes both ways from here", zh="梯度从这里流向两边")),
         ],
-        fixes=_detached(story, [(product, difference.results[0])], difference, whole=found.fit.operands[0].label != difference.results[0]),
-        facts=[Fact("weight", difference.results[0], story.by(product.step)), Fact("estimate", found.estimate, story.by(product.step))],
-    )  # fmt: skip
+        fixes=_detached(
+            story,
+            [(product, difference.results[0])],
+            difference,
+            whole=found.fit.operands[0].label != difference.results[0],
+        ),
+        facts=[
+            Fact("weight", difference.results[0], story.by(product.step)),
+            Fact("estimate", found.estimate, story.by(product.step)),
+        ],
+    )
 
 
 def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
@@ -144,17 +180,30 @@ def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
         return None
     for target, prediction in (labels[::-1], labels):
         made = _bootstrapped(story, target, event.step)
-        if made is None or prediction is None or target is None or _bootstrapped(story, prediction, event.step) is not None:
+        if (
+            made is None
+            or prediction is None
+            or target is None
+            or _bootstrapped(story, prediction, event.step) is not None
+        ):
             continue
         own = _leaves(story, prediction, event.step) & trained
-        estimate = next((o.label for o in made.operands if o.label and (story.tensor(o.label, made.step) or {}).get("requires_grad")), None)
+        estimate = next(
+            (
+                o.label
+                for o in made.operands
+                if o.label and (story.tensor(o.label, made.step) or {}).get("requires_grad")
+            ),
+            None,
+        )
         if estimate is not None and own & _leaves(story, estimate, made.step) and _is_minimised(story, event):
             return Moving(event, prediction, target, made, estimate)
     return None
 
 
 def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
-    """The sum that made ``label`` of given numbers and of a share of what a network computed: ``r + gamma * q(s2).max(1)``.
+    """The sum that made ``label`` of given numbers and of a share of what a network computed:
+    ``r + gamma * q(s2).max(1)``.
 
     None if there is none.
     """
@@ -174,13 +223,19 @@ def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _is_share(story: Story, label: str | None, step: int) -> bool:
-    """Whether the tensor is a network's result times a number that can be a discount (0.5 to below 1); only masks and the like besides."""
+    """Whether the tensor is a network's result times a number that can be a discount (0.5 to below 1);
+    only masks and the like besides.
+    """
     discounted = False
     for _ in range(DEPTH):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results:
             return False
-        grads = [o.label for o in event.operands if o.label and (story.tensor(o.label, event.step) or {}).get("requires_grad")]
+        grads = [
+            o.label
+            for o in event.operands
+            if o.label and (story.tensor(o.label, event.step) or {}).get("requires_grad")
+        ]
         if event.name in ("mul", "__rmul__", "multiply"):
             discounted = discounted or any(o.label is None and _is_discount(o.text) for o in event.operands)
         elif event.name in PICKS or event.name in LAYERS:
@@ -205,7 +260,9 @@ def _is_data(story: Story, label: str, step: int) -> bool:
 
 
 def _leaves(story: Story, label: str, step: int) -> set[str]:
-    nodes = (story.record("nodes", node) or {} for node in story.behind((story.tensor(label, step) or {}).get("grad_fn")))
+    nodes = (
+        story.record("nodes", node) or {} for node in story.behind((story.tensor(label, step) or {}).get("grad_fn"))
+    )
     return {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}
 
 
@@ -228,28 +285,33 @@ def _finding(story: Story, found: Moving) -> Finding:
     here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(made.step))
     prediction, target = expression(story, found.prediction, loss.step), expression(story, found.target, loss.step)
     return RULE.finding(
-        story.span(loss.step), loss.step,
+        story.span(loss.step),
+        loss.step,
         T(
-            en=f"{capital(here.en)} compares {prediction.en} with {target.en}, which the same parameters computed on {there.en}, with "
-            "their "
-            "gradient: training moves the target towards the prediction too.",
-            zh=f"{here.zh}把 {prediction.zh} 与 {target.zh} 比较，而后者由同样的参数在{there.zh}算出，并且带着梯度：训练也会把目标推向预"
-            "测。",
+            en=f"{capital(here.en)} compares {prediction.en} with {target.en}, which the same parameters computed on "
+            f"{there.en}, with their gradient: training moves the target towards the prediction too.",
+            zh=f"{here.zh}把 {prediction.zh} 与 {target.zh} 比较，而后者由同样的参数在{there.zh}算出，并且带着梯度：训"
+            "练也会把目标推向预测。",
         ),
         T(
-            en=f"{capital(target.en)} is made of given numbers and of a share of the network's own estimate. It is what the "
-            "prediction should become, so it has to stay where it is: compute it under `torch.no_grad()`, or `detach()` it.",
-            zh=f"{target.zh} 由给定的数和网络自己估计值的一部分组成。它代表预测应该成为的样子，所以必须保持不动：请在 `torch.no_grad()` "
-            "中计算它，"
-            "或者用 `detach()`。",
+            en=f"{capital(target.en)} is made of given numbers and of a share of the network's own estimate. It "
+            "is what the prediction should become, so it has to stay where it is: compute it under "
+            "`torch.no_grad()`, or `detach()` it.",
+            zh=f"{target.zh} 由给定的数和网络自己估计值的一部分组成。它代表预测应该成为的样子，所以必须保持不动：请在 "
+            "`torch.no_grad()` 中计算它，或者用 `detach()`。",
         ),
         related=[
-            story.related("made", made.step, T(en="the target is made here, with its history", zh="目标在这里算出，带着它的历史")),
+            story.related(
+                "made", made.step, T(en="the target is made here, with its history", zh="目标在这里算出，带着它的历史")
+            ),
             story.related("used", loss.step, T(en="the gradient goes both ways from here", zh="梯度从这里流向两边")),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("target", found.target, story.by(loss.step)), Fact("prediction", found.prediction, story.by(loss.step))],
-    )  # fmt: skip
+        facts=[
+            Fact("target", found.target, story.by(loss.step)),
+            Fact("prediction", found.prediction, story.by(loss.step)),
+        ],
+    )
 
 
 def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
@@ -257,13 +319,17 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
 
 
 def _detached(story: Story, uses: list[tuple[Event, str]], made: Event, *, whole: bool) -> tuple[Fix, ...]:
-    """Fixes that append ``.detach()`` where the value is used; with ``whole``, first where it is assigned: nothing else learns from it."""
+    """Fixes that append ``.detach()`` where the value is used; with ``whole``, first where it is assigned:
+    nothing else learns from it.
+    """
     program = story.program
     statement = program.statement_at(story.span(made.step))
     places = [statement.value] if whole and isinstance(statement, ast.Assign) and len(statement.targets) == 1 else []
     places += [node for event, label in uses if (node := written_as(story, event, label)) is not None]
     title = T(en="Keep it still: `.detach()`", zh="让它保持不动：`.detach()`")
-    return unique(program.text, [Fix(title, appended(program, place, ".detach()").edits, meaning="later") for place in places])
+    return unique(
+        program.text, [Fix(title, appended(program, place, ".detach()").edits, meaning="later") for place in places]
+    )
 
 
 RULE = Rule(
@@ -272,26 +338,23 @@ RULE = Rule(
     severity="warning",
     title=T(en="The target of a loss moves with the prediction", zh="损失的目标随着预测一起移动"),
     what=T(
-        en="A program computes with its network what a prediction should become (a reward plus a share of the next estimate), and takes "
-        "the "
-        "difference. Training then changes both sides, and the two meet somewhere else than wanted. Keep the target still: "
-        "`target = (reward + 0.9 * estimate).detach()`.",
-        zh="程序用自己的网络算出预测应该成为的值（奖励加上下一个估计值的一部分），再取二者之差。训练于是同时改变两边，它们会在别处相遇。"
-        "请让目标"
-        "保持不动：`target = (reward + 0.9 * estimate).detach()`。",
+        en="A program computes with its network what a prediction should become (a reward plus a share of the next "
+        "estimate), and takes the difference. Training then changes both sides, and the two meet somewhere else than "
+        "wanted. Keep the target still: `target = (reward + 0.9 * estimate).detach()`.",
+        zh="程序用自己的网络算出预测应该成为的值（奖励加上下一个估计值的一部分），再取二者之差。训练于是同时改变两边，"
+        "它们会在别处相遇。请让目标保持不动：`target = (reward + 0.9 * estimate).detach()`。",
     ),
     why=T(
-        en="A loss is symmetric to backward: whatever requires a gradient behind either argument gets one. Q-learning, temporal "
-        "differences and fitted values mean something else, a *semi-gradient*: the target counts as a constant of this step, although "
-        "the network has computed it. Torch cannot know that. With its history the target is pulled down where the prediction is below "
-        "it, estimates of later states are changed to fit earlier ones, and learning is slow or goes wrong. An advantage "
-        "(`returns - value`) that weighs log-probabilities is the same: the value is trained by a loss of its own.",
-        zh="对反向传播来说，损失是对称的：两个参数背后凡是需要梯度的都会得到梯度。而 Q 学习、时序差分和价值拟合指的是另一回事，即*半梯"
-        "度*：目标虽由"
-        "网络算出，在这一步里却算作常数。torch 无法知道这一点。带着历史的目标，会在预测偏低时被往下拉，后面状态的估计会被改来迁就前面"
-        "的，学习变慢"
-        "甚至出错。"
-        "用来给对数概率加权的优势值（`returns - value`）也是一样：value 由它自己的损失训练。",
+        en="A loss is symmetric to backward: whatever requires a gradient behind either argument gets one. "
+        "Q-learning, temporal differences and fitted values mean something else, a *semi-gradient*: the target counts "
+        "as a constant of this step, although the network has computed it. Torch cannot know that. With its history "
+        "the target is pulled down where the prediction is below it, estimates of later states are changed to fit "
+        "earlier ones, and learning is slow or goes wrong. An advantage (`returns - value`) that weighs "
+        "log-probabilities is the same: the value is trained by a loss of its own.",
+        zh="对反向传播来说，损失是对称的：两个参数背后凡是需要梯度的都会得到梯度。而 Q 学习、时序差分和价值拟合指的是"
+        "另一回事，即*半梯度*：目标虽由网络算出，在这一步里却算作常数。torch 无法知道这一点。带着历史的目标，会在预测"
+        "偏低时被往下拉，后面状态的估计会被改来迁就前面的，学习变慢甚至出错。用来给对数概率加权的优势值（`returns - "
+        "value`）也是一样：value 由它自己的损失训练。",
     ),
     advice=T(
         en="compute the target on {made} without a graph: inside `torch.no_grad()`, or with `.detach()` at its end.",

@@ -1,4 +1,6 @@
-"""PL950: a prediction ends in a function with a limited range, and many of the targets of its loss are outside of that range."""
+"""PL950: a prediction ends in a function with a limited range, and many of the targets of its
+loss are outside of that range.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,19 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Compared, Event, T
 
-RANGES = {"relu": (0.0, math.inf), "relu_": (0.0, math.inf), "softplus": (0.0, math.inf), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0),
-          "softmax": (0.0, 1.0), "relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "hardtanh": (-1.0, 1.0),
-          "binary_cross_entropy": (0.0, 1.0), "binary_cross_entropy_with_logits": (0.0, 1.0)}  # fmt: skip
+RANGES = {
+    "relu": (0.0, math.inf),
+    "relu_": (0.0, math.inf),
+    "softplus": (0.0, math.inf),
+    "sigmoid": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "relu6": (0.0, 6.0),
+    "hardsigmoid": (0.0, 1.0),
+    "hardtanh": (-1.0, 1.0),
+    "binary_cross_entropy": (0.0, 1.0),
+    "binary_cross_entropy_with_logits": (0.0, 1.0),
+}
 PROBABILITIES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 """Losses of probabilities: whatever they are given, no target outside of 0 to 1 can be met."""
 LOSSES = (*PROBABILITIES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -33,7 +45,9 @@ PIXELS = 255
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """``outside`` of ``known`` targets of ``loss`` are not between ``low`` and ``high``, as the results of ``bound`` are."""
+    """``outside`` of ``known`` targets of ``loss`` are not between ``low`` and ``high``, as
+    the results of ``bound`` are.
+    """
 
     loss: Event
     bound: Event
@@ -62,7 +76,9 @@ def find(story: Story) -> Iterator[Finding]:
 def _is_sized(story: Story, event: Event) -> bool:
     """Whether only the size of the difference is used: its absolute value, its square or a norm."""
     uses = story.uses(event.results[0]) if event.results else []
-    return bool(uses) and all(use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses)
+    return bool(uses) and all(
+        use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses
+    )
 
 
 def _beyond(story: Story, loss: Event) -> Beyond | None:
@@ -94,7 +110,11 @@ def _ranged(loss: Event, bound: Event, target: str, numbers: Compared) -> Beyond
 def _known(story: Story, loss: Event, bound: Event, target: str) -> Beyond:
     """The finding's data from the targets' values in the trace."""
     low, high = RANGES[bound.name]
-    known = [value for _, value in Elements(story, target, loss.step).known() if isinstance(value, int | float) and math.isfinite(value)]
+    known = [
+        value
+        for _, value in Elements(story, target, loss.step).known()
+        if isinstance(value, int | float) and math.isfinite(value)
+    ]
     outside = [value for value in known if value < low - MARGIN or value > high + MARGIN]
     return Beyond(loss, bound, target, low, high, len(outside), len(known), max(outside, key=abs, default=0.0))
 
@@ -111,8 +131,8 @@ def _finding(story: Story, found: Beyond) -> Finding:
         zh=f"已知的 {found.known} 个目标中有 {found.outside} 个在范围之外，例如 {number(found.example)}。",
     )
     said = T(
-        en=f"{capital(here.en)} compares numbers that end in `{function}` ({there.en}), which returns {end.en}, with {target.en}: "
-        f"{counted.en}",
+        en=f"{capital(here.en)} compares numbers that end in `{function}` ({there.en}), which returns {end.en}, with "
+        f"{target.en}: {counted.en}",
         zh=f"{here.zh}把以 `{function}` 结尾的数（{there.zh}，它只返回 {end.zh}）与 {target.zh} 比较：{counted.zh}",
     )
     if bound is loss:
@@ -132,18 +152,18 @@ def _finding(story: Story, found: Beyond) -> Finding:
 def _why(story: Story, found: Beyond) -> T:
     if found.bound is found.loss:
         return T(
-            en="This loss is smallest where the predicted probability equals the target. With a target above 1 or below 0 there is no such "
-            "place: the loss falls without end, below 0, while the scores grow. Bring the targets into the range of 0 to 1.",
-            zh="预测的概率等于目标时，这个损失最小。目标大于 1 或小于 0 时，没有这样的位置：分数不断增大，损失无止境地下降，直到小于 0。"
-            "请把目标变换到 0 到 1 的范围内。",
+            en="This loss is smallest where the predicted probability equals the target. With a target above 1 or "
+            "below 0 there is no such place: the loss falls without end, below 0, while the scores grow. Bring the "
+            "targets into the range of 0 to 1.",
+            zh="预测的概率等于目标时，这个损失最小。目标大于 1 或小于 0 时，没有这样的位置：分数不断增大，损失无止境地"
+            "下降，直到小于 0。请把目标变换到 0 到 1 的范围内。",
         )
     return T(
-        en=f"No weights make `{snippet(story, found.bound.span)}` return such a number, so the loss has a part that training cannot "
-        "reduce, "
-        "and it pushes the function to its end, where its slope is 0. Leave the last function out, or bring the targets into its range.",
-        zh=f"无论权重如何，`{snippet(story, found.bound.span)}` 都不会返回这样的数，所以损失中有一部分训练无法减小，而且它把函数推到"
-        "斜率为 0 的"
-        "一端。请去掉最后这个函数，或把目标变换到它的范围内。",
+        en=f"No weights make `{snippet(story, found.bound.span)}` return such a number, so the loss has a part that "
+        "training cannot reduce, and it pushes the function to its end, where its slope is 0. Leave the last "
+        "function out, or bring the targets into its range.",
+        zh=f"无论权重如何，`{snippet(story, found.bound.span)}` 都不会返回这样的数，所以损失中有一部分训练无法减小，而"
+        "且它把函数推到斜率为 0 的一端。请去掉最后这个函数，或把目标变换到它的范围内。",
     )
 
 
@@ -183,23 +203,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="Predictions end in a function that cannot reach the targets", zh="预测以一个达不到目标的函数结尾"),
     what=T(
-        en="A network that is to predict numbers of any size ends in a ReLU, a sigmoid or a tanh. Such a function returns only a part of "
-        "all numbers, and the targets outside of it are never met. Leave it out, or scale the targets.",
-        zh="一个要预测任意大小数值的网络以 ReLU、sigmoid 或 tanh 结尾。这样的函数只能返回一部分数，范围之外的目标永远达不到。请去掉它"
-        "，或缩放"
-        "目标。",
+        en="A network that is to predict numbers of any size ends in a ReLU, a sigmoid or a tanh. Such a "
+        "function returns only a part of all numbers, and the targets outside of it are never met. Leave it "
+        "out, or scale the targets.",
+        zh="一个要预测任意大小数值的网络以 ReLU、sigmoid 或 tanh 结尾。这样的函数只能返回一部分数，范围之外的目标永远"
+        "达不到。请去掉它，或缩放目标。",
     ),
     why=T(
-        en="`relu` returns no negative number, `sigmoid` only 0 to 1, `tanh` only -1 to 1. A loss of differences such as `mse_loss` "
-        "compares shapes and types, not ranges. The gradient of an example whose target is out of reach always points beyond the end "
-        "of the "
-        "function: outputs are driven there, where the slope is 0, and a ReLU that is negative for all examples learns nothing "
-        "more. Pixels "
-        "of 0 to 255 as targets of a sigmoid are the usual case; `binary_cross_entropy` takes them too, and its loss falls below 0.",
-        zh="`relu` 不返回负数，`sigmoid` 只返回 0 到 1，`tanh` 只返回 -1 到 1。`mse_loss` 这类求差的损失只检查形状和类型，不检查范围。"
-        "目标达不到"
-        "的样本，其梯度总是指向函数的端点之外：输出被推到斜率为 0 的地方；对所有样本都为负的 ReLU 再也学不到东西。"
-        "最常见的是把 0 到 255 的像素当作 sigmoid 的目标；`binary_cross_entropy` 也接受它们，它的损失会降到 0 以下。",
+        en="`relu` returns no negative number, `sigmoid` only 0 to 1, `tanh` only -1 to 1. A loss of differences such "
+        "as `mse_loss` compares shapes and types, not ranges. The gradient of an example whose target is out of reach "
+        "always points beyond the end of the function: outputs are driven there, where the slope is 0, and a ReLU "
+        "that is negative for all examples learns nothing more. Pixels of 0 to 255 as targets of a sigmoid are the "
+        "usual case; `binary_cross_entropy` takes them too, and its loss falls below 0.",
+        zh="`relu` 不返回负数，`sigmoid` 只返回 0 到 1，`tanh` 只返回 -1 到 1。`mse_loss` 这类求差的损失只检查形状和类"
+        "型，不检查范围。目标达不到的样本，其梯度总是指向函数的端点之外：输出被推到斜率为 0 的地方；对所有样本都为负"
+        "的 ReLU 再也学不到东西。最常见的是把 0 到 255 的像素当作 sigmoid 的目标；`binary_cross_entropy` 也接受它们，"
+        "它的损失会降到 0 以下。",
     ),
     advice=T(
         en="leave the function on {made} out, or bring the targets on {line} into its range.",

@@ -27,7 +27,9 @@ LIMIT = 3000
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``event`` computed ``predicted + target`` (or ``-``), with only sums, means and constant factors from there to the loss."""
+    """``event`` computed ``predicted + target`` (or ``-``), with only sums, means and constant
+    factors from there to the loss.
+    """
 
     event: Event
     predicted: str
@@ -36,7 +38,9 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds targets to a loss in several iterations, so that no gradient depends on them."""
+    """One finding for each line that adds targets to a loss in several iterations, so that
+    no gradient depends on them.
+    """
     found: dict[object, list[Added]] = {}
     before = 0
     for backward in story.backwards() if len(story.trace.optimizer_steps) >= ROUNDS else ():
@@ -49,12 +53,20 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _added(story: Story, backward: Event) -> Iterator[Added]:
-    """The sums with a tensor of data on the way to the loss, as far as only sums, means and factors without a gradient follow."""
+    """The sums with a tensor of data on the way to the loss, as far as only sums, means and
+    factors without a gradient follow.
+    """
     pending, seen = [backward.operands[0].label] if backward.operands else [], set[str | None]()
     while pending and len(seen) < LIMIT:
         label = pending.pop()
         event = story.event((story.tensor(label, backward.step) or {}).get("born"))
-        if label in seen or event is None or event.kind != "call" or event.name not in SUMS | LINEAR or label not in event.results:
+        if (
+            label in seen
+            or event is None
+            or event.kind != "call"
+            or event.name not in SUMS | LINEAR
+            or label not in event.results
+        ):
             continue
         seen.add(label)
         given = [o.label for o in event.operands if o.label is not None]
@@ -69,11 +81,16 @@ def _added(story: Story, backward: Event) -> Iterator[Added]:
 
 def _is_data(story: Story, label: str, step: int) -> bool:
     record, made = story.tensor(label, step) or {}, origin(story, label, step)
-    return prod(record.get("shape") or ()) > 1 and record.get("kind") != "parameter" and (made is None or made.name not in FILLED)
+    return (
+        prod(record.get("shape") or ()) > 1
+        and record.get("kind") != "parameter"
+        and (made is None or made.name not in FILLED)
+    )
 
 
 def _matters(story: Story, added: Added, before: int) -> bool:
-    """Whether the loss depends on the target in some other way too: on what it was made of since the step ``before``, or copied from.
+    """Whether the loss depends on the target in some other way too: on what it was made of since the
+    step ``before``, or copied from.
 
     True if there are too many calls to tell.
     """
@@ -83,7 +100,13 @@ def _matters(story: Story, added: Added, before: int) -> bool:
         if event is None or event.kind != "call":
             continue
         given = [o.label for o in event.operands if o.label is not None]
-        given = given if event.step > before and event.name != "__getitem__" else given[:1] if event.name in SAME_NUMBERS else []
+        given = (
+            given
+            if event.step > before and event.name != "__getitem__"
+            else given[:1]
+            if event.name in SAME_NUMBERS
+            else []
+        )
         new = [each for each in given if each not in own]
         own.update(new)
         pending += new
@@ -94,7 +117,11 @@ def _matters(story: Story, added: Added, before: int) -> bool:
         if label in seen or event is None or event.kind != "call":
             continue
         seen.add(label)
-        reached = [o.label for o in event.operands if o.label is not None and not (event is added.event and o.label == added.target)]
+        reached = [
+            o.label
+            for o in event.operands
+            if o.label is not None and not (event is added.event and o.label == added.target)
+        ]
         if own & set(reached):
             return True
         others += reached
@@ -106,23 +133,28 @@ def _finding(story: Story, found: Added) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(found.backward.step))
     target, predicted = expression(story, found.target, step), expression(story, found.predicted, step)
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} puts {target.en} into the loss only as an addend: the gradients of the backward on {there.en} are the "
-            "same whatever it is.",
+            en=f"{capital(here.en)} puts {target.en} into the loss only as an addend: the gradients of the backward "
+            f"on {there.en} are the same whatever it is.",
             zh=f"{here.zh}只是把 {target.zh} 作为加数放进损失：无论它是什么，{there.zh}的反向传播给出的梯度都相同。",
         ),
         T(
-            en=f"From this line to the loss there are only sums, means and fixed factors. So {predicted.en} is pushed in one direction by "
-            "the same amount in every step, and the loss falls without limit while the error grows. A loss needs the size of a difference: "
-            "its square or its absolute value.",
-            zh=f"从这一行到损失之间只有求和、平均与固定的系数。所以 {predicted.zh} 永远被朝一个方向推动同样的量，损失会无限下降，而误差却在"
-            "增大。损失需要的是差的大小：它的平方或绝对值。",
+            en=f"From this line to the loss there are only sums, means and fixed factors. So {predicted.en} is pushed "
+            "in one direction by the same amount in every step, and the loss falls without limit while the error "
+            "grows. A loss needs the size of a difference: its square or its absolute value.",
+            zh=f"从这一行到损失之间只有求和、平均与固定的系数。所以 {predicted.zh} 永远被朝一个方向推动同样的量，损失"
+            "会无限下降，而误差却在增大。损失需要的是差的大小：它的平方或绝对值。",
         ),
-        related=[story.related("backward", found.backward.step, T(en="no gradient here depends on it", zh="这里的梯度都与它无关"))],
+        related=[
+            story.related(
+                "backward", found.backward.step, T(en="no gradient here depends on it", zh="这里的梯度都与它无关")
+            )
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("target", found.target, story.by(step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
@@ -131,7 +163,9 @@ def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
     if not isinstance(node, ast.BinOp) or OPERATORS.get(type(node.op)) != "-":
         return ()
     title = T(en="Take the square of the difference", zh="取差的平方")
-    return unique(program.text, [Fix(title, program.replace((node, f"({program.segment(node)}) ** 2")), meaning="shape")])
+    return unique(
+        program.text, [Fix(title, program.replace((node, f"({program.segment(node)}) ** 2")), meaning="shape")]
+    )
 
 
 RULE = Rule(
@@ -140,18 +174,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="No gradient of a loss depends on its targets", zh="损失的梯度与目标无关"),
     what=T(
-        en="A loss is the mean of predictions minus targets, without a square or an absolute value. It gets smaller when the predictions "
-        "get smaller, for any targets. Write `((predicted - target) ** 2).mean()`.",
-        zh="损失是预测减目标的平均，没有平方，也没有绝对值。不论目标是什么，只要预测变小，它就变小。请写 `((predicted - target) ** 2)"
-        ".mean()`。",
+        en="A loss is the mean of predictions minus targets, without a square or an absolute value. It gets smaller "
+        "when the predictions get smaller, for any targets. Write `((predicted - target) ** 2).mean()`.",
+        zh="损失是预测减目标的平均，没有平方，也没有绝对值。不论目标是什么，只要预测变小，它就变小。请写 `((predicted "
+        "- target) ** 2).mean()`。",
     ),
     why=T(
-        en="The *gradient* of a loss says how it changes with each parameter. A number that is only added does not change with them, so it "
-        "vanishes from the gradient: that of `(predicted - target).mean()` is that of `predicted.mean()`. Differences of both signs cancel "
-        "in the mean too, so the value is near 0 for a model that is wrong everywhere. Nothing is raised: a loss may be negative.",
-        zh="损失的*梯度*说明它怎样随每个参数变化。仅仅被加上去的数不随参数变化，所以会从梯度中消失：`(predicted - target).mean()` 的梯度"
-        "就是 `predicted.mean()` 的梯度。正负差值在平均中还会相互抵消，所以一个处处都错的模型也可能得到接近 0 的值。不会报错：损失可以是"
-        "负数。",
+        en="The *gradient* of a loss says how it changes with each parameter. A number that is only added does not "
+        "change with them, so it vanishes from the gradient: that of `(predicted - target).mean()` is that of "
+        "`predicted.mean()`. Differences of both signs cancel in the mean too, so the value is near 0 for a model "
+        "that is wrong everywhere. Nothing is raised: a loss may be negative.",
+        zh="损失的*梯度*说明它怎样随每个参数变化。仅仅被加上去的数不随参数变化，所以会从梯度中消失：`(predicted - "
+        "target).mean()` 的梯度就是 `predicted.mean()` 的梯度。正负差值在平均中还会相互抵消，所以一个处处都错的模型也"
+        "可能得到接近 0 的值。不会报错：损失可以是负数。",
     ),
     advice=T(
         en="take the square or the absolute value of the difference on {line} before its mean.",

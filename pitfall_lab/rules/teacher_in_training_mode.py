@@ -16,8 +16,9 @@ from pitfall_lab.rules.signals.modes import FURTHER, Modes, Pass
 from pitfall_lab.trace import Event, Span, T
 
 LOSSES = {
-    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "binary_cross_entropy", "cosine_embedding_loss",
-    "binary_cross_entropy_with_logits", "cosine_similarity", "sub", "rsub", "gaussian_nll_loss", "poisson_nll_loss", "soft_margin_loss",
+    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy", "binary_cross_entropy",
+    "cosine_embedding_loss", "binary_cross_entropy_with_logits", "cosine_similarity", "sub", "rsub",
+    "gaussian_nll_loss", "poisson_nll_loss", "soft_margin_loss",
 }  # fmt: skip
 SHARES = {"softmax", "sigmoid", "log_softmax"}
 METHODS = {"forward", "__call__"}
@@ -26,7 +27,9 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """``passes`` of one dropout in training mode, in a network that no update moves; their results are targets at ``compared``."""
+    """``passes`` of one dropout in training mode, in a network that no update moves; their results
+    are targets at ``compared``.
+    """
 
     passes: list[Pass]
     compared: Event
@@ -42,13 +45,21 @@ def find(story: Story) -> Iterator[Finding]:
     for passes in layers.values():
         targets = [(each, loss) for each in passes if (loss := _compared(story, each)) is not None]
         place = _called_at(story, passes[0])
-        if len(targets) >= ROUNDS and place not in told and not _sampled(story, modes, passes) and not _averaged(story, passes[0]):
+        if (
+            len(targets) >= ROUNDS
+            and place not in told
+            and not _sampled(story, modes, passes)
+            and not _averaged(story, passes[0])
+        ):
             told.add(place)
             yield _finding(story, Noisy([each for each, _ in targets], targets[0][1]))
 
 
 def _is_still(story: Story, each: Pass) -> bool:
-    """Whether the result of the pass requires no grad and the next update is for other weights. False if no update follows."""
+    """Whether the result of the pass requires no grad and the next update is for other weights.
+
+    False if no update follows.
+    """
     if (story.tensor(each.result, each.event.step) or {}).get("requires_grad"):
         return False
     update = next((u for u in story.trace.optimizer_steps if u.step > each.event.step), None)
@@ -57,7 +68,8 @@ def _is_still(story: Story, each: Pass) -> bool:
 
 
 def _compared(story: Story, each: Pass) -> Event | None:
-    """The call that compares what became of the result with something computed that is trained; ``None`` where it is used as an input.
+    """The call that compares what became of the result with something computed that is trained; ``None``
+    where it is used as an input.
 
     That is a loss, or a product with shares. Judged by the first result that requires grad, soon after.
     """
@@ -65,7 +77,11 @@ def _compared(story: Story, each: Pass) -> Event | None:
     for event in story.events[each.event.step + 1 : each.event.step + FURTHER]:
         if event.kind != "call" or not any(o.label in reached for o in event.operands):
             continue
-        others = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None and o.label not in reached]
+        others = [
+            story.tensor(o.label, event.step) or {}
+            for o in event.operands
+            if o.label is not None and o.label not in reached
+        ]
         if any((story.tensor(result, event.step) or {}).get("requires_grad") for result in event.results):
             computed = not any(other.get("is_leaf") for other in others if other.get("requires_grad"))
             return event if computed and (event.name in LOSSES or (event.name == "mul" and shares)) else None
@@ -96,7 +112,11 @@ def _averaged(story: Story, each: Pass) -> bool:
 
 def _called_at(story: Story, each: Pass) -> Span | None:
     """Return the span of the line that calls the network; None if there is none."""
-    return story.program.place(statement) if (statement := _caller(story, each)) is not None else story.span(each.event.step)
+    return (
+        story.program.place(statement)
+        if (statement := _caller(story, each)) is not None
+        else story.span(each.event.step)
+    )
 
 
 def _caller(story: Story, each: Pass) -> ast.stmt | None:
@@ -115,33 +135,45 @@ def _caller(story: Story, each: Pass) -> ast.stmt | None:
 def _finding(story: Story, found: Noisy) -> Finding:
     first, statement = found.passes[0].event, _caller(story, found.passes[0])
     span = story.span(first.step) if statement is None else story.program.place(statement)
-    here, there, count = at_line(story, story.span(first.step)), at_line(story, story.span(found.compared.step)), len(found.passes)
+    here, there, count = (
+        at_line(story, story.span(first.step)),
+        at_line(story, story.span(found.compared.step)),
+        len(found.passes),
+    )
     own = span is None or story.span(first.step) == span
-    inner = [] if own else [Related("used", story.span(first.step), first.step, T(en="drops numbers here", zh="在这里丢弃数值"))]
+    inner = (
+        []
+        if own
+        else [Related("used", story.span(first.step), first.step, T(en="drops numbers here", zh="在这里丢弃数值"))]
+    )
     return RULE.finding(
-        span, first.step,
+        span,
+        first.step,
         T(
-            en=f"Dropout on {here.en} works as in training in a network that is not trained, and {there.en} takes its results as targets: "
-            f"they are random, {count} times so far.",
-            zh=f"{here.zh}的 dropout 在一个不被训练的网络里按训练方式工作，而{there.zh}把它的结果当作目标：目标是随机的，到目前为止 "
-            f"{count} 次。",
+            en=f"Dropout on {here.en} works as in training in a network that is not trained, and {there.en} takes its "
+            f"results as targets: they are random, {count} times so far.",
+            zh=f"{here.zh}的 dropout 在一个不被训练的网络里按训练方式工作，而{there.zh}把它的结果当作目标：目标是随机"
+            f"的，到目前为止 {count} 次。",
         ),
         T(
-            en="A teacher or target network says what the other network is to learn. In training mode its dropout leaves out other "
-            "numbers in every call, so the targets are noisy, and worse than what the network knows. `no_grad()` and "
-            "`requires_grad_(False)` do not change the mode; `eval()` does.",
-            zh="教师网络或目标网络给出另一个网络要学的东西。在训练模式下，它的 dropout 每次调用都会丢弃不同的数，所以目标带有噪声，比"
-            "网络实际知道的更差。"
-            "`no_grad()` 与 `requires_grad_(False)` 不会改变模式；`eval()` 才会。",
+            en="A teacher or target network says what the other network is to learn. In training mode its dropout "
+            "leaves out other numbers in every call, so the targets are noisy, and worse than what the network knows. "
+            "`no_grad()` and `requires_grad_(False)` do not change the mode; `eval()` does.",
+            zh="教师网络或目标网络给出另一个网络要学的东西。在训练模式下，它的 dropout 每次调用都会丢弃不同的数，所以"
+            "目标带有噪声，比网络实际知道的更差。`no_grad()` 与 `requires_grad_(False)` 不会改变模式；`eval()` 才会。",
         ),
-        related=[*inner, story.related("read", found.compared.step, T(en="the target of this loss", zh="这个损失的目标"))],
+        related=[
+            *inner,
+            story.related("read", found.compared.step, T(en="the target of this loss", zh="这个损失的目标")),
+        ],
         fixes=_fixes(story, statement),
         facts=[Fact("passes", count, story.by(first.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, statement: ast.stmt | None) -> tuple[Fix, ...]:
-    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute (``self.teacher``).
+    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an
+    attribute (``self.teacher``).
 
     One for each call by a plain name in the statement; empty if there is none.
     """
@@ -168,21 +200,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A teacher or target network drops numbers at random", zh="教师网络或目标网络在随机丢弃数值"),
     what=T(
-        en="A network learns from the answers of another one, which is not trained, but still works as if it were: its dropout leaves out "
-        "numbers at random, so its answers change from call to call. Call `teacher.eval()`.",
-        zh="一个网络向另一个不被训练的网络的回答学习，而后者仍像在训练中那样工作：它的 dropout 随机丢弃数值，所以每次调用的回答都不"
-        "同。请调用 "
-        "`teacher.eval()`。",
+        en="A network learns from the answers of another one, which is not trained, but still works as if it were: "
+        "its dropout leaves out numbers at random, so its answers change from call to call. Call `teacher.eval()`.",
+        zh="一个网络向另一个不被训练的网络的回答学习，而后者仍像在训练中那样工作：它的 dropout 随机丢弃数值，所以每次"
+        "调用的回答都不同。请调用 `teacher.eval()`。",
     ),
     why=T(
-        en="Each module has a flag `training`, which is True when the module is made, loaded or copied from one that was trained. Dropout "
-        "and batch normalisation read it. Whether gradients are recorded is another question, which `no_grad()` answers, and whether the "
-        "weights move is a third one, which the optimizer answers. Only `eval()` sets the flag, and `train()` of a network that contains "
-        "the teacher sets it back.",
-        zh="每个模块都有一个标志 `training`；新建的、载入的或从训练中的模块复制来的模块，它都是 True。dropout 与批归一化会读取它。是"
-        "否记录梯度是另一个"
-        "问题，由 `no_grad()` 决定；权重是否移动是第三个问题，由优化器决定。只有 `eval()` 会改变这个标志，而对包含教师的网络调用 `train()` "
-        "又会把它改回去。",
+        en="Each module has a flag `training`, which is True when the module is made, loaded or copied from one that "
+        "was trained. Dropout and batch normalisation read it. Whether gradients are recorded is another question, "
+        "which `no_grad()` answers, and whether the weights move is a third one, which the optimizer answers. Only "
+        "`eval()` sets the flag, and `train()` of a network that contains the teacher sets it back.",
+        zh="每个模块都有一个标志 `training`；新建的、载入的或从训练中的模块复制来的模块，它都是 True。dropout 与批归一"
+        "化会读取它。是否记录梯度是另一个问题，由 `no_grad()` 决定；权重是否移动是第三个问题，由优化器决定。只有 "
+        "`eval()` 会改变这个标志，而对包含教师的网络调用 `train()` 又会把它改回去。",
     ),
     bad="""import torch
 from torch import nn

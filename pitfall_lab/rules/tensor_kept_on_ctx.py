@@ -1,7 +1,8 @@
-"""PL109: a custom Function kept a tensor as ``ctx.x`` instead of ``save_for_backward``, and it was overwritten before backward.
+"""PL109: a custom Function kept a tensor as ``ctx.x`` instead of ``save_for_backward``, and it was
+overwritten before backward.
 
-Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose memory was written after the
-forward pass, with other numbers. Torch checks only what is saved.
+Found from the trace: inside the Function's backward a tensor was used that it had not saved, and whose memory was
+written after the forward pass, with other numbers. Torch checks only what is saved.
 """
 
 from __future__ import annotations
@@ -35,20 +36,31 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _uses(story: Story, custom: Custom, node: str, forward: Event) -> Iterator[tuple[Event, Event, str]]:
-    """Yield the backward that ran the node, each call in its ``backward`` with a tensor not saved for it, and that tensor's label."""
+    """Yield the backward that ran the node, each call in its ``backward`` with a tensor not saved for
+    it, and that tensor's label.
+    """
     record = story.record("nodes", node) or {}
     ran = story.event(record.get("ran"))
     backward = story.outer_call(ran.step) if ran is not None else None
     if backward is None:
         return
     saved = {each.get("storage") for each in record.get("saved", ())}
-    own = {label for event in _run(story, custom, forward) for label in (*event.results, *(operand.label for operand in event.operands))}
+    own = {
+        label
+        for event in _run(story, custom, forward)
+        for label in (*event.results, *(operand.label for operand in event.operands))
+    }
     for event in story.events[backward.step + 1 :]:
         if event.parent is None:
             return
         for operand in event.operands if event.kind == "call" and inside(custom, event, "backward") else ():
             tensor = story.tensor(operand.label, forward.step)
-            if operand.label in own and operand.label is not None and tensor is not None and tensor.get("storage") not in saved:
+            if (
+                operand.label in own
+                and operand.label is not None
+                and tensor is not None
+                and tensor.get("storage") not in saved
+            ):
                 yield backward, event, operand.label
 
 
@@ -61,7 +73,8 @@ def _run(story: Story, custom: Custom, last: Event) -> Iterator[Event]:
 
 
 def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[str, Kept]) -> str | None:
-    """Return the attribute of ctx that the call in backward used: the one written as that operand, else the only one that is read.
+    """Return the attribute of ctx that the call in backward used: the one written as that operand,
+    else the only one that is read.
 
     None if there is none.
     """
@@ -85,12 +98,16 @@ def _operands(node: ast.AST | None) -> list[ast.expr]:
         return [node.left, node.right]
     if not isinstance(node, ast.Call):
         return []
-    is_method = isinstance(node.func, ast.Attribute) and not (isinstance(node.func.value, ast.Name) and node.func.value.id in MODULES)
+    is_method = isinstance(node.func, ast.Attribute) and not (
+        isinstance(node.func.value, ast.Name) and node.func.value.id in MODULES
+    )
     return [*([node.func.value] if is_method and isinstance(node.func, ast.Attribute) else []), *node.args]
 
 
 def _changed(story: Story, label: str, after: int, until: int) -> int | None:
-    """Return the first step between the two that wrote the tensor's memory, if its values changed in between; else None."""
+    """Return the first step between the two that wrote the tensor's memory, if its values
+    changed in between; else None.
+    """
     storage = (story.tensor(label, after) or {}).get("storage")
     steps = story.writes(storage, after, until) if storage else ()
     before, now = (dict(flat(cells(story, storage, step))) for step in (after, until))
@@ -105,29 +122,39 @@ def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], att
     code = statement_text(story, story.span(changed))
     storage = (story.tensor(label, forward.step) or {}).get("storage")
     old, new = (numbers(cells(story, storage, step)) for step in (forward.step, backward.step))
-    values = T(en=f" It held {old}, and holds {new} when backward reads it.", zh=f"它原来是 {old}，反向传播读取时是 {new}。")
+    values = T(
+        en=f" It held {old}, and holds {new} when backward reads it.", zh=f"它原来是 {old}，反向传播读取时是 {new}。"
+    )
     return RULE.finding(
         story.span(changed),
         changed,
         T(
-            en=f"{capital(here.en)} overwrites {what.en}, which `{custom.name}` kept as `{custom.ctx}.{attribute}` for its backward: the "
-            f"gradient on {later.en} is computed from the new values.",
-            zh=f"{here.zh}覆盖了 {what.zh}，而 `{custom.name}` 把它留在 `{custom.ctx}.{attribute}` 里供反向传播使用：{later.zh}的梯度由新"
-            "值算出。",
+            en=f"{capital(here.en)} overwrites {what.en}, which `{custom.name}` kept as `{custom.ctx}.{attribute}` "
+            f"for its backward: the gradient on {later.en} is computed from the new values.",
+            zh=f"{here.zh}覆盖了 {what.zh}，而 `{custom.name}` 把它留在 `{custom.ctx}.{attribute}` 里供反向传播使用："
+            f"{later.zh}的梯度由新值算出。",
         ),
         T(
             en=f"On {keeps.en} the forward pass keeps the tensor itself as an attribute: its memory, no copy. "
-            f"`{code}` "
-            f"on {here.en} writes into that memory.{values.en} What is kept with `save_for_backward` is checked for such writes; an "
-            "attribute is not, so there is no error.",
+            f"`{code}` on {here.en} writes into that memory.{values.en} What is kept with `save_for_backward` is "
+            "checked for such writes; an attribute is not, so there is no error.",
             zh=f"在{keeps.zh}，前向计算把张量本身作为属性留下：是它的内存，不是副本。{here.zh}的 `{code}` 写进了这块内"
             "存。"
             f"{values.zh}用 `save_for_backward` 留下的东西会被检查是否有这样的写入，属性则不会，所以没有报错。",
         ),
         related=[
-            Related("kept", kept, forward.step, T(en=f"{what.en} is kept here, unchecked", zh=f"{what.zh} 在这里被留下，不受检查")),
-            story.related("changed", changed, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")),
-            story.related("backward", backward.step, T(en="backward reads the new values here", zh="反向传播在这里读到新值")),
+            Related(
+                "kept",
+                kept,
+                forward.step,
+                T(en=f"{what.en} is kept here, unchecked", zh=f"{what.zh} 在这里被留下，不受检查"),
+            ),
+            story.related(
+                "changed", changed, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")
+            ),
+            story.related(
+                "backward", backward.step, T(en="backward reads the new values here", zh="反向传播在这里读到新值")
+            ),
         ],
         fixes=_fixes(story, custom, attribute, changed),
         facts=[Fact("tensor", label), Fact("storage", storage)],
@@ -135,7 +162,8 @@ def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], att
 
 
 def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[Fix, ...]:
-    """Fixes that save the tensor with ``save_for_backward`` and do not overwrite it, checked against the gradients that a copy gives.
+    """Fixes that save the tensor with ``save_for_backward`` and do not overwrite it, checked against the
+    gradients that a copy gives.
 
     Empty if the write cannot be written otherwise.
     """
@@ -163,7 +191,9 @@ def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[
 
 
 def _saving(program: Program, custom: Custom, kept: Kept) -> str:
-    """Code that saves the tensor by ``ctx.save_for_backward``, followed by the other assignments of the replaced statement."""
+    """Code that saves the tensor by ``ctx.save_for_backward``, followed by the other
+    assignments of the replaced statement.
+    """
     saves = f"{custom.ctx}.save_for_backward({program.segment(kept.value)})"
     targets, values = kept.statement.targets[0], kept.statement.value
     if not isinstance(targets, ast.Tuple | ast.List) or not isinstance(values, ast.Tuple | ast.List):
@@ -177,29 +207,32 @@ RULE = Rule(
     code="PL109",
     name="tensor-kept-on-ctx",
     severity="warning",
-    title=T(en="A custom Function kept a tensor where torch does not check it", zh="自定义 Function 把张量留在 torch 不检查的地方"),
+    title=T(
+        en="A custom Function kept a tensor where torch does not check it",
+        zh="自定义 Function 把张量留在 torch 不检查的地方",
+    ),
     what=T(
-        en="An operation of your own kept one of its tensors for backward as an attribute, and the tensor was overwritten before "
-        "`backward()`. The gradient is computed from the new numbers. There is no error, because only tensors that are kept with "
-        "`save_for_backward` are checked.",
-        zh="你自己写的运算把一个张量作为属性记下来，留给反向传播使用，而这个张量在 `backward()` 之前被覆盖了。梯度由新的数算出。没有报错，"
-        "因为只"
-        "有用 `save_for_backward` 留下的张量才会被检查。",
+        en="An operation of your own kept one of its tensors for backward as an attribute, and the tensor was "
+        "overwritten before `backward()`. The gradient is computed from the new numbers. There is no error, because "
+        "only tensors that are kept with `save_for_backward` are checked.",
+        zh="你自己写的运算把一个张量作为属性记下来，留给反向传播使用，而这个张量在 `backward()` 之前被覆盖了。梯度由新"
+        "的数算出。没有报错，因为只有用 `save_for_backward` 留下的张量才会被检查。",
     ),
     why=T(
-        en="The first parameter of `forward` and `backward`, usually called `ctx`, carries what one passes to the other. Numbers and "
-        "shapes may be kept as attributes. Tensors belong into `ctx.save_for_backward(…)` and come back as `ctx.saved_tensors`: torch "
-        "then remembers their *version*, a number that grows with each write in place, compares it when they are read again, and frees "
-        "them after backward. An attribute does none of this: wrong gradients go unnoticed, and an output kept as an attribute refers "
-        "back to the graph that holds it, so its memory is not freed in time.",
-        zh="`forward` 和 `backward` 的第一个参数，通常叫 `ctx`，携带前者交给后者的东西。数和形状可以作为属性保留。张量应该放进 "
-        "`ctx.save_for_backward(…)`，再由 `ctx.saved_tensors` 取回：这样 torch 会记住它们的*版本*（每次就地写入就增大的一个数），在取回时"
-        "比较，"
-        "并在反向传播之后释放它们。属性什么都不做：错误的梯度不会被发现，而且作为属性留下的输出会反过来指向持有它的计算图，内存不能及时释"
-        "放。",
+        en="The first parameter of `forward` and `backward`, usually called `ctx`, carries what one passes to the "
+        "other. Numbers and shapes may be kept as attributes. Tensors belong into `ctx.save_for_backward(…)` and come "
+        "back as `ctx.saved_tensors`: torch then remembers their *version*, a number that grows with each write in "
+        "place, compares it when they are read again, and frees them after backward. An attribute does none of this: "
+        "wrong gradients go unnoticed, and an output kept as an attribute refers back to the graph that holds it, so "
+        "its memory is not freed in time.",
+        zh="`forward` 和 `backward` 的第一个参数，通常叫 `ctx`，携带前者交给后者的东西。数和形状可以作为属性保留。张量"
+        "应该放进 `ctx.save_for_backward(…)`，再由 `ctx.saved_tensors` 取回：这样 torch 会记住它们的*版本*（每次就地写"
+        "入就增大的一个数），在取回时比较，并在反向传播之后释放它们。属性什么都不做：错误的梯度不会被发现，而且作为属"
+        "性留下的输出会反过来指向持有它的计算图，内存不能及时释放。",
     ),
     advice=T(
-        en="keep the tensor of {kept} with `ctx.save_for_backward`, which checks for writes, and do not overwrite {tensor} on {changed}.",
+        en="keep the tensor of {kept} with `ctx.save_for_backward`, which checks for writes, and do not overwrite "
+        "{tensor} on {changed}.",
         zh="用会检查写入的 `ctx.save_for_backward` 保存{kept}的张量，并且不要在{changed}改写 {tensor}。",
     ),
     bad="""import torch

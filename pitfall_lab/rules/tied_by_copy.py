@@ -31,7 +31,8 @@ class Copied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each copy between an embedding's table and an output layer, or a layer and its transpose, trained by one loss.
+    """One finding for each copy between an embedding's table and an output layer, or a layer and its
+    transpose, trained by one loss.
 
     Only if the whole of one parameter was copied into another.
     """
@@ -39,7 +40,9 @@ def find(story: Story) -> Iterator[Finding]:
     for event in story.calls("copy_", *COPIES):
         if len(event.operands) < 1 or event.error is not None or not event.results:
             continue
-        given = event.operands[1].label if event.name == "copy_" and len(event.operands) > 1 else event.operands[0].label
+        given = (
+            event.operands[1].label if event.name == "copy_" and len(event.operands) > 1 else event.operands[0].label
+        )
         source = weights.get((story.tensor(given, event.step) or {}).get("storage"))
         copy = weights.get((story.tensor(event.results[0], event.step) or {}).get("storage"))
         if source is None or copy is None or source == copy or not _is_whole(story, given, source, event.step):
@@ -51,7 +54,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _trained(story: Story) -> list[str]:
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
-    return [label for label in held if len(story.shape(label) or ()) == 2 and (story.tensor(label) or {}).get("kind") == "parameter"]
+    return [
+        label
+        for label in held
+        if len(story.shape(label) or ()) == 2 and (story.tensor(label) or {}).get("kind") == "parameter"
+    ]
 
 
 def _is_whole(story: Story, given: str | None, source: str, step: int) -> bool:
@@ -60,13 +67,18 @@ def _is_whole(story: Story, given: str | None, source: str, step: int) -> bool:
 
 
 def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
-    """The data of the finding if an embedding and a linear layer, or two linear ones, use the two weights in one forward; else None.
+    """The data of the finding if an embedding and a linear layer, or two linear ones, use the two
+    weights in one forward; else None.
 
-    Both must get their first gradient from one backward, and gradients of ``ROUNDS`` in all. Neither may be given other first values after
-    the copy, nor the two be made equal again later.
+    Both must get their first gradient from one backward, and gradients of ``ROUNDS`` in all. Neither may be given other
+    first values after the copy, nor the two be made equal again later.
     """
     moments = [[m for m in lives(story).get(label, ()) if m.kind == "added"] for label in (source, copy)]
-    if any(len(each) < ROUNDS for each in moments) or moments[0][0].step != moments[1][0].step or moments[0][0].step < event.step:
+    if (
+        any(len(each) < ROUNDS for each in moments)
+        or moments[0][0].step != moments[1][0].step
+        or moments[0][0].step < event.step
+    ):
         return None
     first = moments[0][0].step
     storages = [str((story.tensor(label) or {}).get("storage")) for label in (source, copy)]
@@ -78,7 +90,11 @@ def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
         return None
     one, other = uses[0][-1], uses[1][-1]
     turned = one.name == other.name == "linear" and _across(story, source, copy)
-    return Copied(event, source, copy, (one, other)) if {one.name, other.name} == {"embedding", "linear"} or turned else None
+    return (
+        Copied(event, source, copy, (one, other))
+        if {one.name, other.name} == {"embedding", "linear"} or turned
+        else None
+    )
 
 
 def _across(story: Story, source: str, copy: str) -> bool:
@@ -110,26 +126,30 @@ def _finding(story: Story, found: Copied) -> Finding:
     ) if apart else T(en="", zh="")  # fmt: skip
     update = next(u for u in story.trace.optimizer_steps if u.step > other.step)
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} copies the numbers of {names[0].en} into {names[1].en}: the two layers are equal until the first "
-            "update, and drift apart from then on.",
+            en=f"{capital(here.en)} copies the numbers of {names[0].en} into {names[1].en}: the two layers are equal "
+            "until the first update, and drift apart from then on.",
             zh=f"{here.zh}把 {names[0].zh} 的数复制到 {names[1].zh}：两个层只在第一次更新之前相等，此后越走越远。",
         ),
         T(
-            en=f"A copy has memory of its own. {capital(there.en)} and {where.en} use two parameters, each with a gradient of its own, and "
-            f"the optimizer holds both.{shown.en} Tied layers share one parameter: assign the parameter itself.",
-            zh=f"副本有自己的内存。{there.zh}和{where.zh}用的是两个参数，各有各的梯度，优化器持有两者。{shown.zh}绑定的层共用一个参数："
-            "请把参数本身赋过去。",
+            en=f"A copy has memory of its own. {capital(there.en)} and {where.en} use two parameters, each with a "
+            f"gradient of its own, and the optimizer holds both.{shown.en} Tied layers share one parameter: assign "
+            "the parameter itself.",
+            zh=f"副本有自己的内存。{there.zh}和{where.zh}用的是两个参数，各有各的梯度，优化器持有两者。{shown.zh}绑定"
+            "的层共用一个参数：请把参数本身赋过去。",
         ),
         related=[
             story.related("used", one.step, T(en="one layer uses its weight here", zh="一个层在这里使用它的权重")),
             story.related("used", other.step, T(en="the other layer uses its own copy", zh="另一个层使用自己的副本")),
-            story.related("step", update.step, T(en="this step changes the two differently", zh="这一步对两者的改变不同")),
+            story.related(
+                "step", update.step, T(en="this step changes the two differently", zh="这一步对两者的改变不同")
+            ),
         ],
         fixes=_fixes(story, event),
         facts=[Fact("source", found.source, story.by(event.step)), Fact("copy", found.copy, story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -140,10 +160,20 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
     program = story.program
     for statement in call_chain(story, event):
         call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-        if isinstance(statement, ast.Expr) and isinstance(call, ast.Call) and call_name(call) == "copy_" and len(call.args) == 1:
+        if (
+            isinstance(statement, ast.Expr)
+            and isinstance(call, ast.Call)
+            and call_name(call) == "copy_"
+            and len(call.args) == 1
+        ):
             target = call.func.value if isinstance(call.func, ast.Attribute) else call
             names = _bare(target), _bare(call.args[0])
-        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(call, ast.Call) and len(call.args) == 1:
+        elif (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(call, ast.Call)
+            and len(call.args) == 1
+        ):
             names = statement.targets[0], _bare(call.args[0])
         else:
             continue
@@ -157,7 +187,12 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 def _bare(node: ast.expr) -> ast.expr:
     """``a.weight`` of ``a.weight.data`` or ``a.weight.detach().clone()``."""
     while True:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args and node.func.attr in (*BYPASSES, "clone"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and not node.args
+            and node.func.attr in (*BYPASSES, "clone")
+        ):
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr in BYPASSES:
             node = node.value
@@ -171,17 +206,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Two layers were made equal by a copy and are trained apart", zh="两个层用复制变得相等，随后却各自训练"),
     what=T(
-        en="A program means its embedding and its output layer to be one and the same, and copies the numbers of one into the other. They "
-        "are equal only until training begins. Give both the same parameter: `decoder.weight = embedding.weight`.",
-        zh="程序想让嵌入层与输出层是同一个，于是把一个的数复制到另一个里。它们只在训练开始之前相等。请让两者使用同一个参数："
-        "`decoder.weight = embedding.weight`。",
+        en="A program means its embedding and its output layer to be one and the same, and copies the numbers of "
+        "one into the other. They are equal only until training begins. Give both the same parameter: "
+        "`decoder.weight = embedding.weight`.",
+        zh="程序想让嵌入层与输出层是同一个，于是把一个的数复制到另一个里。它们只在训练开始之前相等。请让两者使用同一个"
+        "参数：`decoder.weight = embedding.weight`。",
     ),
     why=T(
-        en="`copy_` and `clone` move numbers, not identity: afterwards there are two parameters with memory of their own. Each collects "
-        "the gradient of its own place in the forward, and the optimizer changes each by its own. Sharing the `Parameter` object makes "
-        "them one: its gradient is the sum of both places, and `parameters()` lists it once.",
-        zh="`copy_` 和 `clone` 搬动的是数，而不是身份：之后仍是两个各有内存的参数。每一个只收集它在前向中那一处的梯度，优化器按各自的梯度"
-        "改变它们。共用 `Parameter` 对象才使它们成为一个：它的梯度是两处之和，`parameters()` 只列出一次。",
+        en="`copy_` and `clone` move numbers, not identity: afterwards there are two parameters with memory of "
+        "their own. Each collects the gradient of its own place in the forward, and the optimizer changes each by "
+        "its own. Sharing the `Parameter` object makes them one: its gradient is the sum of both places, and "
+        "`parameters()` lists it once.",
+        zh="`copy_` 和 `clone` 搬动的是数，而不是身份：之后仍是两个各有内存的参数。每一个只收集它在前向中那一处的"
+        "梯度，优化器按各自的梯度改变它们。共用 `Parameter` 对象才使它们成为一个：它的梯度是两处之和，"
+        "`parameters()` 只列出一次。",
     ),
     bad="""import torch
 from torch import nn
@@ -240,7 +278,10 @@ print((net.embed.weight - net.decode.weight).abs().max())
         Trap(
             "self.decode.weight.data.copy_(self.embed.weight.data)",
             "self.decode.weight = nn.Parameter(self.embed.weight.detach().clone())",
-            T(en="A new parameter made from a copy is a second parameter as well.", zh="由副本新建的参数同样是另一个参数。"),
+            T(
+                en="A new parameter made from a copy is a second parameter as well.",
+                zh="由副本新建的参数同样是另一个参数。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html",),

@@ -18,7 +18,9 @@ LAYERS = ("linear", "embedding", "conv1d", "conv2d", "matmul", "addmm")
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """``together`` used ``old`` in two places; since ``apart`` one of them uses ``new``, the ``other`` place still ``old``."""
+    """``together`` used ``old`` in two places; since ``apart`` one of them uses ``new``, the
+    ``other`` place still ``old``.
+    """
 
     together: tuple[Event, Event]
     apart: Event
@@ -53,11 +55,17 @@ def _parted(story: Story, places: dict[tuple[Span | None, int], list[tuple[Event
             shared[label].append(place)
     for old, both in shared.items():
         for place in both:
-            event, new = next(((e, label) for e, label in places[place] if label != old and _after(places[place], old, e)), (None, ""))
+            event, new = next(
+                ((e, label) for e, label in places[place] if label != old and _after(places[place], old, e)), (None, "")
+            )
             if event is None or story.shape(new) != story.shape(old):
                 continue
             for other in both:
-                still = next((e for e, label in places[other] if label == old and e.step > event.step), None) if other != place else None
+                still = (
+                    next((e for e, label in places[other] if label == old and e.step > event.step), None)
+                    if other != place
+                    else None
+                )
                 first = next(e for e, label in places[other] if label == old)
                 if still is not None and first.step < event.step and _meet(story, still, event, new, old):
                     yield Parted((next(e for e, label in places[place] if label == old), first), event, still, old, new)
@@ -82,26 +90,33 @@ def _finding(story: Story, found: Parted) -> Finding:
     here, one, other = (at_line(story, s) for s in (span, story.span(found.apart.step), story.span(found.other.step)))
     name = called(story, found.new, None, found.apart.step)
     return RULE.finding(
-        span, found.apart.step,
+        span,
+        found.apart.step,
         T(
-            en=f"{capital(here.en)} gives one of two layers that shared a weight another one, {name.en}: {one.en} uses the new weight, "
-            f"{other.en} the old one.",
+            en=f"{capital(here.en)} gives one of two layers that shared a weight another one, {name.en}: {one.en} "
+            f"uses the new weight, {other.en} the old one.",
             zh=f"两个层本来共用一个权重，{here.zh}给了其中一个另外的权重 {name.zh}：{one.zh}用新的，{other.zh}用旧的。",
         ),
         T(
-            en="Before, both lines were given the same parameter, so each update changed both layers. Now they are two of the same shape, "
-            "which get gradients of their own and drift apart. Write new values into the shared parameter, or tie the layers again.",
-            zh="在此之前，两行拿到的是同一个参数，每次更新同时改变两个层。现在它们是形状相同的两个参数，各有各的梯度，会越走越远。请把新"
-            "值写进共用的参数，"
-            "或者重新绑定两个层。",
+            en="Before, both lines were given the same parameter, so each update changed both layers. Now they are "
+            "two of the same shape, which get gradients of their own and drift apart. Write new values into the "
+            "shared parameter, or tie the layers again.",
+            zh="在此之前，两行拿到的是同一个参数，每次更新同时改变两个层。现在它们是形状相同的两个参数，各有各的梯度，"
+            "会越走越远。请把新值写进共用的参数，或者重新绑定两个层。",
         ),
         related=[
-            story.related("used", found.together[1].step, T(en="the shared weight is still used here", zh="这里仍用共用的权重")),
-            story.related("alias", found.apart.step, T(en="the other layer uses its own weight here", zh="另一个层在这里用自己的权重")),
+            story.related(
+                "used", found.together[1].step, T(en="the shared weight is still used here", zh="这里仍用共用的权重")
+            ),
+            story.related(
+                "alias",
+                found.apart.step,
+                T(en="the other layer uses its own weight here", zh="另一个层在这里用自己的权重"),
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("old", found.old, story.by(found.apart.step)), Fact("new", found.new, story.by(found.apart.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Parted) -> tuple[Fix, ...]:
@@ -115,21 +130,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Two layers shared a weight, and one was given another", zh="两个层共用的权重，其中一个被换掉了"),
     what=T(
-        en="A program lets two layers use one weight and later gives one of them a new one. The other keeps the old weight, and "
-        "from then on the two are trained apart. Write the new values into the weight itself: `embedding.weight.copy_(new)`.",
-        zh="程序让两个层使用同一个权重，之后又给其中一个换上新的。另一个仍用旧权重，从此两者分开训练。请把新值写进权重本身："
-        "`embedding.weight.copy_(new)`。",
+        en="A program lets two layers use one weight and later gives one of them a new one. The other keeps the old "
+        "weight, and from then on the two are trained apart. Write the new values into the weight itself: "
+        "`embedding.weight.copy_(new)`.",
+        zh="程序让两个层使用同一个权重，之后又给其中一个换上新的。另一个仍用旧权重，从此两者分开训练。请把新值写进权重"
+        "本身：`embedding.weight.copy_(new)`。",
     ),
     why=T(
-        en="Weights are tied by giving two modules the same `Parameter` object: `decoder.weight = embedding.weight`. Assigning another "
-        "`Parameter` to one of the two changes what its name means and nothing else. The same happens when one of them is resized, "
-        "replaced by a new layer or loaded with `assign=True`. Copying values in place, under `torch.no_grad()`, keeps the object, "
-        "and with it the tie and what optimizers hold.",
-        zh="绑定权重，是让两个模块拿到同一个 `Parameter` 对象：`decoder.weight = embedding.weight`。给其中一个赋另一个 `Parameter`，只改"
-        "变这个名字所指的对"
-        "象。调整大小、换成新的层，或用 `assign=True` 载入，也是一样。在 `torch.no_grad()` 下就地复制数值，会保留这个对象，绑定关系和优"
-        "化器所持有的也就都"
-        "还在。",
+        en="Weights are tied by giving two modules the same `Parameter` object: `decoder.weight = embedding.weight`. "
+        "Assigning another `Parameter` to one of the two changes what its name means and nothing else. The same "
+        "happens when one of them is resized, replaced by a new layer or loaded with `assign=True`. Copying values in "
+        "place, under `torch.no_grad()`, keeps the object, and with it the tie and what optimizers hold.",
+        zh="绑定权重，是让两个模块拿到同一个 `Parameter` 对象：`decoder.weight = embedding.weight`。给其中一个赋另一"
+        "个 `Parameter`，只改变这个名字所指的对象。调整大小、换成新的层，或用 `assign=True` 载入，也是一样。在 "
+        "`torch.no_grad()` 下就地复制数值，会保留这个对象，绑定关系和优化器所持有的也就都还在。",
     ),
     bad="""import torch
 from torch import nn

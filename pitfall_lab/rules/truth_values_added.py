@@ -16,8 +16,8 @@ from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Span, T
 
 SUMS = ("add", "add_", "__add__", "__radd__", "__iadd__")
-AT_LEAST = {"gt": 1, "__gt__": 1, "le": 1, "__le__": 1, "ge": 1.5, "__ge__": 1.5, "lt": 1.5, "__lt__": 1.5, "eq": 1.5, "__eq__": 1.5,
-            "ne": 1.5, "__ne__": 1.5}  # fmt: skip
+AT_LEAST = {"gt": 1, "__gt__": 1, "le": 1, "__le__": 1, "ge": 1.5, "__ge__": 1.5, "lt": 1.5, "__lt__": 1.5, "eq": 1.5,
+            "__eq__": 1.5, "ne": 1.5, "__ne__": 1.5}  # fmt: skip
 """Comparisons, each with the smallest number that tells two votes from one."""
 QUOTIENTS = {"div", "true_divide", "truediv", "__truediv__", "div_"}
 LARGEST = {"argmax", "max", "topk", "argsort", "sort", "mode", "amax"}
@@ -27,7 +27,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """``first`` is the first of the additions of truth values, and ``used`` takes their result, ``total``, for a number."""
+    """``first`` is the first of the additions of truth values, and ``used`` takes their
+    result, ``total``, for a number.
+    """
 
     first: Event
     used: Event
@@ -35,7 +37,9 @@ class Counted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each sum of truth values that is compared with 2, say, divided by their number, or searched for its largest."""
+    """One finding for each sum of truth values that is compared with 2, say, divided by their number,
+    or searched for its largest.
+    """
     reported, parts = set(), set[int]()
     for event in story.calls(*SUMS):
         place = story.span(event.step)
@@ -56,7 +60,9 @@ def _is_truth(story: Story, event: Event) -> bool:
 
 
 def _used(story: Story, event: Event, parts: set[int]) -> Counted | None:
-    """The call that takes the sum for a number, past further additions (put into ``parts``) and conversions; None if there is none."""
+    """The call that takes the sum for a number, past further additions (put into ``parts``) and
+    conversions; None if there is none.
+    """
     first = event.results[0]
     pending, seen = [(first, event.step, first)], {first}
     while pending:
@@ -76,13 +82,17 @@ def _used(story: Story, event: Event, parts: set[int]) -> Counted | None:
 
 
 def _takes_for_number(use: Event, label: str) -> bool:
-    """Whether a call makes sense for numbers above 1 only: it compares with one, divides by one, or searches for the largest."""
+    """Whether a call makes sense for numbers above 1 only: it compares with one, divides by
+    one, or searches for the largest.
+    """
     if use.operands[0].label != label:
         return False
     if use.name in LARGEST:
         return True
     number = _number(use.operands[1].text) if len(use.operands) > 1 and use.operands[1].label is None else None
-    return number is not None and (number >= AT_LEAST.get(use.name, float("inf")) or (use.name in QUOTIENTS and number > 1))
+    return number is not None and (
+        number >= AT_LEAST.get(use.name, float("inf")) or (use.name in QUOTIENTS and number > 1)
+    )
 
 
 def _number(text: str) -> float | None:
@@ -97,33 +107,39 @@ def _finding(story: Story, found: Counted) -> Finding:
     here, there = at_line(story, story.span(first.step)), at_line(story, story.span(used.step))
     what = called(story, found.total, None, used.step, first.step)
     return RULE.finding(
-        story.span(first.step), first.step,
+        story.span(first.step),
+        first.step,
         T(
-            en=f"{capital(here.en)} adds truth values: their sum, {what.en}, is again true or false and never 2 or more, but {there.en} "
-            "takes it for a number.",
+            en=f"{capital(here.en)} adds truth values: their sum, {what.en}, is again true or false and never 2 or "
+            f"more, but {there.en} takes it for a number.",
             zh=f"{here.zh}把布尔值相加：它们的和 {what.zh} 仍只有真或假，不会是 2 或更多，而{there.zh}把它当作个数。",
         ),
         T(
-            en=f"`+` of two tensors of type bool is a bool again: True + True is True. `{snippet(story, story.span(used.step))}` "
-            "then sees "
-            "whether any of them was true, and not how many were. Make whole numbers of one of them first, and the sum counts.",
-            zh=f"两个 bool 张量相加仍是 bool：True + True 是 True。`{snippet(story, story.span(used.step))}` 看到的是其中有没有真"
-            "的，而不是有几"
-            "个。先把其中一个转换成整数，加起来就是个数。",
+            en="`+` of two tensors of type bool is a bool again: True + True is True. "
+            f"`{snippet(story, story.span(used.step))}` then sees whether any of them was true, and not how many "
+            "were. Make whole numbers of one of them first, and the sum counts.",
+            zh=f"两个 bool 张量相加仍是 bool：True + True 是 True。`{snippet(story, story.span(used.step))}` 看到的是"
+            "其中有没有真的，而不是有几个。先把其中一个转换成整数，加起来就是个数。",
         ),
         related=[story.related("used", used.step, T(en="taken for a number of votes here", zh="在这里当作个数使用"))],
         fixes=_fixes(story, first),
         facts=[Fact("total", found.total, story.by(first.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, first: Event) -> tuple[Fix, ...]:
-    """Fixes that convert what is added to: the first operand where it stands, or where it was made if it is added to in place."""
+    """Fixes that convert what is added to: the first operand where it stands, or where it was
+    made if it is added to in place.
+    """
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, first, first.operands[0].label)
     title = T(en="Add whole numbers, which count", zh="改为整数相加，即可计数")
     change: tuple[Span, str] | None = None
-    if given is not None and not first.name.endswith("_") and not isinstance(program.at(story.span(first.step)), ast.AugAssign):
+    if (
+        given is not None
+        and not first.name.endswith("_")
+        and not isinstance(program.at(story.span(first.step)), ast.AugAssign)
+    ):
         change = with_parentheses(program, given), f"{operand(program, given)}.int()"
     elif torch is not None:
         made = program.at(story.span((story.tensor(first.operands[0].label) or {}).get("born")))
@@ -141,19 +157,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Truth values are added, and are expected to count", zh="把布尔值相加，却期望得到个数"),
     what=T(
-        en="A program adds answers of yes and no, to count how many of them are yes. Two answers added are again an answer, yes if "
-        "any of "
-        "them was, so the count never reaches 2. Convert one to whole numbers first: `(a > 0).int() + (b > 0)`.",
-        zh="程序把“是”与“否”的答案相加，想数出有几个“是”。两个答案相加仍是一个答案，只要有一个“是”就是“是”，所以个数永远到不了 2。请先"
-        "把其中一个转换成整数：`(a > 0).int() + (b > 0)`。",
+        en="A program adds answers of yes and no, to count how many of them are yes. Two answers added are again an "
+        "answer, yes if any of them was, so the count never reaches 2. Convert one to whole numbers first: `(a > "
+        "0).int() + (b > 0)`.",
+        zh="程序把“是”与“否”的答案相加，想数出有几个“是”。两个答案相加仍是一个答案，只要有一个“是”就是“是”，所以个数永"
+        "远到不了 2。请先把其中一个转换成整数：`(a > 0).int() + (b > 0)`。",
     ),
     why=T(
-        en="A comparison gives a tensor of type bool, and torch computes in the type of its operands: for bool, `+` is *or* and `*` is "
-        "*and*. Python's own `True + True` is 2, and so is a NumPy sum over many; `torch.sum` over an axis counts as well, since it adds "
-        "in int64. Only `+` between two bool tensors, and `+=` into one, stay bool.",
-        zh="比较得到 bool 类型的张量，而 torch 按操作数的类型计算：对 bool 来说，`+` 是*或*，`*` 是*与*。Python 自己的 "
-        "`True + True` 等于 2；"
-        "沿某个轴的 `torch.sum` 也会计数，因为它用 int64 累加。只有两个 bool 张量之间的 `+`，以及对 bool 张量的 `+=`，结果仍是 bool。",
+        en="A comparison gives a tensor of type bool, and torch computes in the type of its operands: for bool, "
+        "`+` is *or* and `*` is *and*. Python's own `True + True` is 2, and so is a NumPy sum over many; "
+        "`torch.sum` over an axis counts as well, since it adds in int64. Only `+` between two bool tensors, and "
+        "`+=` into one, stay bool.",
+        zh="比较得到 bool 类型的张量，而 torch 按操作数的类型计算：对 bool 来说，`+` 是*或*，`*` 是*与*。Python 自己"
+        "的 `True + True` 等于 2；沿某个轴的 `torch.sum` 也会计数，因为它用 int64 累加。只有两个 bool 张量之间的 `+`，"
+        "以及对 bool 张量的 `+=`，结果仍是 bool。",
     ),
     bad="""import torch
 

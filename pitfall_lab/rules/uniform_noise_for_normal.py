@@ -1,4 +1,6 @@
-"""PL948: noise is drawn uniformly from 0 to 1 where the formula that it goes into needs noise with mean 0 and deviation 1."""
+"""PL948: noise is drawn uniformly from 0 to 1 where the formula that it goes into needs noise
+with mean 0 and deviation 1.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Uniform:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws numbers from 0 to 1 for a normal sample, or for a mix that keeps the variance."""
+    """One finding for each line that draws numbers from 0 to 1 for a normal sample, or for a
+    mix that keeps the variance.
+    """
     places: dict[Span | None, list[Uniform]] = defaultdict(list)
     for draw in story.calls(*DRAWS):
         if draw.results and draw.error is None and (found := _uniform(story, draw)) is not None:
@@ -50,7 +54,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _uniform(story: Story, draw: Event) -> Uniform | None:
-    """The data of the finding if what was drawn is scaled and added to a mean or to data as it is, without 0.5 taken off; else None."""
+    """The data of the finding if what was drawn is scaled and added to a mean or to data as it is,
+    without 0.5 taken off; else None.
+    """
     pending = [draw.results[0]]
     while pending:
         noise = pending.pop()
@@ -83,7 +89,9 @@ def _is_learned(story: Story, label: str | None, step: int) -> bool:
 
 
 def _is_deviation(story: Story, label: str | None, step: int) -> bool:
-    """Whether a learned number was made positive by ``exp``, ``softplus`` or a root, and perhaps scaled by a number afterwards."""
+    """Whether a learned number was made positive by ``exp``, ``softplus`` or a root, and perhaps
+    scaled by a number afterwards.
+    """
     for _ in range(MOST):
         made = made_by(story, label, step)
         if made is None or label is None or not _is_learned(story, label, step):
@@ -98,7 +106,8 @@ def _is_deviation(story: Story, label: str | None, step: int) -> bool:
 
 
 def _keeps_variance(story: Story, scaled: Event, scale: Operand, other: Event) -> bool:
-    """Whether the squares of the noise's factor and of one factor in the ``other`` product add up to 1, for all that is known of them.
+    """Whether the squares of the noise's factor and of one factor in the ``other`` product add up to 1,
+    for all that is known of them.
 
     A rotation of points that were drawn uniformly has such factors as well: there both products are of drawn numbers.
     """
@@ -138,25 +147,27 @@ def _finding(story: Story, found: Uniform) -> Finding:
     here, there = at_line(story, story.span(draw.step)), at_line(story, story.span(added.step))
     noise, result = expression(story, draw.results[0], added.step), expression(story, added.results[0], added.step)
     why = T(
-        en="The mean and the deviation that are learned are those of the sample only if the noise has mean 0 and deviation 1; a divergence "
-        "from a normal distribution, and sampling with `randn` later, count on it too.",
-        zh="只有当噪声的均值为 0、标准差为 1 时，学到的均值和标准差才是样本的均值和标准差；与正态分布的散度、以及之后用 `randn` 采样，"
-        "也都以此为前提。",
+        en="The mean and the deviation that are learned are those of the sample only if the noise has mean 0 and "
+        "deviation 1; a divergence from a normal distribution, and sampling with `randn` later, count on it too.",
+        zh="只有当噪声的均值为 0、标准差为 1 时，学到的均值和标准差才是样本的均值和标准差；与正态分布的散度、以及之后"
+        "用 `randn` 采样，也都以此为前提。",
     )
     if not found.learned:
         why = T(
-            en="The squares of the two factors add up to 1, which keeps the variance of the data only for noise with mean 0 and "
-            "variance 1; what is computed from such a mix, and sampling that starts with `randn`, count on it.",
-            zh="两个系数的平方和为 1，只有当噪声的均值为 0、方差为 1 时，这样混合才能保持数据的方差；由它得到的计算，以及从 `randn` 开始的"
-            "采样，都以此为前提。",
+            en="The squares of the two factors add up to 1, which keeps the variance of the data only for "
+            "noise with mean 0 and variance 1; what is computed from such a mix, and sampling that starts "
+            "with `randn`, count on it.",
+            zh="两个系数的平方和为 1，只有当噪声的均值为 0、方差为 1 时，这样混合才能保持数据的方差；由它得到的计算，"
+            "以及从 `randn` 开始的采样，都以此为前提。",
         )
     return RULE.finding(
-        story.span(draw.step), draw.step,
+        story.span(draw.step),
+        draw.step,
         T(
-            en=f"{capital(here.en)} draws {noise.en} between 0 and 1, with mean 0.5 and deviation 0.29; {there.en} uses it in {result.en} "
-            "as noise with mean 0 and deviation 1.",
-            zh=f"{here.zh}在 0 与 1 之间抽取 {noise.zh}，均值为 0.5，标准差为 0.29；而{there.zh}在 {result.zh} 中把它当作均值为 0、"
-            "标准差为 1 的噪声。",
+            en=f"{capital(here.en)} draws {noise.en} between 0 and 1, with mean 0.5 and deviation 0.29; {there.en} "
+            f"uses it in {result.en} as noise with mean 0 and deviation 1.",
+            zh=f"{here.zh}在 0 与 1 之间抽取 {noise.zh}，均值为 0.5，标准差为 0.29；而{there.zh}在 {result.zh} 中把它"
+            "当作均值为 0、标准差为 1 的噪声。",
         ),
         T(
             en=f"{why.en} `rand` and `rand_like` are uniform; `randn` and `randn_like` are normal.",
@@ -165,7 +176,7 @@ def _finding(story: Story, found: Uniform) -> Finding:
         related=[story.related("used", added.step, T(en="used as normal noise", zh="当作正态噪声使用"))],
         fixes=_fixes(story, found),
         facts=[Fact("mean", 0.5, story.by(draw.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Uniform) -> tuple[Fix, ...]:
@@ -185,17 +196,18 @@ RULE = Rule(
     severity="warning",
     title=T(en="Uniform noise where normal noise is meant", zh="应为正态噪声的地方用了均匀噪声"),
     what=T(
-        en="A program draws noise with `rand` or `rand_like`, whose numbers are between 0 and 1, and puts it into a formula that needs "
-        "mean 0 and deviation 1: `mean + deviation * noise`, or the mix of data and noise of a diffusion model. Use `randn_like`.",
+        en="A program draws noise with `rand` or `rand_like`, whose numbers are between 0 and 1, and puts it into a "
+        "formula that needs mean 0 and deviation 1: `mean + deviation * noise`, or the mix of data and noise of a "
+        "diffusion model. Use `randn_like`.",
         zh="程序用 `rand` 或 `rand_like` 抽取噪声（数值在 0 与 1 之间），却把它放进需要均值为 0、标准差为 1 的公式："
         "“均值 + 标准差 × 噪声”，或扩散模型中数据与噪声的混合。请用 `randn_like`。",
     ),
     why=T(
-        en="One letter apart: `rand` is uniform, `randn` is normal. Nothing is raised, and a network learns something from either. With "
-        "uniform noise every sample lies above its mean, by half a deviation on average, and never further than one; a network trained "
-        "with it has never seen the noise that sampling starts from.",
-        zh="只差一个字母：`rand` 是均匀分布，`randn` 是正态分布。不会报错，网络从两者都能学到些什么。用均匀噪声时，每个样本都高于均值，"
-        "平均高出半个标准差，且从不超过一个标准差；用它训练的网络从未见过采样时作为起点的噪声。",
+        en="One letter apart: `rand` is uniform, `randn` is normal. Nothing is raised, and a network learns something "
+        "from either. With uniform noise every sample lies above its mean, by half a deviation on average, and never "
+        "further than one; a network trained with it has never seen the noise that sampling starts from.",
+        zh="只差一个字母：`rand` 是均匀分布，`randn` 是正态分布。不会报错，网络从两者都能学到些什么。用均匀噪声时，每"
+        "个样本都高于均值，平均高出半个标准差，且从不超过一个标准差；用它训练的网络从未见过采样时作为起点的噪声。",
     ),
     bad="""import torch
 

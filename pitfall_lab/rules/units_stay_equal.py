@@ -26,7 +26,8 @@ LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """``filled`` gave all elements of ``weight`` one number; after several rounds ``result`` gives ``units`` equal numbers.
+    """``filled`` gave all elements of ``weight`` one number; after several rounds ``result``
+    gives ``units`` equal numbers.
 
     Where the results are not known, ``units`` are numbers of the weight itself (``of`` says which), one for each unit.
     """
@@ -55,14 +56,18 @@ def find(story: Story) -> Iterator[Finding]:
 def _filled(story: Story, weight: str) -> Event | None:
     """The last call that filled the weight with one number before its first gradient.
 
-    None if there is none, if anything wrote the weight between that call and the first backward, or if fewer than ``ROUNDS`` backwards
-    reached the weight.
+    None if there is none, if anything wrote the weight between that call and the first backward, or if fewer than
+    ``ROUNDS`` backwards reached the weight.
     """
     storage = (story.tensor(weight) or {}).get("storage")
     added = [m.step for m in lives(story).get(weight, ()) if m.kind == "added"]
     if len(added) < ROUNDS or storage is None:
         return None
-    fills = [e for e in story.calls(*FILLS) if e.step < added[0] and storage in (*e.writes, *(_memory(story, r) for r in e.results))]
+    fills = [
+        e
+        for e in story.calls(*FILLS)
+        if e.step < added[0] and storage in (*e.writes, *(_memory(story, r) for r in e.results))
+    ]
     return fills[-1] if fills and not story.writes(str(storage), fills[-1].step, added[0]) else None
 
 
@@ -73,15 +78,20 @@ def _memory(story: Story, label: str) -> str | None:
 def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
     """The data of the finding if the weight's layer returns the same number for all its units, and not 0; else None.
 
-    That is required of the first of its results and of the last one. Of results that are too large to be known, the weights must be equal
-    after the last round, and have moved.
+    That is required of the first of its results and of the last one. Of results that are too large to be known, the
+    weights must be equal after the last round, and have moved.
     """
     added = [m.step for m in lives(story)[weight] if m.kind == "added"]
-    layers = [use for use in story.uses(weight) if use.name in LAYERS and use.results and use.operands[1].label == weight]
+    layers = [
+        use for use in story.uses(weight) if use.name in LAYERS and use.results and use.operands[1].label == weight
+    ]
     late = [use for use in layers if use.step > added[ROUNDS - 2]]
     if not late or (story.shape(weight) or (0,))[0] < FEWEST:
         return None
-    units, of = _units(story, late[-1]), T(en="{there} computes {shown}, … of one example", zh="{there}对一个样本算出 {shown}, …")
+    units, of = (
+        _units(story, late[-1]),
+        T(en="{there} computes {shown}, … of one example", zh="{there}对一个样本算出 {shown}, …"),
+    )
     if units and not _are_equal(_units(story, layers[0])):
         return None
     if not units:
@@ -95,7 +105,9 @@ def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
 
 
 def _are_equal(units: list[float]) -> bool:
-    return len(units) >= FEWEST and bool(units[0]) and all(abs(unit - units[0]) <= NEAR * abs(units[0]) for unit in units)
+    return (
+        len(units) >= FEWEST and bool(units[0]) and all(abs(unit - units[0]) <= NEAR * abs(units[0]) for unit in units)
+    )
 
 
 def _units(story: Story, layer: Event) -> list[float]:
@@ -107,7 +119,8 @@ def _units(story: Story, layer: Event) -> list[float]:
 
 
 def _weights(story: Story, weight: str, layer: Event, filled: Event) -> list[float]:
-    """The weights of several units for one input, if for each input they are equal as far as known, and not the first number any more.
+    """The weights of several units for one input, if for each input they are equal as far as known, and
+    not the first number any more.
 
     Else an empty list.
     """
@@ -129,28 +142,35 @@ def _finding(story: Story, found: Equal) -> Finding:
     weight, count = called(story, found.weight, None, found.result.step), (story.shape(found.weight) or (0,))[0]
     shown = ", ".join(number(value) for value in found.units[:3])
     return RULE.finding(
-        story.span(filled.step), filled.step,
+        story.span(filled.step),
+        filled.step,
         T(
-            en=f"{capital(here.en)} fills {weight.en} with one number, and its {count} units are still equal after {found.rounds} rounds: "
-            f"{found.of.en.format(there=there.en, shown=shown)}.",
+            en=f"{capital(here.en)} fills {weight.en} with one number, and its {count} units are still equal after "
+            f"{found.rounds} rounds: {found.of.en.format(there=there.en, shown=shown)}.",
             zh=f"{here.zh}用同一个数填满 {weight.zh}，{found.rounds} 轮之后它的 {count} 个单元仍然相等："
             f"{found.of.zh.format(there=there.zh, shown=shown)}。",
         ),
         T(
-            en="Units with the same weights give the same output, and where the layer behind them treats them alike they get the same "
-            "gradient. Each update keeps them equal, so the layer works as a single unit, however wide it is. Random numbers break "
-            "the tie.",
-            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以这一层无论多宽，都只"
-            "相当于一个单元。随机数可以打破这种平局。",
+            en="Units with the same weights give the same output, and where the layer behind them treats them alike "
+            "they get the same gradient. Each update keeps them equal, so the layer works as a single unit, however "
+            "wide it is. Random numbers break the tie.",
+            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以"
+            "这一层无论多宽，都只相当于一个单元。随机数可以打破这种平局。",
         ),
-        related=[story.related("used", found.result.step, T(en="all units give the same number here", zh="所有单元在这里给出同一个数"))],
+        related=[
+            story.related(
+                "used", found.result.step, T(en="all units give the same number here", zh="所有单元在这里给出同一个数")
+            )
+        ],
         fixes=_fixes(story, filled),
         facts=[Fact("units", found.units[:3], story.by(found.result.step)), Fact("rounds", found.rounds)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, filled: Event) -> tuple[Fix, ...]:
-    """At most one fix: it fills with random numbers instead of one constant; empty if the text does not show a call that fills."""
+    """At most one fix: it fills with random numbers instead of one constant; empty if the text
+    does not show a call that fills.
+    """
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(filled.step)) if torch is not None else ():
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
@@ -173,19 +193,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="All units of a layer began equal and stay equal", zh="一层的所有单元开始时相等，并一直相等"),
     what=T(
-        en="A program starts all weights of its layers at the same number. All units of a layer then compute the same, get the same "
-        "gradient, and always stay equal, as if the layer had one unit. Start the weights at random numbers.",
-        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让"
-        "权重从随机数开始。",
+        en="A program starts all weights of its layers at the same number. All units of a layer then compute "
+        "the same, get the same gradient, and always stay equal, as if the layer had one unit. Start the "
+        "weights at random numbers.",
+        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一"
+        "层只有一个单元。请让权重从随机数开始。",
     ),
     why=T(
-        en="Nothing in `x @ W.T` tells one row of `W` from another. If the rows are equal, and the next layer weighs them equally, "
-        "then the "
-        "chain rule gives each row the same gradient. Biases may begin as constants, and so may the scale of a normalization. "
-        "`nn.Linear` starts at random numbers by itself: an initialization that looks tidy takes that away.",
-        zh="`x @ W.T` 里没有任何东西能区分 `W` 的一行与另一行。如果各行相等，而下一层对它们一视同仁，链式法则给每一行的梯度就相同。"
-        "偏置可以从常数"
-        "开始，归一化的缩放也可以。`nn.Linear` 本来就从随机数开始：看似整齐的初始化反而把它去掉了。",
+        en="Nothing in `x @ W.T` tells one row of `W` from another. If the rows are equal, and the next layer weighs "
+        "them equally, then the chain rule gives each row the same gradient. Biases may begin as constants, and so "
+        "may the scale of a normalization. `nn.Linear` starts at random numbers by itself: an initialization that "
+        "looks tidy takes that away.",
+        zh="`x @ W.T` 里没有任何东西能区分 `W` 的一行与另一行。如果各行相等，而下一层对它们一视同仁，链式法则"
+        "给每一行的梯度就相同。偏置可以从常数开始，归一化的缩放也可以。`nn.Linear` 本来就从随机数开始：看似整"
+        "齐的初始化反而把它去掉了。",
     ),
     bad="""import torch
 

@@ -33,19 +33,30 @@ def _finding(story: Story, event: Event, failure: Failure, tensor: Record) -> Fi
     born = tensor.get("born")
     own = story.name(failure.tensor, step)
     name = T(en=f"`{own}`", zh=f"`{own}`") if own else called(story, failure.tensor, None, step, born)
-    result = called(story, event.operands[0].label, None, step, (story.tensor(event.operands[0].label) or {}).get("born"))
+    result = called(
+        story, event.operands[0].label, None, step, (story.tensor(event.operands[0].label) or {}).get("born")
+    )
     alias = _alias(story, event, tensor)
     explanation = _explanation(story, name, result, alias)
     related = [
-        story.related("read", step, T(en="its gradient is to be computed here, and torch raises", zh="这里要求它的梯度，torch 报错"))
+        story.related(
+            "read",
+            step,
+            T(en="its gradient is to be computed here, and torch raises", zh="这里要求它的梯度，torch 报错"),
+        )
     ]
     if born is not None and born < step:
-        made = T(en=f"{name.en} is made here, and {result.en} does not use it", zh=f"{name.zh} 在这里创建，{result.zh} 没有用到它")
+        made = T(
+            en=f"{name.en} is made here, and {result.en} does not use it",
+            zh=f"{name.zh} 在这里创建，{result.zh} 没有用到它",
+        )
         related.insert(0, story.related("made", born, made))
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} computes how {result.en} changes with {name.en}, but {result.en} was not computed from {name.en}.",
+            en=f"{capital(here.en)} computes how {result.en} changes with {name.en}, but {result.en} was not "
+            f"computed from {name.en}.",
             zh=f"{here.zh}询问 {result.zh} 如何随 {name.zh} 变化，但 {result.zh} 不是由 {name.zh} 算出来的。",
         ),
         explanation,
@@ -53,15 +64,22 @@ def _finding(story: Story, event: Event, failure: Failure, tensor: Record) -> Fi
         fixes=_fixes(story, event, failure.tensor, alias),
         facts=[Fact("input", failure.tensor, story.by(step)), Fact("alias", alias, story.by(step))],
         predicted=story.predicted(failure, step),
-    )  # fmt: skip
+    )
 
 
 def _alias(story: Story, event: Event, tensor: Record) -> str | None:
-    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs`` has a piece of it; else None."""
+    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs``
+    has a piece of it; else None.
+    """
     root = story.tensor(event.operands[0].label, event.step) or {}
     reached = set(story.behind(root.get("grad_fn")))
     for label, record in story.tensors_on(tensor.get("storage")):
-        users = (story.tensor(result, user.step) or {} for user in story.uses(label) if user.step < event.step for result in user.results)
+        users = (
+            story.tensor(result, user.step) or {}
+            for user in story.uses(label)
+            if user.step < event.step
+            for result in user.results
+        )
         if record.get("grad_fn") != tensor.get("grad_fn") and any(user.get("grad_fn") in reached for user in users):
             return label
     return None
@@ -72,25 +90,27 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
         other = called(story, alias, None, None)
         if other.en != name.en:
             return T(
-                en=f"{capital(name.en)} and {other.en} share their numbers, but the computation was recorded with {other.en}. A piece, a "
-                "reshaped or a detached tensor is a new one: what was computed before it, or without it, does not lead to it.",
+                en=f"{capital(name.en)} and {other.en} share their numbers, but the computation was recorded with "
+                f"{other.en}. A piece, a reshaped or a detached tensor is a new one: what was computed before it, or "
+                "without it, does not lead to it.",
                 zh=f"{name.zh} 和 {other.zh} 共用数值，但计算是用 {other.zh} 记录的。切片、变形或 detach 得到新的张量："
                 "之前或旁边的计算不会通向它。",
             )
     return T(
-        en=f"Torch walked back from {result.en} to everything it was computed from and did not meet {name.en}. A gradient of zero would "
-        "be true as well, but more often a name is mixed up, or a part of the model was left out of the forward pass; so torch raises an "
-        "error.",
-        zh=f"torch 从 {result.zh} 走回它的所有来源，没有遇到 {name.zh}。说梯度为零也没错，但更常见的是名字弄混了，或前向计算漏掉了"
-        "模型的一部分；所以 torch 要问清楚。",
+        en=f"Torch walked back from {result.en} to everything it was computed from and did not meet {name.en}. A "
+        "gradient of zero would be true as well, but more often a name is mixed up, or a part of the model was left "
+        "out of the forward pass; so torch raises an error.",
+        zh=f"torch 从 {result.zh} 走回它的所有来源，没有遇到 {name.zh}。说梯度为零也没错，但更常见的是名字弄混了，或前"
+        "向计算漏掉了模型的一部分；所以 torch 要问清楚。",
     )
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that compute the result from the input.
+    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that
+    compute the result from the input.
 
-    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty if the text shows no
-    inputs.
+    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty
+    if the text shows no inputs.
     """
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
@@ -116,13 +136,15 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
     if piece and edit.end_line == program.place(statement).end_line and program.stands_alone(statement):
         edit = Edit(edit.line, edit.end_line, f"{edit.text}{program.indent(statement)}{answer} = {answer}{piece}\n")
     title = T(
-        en=f"Compute the gradient of the whole, `{name}`, and take the piece afterwards", zh=f"先求整个 `{name}` 的梯度，再取其中一部分"
+        en=f"Compute the gradient of the whole, `{name}`, and take the piece afterwards",
+        zh=f"先求整个 `{name}` 的梯度，再取其中一部分",
     )
     return unique(program.text, [Fix(title, (edit,))])
 
 
 def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
-    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for ``net(x + noise)``; else None.
+    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for
+    ``net(x + noise)``; else None.
 
     Only if ``z`` was made once, as ``(x + noise).requires_grad_()`` or the like, and between there and the call.
     """
@@ -136,7 +158,9 @@ def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
         return None
     inner = made[0].value
     while (
-        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in ("requires_grad_", "clone", "detach")
+        isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Attribute)
+        and inner.func.attr in ("requires_grad_", "clone", "detach")
     ):
         inner = inner.func.value
     block = program.block(made[0])
@@ -152,13 +176,18 @@ def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
 
 
 def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, str]:
-    """The tensor that an input was taken from, and the code that took it: ``("x", "[:, 0]")`` or ``("x", ".view(-1)")``.
+    """The tensor that an input was taken from, and the code that took it: ``("x", "[:,
+    0]")`` or ``("x", ".view(-1)")``.
 
     ``("", "")`` if the input is a whole tensor.
     """
     made = item if not isinstance(item, ast.Name) else program.at(born)
     base = made.value if isinstance(made, ast.Subscript) else None
-    if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in VIEW_METHODS - BYPASSES:
+    if (
+        isinstance(made, ast.Call)
+        and isinstance(made.func, ast.Attribute)
+        and made.func.attr in VIEW_METHODS - BYPASSES
+    ):
         base = made.func.value
     if made is None or base is None or not is_name(base):
         return "", ""
@@ -166,11 +195,18 @@ def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, st
 
 
 def _answer(program: Program, statement: ast.stmt | None, call: ast.Call, place: int, count: int) -> str | None:
-    """The name to which the gradient number ``place`` of ``count`` is assigned, by unpacking or by its index; None if there is none."""
+    """The name to which the gradient number ``place`` of ``count`` is assigned, by unpacking or by its
+    index; None if there is none.
+    """
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0], statement.value
-    if isinstance(target, ast.Tuple) and value is call and len(target.elts) == count and isinstance(target.elts[place], ast.Name):
+    if (
+        isinstance(target, ast.Tuple)
+        and value is call
+        and len(target.elts) == count
+        and isinstance(target.elts[place], ast.Name)
+    ):
         return program.segment(target.elts[place])
     if not isinstance(value, ast.Subscript) or value.value is not call or not isinstance(value.slice, ast.Constant):
         return None
@@ -188,21 +224,26 @@ RULE = Rule(
     code="PL508",
     name="unused-input-in-grad",
     severity="error",
-    title=T(en="The gradient of a result with respect to something it does not depend on", zh="对结果不依赖的张量求了梯度"),
+    title=T(
+        en="The gradient of a result with respect to something it does not depend on", zh="对结果不依赖的张量求了梯度"
+    ),
     what=T(
-        en="A program computes the gradient of a result with respect to some tensor, but the result was not computed from that tensor. "
-        "Often it is a piece of the right one, cut off outside the computation: pass the one that was used.",
-        zh="程序询问结果如何随某个张量变化，但结果不是由这个张量算出来的。它常常只是从真正的输入上另外切下来的一部分：请询问实际用到的那"
-        "个。",
+        en="A program computes the gradient of a result with respect to some tensor, but the result was not "
+        "computed from that tensor. Often it is a piece of the right one, cut off outside the computation: pass "
+        "the one that was used.",
+        zh="程序询问结果如何随某个张量变化，但结果不是由这个张量算出来的。它常常只是从真正的输入上另外切下来的一部分："
+        "请询问实际用到的那个。",
     ),
     why=T(
-        en="Every result remembers which tensors it was computed from. `torch.autograd.grad(y, x)` walks back from `y` until it meets "
-        "`x`. A piece such as `x[:, 0]` or `x.view(-1)` is a new tensor that remembers coming from `x`; but `y`, computed from `x` itself, "
-        "has no connection to the piece, although they share memory. `allow_unused=True` returns `None` instead of raising, and "
-        "`materialize_grads=True` returns zeros: right when an input may really be unused, wrong when the names are mixed up.",
-        zh="每个结果都记得自己由哪些张量算出。`torch.autograd.grad(y, x)` 从 `y` 往回走，直到遇见 `x`。`x[:, 0]` 或 `x.view(-1)` 这样的一"
-        "部分是新的张量，它记得自己来自 `x`；但 `y` 由 `x` 本身算出，对这一部分一无所知，尽管它们共用内存。`allow_unused=True` 不报错"
-        "而返回 `None`，`materialize_grads=True` 返回零：输入确实可能没用到时这是对的，弄混了名字时则是错的。",
+        en="Every result remembers which tensors it was computed from. `torch.autograd.grad(y, x)` walks back from "
+        "`y` until it meets `x`. A piece such as `x[:, 0]` or `x.view(-1)` is a new tensor that remembers coming from "
+        "`x`; but `y`, computed from `x` itself, has no connection to the piece, although they share memory. "
+        "`allow_unused=True` returns `None` instead of raising, and `materialize_grads=True` returns zeros: right "
+        "when an input may really be unused, wrong when the names are mixed up.",
+        zh="每个结果都记得自己由哪些张量算出。`torch.autograd.grad(y, x)` 从 `y` 往回走，直到遇见 `x`。`x[:, 0]` 或 "
+        "`x.view(-1)` 这样的一部分是新的张量，它记得自己来自 `x`；但 `y` 由 `x` 本身算出，对这一部分一无所知，尽管它们"
+        "共用内存。`allow_unused=True` 不报错而返回 `None`，`materialize_grads=True` 返回零：输入确实可能没用到时这是"
+        "对的，弄混了名字时则是错的。",
     ),
     bad="""import torch
 
@@ -227,7 +268,8 @@ print(speed)
             "torch.autograd.grad(height.sum(), time)",
             "torch.autograd.grad(height.sum(), time, materialize_grads=True)",
             T(
-                en="The error is gone and the speed is zero everywhere: that the question was the wrong one is now hidden.",
+                en="The error is gone and the speed is zero everywhere: that the question was the "
+                "wrong one is now hidden.",
                 zh="不再报错，但速度处处为零：问错了问题这件事被掩盖了。",
             ),
         ),

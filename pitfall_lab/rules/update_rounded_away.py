@@ -1,4 +1,6 @@
-"""PL818: an optimizer steps with gradients that are not zero, and most of the weights stay as they were: the updates are rounded away."""
+"""PL818: an optimizer steps with gradients that are not zero, and most of the weights stay as they were:
+the updates are rounded away.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ MOST = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """``lost`` of ``known`` elements with a gradient did not change in the updates ``moments`` of one line; ``weight`` has one of them."""
+    """``lost`` of ``known`` elements with a gradient did not change in the updates ``moments`` of one
+    line; ``weight`` has one of them.
+    """
 
     moments: list[Moment]
     weight: str
@@ -61,10 +65,14 @@ def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
     if rounds < ROUNDS or known < FEWEST or lost < MOST * known or sum(late) < MOST * len(late):
         return None
     weight = max(
-        {label: 0 for label, _ in used}, key=lambda label: sum(len(t) for t, (each, _) in zip(tallies, used, strict=True) if each == label)
+        {label: 0 for label, _ in used},
+        key=lambda label: sum(len(t) for t, (each, _) in zip(tallies, used, strict=True) if each == label),
     )
     dtype = str((story.tensor(weight) or {}).get("dtype"))
-    example = next((pair for label, moment in used if label == weight and (pair := _example(story, label, moment)) is not None), (0.0, 0.0))
+    example = next(
+        (pair for label, moment in used if label == weight and (pair := _example(story, label, moment)) is not None),
+        (0.0, 0.0),
+    )
     return Stalled([m for _, m in used], weight, dtype, known, lost, example)
 
 
@@ -84,14 +92,25 @@ def _numbers(story: Story, label: str, moment: Moment) -> list[tuple[float, floa
     before, after = (dict(flat(cells(story, storage, at))) for at in (moment.step - 1, moment.step))
     places = before.keys() & after.keys() & gradient.keys()
     slopes = ((place, gradient[place]) for place in sorted(places))
-    return [(before[p], after[p], slope) for p, slope in slopes if isinstance(slope, float) and slope and math.isfinite(slope)]
+    return [
+        (before[p], after[p], slope)
+        for p, slope in slopes
+        if isinstance(slope, float) and slope and math.isfinite(slope)
+    ]
 
 
 def _converted(story: Story, weight: str, until: int) -> Event | None:
-    """The call that made the tensor last assigned to the weight's ``data`` before ``until``, else the one that made the weight; or None."""
+    """The call that made the tensor last assigned to the weight's ``data`` before ``until``, else the one
+    that made the weight; or None.
+    """
     made = None
     for event in story.uses(weight):
-        if event.step < until and event.op.endswith("data.__set__") and len(event.operands) > 1 and event.operands[1].label != weight:
+        if (
+            event.step < until
+            and event.op.endswith("data.__set__")
+            and len(event.operands) > 1
+            and event.operands[1].label != weight
+        ):
             made = story.event((story.tensor(event.operands[1].label, event.step) or {}).get("born"))
     return made if made is not None else story.event((story.tensor(weight) or {}).get("born"))
 
@@ -108,30 +127,31 @@ def _finding(story: Story, found: Stalled) -> Finding:
     share, digits = f"{100 * found.lost / found.known:.0f} %", BITS[found.dtype]
     value, slope = (number(each) for each in found.example)
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} makes weights of {found.dtype}, and {there.en} updates them by too little: {share} of the known "
-            "numbers "
-            "that have a gradient stay as they were.",
-            zh=f"{here.zh}把权重变成 {found.dtype}，而{there.zh}对它们的更新太小：已知的、有梯度的数中有 {share} 保持不变。",
+            en=f"{capital(here.en)} makes weights of {found.dtype}, and {there.en} updates them by too little: "
+            f"{share} of the known numbers that have a gradient stay as they were.",
+            zh=f"{here.zh}把权重变成 {found.dtype}，而{there.zh}对它们的更新太小：已知的、有梯度的数中"
+            f"有 {share} 保持不变。",
         ),
         T(
-            en=f"{capital(name.en)} has {digits} binary digits for each number, so what is smaller than about 1/{2 ** digits} of a "
-            f"weight is "
-            f"lost when it is added. Here a weight of {value} with a gradient of {slope} does not move. Keep the weights in float32, and "
-            "compute in the short type with `torch.autocast`.",
-            zh=f"{name.zh} 的每个数只有 {digits} 个二进制位，所以比权重的约 1/{2 ** digits} 还小的更新，加上去就丢失了。这里值为 "
-            f"{value}、梯度为 "
-            f"{slope} 的权重没有移动。请让权重保持 float32，用 `torch.autocast` 以短类型计算。",
+            en=f"{capital(name.en)} has {digits} binary digits for each number, so what is smaller than about "
+            f"1/{2**digits} of a weight is lost when it is added. Here a weight of {value} with a gradient of "
+            f"{slope} does not move. Keep the weights in float32, and compute in the short type with `torch.autocast`.",
+            zh=f"{name.zh} 的每个数只有 {digits} 个二进制位，所以比权重的约 1/{2**digits} 还小的更新，加上去"
+            f"就丢失了。这里值为 {value}、梯度为 {slope} 的权重没有移动。请让权重保持 float32，用 "
+            "`torch.autocast` 以短类型计算。",
         ),
         related=[story.related("step", first.step, T(en="most numbers stay as they were", zh="大多数的数保持不变"))],
         fixes=_fixes(story),
         facts=[Fact("known", found.known), Fact("unchanged", found.lost)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story) -> tuple[Fix, ...]:
-    """Fixes that use float32 where the program names a shorter dtype, but not for `autocast`, which leaves the weights unchanged.
+    """Fixes that use float32 where the program names a shorter dtype, but not for `autocast`, which
+    leaves the weights unchanged.
 
     Empty if the program names none.
     """
@@ -153,22 +173,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Updates are too small for the number type of the weights", zh="更新太小，权重的数值类型无法容纳"),
     what=T(
-        en="A program keeps the weights of a network in 16 bits and trains them with a small rate. Most updates are smaller than "
-        "the distance "
-        "to the next number of that type, so the weights stay as they were and nothing is learned. Keep the weights in float32.",
-        zh="程序用 16 位保存网络的权重，并以很小的学习率训练。大多数更新小于该类型相邻两个数之间的距离，于是权重不变，训练停滞。请让"
-        "权重保持 "
-        "float32。",
+        en="A program keeps the weights of a network in 16 bits and trains them with a small rate. Most updates are "
+        "smaller than the distance to the next number of that type, so the weights stay as they were and nothing is "
+        "learned. Keep the weights in float32.",
+        zh="程序用 16 位保存网络的权重，并以很小的学习率训练。大多数更新小于该类型相邻两个数之间的距离，于是权重不变，"
+        "训练停滞。请让权重保持 float32。",
     ),
     why=T(
-        en="A bfloat16 number has 8 binary digits: next to 1 comes 1.0078, and nothing between. An update of 0.001 is rounded back "
-        "to 1, and "
-        "so is each later one; they do not add up. float16 has 11 digits, and float32 24. `torch.autocast` keeps the weights in "
-        "float32 and "
-        "computes the products in the short type.",
-        zh="bfloat16 的数有 8 个二进制位：1 的下一个是 1.0078，中间什么也没有。0.001 的更新会被舍入回 1，之后的每一次也是如此；它们"
-        "不会累积起来。"
-        "float16 有 11 位，float32 有 24 位。`torch.autocast` 让权重保持 float32，而用短类型计算乘积。",
+        en="A bfloat16 number has 8 binary digits: next to 1 comes 1.0078, and nothing between. An update of 0.001 is "
+        "rounded back to 1, and so is each later one; they do not add up. float16 has 11 digits, and float32 24. "
+        "`torch.autocast` keeps the weights in float32 and computes the products in the short type.",
+        zh="bfloat16 的数有 8 个二进制位：1 的下一个是 1.0078，中间什么也没有。0.001 的更新会被舍入回 1，之后的每"
+        "一次也是如此；它们不会累积起来。float16 有 11 位，float32 有 24 位。`torch.autocast` 让权重保持 float32，"
+        "而用短类型计算乘积。",
     ),
     bad="""import torch
 
@@ -201,8 +218,14 @@ for _ in range(4):
         Trap(
             "torch.bfloat16",
             "torch.float16",
-            T(en="Three digits more: with this rate the updates are still rounded away.", zh="只多三位：以这个学习率，更新仍被舍入掉。"),
+            T(
+                en="Three digits more: with this rate the updates are still rounded away.",
+                zh="只多三位：以这个学习率，更新仍被舍入掉。",
+            ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/amp.html", "https://docs.pytorch.org/docs/stable/tensor_attributes.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/amp.html",
+        "https://docs.pytorch.org/docs/stable/tensor_attributes.html",
+    ),
 )

@@ -1,4 +1,6 @@
-"""PL762: a variance was computed as the mean of squares minus the square of the mean, and the difference has no right digit left."""
+"""PL762: a variance was computed as the mean of squares minus the square of the mean, and the
+difference has no right digit left.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,30 @@ MANY_GAPS = {"float32": 64, "float16": 2, "bfloat16": 2}
 """A difference of at most so many gaps of what was subtracted may consist of rounding errors alone."""
 TAKING = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
 POWERS, PRODUCTS = {"pow", "__pow__", "pow_"}, {"mul", "multiply", "__mul__"}
-ADDING = {"add", "__add__", "__radd__", "add_", "__iadd__", "sum", "mean", "div", "div_", "true_divide", "__truediv__", "mul", "__mul__"}
+ADDING = {
+    "add",
+    "__add__",
+    "__radd__",
+    "add_",
+    "__iadd__",
+    "sum",
+    "mean",
+    "div",
+    "div_",
+    "true_divide",
+    "__truediv__",
+    "mul",
+    "__mul__",
+}
 MADE = {"zeros", "tensor", "zeros_like", "new_zeros"}
 FURTHER, SOME, WRONG, OFTEN, FEWEST = 80, 4, 3, 3, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """``event`` subtracted a squared mean from the mean of ``squares``: it gave ``got``, the numbers have the variance ``true``."""
+    """``event`` subtracted a squared mean from the mean of ``squares``: it gave ``got``, the
+    numbers have the variance ``true``.
+    """
 
     event: Event
     squares: Event
@@ -45,7 +63,8 @@ class Cancelled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that subtracts the square of a mean from a mean of squares and keeps no right digit of the variance.
+    """One finding for each line that subtracts the square of a mean from a mean of squares and keeps no
+    right digit of the variance.
 
     The first ``OFTEN`` runs of each line are looked at.
     """
@@ -66,7 +85,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _squared(event: Event | None) -> str | None:
-    """Return the label of what a call squares (``square``, a power of 2, a product with itself); None if it does not square."""
+    """Return the label of what a call squares (``square``, a power of 2, a product with
+    itself); None if it does not square.
+    """
     given = [o for o in event.operands if not o.name or o.name == "exponent"] if event is not None else []
     if event is None or not given:
         return None
@@ -76,7 +97,8 @@ def _squared(event: Event | None) -> str | None:
 
 
 def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled | None:
-    """Return the data of the finding if one difference is rounding noise and wrong by more than ``WRONG`` times, while the numbers vary.
+    """Return the data of the finding if one difference is rounding noise and wrong by more than ``WRONG``
+    times, while the numbers vary.
 
     None if no squares are known behind it, or if no axis was averaged away.
     """
@@ -84,7 +106,10 @@ def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled |
     if dtype not in GAPS:
         return None
     squares, started = _sources(story, first, event.step)
-    shape, kept = story.shape(squares[0].operands[0].label, squares[0].step) if squares else None, story.shape(mean, event.step)
+    shape, kept = (
+        story.shape(squares[0].operands[0].label, squares[0].step) if squares else None,
+        story.shape(mean, event.step),
+    )
     if shape is None or kept is None or prod(shape) <= prod(kept):
         return None
     before, got = values(story, first, event.step - 1), values(story, event.results[0], event.step)
@@ -92,12 +117,16 @@ def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled |
     for large, difference, variance in zip(before, got, true, strict=False):
         noise = MANY_GAPS[dtype] * GAPS[dtype] * abs(large)
         if variance > 0 and abs(difference) <= noise and not variance / WRONG < difference < WRONG * variance:
-            return Cancelled(event, squares[0], (*started, *_sources(story, mean, event.step)[1]), dtype, large, difference, variance)
+            return Cancelled(
+                event, squares[0], (*started, *_sources(story, mean, event.step)[1]), dtype, large, difference, variance
+            )
     return None
 
 
 def _sources(story: Story, label: str, step: int) -> tuple[list[Event], tuple[Event, ...]]:
-    """The calls whose squares were added up or averaged to ``label``, at most ``SOME``; and those that made what they were added to."""
+    """The calls whose squares were added up or averaged to ``label``, at most ``SOME``; and those that
+    made what they were added to.
+    """
     squares: list[Event] = []
     started: list[Event] = []
     pending, seen = deque([label]), {label}
@@ -114,7 +143,9 @@ def _sources(story: Story, label: str, step: int) -> tuple[list[Event], tuple[Ev
         else:
             calls = []
         added = [
-            use for use in story.uses(label) if use.step < step and use.name in ("add_", "__iadd__") and use.operands[0].label == label
+            use
+            for use in story.uses(label)
+            if use.step < step and use.name in ("add_", "__iadd__") and use.operands[0].label == label
         ]
         for call in (*calls, *added[:SOME]):
             new = [o.label for o in call.operands if o.label is not None and o.label not in seen]
@@ -124,7 +155,8 @@ def _sources(story: Story, label: str, step: int) -> tuple[list[Event], tuple[Ev
 
 
 def _variances(story: Story, squares: list[Event], columns: int) -> list[float]:
-    """The variance of each column of the squared numbers, within the elements of each tensor whose values the trace has.
+    """The variance of each column of the squared numbers, within the elements of each
+    tensor whose values the trace has.
 
     Empty if it has too few.
     """
@@ -149,29 +181,35 @@ def _finding(story: Story, found: Cancelled) -> Finding:
     large, got, true = (f"{number:.4g}" for number in (found.large, found.got, found.true))
     gap = f"{GAPS[dtype] * 2.0 ** floor(log2(abs(found.large))):.4g}"
     return RULE.finding(
-        story.span(event.step), event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} computes a variance of {got}, but the numbers that were looked at have one of {true}: two "
-            f"{dtype} numbers near {large} are subtracted, and their difference is rounding errors alone.",
+            en=f"{capital(here.en)} computes a variance of {got}, but the numbers that were looked at have one of "
+            f"{true}: two {dtype} numbers near {large} are subtracted, and their difference is rounding errors alone.",
             zh=f"{here.zh}算出的方差是 {got}，而所查看的那些数的方差是 {true}：两个接近 {large} 的 {dtype} 数相减，"
             "差里只剩下舍入误差。",
         ),
         T(
-            en=f"`{snippet(story, event.span)}` is the mean of squares minus the square of the mean. Near {large}, {dtype} numbers are "
-            f"{gap} apart, and every sum that {there.en} feeds has rounded so. Compute with the "
+            en=f"`{snippet(story, event.span)}` is the mean of squares minus the square of the mean. Near {large}, "
+            f"{dtype} numbers are {gap} apart, and every sum that {there.en} feeds has rounded so. Compute with the "
             "distances from the mean (`var`, `std`), or add up in float64.",
             zh=f"`{snippet(story, event.span)}` 是平方的平均减去平均的平方。在 {large} 附近，相邻的 {dtype} 数相差 "
             f"{gap}，{there.zh}参与的每个求和都这样舍入过。请用与平均值的距离来计算（`var`、`std`），"
             "或者用 float64 求和。",
         ),
-        related=[story.related("made", found.squares.step, T(en="the numbers are squared here", zh="这些数在这里平方"))],
+        related=[
+            story.related("made", found.squares.step, T(en="the numbers are squared here", zh="这些数在这里平方"))
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("computed", got, story.by(event.step)), Fact("variance", true)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
-    """Fixes that compute in float64: within the difference, or from the squared numbers on. Empty if the text shows no name for them."""
+    """Fixes that compute in float64: within the difference, or from the squared numbers on.
+
+    Empty if the text shows no name for them.
+    """
     program = story.program
     squares, difference = program.at(story.span(found.squares.step)), program.at(story.span(found.event.step))
     name = _name(squares)
@@ -179,7 +217,11 @@ def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
         return ()
     title = T(en=f"Compute in float64: `{name.id}.double()`", zh=f"用 float64 计算：`{name.id}.double()`")
     back = ".float()" if found.dtype == "float32" else f".to({torch_name(program) or 'torch'}.{found.dtype})"
-    inside = [n for n in ast.walk(difference) if isinstance(n, ast.Name) and n.id == name.id] if isinstance(difference, ast.expr) else []
+    inside = (
+        [n for n in ast.walk(difference) if isinstance(n, ast.Name) and n.id == name.id]
+        if isinstance(difference, ast.expr)
+        else []
+    )
     if difference is not None and len(inside) > 1:
         text, start = program.segment(difference), program.place(difference)
         if start.line == start.end_line:
@@ -190,19 +232,28 @@ def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
     first = _first(program, squares, name.id)
     if first is None:
         return ()
-    wide = [edited for start in found.started if (edited := _wider(program, program.at(story.span(start.step)))) is not None]
-    edits = merge(program.insert_before(first, f"{name.id} = {name.id}.double()"), program.replace(*dict.fromkeys(wide)) if wide else ())
+    wide = [
+        edited for start in found.started if (edited := _wider(program, program.at(story.span(start.step)))) is not None
+    ]
+    edits = merge(
+        program.insert_before(first, f"{name.id} = {name.id}.double()"),
+        program.replace(*dict.fromkeys(wide)) if wide else (),
+    )
     return unique(program.text, [Fix(title, edits, meaning="later")] if edits else [])
 
 
 def _name(squares: ast.AST | None) -> ast.Name | None:
-    """Return the plain name of what is squared in the text; None if it is another expression, such as an attribute or a call."""
+    """Return the plain name of what is squared in the text; None if it is another expression,
+    such as an attribute or a call.
+    """
     node: ast.AST | None = squares
     if isinstance(squares, ast.BinOp):
         node = squares.left
     elif isinstance(squares, ast.Call) and isinstance(squares.func, ast.Attribute):
         module = (
-            call_name(squares) in ("square", "pow", "mul") and isinstance(squares.func.value, ast.Name) and squares.func.value.id == "torch"
+            call_name(squares) in ("square", "pow", "mul")
+            and isinstance(squares.func.value, ast.Name)
+            and squares.func.value.id == "torch"
         )
         node = squares.args[0] if module and squares.args else squares.func.value
     return node if isinstance(node, ast.Name) else None
@@ -213,12 +264,19 @@ def _first(program: Program, squares: ast.AST, name: str) -> ast.stmt | None:
     statement = program.statement_at(program.place(squares))
     block = program.block(statement) if statement is not None else []
     return next(
-        (s for s in block if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(s))), None
+        (
+            s
+            for s in block
+            if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(s))
+        ),
+        None,
     )
 
 
 def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """Return the call that makes the tensor of a sum, and its text with float64; None if its text has a dtype already."""
+    """Return the call that makes the tensor of a sum, and its text with float64; None if
+    its text has a dtype already.
+    """
     if not isinstance(node, ast.Call) or call_name(node) not in MADE or any(k.arg == "dtype" for k in node.keywords):
         return None
     given = [program.segment(each) for each in (*node.args, *node.keywords)]
@@ -230,22 +288,26 @@ RULE = Rule(
     code="PL762",
     name="variance-cancelled",
     severity="warning",
-    title=T(en="A variance is the difference of two large numbers and has no right digit", zh="方差是两个大数之差，没有一位是对的"),
+    title=T(
+        en="A variance is the difference of two large numbers and has no right digit",
+        zh="方差是两个大数之差，没有一位是对的",
+    ),
     what=T(
-        en="A program computes a variance as the mean of the squares minus the square of the mean. Its numbers are far from 0 and close to "
-        "each other, so both parts are large and nearly equal, and their difference consists of rounding errors. Subtract the mean first, "
-        "as `var` does, or compute in float64.",
-        zh="程序用平方的平均减去平均的平方来计算方差。它的数离 0 很远而彼此很近，所以两部分都很大且几乎相等，差里只有舍入误差。"
-        "请像 `var` 那样先减去平均值，或者用 float64 计算。",
+        en="A program computes a variance as the mean of the squares minus the square of the mean. Its numbers are "
+        "far from 0 and close to each other, so both parts are large and nearly equal, and their difference consists "
+        "of rounding errors. Subtract the mean first, as `var` does, or compute in float64.",
+        zh="程序用平方的平均减去平均的平方来计算方差。它的数离 0 很远而彼此很近，所以两部分都很大且几乎相等，差里只有"
+        "舍入误差。请像 `var` 那样先减去平均值，或者用 float64 计算。",
     ),
     why=T(
-        en="A float32 number has about 7 decimal digits. Pressures near 101325 Pa have squares near 1.03e10, where numbers are 1024 apart; "
-        "a variance of 144 does not fit between them. The result may be zero, negative, or far too large, and after `clamp` and `sqrt` it "
-        "looks like a small deviation by which everything is divided. The mathematics is right, which is why the formula is in textbooks. "
-        "Over batches, add up in float64, or add up distances from a first guess of the mean.",
-        zh="float32 大约有 7 位十进制数字。101325 Pa 附近的气压，平方约为 1.03e10，那里相邻的数相差 1024，144 的方差放不进去。"
-        "结果可能是零、负数，或者大得多；经过 `clamp` 和 `sqrt` 之后，它看上去是一个很小的标准差，之后一切都要除以它。"
-        "公式在数学上没有错，所以教科书里有它。分批计算时，请用 float64 累加，或者累加与一个初步平均值的距离。",
+        en="A float32 number has about 7 decimal digits. Pressures near 101325 Pa have squares near 1.03e10, where "
+        "numbers are 1024 apart; a variance of 144 does not fit between them. The result may be zero, negative, or "
+        "far too large, and after `clamp` and `sqrt` it looks like a small deviation by which everything is divided. "
+        "The mathematics is right, which is why the formula is in textbooks. Over batches, add up in float64, or add "
+        "up distances from a first guess of the mean.",
+        zh="float32 大约有 7 位十进制数字。101325 Pa 附近的气压，平方约为 1.03e10，那里相邻的数相差 1024，144 的方差放"
+        "不进去。结果可能是零、负数，或者大得多；经过 `clamp` 和 `sqrt` 之后，它看上去是一个很小的标准差，之后一切都要"
+        "除以它。公式在数学上没有错，所以教科书里有它。分批计算时，请用 float64 累加，或者累加与一个初步平均值的距离。",
     ),
     bad="""import torch
 

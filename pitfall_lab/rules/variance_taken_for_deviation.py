@@ -37,7 +37,11 @@ class Mistaken:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each product of noise and a number that a divergence in the loss takes for the variance."""
-    products = [event for event in story.calls(*PRODUCTS) if event.error is None and event.results] if any(story.calls(*NORMAL)) else []
+    products = (
+        [event for event in story.calls(*PRODUCTS) if event.error is None and event.results]
+        if any(story.calls(*NORMAL))
+        else []
+    )
     reported, before = set(), -1
     for backward in losses(story) if products else ():
         variances = dict(_variances(story, backward))
@@ -52,8 +56,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[Part, float]]]:
     """The numbers that the loss takes for variances, each with its part and its exponent.
 
-    ``v`` is one if the loss grows by ``v`` and falls by its logarithm, in equal shares: the divergence from a deviation of 1 has
-    ``(v - log(v)) / 2``.
+    ``v`` is one if the loss grows by ``v`` and falls by its logarithm, in equal shares: the divergence from a deviation
+    of 1 has ``(v - log(v)) / 2``.
     """
     logarithms: dict[Hashable, float] = defaultdict(float)
     grown: list[tuple[Hashable, Part, float]] = []
@@ -68,7 +72,11 @@ def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[
         name, exponent = _form(story, part.label, backward.step)
         grown.append((name, part, exponent))
     for name, part, exponent in grown:
-        if part.factor > 0 and exponent > 0 and isclose(logarithms.get(name, 0.0), -part.factor * exponent, rel_tol=1e-4):
+        if (
+            part.factor > 0
+            and exponent > 0
+            and isclose(logarithms.get(name, 0.0), -part.factor * exponent, rel_tol=1e-4)
+        ):
             yield name, (part, exponent)
 
 
@@ -82,7 +90,9 @@ def _form(story: Story, label: str, step: int) -> tuple[Hashable, float]:
 
 
 def _mistaken(story: Story, event: Event, variances: dict[Hashable, tuple[Part, float]]) -> Mistaken | None:
-    """The data of the finding if the call multiplied drawn numbers by a number of ``variances`` itself and not by its root; else None."""
+    """The data of the finding if the call multiplied drawn numbers by a number of ``variances`` itself
+    and not by its root; else None.
+    """
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) != 2:
         return None
@@ -101,26 +111,35 @@ def _finding(story: Story, found: Mistaken) -> Finding:
     here, there = at_line(story, story.span(step)), at_line(story, story.span(user.step if user else None))
     spread = shown(story, found.product, found.spread)
     return RULE.finding(
-        story.span(step), step,
+        story.span(step),
+        step,
         T(
-            en=f"{capital(here.en)} multiplies noise by {spread.en}, and the loss on {there.en} takes that same number for the variance: "
-            "the factor of noise is the standard deviation, the root of the variance.",
-            zh=f"{here.zh}把噪声乘以 {spread.zh}，而{there.zh}的损失把同一个数当作方差：噪声的系数应是标准差，即方差的平方根。",
+            en=f"{capital(here.en)} multiplies noise by {spread.en}, and the loss on {there.en} takes that same "
+            "number for the variance: the factor of noise is the standard deviation, the root of the variance.",
+            zh=f"{here.zh}把噪声乘以 {spread.zh}，而{there.zh}的损失把同一个数当作方差：噪声的系数应是标准"
+            "差，即方差的平方根。",
         ),
         T(
-            en="The divergence of a normal distribution from one with mean 0 and deviation 1 is half of variance + mean² - 1 - "
-            "log(variance). Here the sample is drawn with one distribution, and the divergence is that of another one.",
-            zh="正态分布相对于均值 0、标准差 1 的分布，其散度是（方差 + 均值² - 1 - log(方差)）的一半。这里抽样用的是一个分布，而散度却是"
-            "另一个分布的。",
+            en="The divergence of a normal distribution from one with mean 0 and deviation 1 is half of variance "
+            "+ mean² - 1 - log(variance). Here the sample is drawn with one distribution, and the divergence is "
+            "that of another one.",
+            zh="正态分布相对于均值 0、标准差 1 的分布，其散度是（方差 + 均值² - 1 - log(方差)）的一半。这里抽样用的是"
+            "一个分布，而散度却是另一个分布的。",
         ),
-        related=[story.related("used", user.step if user else None, T(en="taken for the variance here", zh="在这里被当作方差"))],
+        related=[
+            story.related(
+                "used", user.step if user else None, T(en="taken for the variance here", zh="在这里被当作方差")
+            )
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("spread", found.spread, story.by(step)), Fact("exponent", found.exponent, "modelled")],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Mistaken) -> tuple[Fix, ...]:
-    """Fixes that take the root where the noise is multiplied; or the square in the divergence, which took a root for the variance."""
+    """Fixes that take the root where the noise is multiplied; or the square in the divergence, which
+    took a root for the variance.
+    """
     program, candidates = story.program, list[Fix]()
     exp = made_by(story, same_numbers(story, found.spread, found.product.step), found.product.step)
     node = program.at(story.span(exp.step)) if exp is not None and exp.name == "exp" else None
@@ -129,17 +148,27 @@ def _fixes(story: Story, found: Mistaken) -> tuple[Fix, ...]:
         if given is not None:
             new = f"{in_parentheses(program, given)} ** 2"
             candidates.append(
-                Fix(T(en=f"Take the variance: `{new}`", zh=f"取方差：`{new}`"), program.replace((given, new)), meaning="later")
+                Fix(
+                    T(en=f"Take the variance: `{new}`", zh=f"取方差：`{new}`"),
+                    program.replace((given, new)),
+                    meaning="later",
+                )
             )
     elif isinstance(node, ast.Call) and call_name(node) == "exp" and isinstance(node.func, ast.Attribute):
         inner = node.args[0] if node.args else node.func.value
         half = f"0.5 * {in_parentheses(program, inner)}"
         new = f"{program.segment(node.func)}({half})" if node.args else f"({half}).exp()"
-        candidates.append(Fix(T(en=f"Take the root: `{new}`", zh=f"取平方根：`{new}`"), program.replace((node, new)), meaning="later"))
+        candidates.append(
+            Fix(T(en=f"Take the root: `{new}`", zh=f"取平方根：`{new}`"), program.replace((node, new)), meaning="later")
+        )
     given = written_as(story, found.product, found.spread)
     if given is not None and isinstance(program.at(story.span(found.product.step)), ast.BinOp) and found.exponent >= 1:
         new = f"{in_parentheses(program, given)}.sqrt()"
-        candidates.append(Fix(T(en=f"Take the root: `{new}`", zh=f"取平方根：`{new}`"), program.replace((given, new)), meaning="later"))
+        candidates.append(
+            Fix(
+                T(en=f"Take the root: `{new}`", zh=f"取平方根：`{new}`"), program.replace((given, new)), meaning="later"
+            )
+        )
     return unique(program.text, candidates)
 
 
@@ -149,20 +178,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="Noise is multiplied by a variance in place of its root", zh="噪声乘的是方差，而不是它的平方根"),
     what=T(
-        en="A program draws a sample as mean + number × noise, and its loss compares that distribution with a standard one by a formula in "
-        "which the same number is the variance. The sample needs the root of it: the two describe different distributions. Multiply the "
-        "noise by the standard deviation, `torch.exp(0.5 * logvar)`.",
-        zh="程序按“均值 + 数 × 噪声”抽样，而损失用一个公式把这个分布与标准分布相比，公式里同一个数却是方差。抽样需要的是它的平方根：两处"
-        "说的是不同的分布。请把噪声乘以标准差 `torch.exp(0.5 * logvar)`。",
+        en="A program draws a sample as mean + number × noise, and its loss compares that distribution with a "
+        "standard one by a formula in which the same number is the variance. The sample needs the root of it: the two "
+        "describe different distributions. Multiply the noise by the standard deviation, `torch.exp(0.5 * logvar)`.",
+        zh="程序按“均值 + 数 × 噪声”抽样，而损失用一个公式把这个分布与标准分布相比，公式里同一个数却是方差。抽样需要的"
+        "是它的平方根：两处说的是不同的分布。请把噪声乘以标准差 `torch.exp(0.5 * logvar)`。",
     ),
     why=T(
-        en="A layer's output may be taken for anything: the logarithm of a variance, or of a deviation. Both trainings run and both losses "
-        "fall, so nothing shows that the two lines of a program take it for different things. With `exp(logvar)` as the deviation, samples "
-        "are drawn with the square of the spread that the divergence has: too narrow where it is below 1, too wide above. "
-        "`torch.distributions.Normal` takes the deviation as well.",
-        zh="一层的输出可以被当作任何东西：方差的对数，或者标准差的对数。两种训练都能运行，损失也都在下降，所以看不出程序的两行把它当成了不同"
-        "的东西。若把 `exp(logvar)` 当作标准差，抽样的离散程度就是散度中的平方：小于 1 时太窄，大于 1 时太宽。"
-        "`torch.distributions.Normal` 需要的也是标准差。",
+        en="A layer's output may be taken for anything: the logarithm of a variance, or of a deviation. Both "
+        "trainings run and both losses fall, so nothing shows that the two lines of a program take it for "
+        "different things. With `exp(logvar)` as the deviation, samples are drawn with the square of the spread "
+        "that the divergence has: too narrow where it is below 1, too wide above. `torch.distributions.Normal` "
+        "takes the deviation as well.",
+        zh="一层的输出可以被当作任何东西：方差的对数，或者标准差的对数。两种训练都能运行，损失也都在下降，所以看不出程"
+        "序的两行把它当成了不同的东西。若把 `exp(logvar)` 当作标准差，抽样的离散程度就是散度中的平方：小于 1 时太窄，"
+        "大于 1 时太宽。`torch.distributions.Normal` 需要的也是标准差。",
     ),
     bad="""import torch
 

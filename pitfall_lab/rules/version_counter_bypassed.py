@@ -51,7 +51,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _names_it(story: Story, span: Span | None, name: str, saved: Span | None) -> bool:
-    """Whether the statement at ``span`` uses this name for this tensor, and not for a variable of the same name in another function."""
+    """Whether the statement at ``span`` uses this name for this tensor, and not for a variable of the
+    same name in another function.
+    """
     functions = [story.program.function(node) if (node := story.program.at(place)) else None for place in (span, saved)]
     is_its_own = "." in name or functions[0] is functions[1] or not _has(story, saved, name)
     return is_its_own and _has(story, span, name)
@@ -78,16 +80,22 @@ def _is_wrong(harm: Harm) -> bool:
 
 
 def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
-    """``cause`` with the steps that wrote the storage, recorded as calls or not, or that gave the tensor another storage."""
+    """``cause`` with the steps that wrote the storage, recorded as calls or not, or that
+    gave the tensor another storage.
+    """
     if cause.changed_at or cause.saved_at is None:
         return cause
     steps = story.writes(cause.storage, cause.saved_at, backward)
-    return replace(cause, changed_at=steps or tuple(exchanges(story, _saved_tensor(story, cause), cause.saved_at, backward)))
+    return replace(
+        cause, changed_at=steps or tuple(exchanges(story, _saved_tensor(story, cause), cause.saved_at, backward))
+    )
 
 
 def exchanges(story: Story, tensor: str | None, after: int, until: int) -> list[int]:
     """The steps between two others at which ``tensor.data = …`` gave a tensor other memory."""
-    return [event.step for event in story.uses(tensor) if event.op.endswith(".data.__set__") and after < event.step < until]
+    return [
+        event.step for event in story.uses(tensor) if event.op.endswith(".data.__set__") and after < event.step < until
+    ]
 
 
 def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
@@ -100,7 +108,8 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     clash = Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
     got, meant = _numbers(harm)
     wrong = T(
-        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant", zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}"
+        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant",
+        zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}",
     )
     here = at_line(story, span)
     saved = story.span(cause.saved_at)
@@ -151,10 +160,15 @@ def _in_short(harm: Harm) -> T:
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:
-    """Torch's gradient and the one without the overwrites, as text; if they are long, only the elements in which they differ."""
+    """Torch's gradient and the one without the overwrites, as text; if they are long, only the
+    elements in which they differ.
+    """
     differ = difference(harm.torch, harm.meant)
     long = (
-        isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")
+        isinstance(harm.torch, dict)
+        or isinstance(harm.meant, dict)
+        or len(numbers(harm.torch)) > 60
+        or numbers(harm.torch).endswith("…]")
     )
     only = differ if long and differ else None
     return numbers(harm.torch, only), numbers(harm.meant, only)
@@ -164,11 +178,10 @@ def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, b
     here, then, later = (at_line(story, story.span(step)) for step in (changed, cause.saved_at, backward))
     node = (story.record("nodes", cause.node) or {}).get("name") or "an operation"
     return T(
-        en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On {here.en} "
-        "that memory was written through `.data`, NumPy or another way "
-        f"around torch's version counter, so the counter still shows the old number. On {later.en} `{node}` compares the "
-        "numbers, finds nothing wrong, and computes with the new values: "
-        "no error, and a gradient of something you did not compute.",
+        en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On "
+        f"{here.en} that memory was written through `.data`, NumPy or another way around torch's version counter, so "
+        f"the counter still shows the old number. On {later.en} `{node}` compares the numbers, finds nothing wrong, "
+        "and computes with the new values: no error, and a gradient of something you did not compute.",
         zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存通过 "
         "`.data`、NumPy 或其他绕过版本计数器的方式被写入，计数器仍是旧的数字。"
         f"到了{later.zh}，`{node}` 比较版本，没有发现异常，就用新值来计算：没有报错，梯度却不是你所计算的东西的梯度。",
@@ -209,9 +222,11 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Where a tensor or array was made that shares the memory but not the version counter, as a related line; empty if there is none.
+    """Where a tensor or array was made that shares the memory but not the version counter, as a related
+    line; empty if there is none.
 
-    Of several it is one through which the memory was written: that of a parameter begins as another tensor, which nothing uses any more.
+    Of several it is one through which the memory was written: that of a parameter begins as another tensor,
+    which nothing uses any more.
     """
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
@@ -252,25 +267,27 @@ RULE = Rule(
     severity="warning",
     title=T(en="A gradient is wrong because torch did not see a write", zh="torch 没有看到一次写入，梯度因此出错"),
     what=T(
-        en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. Here such numbers "
-        "were overwritten before `backward()` used them, and in a way that torch does not notice: through `.data`, through a NumPy "
-        "array on the same memory, by a fused optimizer. There is no error. Training continues with a gradient of something "
-        "that you did not compute. Nothing is slower to find than a gradient that is only a little wrong.",
-        zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。这里，这些数在 `backward()` 用到之前被覆盖了，而且是以 torch 察"
-        "觉不到的方式：通过 `.data`、通过看着同一块内存的 NumPy 数组、或由融合的优化器写入。没有报错。训练继续进行，用的却是你没有计算"
-        "过的东西的梯度。没有什么比“只错一点点”的梯度更难发现。",
+        en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. "
+        "Here such numbers were overwritten before `backward()` used them, and in a way that torch does not notice: "
+        "through `.data`, through a NumPy array on the same memory, by a fused optimizer. There is no error. Training "
+        "continues with a gradient of something that you did not compute. Nothing is slower to find than a gradient "
+        "that is only a little wrong.",
+        zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。这里，这些数在 `backward()` 用到之前被覆盖"
+        "了，而且是以 torch 察觉不到的方式：通过 `.data`、通过看着同一块内存的 NumPy 数组、或由融合的优化器写入。没有"
+        "报错。训练继续进行，用的却是你没有计算过的东西的梯度。没有什么比“只错一点点”的梯度更难发现。",
     ),
     why=T(
-        en="Torch finds out that saved memory was changed by a *version counter*: each write in place makes it grow by one, and backward "
-        "compares. The counter belongs to the tensor and its views. `.data` and NumPy arrays share the memory but not the counter: "
-        "what is written through them is not counted: NumPy does not call torch, and `.data` is older than the "
-        "counters and was made for code that must not be counted.",
-        zh="torch 靠*版本计数器*发现保存的内存被修改：每次就地写入让它加一，反向传播时比较。计数器属于张量和它的视图。`.data` 和 NumPy 数"
-        "组共享内存，却不共享计数器：通过它们写入的东西不会被计数，因为 NumPy 对 torch 一无所知，也因为 `.data` 比计数器更古老，本是给"
-        "知道自己在做什么的代码用的。",
+        en="Torch finds out that saved memory was changed by a *version counter*: each write in place makes it grow "
+        "by one, and backward compares. The counter belongs to the tensor and its views. `.data` and NumPy arrays "
+        "share the memory but not the counter: what is written through them is not counted: NumPy does not call "
+        "torch, and `.data` is older than the counters and was made for code that must not be counted.",
+        zh="torch 靠*版本计数器*发现保存的内存被修改：每次就地写入让它加一，反向传播时比较。计数器属于张量和它的视图。"
+        "`.data` 和 NumPy 数组共享内存，却不共享计数器：通过它们写入的东西不会被计数，因为 NumPy 对 torch 一无所知，也"
+        "因为 `.data` 比计数器更古老，本是给知道自己在做什么的代码用的。",
     ),
     advice=T(
-        en="write on {changed} into a copy (`.clone()`, or `.copy()` of an array), or only after the backward on {backward}.",
+        en="write on {changed} into a copy (`.clone()`, or `.copy()` of an array), or only after the "
+        "backward on {backward}.",
         zh="在{changed}写入副本（`.clone()`，数组用 `.copy()`），或者等{backward}的反向传播之后再写。",
     ),
     bad="""import torch
@@ -299,8 +316,10 @@ print(x.grad)
             "a = h.detach().numpy()",
             "a = h.data.numpy()",
             T(
-                en="Another spelling of the same: neither `.detach()` nor `.data` copies. Only `.clone()` and NumPy's `.copy()` do.",
-                zh="只是同一件事的另一种写法：`.detach()` 和 `.data` 都不复制。只有 `.clone()` 和 NumPy 的 `.copy()` 才复制。",
+                en="Another spelling of the same: neither `.detach()` nor `.data` copies. Only `.clone()` and "
+                "NumPy's `.copy()` do.",
+                zh="只是同一件事的另一种写法：`.detach()` 和 `.data` 都不复制。只有 `.clone()` 和 NumPy "
+                "的 `.copy()` 才复制。",
             ),
         ),
     ),

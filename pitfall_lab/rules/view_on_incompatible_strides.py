@@ -19,7 +19,12 @@ def find(story: Story) -> Iterator[Finding]:
     for step, failure in story.failures("shape"):
         event = story.event(step)
         shape = story.shape(failure.tensor, step)
-        if event is not None and event.name in ("view", "view_as") and shape is not None and _holds(story, event, math.prod(shape)):
+        if (
+            event is not None
+            and event.name in ("view", "view_as")
+            and shape is not None
+            and _holds(story, event, math.prod(shape))
+        ):
             yield _finding(story, event, failure)
 
 
@@ -48,25 +53,35 @@ def _finding(story: Story, event: Event, failure: Failure) -> Finding:
     related = [story.related("used", event.step, T(en="torch raises here", zh="torch 在这里报错"))]
     if maker is not None:
         how = f"`{snippet(story, maker.span)}`"
-        related.insert(0, story.related("made", maker.step, T(en=f"{how} gives the memory another order", zh=f"{how} 给了内存另一种次序")))
+        related.insert(
+            0,
+            story.related(
+                "made", maker.step, T(en=f"{how} gives the memory another order", zh=f"{how} 给了内存另一种次序")
+            ),
+        )
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} wants to see {name.en} in another shape without copying, but its elements are not stored in "
-            "the order that this shape needs.",
+            en=f"{capital(here.en)} wants to see {name.en} in another shape without copying, but its elements are not "
+            "stored in the order that this shape needs.",
             zh=f"{here.zh}想不经复制就以另一种形状来看 {name.zh}，但它的元素在内存中并不按这种形状所需的次序排列。",
         ),
         T(
-            en=f"{capital(name.en)} has shape {shape}, and one step along each dimension moves by {stride} elements of memory. `view` only "
-            "changes such steps, and no steps visit the elements in the order of the new shape. `reshape` copies in this case.",
+            en=f"{capital(name.en)} has shape {shape}, and one step along each dimension moves by {stride} elements "
+            "of memory. `view` only changes such steps, and no steps visit the elements in the order of the new "
+            "shape. `reshape` copies in this case.",
             zh=f"{name.zh} 的形状是 {shape}，沿各维走一步分别跨过内存中的 {stride} 个元素。`view` 只能改变这些步幅，"
             "而没有哪种步幅能按新形状的次序走过这些元素。`reshape` 在这种情况下会复制。",
         ),
         related=related,
         fixes=_fixes(story, event),
-        facts=[Fact("stride", record.get("stride"), story.by(event.step)), Fact("tensor", failure.tensor, story.by(event.step))],
+        facts=[
+            Fact("stride", record.get("stride"), story.by(event.step)),
+            Fact("tensor", failure.tensor, story.by(event.step)),
+        ],
         predicted=story.predicted(failure, event.step),
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
@@ -74,7 +89,10 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
     node = program.at(story.span(event.step)) if program.tree else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or call_name(node) != event.name:
         return ()
-    tensor, arguments = program.segment(node.func.value), ", ".join(program.segment(a) for a in [*node.args, *node.keywords])
+    tensor, arguments = (
+        program.segment(node.func.value),
+        ", ".join(program.segment(a) for a in [*node.args, *node.keywords]),
+    )
     new = "reshape" if event.name == "view" else "reshape_as"
     return unique(program.text, [
         Fix(T(en=f"Let torch copy where it must: `{new}`", zh=f"必要时让 torch 复制：`{new}`"),
@@ -90,20 +108,23 @@ RULE = Rule(
     severity="error",
     title=T(en="A view in a shape that this memory does not allow", zh="要求了这块内存无法给出的视图"),
     what=T(
-        en="A program turned a tensor around, with `t()`, `transpose` or `permute`, and then called `view` for another shape. The elements "
-        "are still stored in the old order, and `view` never moves them, so torch refuses. Use `reshape`, which copies where it must.",
-        zh="程序先用 `t()`、`transpose` 或 `permute` 把张量转了方向，再用 `view` 要求另一种形状。元素在内存中仍按原来的次序排列，而 `view` "
-        "从不移动它们，所以 torch 拒绝。请用 `reshape`，它在必要时会复制。",
+        en="A program turned a tensor around, with `t()`, `transpose` or `permute`, and then called `view` for "
+        "another shape. The elements are still stored in the old order, and `view` never moves them, so torch "
+        "refuses. Use `reshape`, which copies where it must.",
+        zh="程序先用 `t()`、`transpose` 或 `permute` 把张量转了方向，再用 `view` 要求另一种形状。元素在内存中仍按原来"
+        "的次序排列，而 `view` 从不移动它们，所以 torch 拒绝。请用 `reshape`，它在必要时会复制。",
     ),
     why=T(
-        en="A tensor is memory and a rule for walking through it: its shape and its *strides*, how many elements a step along each "
-        "dimension moves by. Transposing swaps two strides and touches no number. `view` looks for strides that walk through the "
-        "same memory in the new shape; where a new dimension would have to jump unevenly there are none. `contiguous()` writes the "
-        "elements into new memory in the order in which they are read; `reshape` is `view` where that works and a copy where it does not. "
-        "Slices (`x[:, :2]`) and `expand` leave memory in such an order too.",
-        zh="张量是一块内存加上在其中行走的规则：形状和*步幅*，即沿各维走一步跨过多少个元素。转置只交换两个步幅，不动任何数。`view` 寻找能"
-        "以新形状走过同一块内存的步幅；如果新的一维需要不均匀地跳跃，就不存在这样的步幅。`contiguous()` 按读取的次序把元素写进新的内存"
-        "；`reshape` 在可行时就是 `view`，不可行时就复制。切片（`x[:, :2]`）和 `expand` 也会留下这样的次序。",
+        en="A tensor is memory and a rule for walking through it: its shape and its *strides*, how many elements a "
+        "step along each dimension moves by. Transposing swaps two strides and touches no number. `view` looks for "
+        "strides that walk through the same memory in the new shape; where a new dimension would have to jump "
+        "unevenly there are none. `contiguous()` writes the elements into new memory in the order in which they are "
+        "read; `reshape` is `view` where that works and a copy where it does not. Slices (`x[:, :2]`) and `expand` "
+        "leave memory in such an order too.",
+        zh="张量是一块内存加上在其中行走的规则：形状和*步幅*，即沿各维走一步跨过多少个元素。转置只交换两个步幅，不动任"
+        "何数。`view` 寻找能以新形状走过同一块内存的步幅；如果新的一维需要不均匀地跳跃，就不存在这样的步幅。"
+        "`contiguous()` 按读取的次序把元素写进新的内存；`reshape` 在可行时就是 `view`，不可行时就复制。切片（`x[:, "
+        ":2]`）和 `expand` 也会留下这样的次序。",
     ),
     bad="""import torch
 
@@ -131,11 +152,14 @@ print(w.grad)
             "turned = x.t()",
             "turned = x.view(3, 2)",
             T(
-                en="No error, but nothing was turned: `view` cuts the same row of numbers into other pieces, and they meet the wrong "
-                "weights.",
+                en="No error, but nothing was turned: `view` cuts the same row of numbers into other pieces, and they "
+                "meet the wrong weights.",
                 zh="不再报错，但也没有转置：`view` 只是把同一串数切成别的段，它们遇到的是错误的权重。",
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html",
+        "https://docs.pytorch.org/docs/stable/tensor_view.html",
+    ),
 )

@@ -1,4 +1,7 @@
-"""PL407: ``view`` or ``reshape`` was used to exchange axes. It only cuts the same elements, in memory order, into other rows."""
+"""PL407: ``view`` or ``reshape`` was used to exchange axes.
+
+It only cuts the same elements, in memory order, into other rows.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,15 @@ from pitfall_lab.trace import Event, T
 Shape = tuple[int, ...]
 LONGEST = 6
 CUTTING = ("view", "reshape", "view_as", "reshape_as")
-LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose", "permute", "contiguous", "detach", "data", "item",
-         "tolist", "numpy", "clone", "to", "float", "double", "print", "stride", "numel", "grad", "requires_grad_", "backward"}  # fmt: skip
+LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose", "permute", "contiguous", "detach",
+         "data", "item", "tolist", "numpy", "clone", "to", "float", "double", "print", "stride", "numel", "grad",
+         "requires_grad_", "backward"}  # fmt: skip
 """What does not tell the axes of its input apart, or only passes them on."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes then meet those of another one.
+    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes
+    then meet those of another one.
 
     Only before the last backward, and not for constants.
     """
@@ -46,7 +51,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An exchange of axes that gives the requested lengths: ``cut`` is the shape before it (axes may be split first), ``order`` the order.
+    """An exchange of axes that gives the requested lengths: ``cut`` is the shape before it (axes may be split
+    first), ``order`` the order.
 
     Axes that are joined afterwards are adjacent then.
     """
@@ -56,10 +62,11 @@ class Turn:
 
 
 def _turned(before: Shape, after: Shape) -> Turn | None:
-    """The exchange of axes that the program probably intended: the new lengths are the old ones in another order; None if there is none.
+    """The exchange of axes that the program probably intended: the new lengths are the old ones in another
+    order; None if there is none.
 
-    One of the shapes may have axes of the other shape joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N, H)`` to ``(N, 2 *
-    H)``. Axes of length 1 may be anywhere.
+    One of the shapes may have axes of the other shape joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N,
+    H)`` to ``(N, 2 * H)``. Axes of length 1 may be anywhere.
     """
     one, other = _long(before), _long(after)
     if 0 in one or len(before) > LONGEST or len(after) > LONGEST or _joined(one, other) or _joined(other, one):
@@ -87,8 +94,12 @@ def _joined(shape: Shape, fewer: Shape) -> bool:
 
 
 def _by_turns(shape: Shape) -> list[Shape]:
-    """The orders of the axes, sorted by how many pairs they exchange: an axis moved to the end comes before two that swap places."""
-    return sorted(permutations(range(len(shape))), key=lambda order: sum(one > other for one, other in combinations(order, 2)))
+    """The orders of the axes, sorted by how many pairs they exchange: an axis moved to the end comes
+    before two that swap places.
+    """
+    return sorted(
+        permutations(range(len(shape))), key=lambda order: sum(one > other for one, other in combinations(order, 2))
+    )
 
 
 def _long(shape: Shape) -> Shape:
@@ -102,7 +113,8 @@ def _is_constant(story: Story, event: Event) -> bool:
 
 
 def _meets(story: Story, event: Event) -> Event | None:
-    """The first call that combines this tensor with another one of more than one element, and so shows what its axes mean.
+    """The first call that combines this tensor with another one of more than one element, and
+    so shows what its axes mean.
 
     None if there is none.
     """
@@ -115,7 +127,8 @@ def _meets(story: Story, event: Event) -> Event | None:
 
 
 def _orders(before: Shape, after: Shape) -> list[Shape]:
-    """The ways of exchanging axes that give the same lengths: axes of one length in their old order, then those that move the fewest first.
+    """The ways of exchanging axes that give the same lengths: axes of one length in their old order, then
+    those that move the fewest first.
 
     ``(N, 5, 5, 3)`` to ``(N, 3, 5, 5)`` is channels to the front, and not an image turned over as well.
     """
@@ -123,7 +136,9 @@ def _orders(before: Shape, after: Shape) -> list[Shape]:
     def turned(order: Shape) -> int:
         return sum(before[one] == before[other] and one > other for one, other in combinations(order, 2))
 
-    found = [order for order in permutations(range(len(before))) if _long(tuple(before[i] for i in order)) == _long(after)]
+    found = [
+        order for order in permutations(range(len(before))) if _long(tuple(before[i] for i in order)) == _long(after)
+    ]
     return sorted(found, key=lambda order: (turned(order), sum(place != axis for place, axis in enumerate(order))))
 
 
@@ -133,26 +148,30 @@ def _finding(story: Story, event: Event, met: Event, turn: Turn) -> Finding:
     name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
     here, code = at_line(story, span), snippet(story, span)
     return RULE.finding(
-        span, event.step,
+        span,
+        event.step,
         T(
-            en=f"{capital(here.en)} gives {name.en} the shape {after} instead of {before} by cutting its numbers anew: the axes are not "
-            "exchanged, and each row now mixes numbers of several old ones.",
+            en=f"{capital(here.en)} gives {name.en} the shape {after} instead of {before} by cutting its numbers "
+            "anew: the axes are not exchanged, and each row now mixes numbers of several old ones.",
             zh=f"{here.zh}把 {name.zh} 的形状从 {before} 变成 {after}，但只是把它的数重新切段：轴并没有交换，"
             "每一行都混进了原来好几行的数。",
         ),
         T(
-            en=f"`{code}` reads the numbers in their old order, the last axis first, and deals them out into the new shape in the same "
-            "order. Only the lengths look exchanged. `transpose` and `permute` exchange axes: element [i, j] becomes element [j, i].",
-            zh=f"`{code}` 按原来的次序（最后一维走得最快）读出各数，再按同样的次序填进新的形状。看上去交换了的只是长度。"
-            "要交换轴，请用 `transpose` 或 `permute`：元素 [i, j] 成为元素 [j, i]。",
+            en=f"`{code}` reads the numbers in their old order, the last axis first, and deals them out into the new "
+            "shape in the same order. Only the lengths look exchanged. `transpose` and `permute` exchange axes: "
+            "element [i, j] becomes element [j, i].",
+            zh=f"`{code}` 按原来的次序（最后一维走得最快）读出各数，再按同样的次序填进新的形状。看上去交换了的只是长"
+            "度。要交换轴，请用 `transpose` 或 `permute`：元素 [i, j] 成为元素 [j, i]。",
         ),
         related=[
             story.related("made", event.step, T(en="the numbers are dealt out anew here", zh="各数在这里被重新分配")),
-            story.related("used", met.step, T(en="here the mixed rows meet other numbers", zh="混在一起的行在这里与别的数相遇")),
+            story.related(
+                "used", met.step, T(en="here the mixed rows meet other numbers", zh="混在一起的行在这里与别的数相遇")
+            ),
         ],
         fixes=_fixes(story, event, before, after, turn),
         facts=[Fact("before", list(before), story.by(event.step)), Fact("after", list(after), story.by(event.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: Turn) -> tuple[Fix, ...]:
@@ -162,7 +181,9 @@ def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: Turn) 
         return ()
     moved = [axis for axis, place in enumerate(turn.order) if axis != place]
     how = f"transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f"permute({', '.join(map(str, turn.order))})"
-    said = [program.segment(arg) for arg in node.args if not isinstance(arg, ast.Starred)]  # the program's own words for the lengths
+    said = [
+        program.segment(arg) for arg in node.args if not isinstance(arg, ast.Starred)
+    ]  # the program's own words for the lengths
     lengths = said if len(said) == len(after) == len(node.args) else list(map(str, after))
     new = operand(program, tensor)
     if turn.cut != before:
@@ -175,7 +196,9 @@ def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: Turn) 
         new += f".reshape({', '.join(lengths)})"
     title = T(en=f"Exchange the axes: `{new}`", zh=f"交换轴：`{new}`")
     fixes = [Fix(title, program.replace((node, new)), meaning="shape")]
-    if any(use.name == "view" for label in event.results for use in story.uses(label)):  # which needs the numbers in their new order
+    if any(
+        use.name == "view" for label in event.results for use in story.uses(label)
+    ):  # which needs the numbers in their new order
         title = T(en=f"{title.en}, laid out anew", zh=f"{title.zh}，并重新排列")
         fixes.append(Fix(title, program.replace((node, f"{new}.contiguous()")), meaning="shape"))
     return unique(program.text, fixes)
@@ -185,24 +208,28 @@ RULE = Rule(
     code="PL407",
     name="view-scrambles-axes",
     severity="warning",
-    title=T(en="A view was used where axes were to be exchanged, and mixed the numbers", zh="该交换轴的地方用了 view，数被混在一起"),
+    title=T(
+        en="A view was used where axes were to be exchanged, and mixed the numbers",
+        zh="该交换轴的地方用了 view，数被混在一起",
+    ),
     what=T(
-        en="A program needed rows and columns exchanged, and called `view` or `reshape` with the exchanged lengths. The shape fits and "
-        "nothing complains, but the numbers were only cut into other pieces: each new row holds parts of several old ones. Use `t()`, "
-        "`transpose` or `permute`.",
-        zh="程序需要交换行和列，却用 `view` 或 `reshape` 要求交换后的长度。形状合适，也没有报错，但各数只是被切成了别的段：每个新行都含有"
-        "好几个旧行的部分。请用 `t()`、`transpose` 或 `permute`。",
+        en="A program needed rows and columns exchanged, and called `view` or `reshape` with the exchanged lengths. "
+        "The shape fits and nothing complains, but the numbers were only cut into other pieces: each new row holds "
+        "parts of several old ones. Use `t()`, `transpose` or `permute`.",
+        zh="程序需要交换行和列，却用 `view` 或 `reshape` 要求交换后的长度。形状合适，也没有报错，但各数只是被切成了别"
+        "的段：每个新行都含有好几个旧行的部分。请用 `t()`、`transpose` 或 `permute`。",
     ),
     why=T(
-        en="The elements of a tensor have an order: the last axis runs fastest. `view` and `reshape` keep this order and only choose "
-        "other lengths; that is right for joining axes, `(N, 2, 3)` to `(N, 6)`, or splitting one. Exchanging two axes changes the order. "
-        "`transpose(i, j)` does it by exchanging two *strides*, the numbers of elements that a step along an axis skips, and copies "
-        "nothing. Images `(H, W, C)` to `(C, H, W)` and sequences `(N, T, F)` to `(T, N, F)` need `permute` and `transpose`; attention's "
-        "heads are split off at the last axis, `(N, T, heads, d)`, and then exchanged with `T`.",
-        zh="张量的元素有一个次序：最后一维走得最快。`view` 和 `reshape` 保持这个次序，只选择别的长度；用来合并轴（`(N, 2, 3)` 变 `(N, "
-        "6)`）或拆分轴是对的。交换两个轴则会改变次序。`transpose(i, j)` 通过交换两个*步幅*（沿一个轴走一步跨过的元素个数）来做到，不复"
-        "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`；"
-        "注意力的多个头要先在原位拆出 `(N, T, heads, d)`，再与 `T` 交换。",
+        en="The elements of a tensor have an order: the last axis runs fastest. `view` and `reshape` keep this order "
+        "and only choose other lengths; that is right for joining axes, `(N, 2, 3)` to `(N, 6)`, or splitting one. "
+        "Exchanging two axes changes the order. `transpose(i, j)` does it by exchanging two *strides*, the numbers of "
+        "elements that a step along an axis skips, and copies nothing. Images `(H, W, C)` to `(C, H, W)` and "
+        "sequences `(N, T, F)` to `(T, N, F)` need `permute` and `transpose`; attention's heads are split off at the "
+        "last axis, `(N, T, heads, d)`, and then exchanged with `T`.",
+        zh="张量的元素有一个次序：最后一维走得最快。`view` 和 `reshape` 保持这个次序，只选择别的长度；用来合并轴"
+        "（`(N, 2, 3)` 变 `(N, 6)`）或拆分轴是对的。交换两个轴则会改变次序。`transpose(i, j)` 通过交换两个*步幅*（沿一"
+        "个轴走一步跨过的元素个数）来做到，不复制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, "
+        "N, F)` 需要 `permute` 和 `transpose`；注意力的多个头要先在原位拆出 `(N, T, heads, d)`，再与 `T` 交换。",
     ),
     bad="""import torch
 

@@ -1,4 +1,5 @@
-"""PL926: weights or a mask of the examples are multiplied with a loss that is already one number, so they weigh nothing.
+"""PL926: weights or a mask of the examples are multiplied with a loss that is already one
+number, so they weigh nothing.
 
 So is the factor of a focal loss, ``(1 - exp(-loss)) ** 2``, if ``loss`` is the mean.
 """
@@ -21,18 +22,34 @@ from pitfall_lab.trace import Event, T
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__", "mul_")
 LOSSES = {
-    "mse_loss": "MSELoss", "l1_loss": "L1Loss", "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss", "nll_loss": "NLLLoss",
-    "cross_entropy": "CrossEntropyLoss", "binary_cross_entropy": "BCELoss", "kl_div": "KLDivLoss", "poisson_nll_loss": "PoissonNLLLoss",
+    "mse_loss": "MSELoss", "l1_loss": "L1Loss", "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss",
+    "nll_loss": "NLLLoss", "cross_entropy": "CrossEntropyLoss", "binary_cross_entropy": "BCELoss",
+    "kl_div": "KLDivLoss", "poisson_nll_loss": "PoissonNLLLoss",
     "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
 }  # fmt: skip
 SUMS = {"mean", "sum"}
-SAME = {"neg", "div", "mul", "__mul__", "__rmul__", "truediv", "true_divide", "__neg__", "squeeze", "view", "reshape", "float"}
+SAME = {
+    "neg",
+    "div",
+    "mul",
+    "__mul__",
+    "__rmul__",
+    "truediv",
+    "true_divide",
+    "__neg__",
+    "squeeze",
+    "view",
+    "reshape",
+    "float",
+}
 HOPS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``product`` multiplied ``weight``, which has one number per reduced element, with the single number that ``reduced`` returned."""
+    """``product`` multiplied ``weight``, which has one number per reduced element, with the single
+    number that ``reduced`` returned.
+    """
 
     reduced: Event
     product: Event
@@ -41,7 +58,9 @@ class Late:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies a loss which was reduced already: with weights, or with the factor of a focal loss."""
+    """One finding for each line that multiplies a loss which was reduced already: with weights, or
+    with the factor of a focal loss.
+    """
     told = set()
     for event in story.calls(*PRODUCTS):
         place = story.span(event.step)
@@ -55,7 +74,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighed_by_itself(story: Story, event: Event) -> Event | None:
-    """The call that reduced a loss to the one number that ``event`` multiplies with a power of its own exponential, as a focal loss does.
+    """The call that reduced a loss to the one number that ``event`` multiplies with a power of its own
+    exponential, as a focal loss does.
 
     None if there is none, or if the factor has no gradient: then it only scales the loss.
     """
@@ -71,7 +91,9 @@ def _weighed_by_itself(story: Story, event: Event) -> Event | None:
         ):
             continue
         reduced = _reduced(story, one, event.step)
-        rows = story.shape(reduced.operands[0].label, reduced.step) if reduced is not None and reduced.operands else None
+        rows = (
+            story.shape(reduced.operands[0].label, reduced.step) if reduced is not None and reduced.operands else None
+        )
         if reduced is not None and reduced.name in LOSSES and rows and rows[0] > 1:
             return reduced
     return None
@@ -82,7 +104,11 @@ def _is_power_of_exponential(story: Story, label: str, source: str, step: int) -
     names: list[str] = []
     for _ in range(HOPS):
         made = story.event((story.tensor(label, step) or {}).get("born"))
-        given = {o.label for o in made.operands if o.label is not None} if made is not None and label in made.results else set()
+        given = (
+            {o.label for o in made.operands if o.label is not None}
+            if made is not None and label in made.results
+            else set()
+        )
         if made is None or len(given) != 1:
             return False
         names.append(made.name.strip("_"))
@@ -103,18 +129,32 @@ def _late(story: Story, event: Event) -> Late | None:
             continue
         reduced = _reduced(story, one, event.step)
         total = next((use for use in story.uses(event.results[0]) if use.step > event.step), None)
-        if reduced is None or total is None or total.name not in SUMS or not _is_trained(story, total) or not _fits(story, reduced, shape):
+        if (
+            reduced is None
+            or total is None
+            or total.name not in SUMS
+            or not _is_trained(story, total)
+            or not _fits(story, reduced, shape)
+        ):
             continue
-        if len(set(values(story, weight, event.step))) != 1:  # last: equal weights are no weights, and values are requested for it
+        if (
+            len(set(values(story, weight, event.step))) != 1
+        ):  # last: equal weights are no weights, and values are requested for it
             return Late(reduced, event, weight, total)
     return None
 
 
 def _reduced(story: Story, label: str, step: int) -> Event | None:
-    """The loss, mean or sum before ``label``, past calls with one tensor that keep the number or scale it; None if there is none."""
+    """The loss, mean or sum before ``label``, past calls with one tensor that keep the number or
+    scale it; None if there is none.
+    """
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))
-        given = [o.label for o in event.operands if o.label is not None] if event is not None and label in event.results else []
+        given = (
+            [o.label for o in event.operands if o.label is not None]
+            if event is not None and label in event.results
+            else []
+        )
         if event is None or not given:
             return None
         if event.name in LOSSES or event.name in SUMS:
@@ -143,20 +183,20 @@ def _finding(story: Story, found: Late) -> Finding:
     weight = expression(story, found.weight, product.step)
     size = "×".join(map(str, story.shape(found.weight, product.step) or ()))
     return RULE.finding(
-        story.span(product.step), product.step,
+        story.span(product.step),
+        product.step,
         T(
-            en=f"{capital(here.en)} multiplies {weight.en}, of shape {size}, with a loss that {there.en} has already made one "
-            f"number: every "
-            "example still counts alike.",
-            zh=f"{here.zh}把形状为 {size} 的 {weight.zh} 与损失相乘，而{there.zh}已经把损失变成了一个数：每个样本仍然同样重要。",
+            en=f"{capital(here.en)} multiplies {weight.en}, of shape {size}, with a loss that {there.en} has already "
+            "made one number: every example still counts alike.",
+            zh=f"{here.zh}把形状为 {size} 的 {weight.zh} 与损失相乘，而{there.zh}已经把损失变成了一个数："
+            "每个样本仍然同样重要。",
         ),
         T(
-            en=f"`{reduced.name}` on {there.en} averages over the elements first. One number times many weights, added up, is that number "
-            'times their sum: the weights only scale the whole loss. Keep one loss for each element (`reduction="none"`), multiply, and '
-            "average after that.",
-            zh=f"{there.zh}的 `{reduced.name}` 先对所有元素求了平均。一个数乘以许多权重再加起来，等于这个数乘以权重之和：权重只是缩"
-            f"放了整个损"
-            '失。请保留每个元素的损失（`reduction="none"`），先相乘，再求平均。',
+            en=f"`{reduced.name}` on {there.en} averages over the elements first. One number times many weights, "
+            "added up, is that number times their sum: the weights only scale the whole loss. Keep one loss for each "
+            'element (`reduction="none"`), multiply, and average after that.',
+            zh=f"{there.zh}的 `{reduced.name}` 先对所有元素求了平均。一个数乘以许多权重再加起来，等于这个数乘以权重之"
+            '和：权重只是缩放了整个损失。请保留每个元素的损失（`reduction="none"`），先相乘，再求平均。',
         ),
         related=[
             story.related("made", reduced.step, T(en="becomes one number here", zh="在这里变成一个数")),
@@ -164,14 +204,16 @@ def _finding(story: Story, found: Late) -> Finding:
         ],
         fixes=_fixes(story, reduced),
         facts=[Fact("shape", size, story.by(product.step)), Fact("reduced", reduced.name, story.by(reduced.step))],
-    )  # fmt: skip
+    )
 
 
 def _by_itself(story: Story, product: Event, reduced: Event) -> Finding:
     """The finding about a factor that was to weigh each example, and is computed from the mean of all."""
     here, there = at_line(story, story.span(product.step)), at_line(story, story.span(reduced.step))
     node = story.program.at(story.span(product.step)) if story.program.tree is not None else None
-    mean = story.program.replace((node, f"({story.program.segment(node)}).mean()")) if isinstance(node, ast.BinOp) else ()
+    mean = (
+        story.program.replace((node, f"({story.program.segment(node)}).mean()")) if isinstance(node, ast.BinOp) else ()
+    )
     title = T(
         en='Keep one loss for each element (`reduction="none"`), and take the mean at the end',
         zh='保留每个元素的损失（`reduction="none"`），最后求平均',
@@ -179,17 +221,19 @@ def _by_itself(story: Story, product: Event, reduced: Event) -> Finding:
     merged = [merge(fix.edits, mean) for fix in _fixes(story, reduced)] if mean else []
     fixes = [Fix(title, edits, meaning="shape") for edits in merged if edits is not None]
     return RULE.finding(
-        story.span(product.step), product.step,
+        story.span(product.step),
+        product.step,
         T(
-            en=f"{capital(here.en)} weighs a loss with a factor that is computed from it, but {there.en} has already made it one number: "
-            "the factor is the same for all examples.",
+            en=f"{capital(here.en)} weighs a loss with a factor that is computed from it, but {there.en} has already "
+            "made it one number: the factor is the same for all examples.",
             zh=f"{here.zh}用由损失算出的因子给损失加权，而{there.zh}已经把损失变成了一个数：所有样本的因子都相同。",
         ),
         T(
-            en=f"`{reduced.name}` on {there.en} averages over the elements first. A power of the mean does not tell easy examples from "
-            'hard ones. Keep one loss for each element (`reduction="none"`), weigh each with its own factor, and average after that.',
-            zh=f"{there.zh}的 `{reduced.name}` 先对所有元素求了平均。平均值的幂分不出容易的样本和困难的样本。请保留每个元素的损失"
-            '（`reduction="none"`），各自乘以自己的因子，再求平均。',
+            en=f"`{reduced.name}` on {there.en} averages over the elements first. A power of the mean does not tell "
+            'easy examples from hard ones. Keep one loss for each element (`reduction="none"`), weigh each with '
+            "its own factor, and average after that.",
+            zh=f"{there.zh}的 `{reduced.name}` 先对所有元素求了平均。平均值的幂分不出容易的样本和困难的样本。请保留每"
+            '个元素的损失（`reduction="none"`），各自乘以自己的因子，再求平均。',
         ),
         related=[
             story.related("made", reduced.step, T(en="becomes one number here", zh="在这里变成一个数")),
@@ -197,11 +241,12 @@ def _by_itself(story: Story, product: Event, reduced: Event) -> Finding:
         ],
         fixes=unique(story.program.text, fixes),
         facts=[Fact("reduced", reduced.name, story.by(reduced.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, reduced: Event) -> tuple[Fix, ...]:
-    """Fixes that keep one loss per element: ``reduction="none"`` where the loss is called or its module made, or no ``.mean()``.
+    """Fixes that keep one loss per element: ``reduction="none"`` where the loss is called or its
+    module made, or no ``.mean()``.
 
     At most two.
 
@@ -210,9 +255,17 @@ def _fixes(story: Story, reduced: Event) -> tuple[Fix, ...]:
     program, name = story.program, LOSSES.get(reduced.name)
     node = program.at(story.span(reduced.step))
     fixes: list[Fix] = []
-    if name is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args and not node.keywords:
+    if (
+        name is None
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and not node.args
+        and not node.keywords
+    ):
         text = program.segment(node.func.value)
-        title = T(en=f"Leave `.{node.func.attr}()` out before the weights", zh=f"在乘以权重之前去掉 `.{node.func.attr}()`")
+        title = T(
+            en=f"Leave `.{node.func.attr}()` out before the weights", zh=f"在乘以权重之前去掉 `.{node.func.attr}()`"
+        )
         fixes.append(Fix(title, program.replace((node, text)), meaning="shape"))
     made = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == name]
     called = [node] if isinstance(node, ast.Call) and call_name(node) == reduced.name else []
@@ -231,20 +284,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Weights are applied to a loss that is already one number", zh="权重乘在了已经变成一个数的损失上"),
     what=T(
-        en="A program has a weight for each example, or a mask, and multiplies it with the loss after the loss has been averaged. All "
-        'examples then still count alike. Ask the loss for one number per example with `reduction="none"`, multiply, and take the mean '
-        "last.",
-        zh='程序给每个样本一个权重（或掩码），却在损失已经求过平均之后才去相乘。于是所有样本仍然同样重要。请用 `reduction="none"` 得'
-        "到每个样"
-        "本的损失，先相乘，最后求平均。",
+        en="A program has a weight for each example, or a mask, and multiplies it with the loss after the loss has "
+        "been averaged. All examples then still count alike. Ask the loss for one number per example with "
+        '`reduction="none"`, multiply, and take the mean last.',
+        zh="程序给每个样本一个权重（或掩码），却在损失已经求过平均之后才去相乘。于是所有样本仍然同样重要。请用 "
+        '`reduction="none"` 得到每个样本的损失，先相乘，最后求平均。',
     ),
     why=T(
-        en="Losses reduce by default: `mse_loss(pred, y)` is the mean over all elements, of shape `[]`. The product of one number with a "
-        "vector is a vector, so nothing fails, and its mean is the loss times the mean weight. The gradient of every example is scaled by "
-        "that one number, whatever its own weight is. The same holds for `(loss * mask).sum() / mask.sum()`.",
-        zh="损失默认会做归约：`mse_loss(pred, y)` 是对所有元素的平均，形状为 `[]`。一个数与一个向量的乘积是向量，所以不会报错，而它"
-        "的平均值就"
-        "是损失乘以权重的平均。每个样本的梯度都被这同一个数缩放，与它自己的权重无关。`(loss * mask).sum() / mask.sum()` 也是如此。",
+        en="Losses reduce by default: `mse_loss(pred, y)` is the mean over all elements, of shape `[]`. The product "
+        "of one number with a vector is a vector, so nothing fails, and its mean is the loss times the mean weight. "
+        "The gradient of every example is scaled by that one number, whatever its own weight is. The same holds for "
+        "`(loss * mask).sum() / mask.sum()`.",
+        zh="损失默认会做归约：`mse_loss(pred, y)` 是对所有元素的平均，形状为 `[]`。一个数与一个向量的乘积是向量，所以"
+        "不会报错，而它的平均值就是损失乘以权重的平均。每个样本的梯度都被这同一个数缩放，与它自己的权重无关。`(loss * "
+        "mask).sum() / mask.sum()` 也是如此。",
     ),
     bad="""import torch
 import torch.nn.functional as F
@@ -275,7 +328,10 @@ print(loss.item(), net.weight.grad)
         Trap(
             "(weight * error).mean()",
             "(weight * error).sum()",
-            T(en="A sum in place of the mean: one number times all weights again.", zh="把平均换成求和：仍是一个数乘以所有权重。"),
+            T(
+                en="A sum in place of the mean: one number times all weights again.",
+                zh="把平均换成求和：仍是一个数乘以所有权重。",
+            ),
         ),
     ),
     docs=(

@@ -14,10 +14,17 @@ from pitfall_lab.trace import DataPass, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop over a loader whose sampler has at most a quarter as many weights as the dataset has examples."""
+    """One finding for each loop over a loader whose sampler has at most a quarter as many weights
+    as the dataset has examples.
+    """
     told = set()
     for each in story.trace.beside.passes:
-        few = each.weights is not None and each.examples is not None and each.weights > 0 and 4 * each.weights <= each.examples
+        few = (
+            each.weights is not None
+            and each.examples is not None
+            and each.weights > 0
+            and 4 * each.weights <= each.examples
+        )
         if few and each.span not in told:
             told.add(each.span)
             yield _finding(story, each)
@@ -28,28 +35,36 @@ def _finding(story: Story, each: DataPass) -> Finding:
     span = story.program.place(made) if made is not None else each.span
     here, there = at_line(story, span), at_line(story, each.span)
     return RULE.finding(
-        span, each.step,
+        span,
+        each.step,
         T(
-            en=f"{capital(here.en)} has {each.weights} weights for a dataset of {each.examples} examples: only the first {each.weights} "
-            "examples are ever drawn.",
-            zh=f"{here.zh}只有 {each.weights} 个权重，而数据集有 {each.examples} 个样本：只会抽到前 {each.weights} 个样本。",
+            en=f"{capital(here.en)} has {each.weights} weights for a dataset of {each.examples} examples: only the "
+            f"first {each.weights} examples are ever drawn.",
+            zh=f"{here.zh}只有 {each.weights} 个权重，而数据集有 {each.examples} 个样本：只会抽到前 "
+            f"{each.weights} 个样本。",
         ),
         T(
-            en=f"A `WeightedRandomSampler` draws positions 0 to {(each.weights or 1) - 1}, one for each weight, and the loop on {there.en} "
-            "takes the examples at these positions again and again. Weights of classes must be looked up for each example: "
-            "`class_weights[labels]`.",
-            zh=f"`WeightedRandomSampler` 抽取的是位置 0 到 {(each.weights or 1) - 1}，每个权重对应一个，{there.zh}的循环一遍又一遍地取这些"
-            "位置上的样本。类别的权重必须先对应到每个样本：`class_weights[labels]`。",
+            en=f"A `WeightedRandomSampler` draws positions 0 to {(each.weights or 1) - 1}, one for each weight, and "
+            f"the loop on {there.en} takes the examples at these positions again and again. Weights of classes must "
+            "be looked up for each example: `class_weights[labels]`.",
+            zh=f"`WeightedRandomSampler` 抽取的是位置 0 到 {(each.weights or 1) - 1}，每个权重对应一个，{there.zh}的循"
+            "环一遍又一遍地取这些位置上的样本。类别的权重必须先对应到每个样本：`class_weights[labels]`。",
         ),
-        related=[Related("used", each.span, each.step, T(en="examples are drawn here", zh="在这里抽取样本"))] if span != each.span else [],
+        related=[Related("used", each.span, each.step, T(en="examples are drawn here", zh="在这里抽取样本"))]
+        if span != each.span
+        else [],
         fixes=_fixes(story, made, each),
         facts=[Fact("weights", each.weights), Fact("examples", each.examples)],
-    )  # fmt: skip
+    )
 
 
 def _made(story: Story, each: DataPass) -> ast.Call | None:
-    """Return the call of ``WeightedRandomSampler`` that made the weights which this pass draws with; None if it is not found."""
-    drawn = next((event for event in story.calls("multinomial") if event.step >= each.step and event.span == each.span), None)
+    """Return the call of ``WeightedRandomSampler`` that made the weights which this pass draws
+    with; None if it is not found.
+    """
+    drawn = next(
+        (event for event in story.calls("multinomial") if event.step >= each.step and event.span == each.span), None
+    )
     born = (story.tensor(drawn.operands[0].label) or {}).get("born") if drawn is not None else None
     node = story.program.at(story.span(born))
     around = [node, *story.program.ancestors(node)] if node is not None else []
@@ -57,23 +72,34 @@ def _made(story: Story, each: DataPass) -> ast.Call | None:
 
 
 def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ...]:
-    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a name where the sampler is made.
+    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a
+    name where the sampler is made.
 
     Empty if there is none.
     """
     program = story.program
-    given = next((k.value for k in made.keywords if k.arg == "weights"), made.args[0] if made.args else None) if made is not None else None
+    given = (
+        next((k.value for k in made.keywords if k.arg == "weights"), made.args[0] if made.args else None)
+        if made is not None
+        else None
+    )
     if made is None or given is None:
         return ()
     function = program.function(made)
     names = {a.arg for a in function.args.args} if function is not None else set()
-    around = [n for n in program.nodes if isinstance(n, ast.Assign) and program.function(n) is function and n.lineno < made.lineno]
+    around = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Assign) and program.function(n) is function and n.lineno < made.lineno
+    ]
     names |= {t.id for n in around for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
     whole = [
         str(name)
-        for label, record in story.tensors.items() if record.get("dtype") == "int64" and record.get("shape") == [each.examples]
-        for name in (*(record.get("names") or ()), story.used_name(label)) if name in names
-    ]  # fmt: skip
+        for label, record in story.tensors.items()
+        if record.get("dtype") == "int64" and record.get("shape") == [each.examples]
+        for name in (*(record.get("names") or ()), story.used_name(label))
+        if name in names
+    ]
     fixes = []
     for name in dict.fromkeys(whole):
         text = f"{program.segment(given)}[{name}]"
@@ -86,19 +112,25 @@ RULE = Rule(
     code="PL916",
     name="weights-of-classes-for-examples",
     severity="warning",
-    title=T(en="A sampler has weights of classes where it needs weights of examples", zh="采样器需要样本的权重，却得到了类别的权重"),
+    title=T(
+        en="A sampler has weights of classes where it needs weights of examples",
+        zh="采样器需要样本的权重，却得到了类别的权重",
+    ),
     what=T(
-        en="A program wants rare classes to be drawn more often and gives its sampler one weight for each class. The sampler takes them "
-        "for weights of the first examples, and draws only these few. Give it one weight for each example: `class_weights[labels]`.",
-        zh="程序想更多地抽取稀有类别，于是给采样器每个类别一个权重。采样器把它们当作最前面几个样本的权重，只抽取这几个。请给它每个样本一个"
-        "权重：`class_weights[labels]`。",
+        en="A program wants rare classes to be drawn more often and gives its sampler one weight for each class. The "
+        "sampler takes them for weights of the first examples, and draws only these few. Give it one weight for each "
+        "example: `class_weights[labels]`.",
+        zh="程序想更多地抽取稀有类别，于是给采样器每个类别一个权重。采样器把它们当作最前面几个样本的权重，只抽取这几"
+        "个。请给它每个样本一个权重：`class_weights[labels]`。",
     ),
     why=T(
-        en="`WeightedRandomSampler` knows neither the dataset nor its labels. It draws `num_samples` positions with "
-        "`torch.multinomial(weights, …)`, so a position without a weight is never drawn. With `replacement=True` nothing runs out, and the "
-        "number of batches is what was expected: the training sees the same two examples in each of them.",
-        zh="`WeightedRandomSampler` 既不知道数据集，也不知道标签。它用 `torch.multinomial(weights, …)` 抽取 `num_samples` 个位置，没有权重"
-        "的位置永远抽不到。`replacement=True` 时不会抽完，批次的数目也与预期相同：每个批次里却都是那两个样本。",
+        en="`WeightedRandomSampler` knows neither the dataset nor its labels. It draws `num_samples` positions "
+        "with `torch.multinomial(weights, …)`, so a position without a weight is never drawn. With "
+        "`replacement=True` nothing runs out, and the number of batches is what was expected: the training sees "
+        "the same two examples in each of them.",
+        zh="`WeightedRandomSampler` 既不知道数据集，也不知道标签。它用 `torch.multinomial(weights, …)` 抽取 "
+        "`num_samples` 个位置，没有权重的位置永远抽不到。`replacement=True` 时不会抽完，批次的数目也与预期相同：每个批"
+        "次里却都是那两个样本。",
     ),
     bad="""import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler

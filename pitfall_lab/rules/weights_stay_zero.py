@@ -18,15 +18,17 @@ from pitfall_lab.trace import Event, T
 
 ROUNDS = 3
 FURTHER = 60
-PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d", "conv3d", "mul", "__mul__",
-            "__rmul__", "multiply"}  # fmt: skip
+PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d",
+            "conv3d", "mul", "__mul__", "__rmul__", "multiply"}  # fmt: skip
 TURNED = {"t", "T", "mT", "transpose", "permute", "unsqueeze", "view"}
 ZEROS = {"zeros", "zeros_like", "zeros_", "zero_", "new_zeros", "constant_", "fill_"}
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """``first`` and ``second`` are factors of one product, ``together`` their first common result; ``backwards`` gave both zeros."""
+    """``first`` and ``second`` are factors of one product, ``together`` their first common result;
+    ``backwards`` gave both zeros.
+    """
 
     first: str
     second: str
@@ -35,16 +37,21 @@ class Stuck:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of weights made of zeros that are factors of one product, so that the gradients of both stay zero.
+    """One finding for each pair of weights made of zeros that are factors of one product, so that the
+    gradients of both stay zero.
 
     Only if optimizers saw only zero gradients of both in several rounds; each line is reported once.
     """
     told = set()
-    zero = [label for label in _held(story) if len(_added(story, label)) >= ROUNDS and _origin(story, label) is not None]
+    zero = [
+        label for label in _held(story) if len(_added(story, label)) >= ROUNDS and _origin(story, label) is not None
+    ]
     pairs = (_product(story, first, second) for first in zero for second in zero if first != second)
     for found in [found for found in pairs if found is not None]:
         place = story.span(_origin(story, found.first))
-        if place not in told and _stays_zero(story, found.first) and _stays_zero(story, found.second):  # last: values are requested
+        if (
+            place not in told and _stays_zero(story, found.first) and _stays_zero(story, found.second)
+        ):  # last: values are requested
             told.update({place, story.span(_origin(story, found.second))})
             yield _finding(story, found)
 
@@ -77,7 +84,9 @@ def _end(story: Story, backward: Event) -> int:
 
 
 def _gradient(story: Story, label: str, step: int) -> str | None:
-    """The storage of the gradient that a backward at ``step`` or later filled, else of the first gradient; None if there is none."""
+    """The storage of the gradient that a backward at ``step`` or later filled, else of the first
+    gradient; None if there is none.
+    """
     grads = [grad for at, grad in story.history("tensors", label, "grad") if grad is not None]
     later = [grad for at, grad in story.history("tensors", label, "grad") if grad is not None and at >= step]
     grad = (later or grads or [None])[0]
@@ -90,7 +99,8 @@ def _only_zeros(story: Story, storage: str | None, step: int) -> bool:
 
 
 def _product(story: Story, first: str, second: str) -> Stuck | None:
-    """The data of the finding if both weights are factors of one product: directly, or one after the other with the same data.
+    """The data of the finding if both weights are factors of one product: directly, or one after
+    the other with the same data.
 
     Otherwise None.
     """
@@ -103,7 +113,9 @@ def _product(story: Story, first: str, second: str) -> Stuck | None:
             others = {o.label for o in use.operands if o.label != here}
             if use.name in PRODUCTS and others & {second, *_turned(story, second)}:
                 return Stuck(first, second, use, backwards)
-            if (use.name in PRODUCTS and here in (first, *_turned(story, first))) or (len(others - {None}) == 0 and use.name != "backward"):
+            if (use.name in PRODUCTS and here in (first, *_turned(story, first))) or (
+                len(others - {None}) == 0 and use.name != "backward"
+            ):
                 pending += [result for result in use.results if result not in reached]
                 reached.update(use.results)
     return None
@@ -114,9 +126,15 @@ def _turned(story: Story, label: str) -> list[str]:
 
 
 def _origin(story: Story, label: str) -> int | None:
-    """The step at which the weight got zeros that nothing had changed until the first backward; ``None`` if there is none."""
+    """The step at which the weight got zeros that nothing had changed until the first
+    backward; ``None`` if there is none.
+    """
     storage, first = (story.tensor(label) or {}).get("storage"), _added(story, label)[0].step
-    fills = [e.step for e in story.calls(*ZEROS) if e.step < first and storage in (*e.writes, *(_memory(story, r) for r in e.results))]
+    fills = [
+        e.step
+        for e in story.calls(*ZEROS)
+        if e.step < first and storage in (*e.writes, *(_memory(story, r) for r in e.results))
+    ]
     return fills[-1] if fills and not story.writes(str(storage), fills[-1], first) else None
 
 
@@ -131,28 +149,34 @@ def _finding(story: Story, found: Stuck) -> Finding:
     names = [called(story, label, None, found.together.step) for label in (one, other)]
     update = next(u for u in story.trace.optimizer_steps if u.step > found.backwards[0].step)
     return RULE.finding(
-        story.span(made), made,
+        story.span(made),
+        made,
         T(
-            en=f"{capital(here.en)} starts {names[0].en} at zero, and {names[1].en}, which its product is multiplied with on {there.en}, "
-            f"is zero too: both gradients are zero in each of {len(found.backwards)} rounds.",
-            zh=f"{here.zh}让 {names[0].zh} 从零开始，而{there.zh}与它的乘积相乘的 {names[1].zh} 也是零：{len(found.backwards)} 轮里两者的"
-            "梯度一直为零。",
+            en=f"{capital(here.en)} starts {names[0].en} at zero, and {names[1].en}, which its product is multiplied "
+            f"with on {there.en}, is zero too: both gradients are zero in each of {len(found.backwards)} rounds.",
+            zh=f"{here.zh}让 {names[0].zh} 从零开始，而{there.zh}与它的乘积相乘的 {names[1].zh} 也是零："
+            f"{len(found.backwards)} 轮里两者的梯度一直为零。",
         ),
         T(
-            en=f"The gradient of a factor is the other factor times what comes from behind. With {names[0].en} and {names[1].en} both zero "
-            "neither can leave zero, however long the training is, and the branch adds nothing. One of the two may begin as zeros, so that "
-            "the branch adds nothing at first; the other needs random numbers.",
-            zh=f"一个因子的梯度是另一个因子乘以后面传来的梯度。{names[0].zh} 与 {names[1].zh} 都是零时，无论训练多久，哪一个都离不开零，"
-            "这个分支什么也不增加。其中一个可以从零开始，使分支起初不起作用；另一个必须是随机数。",
+            en=f"The gradient of a factor is the other factor times what comes from behind. With {names[0].en} "
+            f"and {names[1].en} both zero neither can leave zero, however long the training is, and the branch "
+            "adds nothing. One of the two may begin as zeros, so that the branch adds nothing at first; the "
+            "other needs random numbers.",
+            zh=f"一个因子的梯度是另一个因子乘以后面传来的梯度。{names[0].zh} 与 {names[1].zh} 都是零时，无论训练多久，"
+            "哪一个都离不开零，这个分支什么也不增加。其中一个可以从零开始，使分支起初不起作用；另一个必须是随机数。",
         ),
         related=[
-            story.related("made", _origin(story, other), T(en="the other factor begins as zeros here", zh="另一个因子在这里从零开始")),
+            story.related(
+                "made",
+                _origin(story, other),
+                T(en="the other factor begins as zeros here", zh="另一个因子在这里从零开始"),
+            ),
             story.related("used", found.together.step, T(en="multiplied here", zh="在这里相乘")),
             story.related("step", update.step, T(en="this step adds zero to both", zh="这一步给两者都加上零")),
         ],
         fixes=_fixes(story, made),
         facts=[Fact("rounds", len(found.backwards), story.by(found.backwards[0].step)), Fact("weights", [one, other])],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, made: int | None) -> tuple[Fix, ...]:
@@ -165,7 +189,10 @@ def _fixes(story: Story, made: int | None) -> tuple[Fix, ...]:
         for call in _calls(statement):
             name, text = call_name(call), program.segment(call)
             if name in ("zeros", "zeros_like", "new_zeros") and torch is not None:
-                new = f"{text.replace(name, {'zeros': 'randn', 'zeros_like': 'randn_like'}.get(name, 'new_zeros'), 1)} * 0.01"
+                new = (
+                    f"{text.replace(name, {'zeros': 'randn', 'zeros_like': 'randn_like'}.get(name, 'new_zeros'), 1)} "
+                    "* 0.01"
+                )
                 if name != "new_zeros":
                     title = T(en=f"Start at small random numbers: `{new}`", zh=f"从小的随机数开始：`{new}`")
                     return unique(program.text, [Fix(title, program.replace((call, new)), meaning="later")])
@@ -186,16 +213,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="Two factors begin as zeros, so neither ever learns", zh="两个因子都从零开始，谁也学不到东西"),
     what=T(
-        en="A program multiplies with two weights in a row, and both begin as zeros. Each has the other as a factor of its gradient, so "
-        "both gradients are zero in every round. Start one of them with small random numbers.",
-        zh="程序接连与两个权重相乘，而两个都从零开始。每一个的梯度都以另一个为因子，所以每一轮的两个梯度都是零。请让其中一个从小的随机数开始。",
+        en="A program multiplies with two weights in a row, and both begin as zeros. Each has the other as a factor "
+        "of its gradient, so both gradients are zero in every round. Start one of them with small random numbers.",
+        zh="程序接连与两个权重相乘，而两个都从零开始。每一个的梯度都以另一个为因子，所以每一轮的两个梯度都是零。请让其"
+        "中一个从小的随机数开始。",
     ),
     why=T(
-        en="By the chain rule the gradient of `A` in `x @ A @ B` contains `B`, and that of `B` contains `x @ A`. Zeros in one of the two "
-        "are harmless, and often wanted: a LoRA adapter has `B = 0`, so the model computes at first what it did before, and `B` gets a "
-        "gradient since `A` is random. The same happens to a network of which all layers are filled with zeros.",
-        zh="按链式法则，`x @ A @ B` 中 `A` 的梯度含有 `B`，`B` 的梯度含有 `x @ A`。其中一个为零没有害处，常常正是所要的：LoRA 的 `B = 0`，"
-        "模型起初的计算与原来一样，而 `A` 是随机数，所以 `B` 有梯度。把网络的所有层都填成零时，会发生同样的事。",
+        en="By the chain rule the gradient of `A` in `x @ A @ B` contains `B`, and that of `B` contains `x @ A`. "
+        "Zeros in one of the two are harmless, and often wanted: a LoRA adapter has `B = 0`, so the model computes at "
+        "first what it did before, and `B` gets a gradient since `A` is random. The same happens to a network of "
+        "which all layers are filled with zeros.",
+        zh="按链式法则，`x @ A @ B` 中 `A` 的梯度含有 `B`，`B` 的梯度含有 `x @ A`。其中一个为零没有害处，常常正是"
+        "所要的：LoRA 的 `B = 0`，模型起初的计算与原来一样，而 `A` 是随机数，所以 `B` 有梯度。把网络的所有层都填成"
+        "零时，会发生同样的事。",
     ),
     bad="""import torch
 

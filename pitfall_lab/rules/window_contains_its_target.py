@@ -18,10 +18,19 @@ from pitfall_lab.rules.signals.element_origins import Origins, Place
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.trace import Event, T
 
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "gaussian_nll_loss", "sub")
+LOSSES = (
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "cross_entropy",
+    "nll_loss",
+    "gaussian_nll_loss",
+    "sub",
+)
 DISTANCES = {"square", "abs", "pow", "__pow__", "norm", "mul"}
-CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select", "take_along_dim",
-           "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
+CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select",
+           "take_along_dim", "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
 WHOLE = {":", "-1", "...", "Ellipsis", "None"}
 UPWARD, INPUTS, ROWS, MOST, TRIES = 400, 64, 16, 4096, 2
 PAIR = 2
@@ -29,10 +38,12 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """``loss`` compares with ``target``, all of whose numbers are in the rows of ``given`` that a prediction was computed from.
+    """``loss`` compares with ``target``, all of whose numbers are in the rows of ``given`` that a
+    prediction was computed from.
 
-    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to begin later to lie
-    behind the window. ``wanted`` and ``windows`` are the calls that the target and the window were taken out of the series by.
+    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have
+    to begin later to lie behind the window. ``wanted`` and ``windows`` are the calls that the target and the window
+    were taken out of the series by.
     """
 
     loss: Event
@@ -45,11 +56,18 @@ class Leak:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss of a training whose target lies in the overlapping windows that the prediction is computed from."""
+    """One finding for each loss of a training whose target lies in the overlapping windows that the
+    prediction is computed from.
+    """
     tries = dict[object, int]()
     for loss in story.calls(*LOSSES) if story.backwards() else ():
         place = story.span(loss.step)
-        if loss.error is None and len(loss.operands) >= PAIR and tries.get(place, 0) < TRIES and _is_trained(story, loss):
+        if (
+            loss.error is None
+            and len(loss.operands) >= PAIR
+            and tries.get(place, 0) < TRIES
+            and _is_trained(story, loss)
+        ):
             tries[place] = tries.get(place, 0) + 1
             found = _leak(story, loss)
             if found is not None:
@@ -91,7 +109,9 @@ def _leak(story: Story, loss: Event) -> Leak | None:
         if not all(each and each[0][0] == series for each in found) or has.supposed != wants.supposed:
             continue
         seen = [set(each) for each in found]
-        inside = all(set(one) <= other and PAIR * len(set(one)) <= len(other) for one, other in zip(wanted, seen, strict=True))
+        inside = all(
+            set(one) <= other and PAIR * len(set(one)) <= len(other) for one, other in zip(wanted, seen, strict=True)
+        )
         if inside and _overlap(seen):
             first = next(iter(story.tensors_on(series)), None)
             unit = ((first[1].get("stride") or [1]) if first is not None else [1])[0] or 1
@@ -101,7 +121,9 @@ def _leak(story: Story, loss: Event) -> Leak | None:
 
 
 def _row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
-    """The places that all elements of one row of a tensor come from, in order; empty if one is not known, or if they are of several."""
+    """The places that all elements of one row of a tensor come from, in order; empty if one is not
+    known, or if they are of several.
+    """
     places = list[Place]()
     shape = origins.story.shape(*used) or ()
     for index in product(*(range(n) for n in shape[:axis]), (row,), *(range(n) for n in shape[axis + 1 :])):
@@ -113,16 +135,20 @@ def _row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[P
 
 
 def _overlap(rows: Sequence[set[Place]]) -> bool:
-    """Whether rows are windows of one series that begin at distances smaller than their length, as far as these rows show it."""
+    """Whether rows are windows of one series that begin at distances smaller than their length,
+    as far as these rows show it.
+    """
     starts = [min(at for _, at in row) for row in rows]
     extent = max(at for _, at in rows[0]) - starts[0] + 1
     return 0 < gcd(*(start - starts[0] for start in starts)) < extent
 
 
 def _inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
-    """The tensors without a gradient that a prediction depends on, each with the step of its use; not behind a choice of some positions.
+    """The tensors without a gradient that a prediction depends on, each with the step of its use; not
+    behind a choice of some positions.
 
-    The result for the last position depends on the whole input; that for another one may depend on what comes before it alone.
+    The result for the last position depends on the whole input; that for another one may depend
+    on what comes before it alone.
     """
     pending, seen, found = deque([(guess, step)]), {guess}, 0
     while pending and len(seen) < UPWARD and found < INPUTS:
@@ -162,32 +188,39 @@ def _is_whole(story: Story, event: Event, label: str) -> bool:
 
 def _finding(story: Story, found: Leak) -> Finding:
     loss = found.loss
-    window = next((each for each in found.windows if each.name == "unfold"), found.windows[-1] if found.windows else loss)
+    window = next(
+        (each for each in found.windows if each.name == "unfold"), found.windows[-1] if found.windows else loss
+    )
     here = at_line(story, story.span(loss.step))
     target, given = shown(story, loss, found.target), shown(story, story.events[found.used], found.given)
     return RULE.finding(
-        story.span(loss.step), loss.step,
+        story.span(loss.step),
+        loss.step,
         T(
-            en=f"{capital(here.en)} teaches the model to forecast {target.en} from {given.en}, and each row of {given.en} contains the "
-            "answer: the window reaches as far as the number that is to be forecast.",
-            zh=f"{here.zh}教模型由 {given.zh} 预测 {target.zh}，而 {given.zh} 的每一行都包含答案：窗口一直延伸到要预测的那个数。",
+            en=f"{capital(here.en)} teaches the model to forecast {target.en} from {given.en}, and each row of "
+            f"{given.en} contains the answer: the window reaches as far as the number that is to be forecast.",
+            zh=f"{here.zh}教模型由 {given.zh} 预测 {target.zh}，而 {given.zh} 的每一行都包含答案：窗口一直"
+            "延伸到要预测的那个数。",
         ),
         T(
-            en="The windows and the targets were taken out of the same memory, and the places of each target lie among those of its "
-            "window. The model only has to copy them. The loss falls to almost nothing, also on later data that were prepared in the same "
-            f"way; a real forecast, where that number does not exist yet, fails. The targets have to begin {found.ahead} "
-            f"{'step' if found.ahead == 1 else 'steps'} later.",
-            zh="窗口和目标取自同一块内存，每个目标的位置都在它的窗口之内。模型只需照抄即可。损失几乎降到零，在用同样方式准备的后续数据上也一样；"
-            f"而真正预测时那个数还不存在，模型就失败了。目标应当再往后 {found.ahead} 步开始。",
+            en="The windows and the targets were taken out of the same memory, and the places of each target lie "
+            "among those of its window. The model only has to copy them. The loss falls to almost nothing, also on "
+            "later data that were prepared in the same way; a real forecast, where that number does not exist yet, "
+            f"fails. The targets have to begin {found.ahead} {'step' if found.ahead == 1 else 'steps'} later.",
+            zh="窗口和目标取自同一块内存，每个目标的位置都在它的窗口之内。模型只需照抄即可。损失几乎降到零，在用"
+            "同样方式准备的后续数据上也一样；而真正预测时那个数还不存在，模型就失败了。目标应当再往后 "
+            f"{found.ahead} 步开始。",
         ),
         related=[story.related("made", window.step, T(en="the windows are made here", zh="窗口在这里生成"))],
         fixes=_fixes(story, found),
         facts=[Fact("ahead", found.ahead, story.by(loss.step))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, found: Leak) -> tuple[Fix, ...]:
-    """Fixes that let the targets begin behind the windows, without or with the last windows, which have no target then, left out."""
+    """Fixes that let the targets begin behind the windows, without or with the last windows, which
+    have no target then, left out.
+    """
     program = story.program
     if program.tree is None:
         return ()
@@ -217,7 +250,9 @@ def _unfolds(story: Story, events: Sequence[Event]) -> list[ast.Call]:
 
 
 def _moved(story: Story, node: ast.Subscript, by: int) -> list[tuple[ast.AST, str]]:
-    """The changes that let a slice, or a single position, of a series begin later; empty if it is counted from the end or from nothing."""
+    """The changes that let a slice, or a single position, of a series begin later; empty if it is counted
+    from the end or from nothing.
+    """
     first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
     ends = [first.lower, first.upper] if isinstance(first, ast.Slice) else [first]
     if ends[0] is None or isinstance(ends[0], ast.Name | ast.UnaryOp | ast.Tuple | ast.List | ast.Constant):
@@ -237,14 +272,20 @@ def _plus(story: Story, node: ast.expr, by: int) -> str:
 
 
 def _shortened(story: Story, node: ast.AST, by: int) -> Iterator[tuple[ast.AST, str]]:
-    """Yield changes that leave out the last windows: of ``unfold``, of the loop over their beginnings, of the length of a data set."""
+    """Yield changes that leave out the last windows: of ``unfold``, of the loop over their beginnings,
+    of the length of a data set.
+    """
     program = story.program
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         yield node.func.value, f"{operand(program, node.func.value)}[:-{by}]"
         return
     for around in program.ancestors(node):
         loops = (
-            around.generators if isinstance(around, ast.ListComp | ast.GeneratorExp) else [around] if isinstance(around, ast.For) else []
+            around.generators
+            if isinstance(around, ast.ListComp | ast.GeneratorExp)
+            else [around]
+            if isinstance(around, ast.For)
+            else []
         )
         for loop in loops:
             counted = loop.iter
@@ -256,7 +297,11 @@ def _shortened(story: Story, node: ast.AST, by: int) -> Iterator[tuple[ast.AST, 
         if isinstance(around, ast.ClassDef):
             for each in ast.walk(around):
                 if isinstance(each, ast.FunctionDef) and each.name == "__len__":
-                    yield from ((n.value, _plus(story, n.value, -by)) for n in ast.walk(each) if isinstance(n, ast.Return) and n.value)
+                    yield from (
+                        (n.value, _plus(story, n.value, -by))
+                        for n in ast.walk(each)
+                        if isinstance(n, ast.Return) and n.value
+                    )
             return
 
 
@@ -266,19 +311,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="The window contains the number that is to be forecast", zh="窗口里包含要预测的数"),
     what=T(
-        en="A program cuts windows out of a series and wants the next number for each, but takes the last number of the window itself for "
-        "the target. The model copies it and has learned nothing. Let the targets begin behind the windows.",
-        zh="程序从一个序列中切出窗口，想预测每个窗口的下一个数，却把窗口自己的最后一个数当作目标。模型照抄即可，什么也没学到。"
-        "请让目标从窗口之后开始。",
+        en="A program cuts windows out of a series and wants the next number for each, but takes the last "
+        "number of the window itself for the target. The model copies it and has learned nothing. Let the "
+        "targets begin behind the windows.",
+        zh="程序从一个序列中切出窗口，想预测每个窗口的下一个数，却把窗口自己的最后一个数当作目标。模型照抄即可，什么也"
+        "没学到。请让目标从窗口之后开始。",
     ),
     why=T(
-        en="A window of n numbers from position i ends at i + n - 1; the next number is at i + n. Off by one, the answer is among the "
-        "inputs. Nothing is raised, for all shapes fit, and the error on held-out windows is as small as that in training, since they "
-        "contain their answers too. An error far below the noise of the series is the sign. There is one window fewer than "
-        "`unfold` gives: the last one has no next number.",
-        zh="从位置 i 开始、长度为 n 的窗口结束于 i + n - 1；下一个数在 i + n。差一位，答案就在输入之中。形状都对得上，所以不会报错；"
-        "留出的窗口也包含自己的答案，所以误差和训练时一样小。误差远低于序列自身的噪声，就是这个错误的标志。"
-        "可用的窗口比 `unfold` 给出的少一个：最后一个窗口没有下一个数。",
+        en="A window of n numbers from position i ends at i + n - 1; the next number is at i + n. Off by one, the "
+        "answer is among the inputs. Nothing is raised, for all shapes fit, and the error on held-out windows is as "
+        "small as that in training, since they contain their answers too. An error far below the noise of the series "
+        "is the sign. There is one window fewer than `unfold` gives: the last one has no next number.",
+        zh="从位置 i 开始、长度为 n 的窗口结束于 i + n - 1；下一个数在 i + n。差一位，答案就在输入之中。形状都对得上，"
+        "所以不会报错；留出的窗口也包含自己的答案，所以误差和训练时一样小。误差远低于序列自身的噪声，就是这个错误的标"
+        "志。可用的窗口比 `unfold` 给出的少一个：最后一个窗口没有下一个数。",
     ),
     bad="""import torch
 
@@ -315,7 +361,10 @@ for _ in range(3):
         Trap(
             "series[length - 1 :]",
             "series[length - 1 :].clone()",
-            T(en="A copy has the same numbers: the answer is still in the window.", zh="拷贝里是同样的数：答案仍然在窗口里。"),
+            T(
+                en="A copy has the same numbers: the answer is still in the window.",
+                zh="拷贝里是同样的数：答案仍然在窗口里。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html",),

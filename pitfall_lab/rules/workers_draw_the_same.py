@@ -14,7 +14,9 @@ from pitfall_lab.trace import DataPass, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each dataset with a generator of its own that several workers, or the workers of several passes, were given."""
+    """One finding for each dataset with a generator of its own that several workers, or the workers
+    of several passes, were given.
+    """
     reported = set()
     for each in story.trace.beside.passes:
         several = each.workers > 1 or (each.workers == 1 and bool(each.still))
@@ -30,26 +32,26 @@ def _finding(story: Story, each: DataPass) -> Finding:
         zh=f"{each.workers} 个工作进程" if each.workers > 1 else "每一遍的工作进程",
     )
     return RULE.finding(
-        each.span, each.step,
+        each.span,
+        each.step,
         T(
-            en=f"{capital(here.en)} reads `{each.kind}` with {who.en}, and each begins with a copy of the generator `self.{name}` in one "
-            "state: they draw the same random numbers.",
-            zh=f"{here.zh}用{who.zh}读取 `{each.kind}`，每个进程开始时都得到生成器 `self.{name}` 在同一状态下的副本：它们抽到的随"
-            "机数相同。",
+            en=f"{capital(here.en)} reads `{each.kind}` with {who.en}, and each begins with a copy of the generator "
+            f"`self.{name}` in one state: they draw the same random numbers.",
+            zh=f"{here.zh}用{who.zh}读取 `{each.kind}`，每个进程开始时都得到生成器 `self.{name}` 在同一状态下的副本："
+            "它们抽到的随机数相同。",
         ),
         T(
-            en="A worker is a process of its own, which gets a copy of the dataset when a pass begins. torch gives each worker "
-            "another seed "
-            "for its global generators (torch, NumPy, random), not for one that the dataset holds. What the workers draw was not recorded; "
-            "that their copies begin alike follows from the dataset, and after a pass the original is where it was.",
-            zh="工作进程是独立的进程，在一遍读取开始时得到数据集的副本。torch 会为每个工作进程的全局生成器（torch、NumPy、"
-            "random）设置不同的"
-            "种子，但不管数据集自己持有的生成器。工作进程抽到的数没有被记录；副本的起点相同，是由数据集得出的，而一遍之后原来的生成器没有"
-            "变化。",
+            en="A worker is a process of its own, which gets a copy of the dataset when a pass begins. torch gives "
+            "each worker another seed for its global generators (torch, NumPy, random), not for one that the dataset "
+            "holds. What the workers draw was not recorded; that their copies begin alike follows from the dataset, "
+            "and after a pass the original is where it was.",
+            zh="工作进程是独立的进程，在一遍读取开始时得到数据集的副本。torch 会为每个工作进程的全局生成器（torch、"
+            "NumPy、random）设置不同的种子，但不管数据集自己持有的生成器。工作进程抽到的数没有被记录；副本的起点相同，"
+            "是由数据集得出的，而一遍之后原来的生成器没有变化。",
         ),
         fixes=_fixes(story, name),
         facts=[Fact("workers", each.workers), Fact("generators", list(each.generators))],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
@@ -59,11 +61,18 @@ def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
     """
     program = story.program
     draws = [
-        n for n in program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("normal", "uniform")
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("normal", "uniform")
     ]
     own = [n for n in draws if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == f"self.{name}"]
     makes = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("default_rng", "RandomState")]
-    if not own or len(makes) != 1 or not isinstance(makes[0].func, ast.Attribute) or not isinstance(makes[0].func.value, ast.Attribute):
+    if (
+        not own
+        or len(makes) != 1
+        or not isinstance(makes[0].func, ast.Attribute)
+        or not isinstance(makes[0].func.value, ast.Attribute)
+    ):
         return ()
     numpy_random = program.segment(makes[0].func.value)
     changes = [(n.func.value, numpy_random) for n in own if isinstance(n.func, ast.Attribute)]
@@ -78,26 +87,28 @@ RULE = Rule(
     code="PL909",
     name="workers-draw-the-same",
     severity="warning",
-    title=T(en="The workers of a DataLoader draw the same random numbers", zh="DataLoader 的各个工作进程抽到相同的随机数"),
+    title=T(
+        en="The workers of a DataLoader draw the same random numbers", zh="DataLoader 的各个工作进程抽到相同的随机数"
+    ),
     what=T(
-        en="A dataset makes its noise with a random number generator of its own, and a DataLoader reads it with several workers. "
-        "Each worker "
-        "has a copy of that generator, so the same noise comes again and again: in each worker, and in each epoch.",
-        zh="数据集用自己的随机数生成器产生噪声，而 DataLoader 用多个工作进程读取它。每个工作进程都有这个生成器的副本，所以同"
-        "样的噪声一再出现："
-        "每个进程里都一样，每一轮也一样。",
+        en="A dataset makes its noise with a random number generator of its own, and a DataLoader reads it with "
+        "several workers. Each worker has a copy of that generator, so the same noise comes again and again: in each "
+        "worker, and in each epoch.",
+        zh="数据集用自己的随机数生成器产生噪声，而 DataLoader 用多个工作进程读取它。每个工作进程都有这个生成器的副本，"
+        "所以同样的噪声一再出现：每个进程里都一样，每一轮也一样。",
     ),
     why=T(
-        en="With `num_workers` above 0 the dataset is copied into new processes at the beginning of each pass. Copies of a generator draw "
-        "the same numbers. torch seeds its own generator, Python's `random` and NumPy's global one differently in each worker, but not "
-        "a generator in the dataset. Draw from the global one, or make the generator in the worker from `torch.initial_seed()`.",
-        zh="`num_workers` 大于 0 时，每一遍开始时数据集都会被复制到新的进程里。生成器的副本抽到同样的数。torch 在每个工作进"
-        "程里为自己的生成器、"
-        "Python 的 `random` 和 NumPy 的全局生成器设置不同的种子，却不知道数据集里的生成器。请从全局生成器抽取，或在工作进程里用 "
-        "`torch.initial_seed()` 创建生成器。",
+        en="With `num_workers` above 0 the dataset is copied into new processes at the beginning of each pass. Copies "
+        "of a generator draw the same numbers. torch seeds its own generator, Python's `random` and NumPy's global "
+        "one differently in each worker, but not a generator in the dataset. Draw from the global one, or make the "
+        "generator in the worker from `torch.initial_seed()`.",
+        zh="`num_workers` 大于 0 时，每一遍开始时数据集都会被复制到新的进程里。生成器的副本抽到同样的数。torch 在每个"
+        "工作进程里为自己的生成器、Python 的 `random` 和 NumPy 的全局生成器设置不同的种子，却不知道数据集里的生成器。"
+        "请从全局生成器抽取，或在工作进程里用 `torch.initial_seed()` 创建生成器。",
     ),
     advice=T(
-        en="draw with torch's own generator on {line}, or seed the generator of the dataset in each worker (`worker_init_fn`).",
+        en="draw with torch's own generator on {line}, or seed the generator of the dataset in each "
+        "worker (`worker_init_fn`).",
         zh="{line}的数据请用 torch 自己的生成器抽取，或在每个工作进程里为另一个生成器设置种子（`worker_init_fn`）。",
     ),
     bad="""import numpy as np
@@ -147,7 +158,10 @@ for batch in loader:
         Trap(
             "default_rng(0)",
             "default_rng(1)",
-            T(en="Another seed for the one generator: its copies still begin alike.", zh="给这个生成器换一个种子：它的副本起点仍然相同。"),
+            T(
+                en="Another seed for the one generator: its copies still begin alike.",
+                zh="给这个生成器换一个种子：它的副本起点仍然相同。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading",),

@@ -61,7 +61,8 @@ def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Mo
 
 
 def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
-    """The finding's data for ``loss.backward(); opt.zero_grad(); opt.step()``: the update gets no gradient, or only zeros.
+    """The finding's data for ``loss.backward(); opt.zero_grad(); opt.step()``: the update
+    gets no gradient, or only zeros.
 
     None if there is none.
     """
@@ -72,7 +73,11 @@ def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
         if statement is None or update is None:
             continue
         following = moments[index + 2] if index + 2 < len(moments) else None
-        by_zeros = following is not None and following.kind == "used" and program.statement_at(story.span(following.step)) is update
+        by_zeros = (
+            following is not None
+            and following.kind == "used"
+            and program.statement_at(story.span(following.step)) is update
+        )
         if by_zeros or not any(m.kind == "used" for m in moments):
             return _Loss(label, added, cleared, None, update)
     return None
@@ -87,9 +92,15 @@ def _step_after(story: Story, clearing: ast.stmt) -> ast.stmt | None:
         for call in [n for n in ast.walk(statement) if isinstance(n, ast.Call)]:
             if call_name(call) == "backward":
                 return None
-            if call_name(call) == "step" and isinstance(call.func, ast.Attribute) and program.statement(call) is statement:
+            if (
+                call_name(call) == "step"
+                and isinstance(call.func, ast.Attribute)
+                and program.statement(call) is statement
+            ):
                 name = program.segment(call.func.value)
-                if owner is not None and (name == program.segment(owner) or _made_from(story, name, program.segment(owner))):
+                if owner is not None and (
+                    name == program.segment(owner) or _made_from(story, name, program.segment(owner))
+                ):
                     return statement
     return None
 
@@ -103,12 +114,18 @@ def _owner(statement: ast.stmt) -> ast.expr | None:
 def _made_from(story: Story, optimizer: str, model: str) -> bool:
     """Whether ``optimizer`` was made from ``model.parameters()``."""
     program = story.program
-    made = [n.value for n in program.nodes if isinstance(n, ast.Assign) and optimizer in [program.segment(t) for t in n.targets]]
+    made = [
+        n.value
+        for n in program.nodes
+        if isinstance(n, ast.Assign) and optimizer in [program.segment(t) for t in n.targets]
+    ]
     return any(f"{model}.parameters()" in program.segment(value) for value in made)
 
 
 def _inside(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
-    """The data of the finding if gradients are cleared for each small batch, but updated only after several of them; else None."""
+    """The data of the finding if gradients are cleared for each small batch, but updated only
+    after several of them; else None.
+    """
     for index, added, cleared in _lost(story, moments):
         again = next((m for m in moments[index + 2 :] if m.kind == "added"), None)
         used = next((m for m in moments[index + 2 :] if m.kind == "used"), None)
@@ -140,7 +157,9 @@ def _now_and_then(story: Story, moment: Moment, loop: Loop) -> bool:
     ]
     names = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
     given = (
-        n.value for n in ast.walk(loop) if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id in names for t in n.targets)
+        n.value
+        for n in ast.walk(loop)
+        if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id in names for t in n.targets)
     )
     return any(isinstance(n, ast.Mod) for part in [*tests, *given] for n in ast.walk(part))
 
@@ -149,44 +168,54 @@ def _finding(story: Story, loss: _Loss) -> Finding:
     added, cleared = loss.added, loss.cleared
     place: Span = story.program.place(loss.update)
     gradient = gradient_of(called(story, loss.label, None, added.step))
-    here, before, update = at_line(story, story.span(cleared.step)), at_line(story, story.span(added.step)), at_line(story, place)
+    here, before, update = (
+        at_line(story, story.span(cleared.step)),
+        at_line(story, story.span(added.step)),
+        at_line(story, place),
+    )
     lost = cells(story, added.storage, added.step)
     shown = lost is not None and not is_nothing(story, added.storage, added.step)
     numbered = T(en=f" Here {gradient.en} = {numbers(lost)} is lost." if shown else "",
                  zh=f"这里丢掉了 {gradient.zh} = {numbers(lost)}。" if shown else "")  # fmt: skip
     if loss.always:
         message = T(
-            en=f"{capital(here.en)} throws the gradients of {before.en} away before {update.en} can use them, so nothing is learned.",
+            en=f"{capital(here.en)} throws the gradients of {before.en} away before {update.en} can use them, "
+            "so nothing is learned.",
             zh=f"{here.zh}在{update.zh}使用之前就丢掉了{before.zh}的梯度，所以什么也学不到。",
         )
         text = T(
-            en="The order in each round is: clear, backward, step. `backward()` puts new gradients into `.grad`, `step()` reads them "
-            f"there; `zero_grad()` between the two leaves nothing to read.{numbered.en}",
+            en="The order in each round is: clear, backward, step. `backward()` puts new gradients into `.grad`, "
+            f"`step()` reads them there; `zero_grad()` between the two leaves nothing to read.{numbered.en}",
             zh="每一轮的顺序是：清零、反向传播、更新。`backward()` 把新的梯度放进 `.grad`，`step()` 从那里读取；"
             f"在两者之间 `zero_grad()`，就没有东西可读了。{numbered.zh}",
         )
     else:
         message = T(
-            en=f"{capital(here.en)} clears the gradients in every round, but {update.en} uses them only after several; all but the last "
-            "round's are lost.",
+            en=f"{capital(here.en)} clears the gradients in every round, but {update.en} uses them only after "
+            "several; all but the last round's are lost.",
             zh=f"{here.zh}每一轮都把梯度清零，但{update.zh}要几轮之后才使用它们；除了最后一轮，其余各轮的梯度都丢了。",
         )
         text = T(
-            en="To act like one large batch, the gradients of several small ones have to add up in `.grad` until the update. Clear them "
-            f"once for each update, not once for each batch.{numbered.en}",
-            zh="要让几个小批次等同于一个大批次，它们的梯度必须在 `.grad` 里累加到更新为止。应当每次更新清零一次，而不是每个批次清零一次。"
-            f"{numbered.zh}",
+            en="To act like one large batch, the gradients of several small ones have to add up in `.grad` until the "
+            f"update. Clear them once for each update, not once for each batch.{numbered.en}",
+            zh="要让几个小批次等同于一个大批次，它们的梯度必须在 `.grad` 里累加到更新为止。应当每次更新清零一次，而不"
+            f"是每个批次清零一次。{numbered.zh}",
         )
     return RULE.finding(
-        story.span(cleared.step), cleared.step, message, text,
+        story.span(cleared.step),
+        cleared.step,
+        message,
+        text,
         related=[
-            story.related("backward", (loss.again or added).step, T(en="gradients are computed here …", zh="梯度在这里算出……")),
+            story.related(
+                "backward", (loss.again or added).step, T(en="gradients are computed here …", zh="梯度在这里算出……")
+            ),
             story.related("cleared", cleared.step, T(en="… thrown away here …", zh="……在这里被丢掉……")),
             Related("step", place, None, T(en="… and missing in this update", zh="……这次更新就缺了它们")),
         ],
         fixes=_fixes(story, loss),
         facts=[Fact("tensor", loss.label, story.by(cleared.step)), Fact("lost", lost)],
-    )  # fmt: skip
+    )
 
 
 def _fixes(story: Story, loss: _Loss) -> tuple[Fix, ...]:
@@ -202,12 +231,18 @@ def _fixes(story: Story, loss: _Loss) -> tuple[Fix, ...]:
         candidates.append(Fix(title, joined, meaning="recompute") if joined else None)
 
     if loss.always and backward in program.block(clearing):
-        moved(T(en=f"Move `{text}` before the backward", zh=f"把 `{text}` 移到反向传播之前"), program.insert_before(backward, text))
+        moved(
+            T(en=f"Move `{text}` before the backward", zh=f"把 `{text}` 移到反向传播之前"),
+            program.insert_before(backward, text),
+        )
     if loss.loop is not None and program.function(loss.loop) is program.function(clearing):
         moved(T(en=f"Move `{text}` before the loop over the small batches", zh=f"把 `{text}` 移到小批次的循环之前"),
               program.insert_before(loss.loop, text))  # fmt: skip
     if program.function(loss.update) is program.function(clearing):
-        moved(T(en=f"Move `{text}` after the update", zh=f"把 `{text}` 移到更新之后"), program.insert_after(loss.update, text))
+        moved(
+            T(en=f"Move `{text}` after the update", zh=f"把 `{text}` 移到更新之后"),
+            program.insert_after(loss.update, text),
+        )
     return unique(program.text, candidates)
 
 
@@ -217,18 +252,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="Gradients were cleared before the update could use them", zh="梯度在更新使用之前就被清零"),
     what=T(
-        en="A program computes gradients and throws them away before the weights are updated. Clear them once for each update: right "
-        "after it, or before the first backward that belongs to the next one.",
-        zh="程序算出了梯度，却在更新权重之前把它们丢掉了。每次更新清零一次：在更新之后，或在属于下一次更新的第一个反向传播之前。",
+        en="A program computes gradients and throws them away before the weights are updated. Clear them once for "
+        "each update: right after it, or before the first backward that belongs to the next one.",
+        zh="程序算出了梯度，却在更新权重之前把它们丢掉了。每次更新清零一次：在更新之后，或在属于下一次更新"
+        "的第一个反向传播之前。",
     ),
     why=T(
-        en="`backward()` adds to `.grad`, `step()` reads `.grad`, `zero_grad()` empties it. Nothing between a backward and its "
-        "step must empty it. When the gradients of several small batches are to add up to one update (gradient accumulation), this "
-        "holds for the whole time between two updates: a `zero_grad()` at the beginning of each small batch keeps only the last one. "
-        "Nothing fails, the loss even goes down; most of the work was for nothing.",
-        zh="`backward()` 累加到 `.grad`，`step()` 读取 `.grad`，`zero_grad()` 清空它。反向传播和它的更新之间不能清空。如果要把几个小批次的"
-        "梯度累加成一次更新（梯度累积），那么两次更新之间的整段时间都是如此：在每个小批次开头 `zero_grad()`，就只留下最后一个批次。什么都"
-        "不会报错，损失甚至还会下降；只是大部分计算都白做了。",
+        en="`backward()` adds to `.grad`, `step()` reads `.grad`, `zero_grad()` empties it. Nothing between a "
+        "backward and its step must empty it. When the gradients of several small batches are to add up to one "
+        "update (gradient accumulation), this holds for the whole time between two updates: a `zero_grad()` at "
+        "the beginning of each small batch keeps only the last one. Nothing fails, the loss even goes down; most "
+        "of the work was for nothing.",
+        zh="`backward()` 累加到 `.grad`，`step()` 读取 `.grad`，`zero_grad()` 清空它。反向传播和它的更新之间不能清空。"
+        "如果要把几个小批次的梯度累加成一次更新（梯度累积），那么两次更新之间的整段时间都是如此：在每个小批次开头 "
+        "`zero_grad()`，就只留下最后一个批次。什么都不会报错，损失甚至还会下降；只是大部分计算都白做了。",
     ),
     bad="""import torch
 
@@ -268,7 +305,8 @@ for i, x in enumerate(torch.tensor([1.0, 5.0, 1.0, 5.0])):
             "lr=0.1",
             "lr=0.2",
             T(
-                en="A larger learning rate makes up for the missing size but not for the missing batches: only every second one counts.",
+                en="A larger learning rate makes up for the missing size but not for the missing batches: only "
+                "every second one counts.",
                 zh="更大的学习率能弥补大小，却弥补不了缺失的批次：仍然只从一半的批次中学习。",
             ),
         ),

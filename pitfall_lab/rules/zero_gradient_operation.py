@@ -1,4 +1,6 @@
-"""PL513: everything between a parameter and the loss passes an operation whose slope is zero everywhere: its gradient is always zero."""
+"""PL513: everything between a parameter and the loss passes an operation whose slope is zero everywhere:
+its gradient is always zero.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ FLAT = ("RoundBackward", "FloorBackward", "CeilBackward", "TruncBackward", "Sign
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """All ways of ``backward`` to ``parameters``, which an optimizer holds, lead through the node that the call ``made`` made."""
+    """All ways of ``backward`` to ``parameters``, which an optimizer holds, lead through the node
+    that the call ``made`` made.
+    """
 
     backward: Event
     made: Event
@@ -27,7 +31,9 @@ class Flat:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each operation with a slope of zero through which all gradients of an optimizer's parameters pass."""
+    """One finding for each operation with a slope of zero through which all gradients of an
+    optimizer's parameters pass.
+    """
     held = [label for update in story.trace.optimizer_steps for label in update.holds]
     reported = set()
     for backward in story.backwards() if held else ():
@@ -39,7 +45,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _flat(story: Story, backward: Event, held: list[str]) -> Flat | None:
-    start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    start = (
+        (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    )
     behind = list(story.behind(start))
     flat = [node for node in behind if str((story.record("nodes", node) or {}).get("name")).startswith(FLAT)]
     if not flat or backward.error is not None:
@@ -77,28 +85,35 @@ def _finding(story: Story, found: Flat) -> Finding:
     more = len(found.parameters) - 1
     others = T(en=f" and {more} more" if more else "", zh=f" 等 {more + 1} 个参数" if more else "")
     return RULE.finding(
-        span, step,
+        span,
+        step,
         T(
-            en=f"{capital(here.en)} uses `{found.made.name}`, whose slope is zero everywhere, so {back.en} gives {first.en}{others.en} "
-            "a gradient of zeros: nothing before that line learns.",
-            zh=f"{here.zh}用了 `{found.made.name}`，它的斜率处处为零，所以{back.zh}给 {first.zh}{others.zh} 的梯度全是零：这一行之前的"
-            f"部分什么也学"
-            "不到。",
+            en=f"{capital(here.en)} uses `{found.made.name}`, whose slope is zero everywhere, so {back.en} gives "
+            f"{first.en}{others.en} a gradient of zeros: nothing before that line learns.",
+            zh=f"{here.zh}用了 `{found.made.name}`，它的斜率处处为零，所以{back.zh}给 {first.zh}{others.zh} 的梯度全是"
+            "零：这一行之前的部分什么也学不到。",
         ),
         T(
-            en=f"The result of `{snippet(story, span)}` stays the same when its input changes a little, and jumps elsewhere. Torch records "
-            f"it and multiplies by zero in backward; {gradient_of(first).en} is there, and is zero.",
-            zh=f"输入稍有变化时，`{snippet(story, span)}` 的结果不变，在别处则跳变。torch 记录了它，回传时乘以零；{gradient_of(first).zh} "
-            "存在，但是零。",
+            en=f"The result of `{snippet(story, span)}` stays the same when its input changes a little, and "
+            f"jumps elsewhere. Torch records it and multiplies by zero in backward; {gradient_of(first).en} "
+            "is there, and is zero.",
+            zh=f"输入稍有变化时，`{snippet(story, span)}` 的结果不变，在别处则跳变。torch 记录了它，回传时乘以零；"
+            f"{gradient_of(first).zh} 存在，但是零。",
         ),
         related=[
             story.related("cut", step, T(en="every gradient becomes zero here", zh="所有梯度在这里变成零")),
-            story.related("backward", found.backward.step, T(en="backward reaches the parameters only through it", zh="通向这些参数的"
-                "路都要经过它")),
+            story.related(
+                "backward",
+                found.backward.step,
+                T(en="backward reaches the parameters only through it", zh="通向这些参数的路都要经过它"),
+            ),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("operation", found.made.name, story.by(step)), Fact("parameters", list(found.parameters), story.by(step))],
-    )  # fmt: skip
+        facts=[
+            Fact("operation", found.made.name, story.by(step)),
+            Fact("parameters", list(found.parameters), story.by(step)),
+        ],
+    )
 
 
 def _fixes(story: Story, found: Flat) -> tuple[Fix, ...]:
@@ -115,7 +130,9 @@ def _fixes(story: Story, found: Flat) -> tuple[Fix, ...]:
     function = node.args and isinstance(node.func, ast.Attribute) and program.segment(node.func.value) == "torch"
     given = node.args[0] if function else node.func.value if isinstance(node.func, ast.Attribute) else None
     source = operand(program, given) if given is not None else ""
-    title = T(en="Keep the value and let the gradient pass as if it were not rounded", zh="保留数值，让梯度像没有取整一样通过")
+    title = T(
+        en="Keep the value and let the gradient pass as if it were not rounded", zh="保留数值，让梯度像没有取整一样通过"
+    )
     fix = Fix(title, program.replace((node, f"({source} + ({whole} - {source}).detach())")), meaning="later")
     return unique(program.text, [fix]) if source else ()
 
@@ -126,24 +143,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="An operation in front of the loss makes every gradient zero", zh="损失之前的一个操作使所有梯度变成零"),
     what=T(
-        en="A program rounded a result, or took its sign, and trained through it. Such steps are flat: a small change before them changes "
-        "nothing after them, so all gradients are zero and nothing before them learns. Pass the gradient on as if nothing had been "
-        "rounded: "
-        "`x + (x.round() - x).detach()`.",
-        zh="程序把结果取整或取符号，再穿过它训练。这样的步骤是平的：之前的微小变化不会改变之后的结果，所以梯度全是零，它之前的部分什么也学不到。"
-        "可以让梯度像没有取整一样通过：`x + (x.round() - x).detach()`。",
+        en="A program rounded a result, or took its sign, and trained through it. Such steps are flat: a small change "
+        "before them changes nothing after them, so all gradients are zero and nothing before them learns. Pass the "
+        "gradient on as if nothing had been rounded: `x + (x.round() - x).detach()`.",
+        zh="程序把结果取整或取符号，再穿过它训练。这样的步骤是平的：之前的微小变化不会改变之后的结果，所以梯度全是零，"
+        "它之前的部分什么也学不到。可以让梯度像没有取整一样通过：`x + (x.round() - x).detach()`。",
     ),
     why=T(
-        en="`round`, `floor`, `ceil`, `trunc` and `sign` are constant between their jumps, so their derivative is zero wherever there is "
-        "one. Torch is exact about it: it records the operation, and multiplies by zero in backward. Nothing is missing, "
-        "`requires_grad` is true, `.grad` is there and full of zeros; an optimizer steps by nothing (or only by its momentum). Comparisons "
-        "and `argmax` go further and record nothing at all. The straight-through estimate takes the value of the one and the slope of the "
-        "other.",
-        zh="`round`、`floor`、`ceil`、`trunc` 和 `sign` 在跳变之间是常数，所以凡有导数之处导数都是零。torch 对此是精确的：它记录这个操"
-        "作，回传时乘"
-        "以零。什么都不缺：`requires_grad` 为真，`.grad` 存在，只是全为零；优化器一步也不动（或者只靠动量移动）。比较和 `argmax` 则根"
-        "本不记录。"
-        "直通估计取前者的数值和后者的斜率。",
+        en="`round`, `floor`, `ceil`, `trunc` and `sign` are constant between their jumps, so their derivative is "
+        "zero wherever there is one. Torch is exact about it: it records the operation, and multiplies by zero in "
+        "backward. Nothing is missing, `requires_grad` is true, `.grad` is there and full of zeros; an optimizer "
+        "steps by nothing (or only by its momentum). Comparisons and `argmax` go further and record nothing at all. "
+        "The straight-through estimate takes the value of the one and the slope of the other.",
+        zh="`round`、`floor`、`ceil`、`trunc` 和 `sign` 在跳变之间是常数，所以凡有导数之处导数都是零。torch 对此是精确"
+        "的：它记录这个操作，回传时乘以零。什么都不缺：`requires_grad` 为真，`.grad` 存在，只是全为零；优化器一步也不"
+        "动（或者只靠动量移动）。比较和 `argmax` 则根本不记录。直通估计取前者的数值和后者的斜率。",
     ),
     bad="""import torch
 
@@ -180,5 +194,8 @@ print(w, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.round.html", "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.round.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    ),
 )

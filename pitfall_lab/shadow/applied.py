@@ -17,15 +17,26 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.gradient import Gradient
 
 Arrived = tuple[ShadowTensor, "Gradient"]
-"""A tensor that received a gradient in backward (its ``.grad``, or a result of ``autograd.grad``), and that gradient."""
-Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str], list[Arrived]]
+"""A tensor that received a gradient in backward (its ``.grad``, or a result of
+``autograd.grad``), and that gradient.
+"""
+Record = tuple[
+    list[Node],
+    list[tuple[Node, Saved]],
+    list[Storage],
+    list["NodeRun"],
+    list[Node],
+    list["Harm"],
+    list[str],
+    list[Arrived],
+]
 
 
 class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape.
 
-    ``parts``: where several gradients were added up to it, and all are known and have at most ``CELL_LIMIT`` elements, each with the node
-    it came from.
+    ``parts``: where several gradients were added up to it, and all are known and have at most ``CELL_LIMIT`` elements,
+    each with the node it came from.
     """
 
     node: Node
@@ -36,7 +47,9 @@ class NodeRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A silently wrong gradient of ``leaf``: the one torch computes, the one without the overwrites, and the saved tensors overwritten."""
+    """A silently wrong gradient of ``leaf``: the one torch computes, the one without the overwrites, and
+    the saved tensors overwritten.
+    """
 
     leaf: ShadowTensor
     torch: np.ndarray | None
@@ -45,15 +58,17 @@ class Harm:
 
 
 Harmed = WeakKeyDictionary[ShadowTensor, tuple[np.ndarray | None, np.ndarray | None]]
-"""For each leaf whose gradient was silently wrong: the gradient that torch accumulated up to then, and the one that was meant."""
+"""For each leaf whose gradient was silently wrong: the gradient that torch accumulated up to
+then, and the one that was meant.
+"""
 
 
 class Applied(NamedTuple):
     """What one call did.
 
     ``result`` has the structure of torch's. ``nodes`` were created, in this order. ``writes`` are the storages written.
-    ``stale`` are the saved tensors that this call made invalid: backward will raise. ``ran`` and ``harms`` are of a backward, as are
-    the ``passed`` nodes: those that ran in a backward without values.
+    ``stale`` are the saved tensors that this call made invalid: backward will raise. ``ran`` and ``harms`` are of a
+    backward, as are the ``passed`` nodes: those that ran in a backward without values.
     """
 
     result: Any = None

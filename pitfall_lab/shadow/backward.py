@@ -32,7 +32,19 @@ from pitfall_lab.shadow.gradient import (
     sum_to,
     swapped,
 )
-from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Graph, Meta, Node, Refusal, Saved, Written, full_name, unpack
+from pitfall_lab.shadow.graph import (
+    FIRST,
+    NO_DERIVATIVE,
+    Edge,
+    Graph,
+    Meta,
+    Node,
+    Refusal,
+    Saved,
+    Written,
+    full_name,
+    unpack,
+)
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.origins import Part, Step
 from pitfall_lab.shadow.ready_queue import ReadyQueue
@@ -62,12 +74,19 @@ class Pass:
     """Ids of the nodes that must run (``inputs=``, ``autograd.grad``); None: all."""
     keep_graph: bool = False
     as_meant: bool = False
-    """True in a trial run with the values that the saved tensors had when they were saved: nothing is checked, freed or accumulated."""
+    """True in a trial run with the values that the saved tensors had when they were saved: nothing is
+    checked, freed or accumulated.
+    """
     altered: bool = False
-    """Whether a user hook replaced a gradient. The trial run (``as_meant``) is not compared then: the hook did not get its gradients."""
+    """Whether a user hook replaced a gradient.
+
+    The trial run (``as_meant``) is not compared then: the hook did not get its gradients.
+    """
     captured: dict[int, Gradient | None] = field(default_factory=dict)
     filled: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
-    """The tensors whose ``.grad`` was filled so far (leaves, and results with ``retain_grad``), by id, with the gradient."""
+    """The tensors whose ``.grad`` was filled so far (leaves, and results with
+    ``retain_grad``), by id, with the gradient.
+    """
     nodes: dict[int, Node] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
     arrived: dict[int, list[Gradient | None]] = field(default_factory=dict)
@@ -75,7 +94,10 @@ class Pass:
     """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
-        """Count, for every reachable node, the edges that lead to it. Raises Unmodelled if one has a derivative that is not modelled."""
+        """Count, for every reachable node, the edges that lead to it.
+
+        Raises Unmodelled if one has a derivative that is not modelled.
+        """
         stack = [node for (node, _), _ in self.roots if node is not None]
         for node in stack:
             self.waiting[id(node)] = self.waiting.get(id(node), 0) + 1
@@ -114,7 +136,9 @@ class Pass:
             raise AssertionError(f"the gradients that user code returned at {stop.node} are not known")
 
     def steps(self) -> Generator[Stop, Answer, None]:
-        """Run the pass; with ``engine.pauses_for_user_code``, yield a Stop at hooks and custom nodes and use the gradients sent back."""
+        """Run the pass; with ``engine.pauses_for_user_code``, yield a Stop at hooks and custom nodes and
+        use the gradients sent back.
+        """
         pauses_for_user_code = self.engine.pauses_for_user_code and not self.as_meant
         queue = ReadyQueue()
         for (root, index), start in self.roots:
@@ -141,15 +165,25 @@ class Pass:
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
         """Add the outgoing gradients of a node to the inputs of the nodes at its edges."""
         for child, gradient in zip(node.children, outgoing, strict=False):
-            if gradient is not None and (self.targets is None or id(child) in self.targets):  # torch does not compute unneeded ones
+            if gradient is not None and (
+                self.targets is None or id(child) in self.targets
+            ):  # torch does not compute unneeded ones
                 gradient.hold()
         for child, index, gradient in zip(node.children, node.indices, outgoing, strict=False):
             self.note(node, child, index, gradient)
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there; its values too if known and short."""
-        if node is None or index or gradient is None or self.as_meant or (self.waiting[id(node)] < MANY and id(node) not in self.parts):
+        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there; its
+        values too if known and short.
+        """
+        if (
+            node is None
+            or index
+            or gradient is None
+            or self.as_meant
+            or (self.waiting[id(node)] < MANY and id(node) not in self.parts)
+        ):
             return
         known = gradient.array is not None and gradient.array.size <= CELL_LIMIT
         self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
@@ -164,8 +198,12 @@ class Pass:
         return known if MANY <= len(parts) == len(known) else ()
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
-        """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before them when its node also runs."""
-        wanted = [(index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())]
+        """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before
+        them when its node also runs.
+        """
+        wanted = [
+            (index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())
+        ]
         if not runs:
             if self.engine.pauses_for_user_code and self.has_hooks(node):
                 self.take(incoming, None)  # these hooks cannot be observed; the result of autograd.grad will be
@@ -182,13 +220,16 @@ class Pass:
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether user hooks may see and replace the gradients that the node receives; True at every node of a suspicious engine.
+        """Whether user hooks may see and replace the gradients that the node receives; True at every
+        node of a suspicious engine.
 
         Post-accumulate-grad hooks count too, except those of a leaf that is a root.
         """
         hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
         if node.leaf is not None and any(root is node for (root, _), _ in self.roots):
-            hooks = tuple(hook for hook in hooks if hook[0] != AFTER)  # for a leaf that is a root, only tensor hooks run first
+            hooks = tuple(
+                hook for hook in hooks if hook[0] != AFTER
+            )  # for a leaf that is a root, only tensor hooks run first
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
@@ -203,7 +244,9 @@ class Pass:
         return self.engine.suspicious or node.lazy or (node.mirrored and self.engine.value_limit > 0)
 
     def checks_late(self, node: Node) -> bool:
-        """Whether the versions of the node's saved tensors are checked only when user code reads ``saved_tensors``, if at all."""
+        """Whether the versions of the node's saved tensors are checked only when user code reads
+        ``saved_tensors``, if at all.
+        """
         return node.lazy or self.engine.suspicious
 
     def refusal(self, node: Node) -> ShadowError | None:
@@ -217,7 +260,8 @@ class Pass:
     def take(self, incoming: list[Gradient | None], answer: Answer) -> None:
         """Replace each incoming gradient that a hook changed by the one in ``answer``; the others keep their storage.
 
-        If ``answer`` is None, it is not known what the hooks returned: the gradients keep their shapes, and their values become unknown.
+        If ``answer`` is None, it is not known what the hooks returned: the gradients keep their shapes, and
+        their values become unknown.
         """
         for index, gradient in enumerate(incoming):
             seen = None if answer is None or index >= len(answer) else answer[index]
@@ -283,8 +327,8 @@ class Pass:
     def must_run(self, node: Node) -> bool:
         """Whether the node runs: it must be among the targets.
 
-        With ``autograd.grad``, also one of its children must be: a node whose incoming gradient is only returned does not run, and is not
-        freed.
+        With ``autograd.grad``, also one of its children must be: a node whose incoming gradient is only returned
+        does not run, and is not freed.
         """
         if self.targets is None or id(node) not in self.targets:
             return False
@@ -292,8 +336,12 @@ class Pass:
             return True
         return any(c is not None and id(c) in self.targets for c in node.children)
 
-    def deliver(self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False) -> None:
-        """Add a gradient to those a node received; queue the node once all have arrived (a root also when only its hooks run)."""
+    def deliver(
+        self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
+    ) -> None:
+        """Add a gradient to those a node received; queue the node once all have arrived (a root
+        also when only its hooks run).
+        """
         if node is None:
             return
         slots = self.arrived.setdefault(id(node), [])
@@ -315,7 +363,9 @@ class Pass:
     # -- one node
 
     def evaluate(self, node: Node, incoming: list[Gradient | None]) -> list[Gradient | None]:
-        """Run one node: check its saved tensors, return the outgoing gradients (None: no gradient), free the saved tensors."""
+        """Run one node: check its saved tensors, return the outgoing gradients (None: no
+        gradient), free the saved tensors.
+        """
         self.hooks(node, incoming)
         first = incoming[0] if incoming else None
         if not self.as_meant:
@@ -329,7 +379,9 @@ class Pass:
                     first.hold(-1)  # it was copied: the next holder may take the memory itself
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
-        forgiven = lenient and (self.as_meant or not node.freed)  # the policy without version checks still frees saved tensors
+        forgiven = lenient and (
+            self.as_meant or not node.freed
+        )  # the policy without version checks still frees saved tensors
         if not forgiven and not (self.engine.pauses_for_user_code and self.checks_late(node)):
             check_saved(node, self.engine.graph)
         if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
@@ -349,29 +401,42 @@ class Pass:
             return
         for index, gradient in enumerate(outgoing):
             if gradient is not None and gradient.array is not None and np.isnan(gradient.array).any():
-                raise runtime(f"Function '{full_name(node.name)}' returned nan values in its {index}th output.", node=node)
+                raise runtime(
+                    f"Function '{full_name(node.name)}' returned nan values in its {index}th output.", node=node
+                )
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
 
-        None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where an input has more
-        elements than the engine's limit, and where the formula declines. Raises Unmodelled where the shape of a saved tensor, or of one in
-        a graph with unknown values, was changed since.
+        None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where
+        an input has more elements than the engine's limit, and where the formula declines. Raises Unmodelled where the
+        shape of a saved tensor, or of one in a graph with unknown values, was changed since.
         """
         if all(g is None for g in incoming):
             return [None] * len(node.children)
-        needed = None if node.name == "CopySlices" else self.targets  # torch's generated formulas compute no other gradients
+        needed = (
+            None if node.name == "CopySlices" else self.targets
+        )  # torch's generated formulas compute no other gradients
         metas = [meta_of(edge) if needed is None or id(edge[0]) in needed else None for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
-        unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
-        unknown |= not node.multiple and any(g is not None for g in incoming[1:])  # of a statistic: saved, unpacked and used (create_graph)
-        if not as_meant and any(s.tensor is not None and (s.tensor.shape, s.tensor.dtype) != (s.shape, s.dtype) for s in node.saved):
+        unknown = any(g is not None and g.array is None for g in incoming) or any(
+            m is not None and math.prod(m[0]) > limit for m in metas
+        )
+        unknown |= not node.multiple and any(
+            g is not None for g in incoming[1:]
+        )  # of a statistic: saved, unpacked and used (create_graph)
+        if not as_meant and any(
+            s.tensor is not None and (s.tensor.shape, s.tensor.dtype) != (s.shape, s.dtype) for s in node.saved
+        ):
             raise Unmodelled("a saved tensor whose shape or dtype was changed after it was saved (.data, set_)")
         saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
             if self.engine.graph.reshaped and not as_meant:
-                raise Unmodelled("a gradient with unknown values, in a graph where a tensor's shape was changed after its grad_fn was made")
+                raise Unmodelled(
+                    "a gradient with unknown values, in a graph where a tensor's shape was changed after "
+                    "its grad_fn was made"
+                )
             return handed_through(node, incoming, metas)
         given: Any = arrays + [None] * (len(node.outputs) - len(arrays)) if node.multiple else arrays[0]
         try:
@@ -382,7 +447,9 @@ class Pass:
         except Unmodelled:  # the formula declines these values
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         check_sizes(node, results, metas)
-        loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
+        loose = any(g is not None and g.loose for g in incoming) or any(
+            map(is_permuted, (*arrays, *vars(saved).values(), *results))
+        )
         outgoing = [self.wrap(r, meta, incoming, loose=loose) for r, meta in zip(results, metas, strict=False)]
         made_by(Step.of(node, incoming, saved), outgoing)
         return outgoing
@@ -391,14 +458,20 @@ class Pass:
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
         """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object.
 
-        Any other is summed to the shape and cast to the dtype of ``meta``; where it is a view of an incoming gradient, both share their
-        holders. ``loose``: its strides are not modelled, unless the formula wrote it itself.
+        Any other is summed to the shape and cast to the dtype of ``meta``; where it is a view of an incoming gradient,
+        both share their holders. ``loose``: its strides are not modelled, unless the formula wrote it itself.
         """
         if meta is None or array is None:
             return None
         shape, dtype = meta
         for g in incoming:
-            if g is not None and g.array is not None and g.array is array and g.shape == shape and array.dtype == (dtype.numpy or object):
+            if (
+                g is not None
+                and g.array is not None
+                and g.array is array
+                and g.shape == shape
+                and array.dtype == (dtype.numpy or object)
+            ):
                 return g
         times, seen_through = (array.times, array.seen_through) if isinstance(array, Written) else (0, False)
         array = np.asarray(array.array if isinstance(array, Written) else array)
@@ -423,7 +496,9 @@ class Pass:
         return made
 
     def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
-        """Run the tensor hooks of a node in order of registration, then fill the ``.grad`` of tensors with ``retain_grad``."""
+        """Run the tensor hooks of a node in order of registration, then fill the ``.grad`` of
+        tensors with ``retain_grad``.
+        """
         registered = node.hooks if node.leaf is None else node.leaf.hooks or ()
         for index, hook in registered:
             gradient = incoming[index] if 0 <= index < len(incoming) else None
@@ -438,7 +513,9 @@ class Pass:
                     self.retain(tensor, gradient, node.outputs[index][1] if index < len(node.outputs) else tensor.dtype)
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
-        """Fill the ``.grad`` of a tensor with ``retain_grad``: a copy of the gradient, or a new sum with the old ``.grad``."""
+        """Fill the ``.grad`` of a tensor with ``retain_grad``: a copy of the gradient, or a
+        new sum with the old ``.grad``.
+        """
         tensor.gradient = retained(tensor, gradient, dtype)
         self.engine.arrived.append((tensor.gradient, gradient))
 
@@ -447,8 +524,9 @@ class Pass:
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
         """The first gradient becomes ``.grad``; later ones are added to it in place.
 
-        A leaf that no longer requires a gradient gets none. In a trial run (``as_meant``) the gradient is only noted in ``filled``. Raises
-        where torch does: for a tensor that is no leaf any more, an expanded ``.grad``, or one of inference mode.
+        A leaf that no longer requires a gradient gets none. In a trial run (``as_meant``) the gradient is only
+        noted in ``filled``. Raises where torch does: for a tensor that is no leaf any more, an expanded
+        ``.grad``, or one of inference mode.
         """
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
@@ -466,9 +544,13 @@ class Pass:
             if held.is_expanded:
                 raise runtime(errors.OVERLAP_SELF, "overlap", tensor=held)
             if held.shape != gradient.shape:
-                raise Unmodelled("accumulating into a .grad of another shape: the leaf's .data was replaced between two backwards")
+                raise Unmodelled(
+                    "accumulating into a .grad of another shape: the leaf's .data was replaced between two backwards"
+                )
             self.engine.write(held, plus(held.window(), gradient.array))
-            if held.counter is None and not self.engine.inference:  # detach() of an inference tensor has its own counter
+            if (
+                held.counter is None and not self.engine.inference
+            ):  # detach() of an inference tensor has its own counter
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)
             self.engine.graph.bump(held.counter)
         if leaf.gradient is not None:
@@ -487,7 +569,10 @@ class Pass:
 
 
 def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
-    """Record in each outgoing gradient which formula computed it. One that was passed through unchanged keeps its own record."""
+    """Record in each outgoing gradient which formula computed it.
+
+    One that was passed through unchanged keeps its own record.
+    """
     for index, gradient in enumerate(outgoing):
         if gradient is not None and gradient.origin is None and all(gradient is not given for given in step.given):
             gradient.origin = Part(step, index)
@@ -506,12 +591,16 @@ def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]
     for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
         shape = np.shape(result.array if isinstance(result, Written) else result)
         if meta is not None and result is not None and not reducible(shape, meta[0]):
-            text = f"Function {full_name(node.name)} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
+            text = (
+                f"Function {full_name(node.name)} returned an invalid gradient at index {k} - got "
+                f"{list(shape)} but expected shape "
+            )
             raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:
-    """Whether the gradient that user code returned (``seen``) is ``gradient`` unchanged: the same object, with close values.
+    """Whether the gradient that user code returned (``seen``) is ``gradient`` unchanged: the
+    same object, with close values.
 
     If so, torch's values are copied into ``gradient``.
     """
@@ -527,7 +616,8 @@ def is_still(gradient: Gradient, seen: Seen | None) -> bool:
 
 
 def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
-    """The Gradient for one that user code returned (``seen``): the incoming gradient if that is what it returned, else a new one.
+    """The Gradient for one that user code returned (``seen``): the incoming gradient if that is
+    what it returned, else a new one.
 
     None if it returned None.
     """
@@ -545,7 +635,10 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
 
 
 def _joins(roots: list[Node]) -> dict[Node, int]:
-    """For each root, and each reachable node with several incoming edges, the number of these edges. All other nodes have one."""
+    """For each root, and each reachable node with several incoming edges, the number of these edges.
+
+    All other nodes have one.
+    """
     count = dict.fromkeys(roots, 0)
     seen, stack = set(roots), list(roots)
     while stack:
@@ -560,7 +653,9 @@ def _joins(roots: list[Node]) -> dict[Node, int]:
 
 def reducible(shape: Shape, wanted: Shape) -> bool:
     """Whether a gradient of ``shape`` can be summed down to ``wanted``."""
-    return len(shape) >= len(wanted) and all(m in {1, n} for n, m in zip(reversed(shape), reversed(wanted), strict=False))
+    return len(shape) >= len(wanted) and all(
+        m in {1, n} for n, m in zip(reversed(shape), reversed(wanted), strict=False)
+    )
 
 
 def meta_of(edge: Edge) -> Meta | None:
@@ -575,7 +670,9 @@ def meta_of(edge: Edge) -> Meta | None:
 
 
 def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
-    """The saved tensors whose values have changed although their version has not, or is not checked, each after the node that saved it."""
+    """The saved tensors whose values have changed although their version has not, or is not checked, each
+    after the node that saved it.
+    """
     found = []
     for node in nodes:
         for saved in node.saved:
@@ -591,7 +688,8 @@ def compare(
 ) -> list[Harm]:
     """A Harm for each filled tensor whose gradient differs by more than rounding from that of ``rehearsal``.
 
-    Both include the gradient from ``before``, by the tensor's id: what ``.grad`` was before this backward. ``harmed`` is updated.
+    Both include the gradient from ``before``, by the tensor's id: what ``.grad`` was before this
+    backward. ``harmed`` is updated.
     """
     harms = []
     for key, (leaf, gradient) in real.filled.items():

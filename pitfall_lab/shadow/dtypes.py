@@ -33,7 +33,9 @@ class DType(str):
 
     @property
     def category(self) -> int:
-        """0 bool, 1 integer, 2 floating point (also float8 and quantized types), 3 complex: promotion compares these first."""
+        """0 bool, 1 integer, 2 floating point (also float8 and quantized types), 3 complex:
+        promotion compares these first.
+        """
         return _CATEGORY.get(self[:], 2)
 
     @property
@@ -48,14 +50,24 @@ class DType(str):
 
     @property
     def numpy(self) -> np.dtype[Any] | None:
-        """Return the corresponding NumPy dtype; None if there is none (bfloat16, float8, complex32 and the quantized types)."""
+        """Return the corresponding NumPy dtype; None if there is none (bfloat16, float8,
+        complex32 and the quantized types).
+        """
         return _NUMPY.get(self[:])
 
     @property
     def itemsize(self) -> int:
         """Return the number of bytes per element."""
         numpy_dtype = self.numpy
-        return numpy_dtype.itemsize if numpy_dtype is not None else 4 if self == "complex32" else 1 if self.startswith("float8") else 2
+        return (
+            numpy_dtype.itemsize
+            if numpy_dtype is not None
+            else 4
+            if self == "complex32"
+            else 1
+            if self.startswith("float8")
+            else 2
+        )
 
     @property
     def scalar_name(self) -> str:
@@ -85,23 +97,28 @@ FLOAT32, FLOAT64, INT64, BOOL = DType("float32"), DType("float64"), DType("int64
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
-_CATEGORY = {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys((*_COMPLEX, "complex32"), 3)
+_CATEGORY = (
+    {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys((*_COMPLEX, "complex32"), 3)
+)
 _NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "float32", "float64", *_COMPLEX)}
 _C_NAME = {
-    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int", "int32": "int",
-    "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
+    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
 }  # fmt: skip
 _SCALAR = {
-    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
-    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-    "complex32": "ComplexHalf", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "float8_e4m3fn": "Float8_e4m3fn",
-    "float8_e5m2": "Float8_e5m2",
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble", "complex32": "ComplexHalf", "uint16": "UInt16", "uint32": "UInt32",
+    "uint64": "UInt64", "float8_e4m3fn": "Float8_e4m3fn", "float8_e5m2": "Float8_e5m2",
 }  # fmt: skip
 _TYPED = {"Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double"}
 _COMPLEX_OF = {
-    "float16": DType("complex32"), "bfloat16": DType("complex64"), "float32": DType("complex64"), "float64": DType("complex128"),
-}  # fmt: skip
+    "float16": DType("complex32"),
+    "bfloat16": DType("complex64"),
+    "float32": DType("complex64"),
+    "float64": DType("complex128"),
+}
 _ALONE = frozenset({"uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2"})
 """Dtypes that torch promotes with few others; their promotion is not modelled."""
 _default = FLOAT32
@@ -119,7 +136,9 @@ def set_default_float(dtype: DType) -> None:
 
 
 def type_name(dtype: DType) -> str:
-    """The class name that error messages print: ``torch.FloatTensor`` for the old types, ``CPUBoolType`` for the rest."""
+    """The class name that error messages print: ``torch.FloatTensor`` for the old types,
+    ``CPUBoolType`` for the rest.
+    """
     scalar = dtype.scalar_name
     return f"torch.{scalar}Tensor" if scalar in _TYPED else f"CPU{scalar}Type"
 
@@ -143,11 +162,12 @@ def of_number(value: complex) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype that torch promotes two dtypes to (``torch.promote_types``); unlike in NumPy, int64 with float16 gives float16.
+    """The dtype that torch promotes two dtypes to (``torch.promote_types``); unlike in NumPy,
+    int64 with float16 gives float16.
 
     >>> promote(DType("int64"), DType("float16")), promote(DType("uint8"), DType("int8")), promote(DType("float16"), DType("bfloat16"))
     (torch.float16, torch.int16, torch.float32)
-    """
+    """  # noqa: E501
     if a == b:
         return a
     if a.category != b.category:
@@ -165,14 +185,16 @@ def promote(a: DType, b: DType) -> DType:
 def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
     """The result dtype (``torch.result_type``) of operands given as (dtype, ndim, is a Python number).
 
-    Tensors with dimensions decide; 0-dim tensors and numbers change the type only by a higher *category*. Raises ValueError for types whose
-    promotion is not modelled, and without operands.
+    Tensors with dimensions decide; 0-dim tensors and numbers change the type only by a higher *category*. Raises
+    ValueError for types whose promotion is not modelled, and without operands.
 
     >>> result_type([(INT64, 1, False), (FLOAT32, 0, True)]), result_type([(INT64, 1, False), (FLOAT64, 0, False)])
     (torch.float32, torch.float64)
     """
     operands = list(operands)
-    if len({dtype for dtype, _, _ in operands}) > 1 and any(dtype[:] in _ALONE for dtype, _, number in operands if not number):
+    if len({dtype for dtype, _, _ in operands}) > 1 and any(
+        dtype[:] in _ALONE for dtype, _, number in operands if not number
+    ):
         raise ValueError("types that torch hardly promotes")
     found: list[DType | None] = [None, None, None]
     for dtype, ndim, number in operands:
@@ -196,5 +218,7 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
 
 
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether an in-place operation may store a ``source`` result in a ``target`` tensor (``torch.can_cast``): not in a lower category."""
+    """Whether an in-place operation may store a ``source`` result in a ``target`` tensor
+    (``torch.can_cast``): not in a lower category.
+    """
     return source.category <= target.category and not (target.category == 0 and source.category != 0)

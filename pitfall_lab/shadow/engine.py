@@ -67,14 +67,17 @@ FACTORS = frozenset({"alpha", "beta"})
 
 
 class Engine:
-    """Carries out torch calls on shadow tensors under one :class:`Policy`, and holds the modes and the graph they share.
+    """Carries out torch calls on shadow tensors under one :class:`Policy`, and holds the
+    modes and the graph they share.
 
-    Tensors with more than ``value_limit`` elements are modelled without values (below zero: all). ``standalone`` engines own their
-    NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None). It models torch's
-    ``release``.
+    Tensors with more than ``value_limit`` elements are modelled without values (below zero: all). ``standalone``
+    engines own their NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random``
+    is None). It models torch's ``release``.
     """
 
-    def __init__(self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False, release: Release = NEWEST) -> None:
+    def __init__(
+        self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False, release: Release = NEWEST
+    ) -> None:
         self.policy = policy
         self.value_limit = value_limit
         self.standalone = standalone
@@ -138,7 +141,8 @@ class Engine:
     def call(self, name: str, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Applied:
         """Do what the torch function ``name`` does.
 
-        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where the call is not modelled.
+        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed,
+        where the call is not modelled.
 
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
@@ -155,7 +159,9 @@ class Engine:
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 if "alpha" in kwargs or "beta" in kwargs:
-                    kwargs = {key: _factor(name, key, value) if key in FACTORS else value for key, value in kwargs.items()}
+                    kwargs = {
+                        key: _factor(name, key, value) if key in FACTORS else value for key, value in kwargs.items()
+                    }
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
                     result.resume()
@@ -182,20 +188,33 @@ class Engine:
         return error
 
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
-        """Decline a call for which torch may raise another error first: for saving an inference tensor, or for a forbidden write."""
-        if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
-            raise Unmodelled("which of two errors torch raises first: for an argument, or for a view modified in a forbidden way") from None
+        """Decline a call for which torch may raise another error first: for saving an inference
+        tensor, or for a forbidden write.
+        """
+        if (
+            error.kind not in FORBIDDEN
+            and self.grad_enabled
+            and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args)
+        ):
+            raise Unmodelled(
+                "which of two errors torch raises first: for an argument, or for a view modified in a forbidden way"
+            ) from None
         unordered = self.met_inference and error.kind in {"shape", "dtype", "other"} and not self.inference
         if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
-            raise Unmodelled("which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor") from None
+            raise Unmodelled(
+                "which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor"
+            ) from None
 
     def _refuse_uncounted(self, entry: Op, args: Sequence[Any], result: Any) -> None:
         """Decline a result whose version depends on which in-place operations torch calls internally.
 
-        It can only for a new tensor made from inference tensors only, outside of inference mode, by an operation that is not ``fresh``.
+        It can only for a new tensor made from inference tensors only, outside of inference mode, by an
+        operation that is not ``fresh``.
         """
         is_pow = "torch.pow" in entry.names
-        filled = is_pow and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
+        filled = is_pow and any(
+            isinstance(x, int | float) and x in (0, 1) for x in args[1:]
+        )  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
         operands = [x for x in given if isinstance(x, ShadowTensor)]
         filled |= is_pow and bool(args) and not isinstance(args[0], ShadowTensor)
@@ -220,17 +239,26 @@ class Engine:
         graph = self.graph
         now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived
         if record is not None:
-            graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = record
+            graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = (
+                record
+            )
         return now
 
     def applied(self, result: Any = None) -> Applied:
-        """The record of everything since :meth:`begin`. In lockstep, writes to storages that the call itself made are left out."""
+        """The record of everything since :meth:`begin`.
+
+        In lockstep, writes to storages that the call itself made are left out.
+        """
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
-        if writes and self.pauses_for_user_code:  # in lockstep every older storage has a mark: one without was made by this call
+        if (
+            writes and self.pauses_for_user_code
+        ):  # in lockstep every older storage has a mark: one without was made by this call
             writes = tuple([storage for storage in writes if storage.mark])
         created, stale = tuple(graph.created), tuple(graph.stale)
-        return Applied(result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms), tuple(self.arrived))
+        return Applied(
+            result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms), tuple(self.arrived)
+        )
 
     # -- making and changing memory
 
@@ -239,7 +267,9 @@ class Engine:
         return Storage(size, DType(dtype), Device(device), data)
 
     def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:
-        """The storage over a flat NumPy array; the same one whenever the memory and the dtype are the same (stand-alone only)."""
+        """The storage over a flat NumPy array; the same one whenever the memory and the dtype are
+        the same (stand-alone only).
+        """
         address = memory.__array_interface__["data"][0]
         storage = self.numpy_memory.get(address)
         if storage is None or storage.data is None or storage.dtype != dtype:
@@ -256,14 +286,24 @@ class Engine:
 
     def is_lent(self, storage: Storage) -> bool:
         """Whether a NumPy array shares this memory (stand-alone only)."""
-        return storage.data is not None and self.numpy_memory.get(storage.data.__array_interface__["data"][0]) is storage
+        return (
+            storage.data is not None and self.numpy_memory.get(storage.data.__array_interface__["data"][0]) is storage
+        )
 
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
-        """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory. Does not increase the version."""
+        """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory.
+
+        Does not increase the version.
+        """
         storage = tensor.storage
         storage.about_to_change()
         target = tensor.window()
-        if values is not None and target is None and tensor.numel == storage.size <= self.value_limit and tensor.dtype.numpy is not None:
+        if (
+            values is not None
+            and target is None
+            and tensor.numel == storage.size <= self.value_limit
+            and tensor.dtype.numpy is not None
+        ):
             storage.data = np.empty(storage.size, tensor.dtype.numpy)
             target = tensor.window()
         if values is None or target is None:
@@ -276,7 +316,8 @@ class Engine:
         self.writes.append(storage)
 
     def write_at(self, tensor: ShadowTensor, places: Any, values: Any) -> None:
-        """Write ``values`` to the elements at ``places`` (a NumPy index) only, for tensors in which several elements share an address.
+        """Write ``values`` to the elements at ``places`` (a NumPy index) only, for tensors in which
+        several elements share an address.
 
         Does not increase the version. Unknown values stay unknown.
         """
@@ -299,11 +340,16 @@ class Engine:
         storage.about_to_change()
         storage.data = None if values is None else np.array(values).reshape(-1)
         storage.changed()
-        live = [(s.node, s) for s in storage.saved or () if not s.freed and not s.stale and s.node is not None and s.differs]
+        live = [
+            (s.node, s) for s in storage.saved or () if not s.freed and not s.stale and s.node is not None and s.differs
+        ]
         return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
 
     def fill(self, storage: Storage, values: np.ndarray) -> None:
-        """Set values that the engine could not compute. This is no write: no version increases, and no saved values are copied before."""
+        """Set values that the engine could not compute.
+
+        This is no write: no version increases, and no saved values are copied before.
+        """
         storage.data = np.array(values).reshape(-1)
 
     # -- tensors and nodes that torch made
@@ -327,8 +373,8 @@ class Engine:
     ) -> ShadowTensor:
         """A shadow tensor for one that the engine did not see being made. ``stride`` and ``offset`` are in elements.
 
-        It counts with ``counter``, else with that of ``base``, else with a new one at ``version``. ``requires_grad`` matters only for a
-        leaf that is no view; ``creation`` says how a view of ``base`` was made (:class:`ViewOf`).
+        It counts with ``counter``, else with that of ``base``, else with a new one at ``version``. ``requires_grad``
+        matters only for a leaf that is no view; ``creation`` says how a view of ``base`` was made (:class:`ViewOf`).
         """
         if counter is None:
             counter = base.counter if base is not None else Counter(version)
@@ -339,14 +385,18 @@ class Engine:
             tensor.view = ViewOf(base, creation, tensor.version)
         if grad_fn is not None:
             missing = output_nr + 1 - len(grad_fn.outputs)
-            grad_fn.outputs = grad_fn.outputs + [((), DType(dtype))] * missing  # a new list: nodes made by one recipe share one
+            grad_fn.outputs = (
+                grad_fn.outputs + [((), DType(dtype))] * missing
+            )  # a new list: nodes made by one recipe share one
             grad_fn.outputs[output_nr] = (tensor.shape, tensor.dtype)
         return tensor
 
     def node(self, name: str, next: Sequence[Edge] = (), saved: Sequence[Saved] = (), *, lazy: bool = False) -> Node:
-        """A node for one that torch made: backward reaches it and checks versions, but its outgoing gradients are unknown.
+        """A node for one that torch made: backward reaches it and checks versions, but its
+        outgoing gradients are unknown.
 
-        ``lazy``: its backward is user code, and its saved tensors are checked only when that code reads ``saved_tensors``.
+        ``lazy``: its backward is user code, and its saved tensors are checked only when that
+        code reads ``saved_tensors``.
         """
         node = self.graph.new_node(name, tuple(next))
         node.mirrored, node.lazy = True, lazy
@@ -355,7 +405,9 @@ class Engine:
         return node
 
     def saved(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False) -> Saved:
-        """A saved tensor for :meth:`node`, at its present version; ``is_output``: ``tensor`` is an output of the node itself."""
+        """A saved tensor for :meth:`node`, at its present version; ``is_output``: ``tensor`` is
+        an output of the node itself.
+        """
         saved = Saved(name, tensor, own=own)
         if is_output:
             saved.is_output = saved.has_node = True
@@ -389,5 +441,7 @@ def _factor(name: str, key: str, value: Any) -> Any:
         return value
     seen = value.window()
     if value.ndim or value.requires_grad or seen is None:
-        raise Unmodelled("alpha or beta given as a tensor that requires grad, has dimensions, or whose value is unknown")
+        raise Unmodelled(
+            "alpha or beta given as a tensor that requires grad, has dimensions, or whose value is unknown"
+        )
     return seen.item()

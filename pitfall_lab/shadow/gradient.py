@@ -1,7 +1,8 @@
-"""Gradients in memory: their strides, how many references hold them, when torch adds in place, and what becomes ``.grad``.
+"""Gradients in memory: their strides, how many references hold them, when torch adds in
+place, and what becomes ``.grad``.
 
-Source in torch: ``torch/csrc/autograd/input_buffer.cpp`` and ``functions/accumulate_grad.h``. None of it changes a number; it
-decides what ``.grad._version``, ``.grad.stride()`` and the storage of ``.grad`` are.
+Source in torch: ``torch/csrc/autograd/input_buffer.cpp`` and ``functions/accumulate_grad.h``. None of it changes a
+number; it decides what ``.grad._version``, ``.grad.stride()`` and the storage of ``.grad`` are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import numpy as np
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.origins import Sum
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.storage import (
+    Counter,
+    ShadowTensor,
+    Shape,
+    Storage,
+    contiguous_strides,
+    is_contiguous,
+    is_dense,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The memory of a gradient: its number of holders, and the counter and storage that it has when it becomes a ``.grad``.
+    """The memory of a gradient: its number of holders, and the counter and storage that it has
+    when it becomes a ``.grad``.
 
     In torch: the reference count of the gradient's own tensor (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
     """
@@ -49,19 +59,26 @@ class Gradient:
 
     __slots__ = ("array", "held", "holders", "loose", "origin", "outline", "shape", "tensor")
 
-    def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None) -> None:
+    def __init__(
+        self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None
+    ) -> None:
         self.array = array
         self.shape = shape
         self.tensor = tensor
-        """The tensor of this gradient, when one exists: one that the caller passed in, or with ``create_graph`` every gradient."""
+        """The tensor of this gradient, when one exists: one that the caller passed in, or with
+        ``create_graph`` every gradient.
+        """
         self.held = held or Held()
         self.holders = 0
         self.loose = False
-        """Whether its strides in torch, and so whether ``.grad`` is a copy, are not modelled (it was computed from transposed arrays)."""
+        """Whether its strides in torch, and so whether ``.grad`` is a copy, are not modelled (it was
+        computed from transposed arrays).
+        """
         self.origin: Origin = None
         self.outline: np.ndarray | None = None
-        """For a gradient with unknown values that the caller passed in: an int8 array with the same shape and strides, used to see
-        whether a vjp returns a view of its input."""
+        """For a gradient with unknown values that the caller passed in: an int8 array with the same shape and strides,
+        used to see whether a vjp returns a view of its input.
+        """
 
     def hold(self, by: int = 1) -> None:
         """Count one more holder (or, with -1, one less)."""
@@ -69,7 +86,9 @@ class Gradient:
         self.held.holders += by
 
     def plus(self, other: Gradient) -> Gradient:
-        """The sum, in place where torch adds in place: if this gradient has no other holder and is neither a view nor has gaps."""
+        """The sum, in place where torch adds in place: if this gradient has no other holder and is
+        neither a view nor has gaps.
+        """
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it never is the only holder.
         owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))
         in_place = self.held.holders <= 1 and owned
@@ -86,7 +105,8 @@ class Gradient:
 
 
 def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
-    """An int8 array with the tensor's shape, strides and offset, for a tensor without values (see ``Gradient.outline``).
+    """An int8 array with the tensor's shape, strides and offset, for a tensor without
+    values (see ``Gradient.outline``).
 
     None if the tensor is empty or reaches beyond its storage.
     """
@@ -96,21 +116,36 @@ def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
     return np.ndarray(tensor.shape, np.int8, np.zeros(tensor.storage.size, np.int8), tensor.offset, tensor.stride)
 
 
-def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]) -> list[Gradient | None]:
+def handed_through(
+    node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]
+) -> list[Gradient | None]:
     """The outgoing gradients (None: no gradient) of a node whose values are unknown.
 
     One that is the incoming gradient, or a view of it, shares its memory.
     """
     made = [None if meta is None else Gradient(None, meta[0]) for meta in metas]
     given = incoming[0]
-    if given is None or given.outline is None or node.vjp is None or node.saved or node.mirrored or node.multiple or not node.outputs:
+    if (
+        given is None
+        or given.outline is None
+        or node.vjp is None
+        or node.saved
+        or node.mirrored
+        or node.multiple
+        or not node.outputs
+    ):
         return made
     try:
         results = node.vjp(given.outline, SimpleNamespace())
     except (ArithmeticError, TypeError, ValueError, Unmodelled):  # the formula needs real values
         return made
     for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
-        if meta is None or not isinstance(result, np.ndarray) or meta[1] != node.outputs[0][1] or result.dtype != np.int8:
+        if (
+            meta is None
+            or not isinstance(result, np.ndarray)
+            or meta[1] != node.outputs[0][1]
+            or result.dtype != np.int8
+        ):
             continue
         seen = np.asarray(sum_to(result, meta[0]))
         if memory(seen) is memory(given.outline):
@@ -120,7 +155,8 @@ def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Seque
 
 
 def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
-    """Return ``new``, which a hook returned in place of ``old`` (either may be None: no gradient), and count its holder.
+    """Return ``new``, which a hook returned in place of ``old`` (either may be None: no
+    gradient), and count its holder.
 
     The node now holds ``new`` and not ``old``.
     """
@@ -134,7 +170,9 @@ def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
 
 
 def _sum(a: np.ndarray, b: np.ndarray, *, in_place: bool) -> np.ndarray:
-    """``a + b``, in place with the strides of ``a``, or in new memory with the strides that TensorIterator gives a sum."""
+    """``a + b``, in place with the strides of ``a``, or in new memory with the strides
+    that TensorIterator gives a sum.
+    """
     from pitfall_lab.shadow.ops.building import made_of
 
     if in_place:
@@ -152,7 +190,8 @@ def plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 def sum_to(g: Any, shape: Shape) -> Any:
     """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``).
 
-    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has the shape is returned itself.
+    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has
+    the shape is returned itself.
     """
     if g.shape == shape:
         return g
@@ -174,10 +213,11 @@ def sum_to(g: Any, shape: Shape) -> Any:
 
 
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
-    """The new ``.grad`` of a leaf: the gradient's own memory when nothing else holds it and its strides fit, else a copy.
+    """The new ``.grad`` of a leaf: the gradient's own memory when nothing else holds it and
+    its strides fit, else a copy.
 
-    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since. Raises Unmodelled if the shapes differ,
-    unless the gradient is one element that nothing else holds.
+    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since. Raises Unmodelled if
+    the shapes differ, unless the gradient is one element that nothing else holds.
     """
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
@@ -209,18 +249,24 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
 
 
 def retained(tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
-    """The ``.grad`` of a tensor with ``retain_grad``: a contiguous copy, or a new sum (``VariableHooks::retain_grad`` in ``variable.cpp``).
+    """The ``.grad`` of a tensor with ``retain_grad``: a contiguous copy, or a new sum
+    (``VariableHooks::retain_grad`` in ``variable.cpp``).
 
     ``dtype`` is the tensor's when the graph was made.
     """
     held = tensor.gradient
-    array, shape = (gradient.array, gradient.shape) if held is None else (plus(held.window(), gradient.array), held.shape)
+    array, shape = (
+        (gradient.array, gradient.shape) if held is None else (plus(held.window(), gradient.array), held.shape)
+    )
     storage = Storage(math.prod(shape), dtype)
     result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, dtype, Counter())
     if held is not None:
-        # A sum has the order of dimensions of its first operand; the second decides where that is ambiguous (dimensions of size 1).
+        # A sum has the order of dimensions of its first operand; the second decides where that is
+        # ambiguous (dimensions of size 1).
         turned = held.stride != contiguous_strides(shape)
-        result.loose = turned or (1 in shape and (gradient.loose or gradient.array is None or is_permuted(gradient.array)))
+        result.loose = turned or (
+            1 in shape and (gradient.loose or gradient.array is None or is_permuted(gradient.array))
+        )
     if array is not None:
         result.storage.data = np.empty(storage.size, array.dtype)
         target = result.window()
@@ -240,7 +286,9 @@ def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The storage on which a gradient is, and its offset there. Gradients that are parts of one array (``cat``) share the storage.
+    """The storage on which a gradient is, and its offset there.
+
+    Gradients that are parts of one array (``cat``) share the storage.
 
     A gradient without a storage gets one from its array, or a new one without values.
     """
@@ -281,7 +329,9 @@ def dense_array(array: np.ndarray) -> bool:
 
 
 def laid_like(made: Any, like: Any) -> Any:
-    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is not dense or has another shape."""
+    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is
+    not dense or has another shape.
+    """
     if not isinstance(like, np.ndarray) or made.shape != like.shape or not like.size or not dense_array(like):
         return made
     strides = element_strides(like)
@@ -293,12 +343,16 @@ def laid_like(made: Any, like: Any) -> Any:
 
 
 def converted(array: Any, dtype: Any) -> Any:
-    """Return the array converted to another dtype, with its strides if it is dense; of complex numbers, the real parts for a real dtype."""
+    """Return the array converted to another dtype, with its strides if it is dense; of complex numbers, the
+    real parts for a real dtype.
+    """
     return laid_like(without_imaginary(array, dtype).astype(dtype, copy=False), array)
 
 
 def without_imaginary(array: Any, dtype: Any) -> Any:
-    """The real parts when ``dtype`` is not complex, else the array; a plain NumPy cast would warn inside the user's program."""
+    """The real parts when ``dtype`` is not complex, else the array; a plain NumPy cast would
+    warn inside the user's program.
+    """
     return array.real if array.dtype.kind == "c" and np.dtype(dtype).kind in "fiu" else array
 
 
@@ -326,7 +380,8 @@ def reshaped(array: Any, shape: Shape) -> Any:
 
 
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """The array with dimensions of size 1 inserted, with the strides of torch's ``unsqueeze``: 0 before an expanded one.
+    """The array with dimensions of size 1 inserted, with the strides of torch's
+    ``unsqueeze``: 0 before an expanded one.
 
     An array that is not dense gets NumPy's strides.
     """
@@ -340,7 +395,8 @@ def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def is_permuted(array: Any) -> bool:
-    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a contiguous array has (0 excepted).
+    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a
+    contiguous array has (0 excepted).
 
     False for an array of fewer than two dimensions.
     """
@@ -369,11 +425,15 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
     return is_contiguous(leaf.shape, own)
 
 
-def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
-    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results. Arrays passed through stay unchanged.
+def rounded_once(
+    vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]
+) -> list[Any]:
+    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results.
 
-    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must have overflowed or
-    underflowed.
+    Arrays passed through stay unchanged.
+
+    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must
+    have overflowed or underflowed.
     """
 
     def wide(x: Any) -> Any:
@@ -391,11 +451,16 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
             rounded.append(result)
         else:
             once = converted(np.asarray(value), np.asarray(array).dtype)  # another operand may have promoted it
-            if any(isinstance(x, np.ndarray) and np.may_share_memory(once, x) for x in (given if isinstance(given, list) else [given])):
+            if any(
+                isinstance(x, np.ndarray) and np.may_share_memory(once, x)
+                for x in (given if isinstance(given, list) else [given])
+            ):
                 rounded.append(result)  # only converted
                 continue
             if not _is_settled(np.asarray(array), once):
-                raise Unmodelled("a backward formula in half precision whose intermediate results overflow or underflow")
+                raise Unmodelled(
+                    "a backward formula in half precision whose intermediate results overflow or underflow"
+                )
             times, seen_through = (result.times, result.seen_through) if isinstance(result, Written) else (0, False)
             seen_through |= isinstance(np.asarray(array).base, np.ndarray)
             rounded.append(Written(once, times, seen_through) if times or seen_through else once)
@@ -413,7 +478,9 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
-    """Whether it makes less than a tenth of the values if a formula rounds after every step or only once; True if the shapes differ."""
+    """Whether it makes less than a tenth of the values if a formula rounds after every step or only
+    once; True if the shapes differ.
+    """
     size = np.abs(once[np.isfinite(once)]).max(initial=0)
     return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))
 
@@ -421,7 +488,8 @@ def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
 def is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
     """Whether two gradients differ by rounding at most; integers, and arrays of different shapes, must be equal.
 
-    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values, the others the engine's own.
+    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values,
+    the others the engine's own.
     """
     if found.shape != meant.shape or found.dtype.kind not in "fc":
         return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))

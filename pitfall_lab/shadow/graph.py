@@ -1,7 +1,7 @@
 """The autograd graph: nodes, their saved tensors, and how in-place operations change grad_fn.
 
-Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (``rebase_history``, ``VariableHooks::grad_fn``),
-``functions/utils.h`` and ``VariableTypeUtils.h`` (``check_inplace``).
+Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (``rebase_history``,
+``VariableHooks::grad_fn``), ``functions/utils.h`` and ``VariableTypeUtils.h`` (``check_inplace``).
 """
 
 # ruff: noqa: A002, A003 - `next` is what torch's engine calls a node's edges
@@ -34,20 +34,22 @@ FIRST = 2**63
 
 
 class Node:
-    """A node of the graph: in backward it receives the gradients of its outputs and passes those of its inputs to its ``children``.
+    """A node of the graph: in backward it receives the gradients of its outputs and passes those of
+    its inputs to its ``children``.
 
-    ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds the
-    saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what the forward
-    made; a gradient is summed and cast to them. ``indices`` are torch's ``input_nr``: which of each child's outputs it is of
-    (``next`` is both together). ``mirrored`` nodes represent torch nodes without a model here: gradients through them are unknown.
+    ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds
+    the saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what
+    the forward made; a gradient is summed and cast to them. ``indices`` are torch's ``input_nr``: which of each child's
+    outputs it is of (``next`` is both together). ``mirrored`` nodes represent torch nodes without a model here:
+    gradients through them are unknown.
 
     In torch: ``torch/csrc/autograd/function.h``, with one class for each derivative, generated from
     ``tools/autograd/derivatives.yaml``; sequence numbers are counted per thread.
     """
 
     __slots__ = (
-        "__weakref__", "children", "facade", "freed", "hooks", "indices", "inner", "lazy", "leaf", "mark", "mirrored", "multiple", "name",
-        "outputs", "retains", "saved", "sequence", "torch_key", "vjp",
+        "__weakref__", "children", "facade", "freed", "hooks", "indices", "inner", "lazy", "leaf", "mark", "mirrored",
+        "multiple", "name", "outputs", "retains", "saved", "sequence", "torch_key", "vjp",
     )  # fmt: skip
     children: tuple[Node | None, ...]
     indices: tuple[int, ...]
@@ -112,18 +114,19 @@ def full_name(name: str) -> str:
 class Saved:
     """A tensor that a node keeps for backward, with the version it had.
 
-    ``own``: a copy that only the node has, which no write can invalidate (``drawn``: of random numbers, in lockstep torch's).
-    An input is kept as the tensor object (so ``p.data = t`` changes what backward reads); an output as storage and strides, so that
-    node and output do not keep each other alive.
-    ``packed``: hooks of the program (``saved_tensors_hooks``) keep it; what they return in backward is unknown, and no
-    version is checked. ``original``: a copy of the saved values, made before the memory was first written.
+    ``own``: a copy that only the node has, which no write can invalidate (``drawn``: of random numbers, in lockstep
+    torch's). An input is kept as the tensor object (so ``p.data = t`` changes what backward reads); an output as
+    storage and strides, so that node and output do not keep each other alive. ``packed``: hooks of the program
+    (``saved_tensors_hooks``) keep it; what they return in backward is unknown, and no version is checked. ``original``:
+    a copy of the saved values, made before the memory was first written.
 
-    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and which its counter does not know.
+    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and
+    which its counter does not know.
     """
 
     __slots__ = (
-        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner",
-        "packed", "shape", "stale", "storage", "stride", "tensor", "version", "view_node",
+        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original",
+        "own", "owner", "packed", "shape", "stale", "storage", "stride", "tensor", "version", "view_node",
     )  # fmt: skip
 
     def __init__(
@@ -189,13 +192,23 @@ class Saved:
 
         False for an own copy, and once it is freed.
         """
-        if self.own or self.freed or (self.original is None and (self.tensor is None or self.tensor.storage is self.storage)):
+        if (
+            self.own
+            or self.freed
+            or (self.original is None and (self.tensor is None or self.tensor.storage is self.storage))
+        ):
             return False
         then, now = self.meant(), self.read()
-        return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
+        return (
+            then is None
+            or now is None
+            or then.shape != now.shape
+            or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
+        )
 
     def check(self, owner: Node, graph: Graph, *, dry_run: bool = False) -> None:
-        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only check, without changing any state.
+        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only
+        check, without changing any state.
 
         A copy that only the node has, and one that hooks keep, is checked for being freed only.
         """
@@ -219,9 +232,22 @@ class Saved:
             origin = f", which is output 0 of {graph.message_name(made_by)}," if made_by else ""
             hint = errors.HINT if graph.does(THE_HINT_CHECKS_NO_NAN) else errors.OLD_HINT
             text = errors.MODIFIED.format(
-                type=type_name(now.dtype), shape=list(now.shape), origin=origin, found=found, expected=self.version, hint=hint
+                type=type_name(now.dtype),
+                shape=list(now.shape),
+                origin=origin,
+                found=found,
+                expected=self.version,
+                hint=hint,
             )
-            raise runtime(text, "saved-tensor-modified", node=owner, saved=self, tensor=self.tensor, expected=self.version, found=found)
+            raise runtime(
+                text,
+                "saved-tensor-modified",
+                node=owner,
+                saved=self,
+                tensor=self.tensor,
+                expected=self.version,
+                found=found,
+            )
 
     def __repr__(self) -> str:
         return f"<saved {self.name} at v{self.version}{' (own)' if self.own else ''}>"
@@ -241,8 +267,8 @@ def unpack(node: Node, *, as_meant: bool) -> Arrays | None:
 class Arrays(SimpleNamespace):
     """Saved arrays by name; a name that was not saved reads as None, as in torch.
 
-    ``inside`` is set while the rounding error of a formula is estimated: it is a function that disturbs an array which the formula keeps in
-    single precision without saving it as a tensor.
+    ``inside`` is set while the rounding error of a formula is estimated: it is a function that disturbs an array which
+    the formula keeps in single precision without saving it as a tensor.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray | None]) -> None:
@@ -253,7 +279,9 @@ class Arrays(SimpleNamespace):
 
 
 class Graph:
-    """The state that all tensors of one engine share: grad mode and inference mode, sequence numbers, the nodes just made."""
+    """The state that all tensors of one engine share: grad mode and inference mode, sequence
+    numbers, the nodes just made.
+    """
 
     def __init__(self, policy: Policy = TORCH, release: Release = NEWEST) -> None:
         self.policy = policy
@@ -268,7 +296,9 @@ class Graph:
         self.has_packed = False
         self.has_guests = False
         """Whether user code may run in a backward: hooks, custom Functions, ``saved_tensors_hooks``."""
-        self.reshaped = False  # whether a tensor's shape was changed (.data) after its grad_fn was made: backward may raise then
+        self.reshaped = (
+            False  # whether a tensor's shape was changed (.data) after its grad_fn was made: backward may raise then
+        )
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     def does(self, difference: Difference) -> bool:
@@ -296,7 +326,9 @@ class Graph:
         return node
 
     def drop_unreached(self, results: Iterable[ShadowTensor]) -> None:
-        """Remove from ``created`` the nodes that no gradient of ``results`` reaches; torch frees them when the call ends."""
+        """Remove from ``created`` the nodes that no gradient of ``results`` reaches; torch
+        frees them when the call ends.
+        """
         reached: set[int] = set()
         work = [x.node for x in results]
         while work:
@@ -315,7 +347,9 @@ class Graph:
         return (self.accumulate_grad(tensor), 0) if tensor.flag else (None, 0)
 
     def accumulate_grad(self, leaf: ShadowTensor) -> Node:
-        """The leaf's AccumulateGrad node, made if needed; a leaf has only a weak reference to it, so that it is freed with the graph."""
+        """The leaf's AccumulateGrad node, made if needed; a leaf has only a weak reference to it, so
+        that it is freed with the graph.
+        """
         node = leaf.accumulator() if leaf.accumulator else None
         if node is None:
             node = Node("AccumulateGrad", (), FIRST)
@@ -328,10 +362,12 @@ class Graph:
     # -- views
 
     def grad_fn(self, tensor: ShadowTensor, *, dry_run: bool = False) -> Node | None:
-        """The grad_fn of ``tensor``, None without one; for a view whose base was written since, a new AsStridedBackward0.
+        """The grad_fn of ``tensor``, None without one; for a view whose base was written
+        since, a new AsStridedBackward0.
 
-        Its edge goes to the base's present grad_fn. ``dry_run=True``: return a placeholder with the right name and do not create the
-        node; creating it now would give it the wrong sequence number, and so the wrong place in backward.
+        Its edge goes to the base's present grad_fn. ``dry_run=True``: return a placeholder with the
+        right name and do not create the node; creating it now would give it the wrong sequence number,
+        and so the wrong place in backward.
 
         In torch: ``VariableHooks::grad_fn`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -353,7 +389,8 @@ class Graph:
         return tensor.node
 
     def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
-        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode, by a multi-output or custom function.
+        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode, by a
+        multi-output or custom function.
 
         ``indirect``: its base, or another view of that, was written. Nothing is raised for any other tensor. In torch:
         ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
@@ -363,7 +400,11 @@ class Graph:
             return
         what = "its base or another view of its base has been" if indirect else "is being"
         node = tensor.node
-        made = "A view was" if node is None else f"Output {tensor.output_nr} of {self.message_name(node)} is a view of a view which was"
+        made = (
+            "A view was"
+            if node is None
+            else f"Output {tensor.output_nr} of {self.message_name(node)} is a view of a view which was"
+        )
         if view.creation == "inference":
             text = f"{made} created in inference mode and {what} modified inplace in normal mode."
         elif view.creation == "no_grad" or node is None:
@@ -383,8 +424,9 @@ class Graph:
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
         """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed.
 
-        Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with grad mode off, in
-        inference mode, and for inference tensors. In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
+        Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with
+        grad mode off, in inference mode, and for inference tensors. In torch: ``check_inplace`` in
+        ``torch/csrc/autograd/VariableTypeUtils.h``.
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
@@ -393,7 +435,9 @@ class Graph:
         if self.policy.inplace_always_refused:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
         if tensor.received or (tensor.view is not None and tensor.view.base.received):
-            raise Unmodelled("an in-place write to a tensor returned by autograd.grad: whether it is a view is not modelled")
+            raise Unmodelled(
+                "an in-place write to a tensor returned by autograd.grad: whether it is a view is not modelled"
+            )
         if tensor.view is not None:
             self.check_creation(tensor, indirect=False)
             if tensor.requires_grad and tensor.view.base.is_leaf:
@@ -402,9 +446,11 @@ class Graph:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
 
     def bump(self, counter: Counter | None, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Increase the version; returns the saved tensors that this made invalid, ordered by the creation of their nodes.
+        """Increase the version; returns the saved tensors that this made invalid, ordered by
+        the creation of their nodes.
 
-        Nothing happens without a counter. A negative ``by`` sets the version back, which can make saved tensors valid again.
+        Nothing happens without a counter. A negative ``by`` sets the version back, which can
+        make saved tensors valid again.
         """
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
@@ -415,7 +461,13 @@ class Graph:
         for reference in counter.saved or ():
             saved = reference()
             node = None if saved is None else saved.node
-            if saved is not None and not saved.stale and not saved.freed and node is not None and saved.version != counter.version:
+            if (
+                saved is not None
+                and not saved.stale
+                and not saved.freed
+                and node is not None
+                and saved.version != counter.version
+            ):
                 saved.stale = True
                 fresh.append((node, saved))
         # By creation of the node, then by slot.
@@ -425,15 +477,19 @@ class Graph:
 
     @staticmethod
     def taken_back(counter: Counter) -> None:
-        """After a version was set back: saved tensors with that version pass the check again (``_unsafe_preserve_version_counter``)."""
+        """After a version was set back: saved tensors with that version pass the check again
+        (``_unsafe_preserve_version_counter``).
+        """
         for saved in [known for reference in counter.saved or () if (known := reference()) is not None]:
             saved.stale &= saved.version != counter.version
 
     def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
-        """Make the node of an in-place operation the grad_fn of ``tensor``; returns the node that holds the saved tensors.
+        """Make the node of an in-place operation the grad_fn of ``tensor``; returns the node
+        that holds the saved tensors.
 
-        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an AsStridedBackward0 on top
-        of that. Raises Unmodelled for a view that no longer has the storage or dtype of its base.
+        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the
+        view an AsStridedBackward0 on top of that. Raises Unmodelled for a view that no longer has the
+        storage or dtype of its base.
 
         In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -445,9 +501,14 @@ class Graph:
             return node
         base = tensor.view.base
         if base.storage is not tensor.storage:
-            raise Unmodelled("a write through a view whose storage was replaced (.data, set_), so that it no longer shares its base's")
+            raise Unmodelled(
+                "a write through a view whose storage was replaced (.data, set_), so that it no "
+                "longer shares its base's"
+            )
         if base.dtype != tensor.dtype or (tensor.node is not None and tensor.node.name == "ViewAsRealBackward0"):
-            raise Unmodelled("an in-place write to a view whose dtype, or that of a view on the way to it, differs from its base's")
+            raise Unmodelled(
+                "an in-place write to a view whose dtype, or that of a view on the way to it, differs from its base's"
+            )
         outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), copy_slices_vjp(base, tensor, node))
         outer.inner = node
         outer.outputs = [(base.shape, base.dtype)]
@@ -465,18 +526,21 @@ class Graph:
     def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
         """After an in-place operation: move a ``retain_grad`` hook to the new grad_fn; other hooks stay at the old one.
 
-        Raises Unmodelled where torch has lost the hook. In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
+        Raises Unmodelled where torch has lost the hook. In torch:
+        ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
         """
         tensor.hooked = None
         tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # post-accumulate-grad hooks stay
         if tensor.retains_grad:
             if tensor.node is None or tensor.has_lost_hook:
-                raise Unmodelled("torch lost the retain_grad hook at an in-place view operation: an internal assert fails")
+                raise Unmodelled(
+                    "torch lost the retain_grad hook at an in-place view operation: an internal assert fails"
+                )
             tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
             node.retains += ((index, ref(tensor)),)
 
 
 __all__ = [
-    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Refusal", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name",
-    "unpack",
+    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Refusal", "Saved", "Vjp", "Written", "as_strided_vjp",
+    "full_name", "unpack",
 ]  # fmt: skip

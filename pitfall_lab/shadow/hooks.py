@@ -1,7 +1,8 @@
 """User code inside a backward: hooks, and nodes whose backward is not modelled (custom Functions among them).
 
-A stand-alone engine calls hooks itself. An engine in lockstep cannot: torch calls them, and only their results are observed. So
-its backward pass *stops* there (:class:`Stop`), as a :class:`Suspended` call, and continues with the observed gradients.
+A stand-alone engine calls hooks itself. An engine in lockstep cannot: torch calls them, and only their results
+are observed. So its backward pass *stops* there (:class:`Stop`), as a :class:`Suspended` call, and continues
+with the observed gradients.
 """
 
 from __future__ import annotations
@@ -63,9 +64,14 @@ Answer = Sequence[Seen | None] | None
 
 
 class Suspended:
-    """A call (a backward) that waits for user code. ``stop`` is the point at which it waits, None when the call has ended."""
+    """A call (a backward) that waits for user code.
 
-    def __init__(self, engine: Engine, the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> None:
+    ``stop`` is the point at which it waits, None when the call has ended.
+    """
+
+    def __init__(
+        self, engine: Engine, the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None
+    ) -> None:
         self.stop: Stop | None = None
         self.has_paused = False
         """Whether the call waited at least once."""
@@ -97,16 +103,25 @@ class Suspended:
             self._record = self._engine.record(others)
 
     def stops_at(self, node: Node) -> tuple[bool, bool]:
-        """A pair: whether the pass waits for hooks before ``node`` runs, and whether it waits for the gradients that the node returns."""
+        """A pair: whether the pass waits for hooks before ``node`` runs, and whether it waits for the
+        gradients that the node returns.
+        """
         return self._pass.has_hooks(node), self._pass.is_foreign(node)
 
     def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:
-        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, matched by shape, strides and values.
+        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, matched
+        by shape, strides and values.
 
-        None if no gradient of this stop matches. ``on_known_memory``: its storage is already tracked; skip gradients known by value only.
+        None if no gradient of this stop matches. ``on_known_memory``: its storage is already tracked; skip
+        gradients known by value only.
         """
         for gradient in self.stop.given if self.stop is not None else ():
-            if gradient is None or gradient.tensor is not None or gradient.array is None or gradient.array.dtype != array.dtype:
+            if (
+                gradient is None
+                or gradient.tensor is not None
+                or gradient.array is None
+                or gradient.array.dtype != array.dtype
+            ):
                 continue
             if gradient.loose and on_known_memory:
                 continue

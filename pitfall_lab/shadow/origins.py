@@ -23,11 +23,15 @@ ATTENDED = "output"
 
 
 class Step:
-    """A formula that ran, with its incoming gradients and saved values; ``own`` names the saved values private to the node."""
+    """A formula that ran, with its incoming gradients and saved values; ``own`` names the
+    saved values private to the node.
+    """
 
     __slots__ = ("given", "own", "saved", "vjp", "width")
 
-    def __init__(self, vjp: Vjp | None, given: Sequence[Gradient | None], saved: Arrays, own: Iterable[str] = (), width: int = 0) -> None:
+    def __init__(
+        self, vjp: Vjp | None, given: Sequence[Gradient | None], saved: Arrays, own: Iterable[str] = (), width: int = 0
+    ) -> None:
         self.vjp, self.given, self.saved = vjp, tuple(given), saved
         self.own = frozenset(own)
         self.width = width
@@ -57,7 +61,13 @@ class Sum(NamedTuple):
 def hooked(before: Gradient, after: Gradient) -> Gradient:
     """Origin of a gradient that a hook returned: earlier rounding errors are scaled like the gradient itself."""
     was, now = before.array, after.array
-    if was is not None and now is not None and was.shape == now.shape and was.dtype == now.dtype and was.dtype.kind == "f":
+    if (
+        was is not None
+        and now is not None
+        and was.shape == now.shape
+        and was.dtype == now.dtype
+        and was.dtype.kind == "f"
+    ):
         with np.errstate(all="ignore"):
             by = np.abs(now).max(initial=0) / (np.abs(was).max(initial=0) or 1)
         after.origin = Part(Step(lambda g, _: (now + (g - was) * by,), [before], Arrays({})), 0)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class ReadyQueue:
     """The nodes that have received all their gradients; the one created last is taken first.
 
-    All AccumulateGrad nodes have the same sequence number, and their order decides which of two leaves gets a copy of a gradient:
-    so this is the same heap as in libstdc++, which torch uses (``std::push_heap``, ``std::pop_heap``).
+    All AccumulateGrad nodes have the same sequence number, and their order decides which of two leaves gets a copy of a
+    gradient: so this is the same heap as in libstdc++, which torch uses (``std::push_heap``, ``std::pop_heap``).
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,10 @@
-"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd state, without running its entry.
+"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd
+state, without running its entry.
 
-A recipe is derived from what the engine did for one call: which nodes it made, what they saved, which storages the results are
-on. Following it makes the same objects for other operands of the same :class:`Form`. Only
-calls that return new tensors or views have a recipe, not those that change memory, a grad_fn or a
-counter otherwise. Recipes handle no values: an engine with values runs each call itself.
+A recipe is derived from what the engine did for one call: which nodes it made, what they saved, which storages the
+results are on. Following it makes the same objects for other operands of the same :class:`Form`. Only calls that return
+new tensors or views have a recipe, not those that change memory, a grad_fn or a counter otherwise. Recipes handle no
+values: an engine with values runs each call itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, Vi
 
 
 class Form:
-    """Everything about an operand that an operation may depend on, except its values, its grad_fn and its storage offset.
+    """Everything about an operand that an operation may depend on, except its values, its
+    grad_fn and its storage offset.
 
     Equal forms are the same object.
     """
@@ -62,16 +64,29 @@ class Forms:
         else:
             family = (view.creation, view.base.requires_grad, view.base.is_leaf)
         key = (
-            x.shape, x.stride, x.dtype, x.device, x.flag, x.node is None, x.output_nr, x.number, x.kind, storage.size, storage.dtype,
-            storage.data is None, family,
-        )  # fmt: skip
+            x.shape,
+            x.stride,
+            x.dtype,
+            x.device,
+            x.flag,
+            x.node is None,
+            x.output_nr,
+            x.number,
+            x.kind,
+            storage.size,
+            storage.dtype,
+            storage.data is None,
+            family,
+        )
         form = self._known.get(key)
         if form is None:
             form = self._known[key] = Form(x)
         return form
 
 
-Follow = Callable[[Graph, Sequence[ShadowTensor]], tuple[tuple[ShadowTensor, ...], tuple[Node, ...], tuple[ShadowTensor, ...]]]
+Follow = Callable[
+    [Graph, Sequence[ShadowTensor]], tuple[tuple[ShadowTensor, ...], tuple[Node, ...], tuple[ShadowTensor, ...]]
+]
 
 
 PLAIN = frozenset({bool, int, float, complex})
@@ -82,7 +97,9 @@ class Underivable(Exception):
 
 
 class Way(NamedTuple):
-    """An edge in a recipe: to its ``own`` node of this index, to the grad_fn of the operand of this index, or to no node (None)."""
+    """An edge in a recipe: to its ``own`` node of this index, to the grad_fn of the operand of this
+    index, or to no node (None).
+    """
 
     own: bool
     place: int | None
@@ -93,8 +110,8 @@ class Way(NamedTuple):
 class Made:
     """A node that the recipe makes.
 
-    ``saved`` holds private saved tensors (no write can invalidate them, so all calls share one) and ``(slot, name of the tensor,
-    is_output)``.
+    ``saved`` holds private saved tensors (no write can invalidate them, so all calls share one) and ``(slot, name
+    of the tensor, is_output)``.
     """
 
     __slots__ = ("edges", "multiple", "name", "outputs", "saved", "vjp")
@@ -116,8 +133,8 @@ class Window:
     """
 
     __slots__ = (
-        "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "shape", "size",
-        "storage", "stride", "version",
+        "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr",
+        "shape", "size", "storage", "stride", "version",
     )  # fmt: skip
 
     def __init__(self, x: ShadowTensor, parts: Parts) -> None:
@@ -149,7 +166,9 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether :meth:`tensor` can make it: it has a new storage and a new counter, is no view, and no leaf that requires a gradient."""
+        """Whether :meth:`tensor` can make it: it has a new storage and a new counter, is no view, and no
+        leaf that requires a gradient.
+        """
         alone = self.on is None and self.counts_with is None and self.base is None
         return alone and not (self.flag or self.offset or self.version)
 
@@ -163,7 +182,8 @@ class Window:
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
         """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant.
 
-        New constants are added to ``constants``; a storage or counter that is not in ``known`` is made first, and added there.
+        New constants are added to ``constants``; a storage or counter that is not in ``known`` is
+        made first, and added there.
         """
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
@@ -171,7 +191,9 @@ class Window:
             storage = f"o{self.on}.storage"
         elif storage not in known:
             known.add(storage)
-            yield _new(storage, Storage(self.size, self.dtype, self.device), dtype=f"{name}_dtype", device=f"{name}_device")
+            yield _new(
+                storage, Storage(self.size, self.dtype, self.device), dtype=f"{name}_dtype", device=f"{name}_device"
+            )
         if self.counts_with is not None:
             counter = f"o{self.counts_with}.counter"
         elif counter not in known:
@@ -188,7 +210,9 @@ class Window:
 
 
 def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given: str) -> str:
-    """Statements that make an object with the attributes of ``like``, except those ``given``; twice as fast as calling its class."""
+    """Statements that make an object with the attributes of ``like``, except those ``given``; twice
+    as fast as calling its class.
+    """
     kind = type(like)
     parts = [f"{called} = new({kind.__name__})"]
     for slot in kind.__slots__:
@@ -200,7 +224,9 @@ def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given:
 
 
 class Parts:
-    """The operands of a call and what the call made: nodes, tensors (bases before their views), storages and counters."""
+    """The operands of a call and what the call made: nodes, tensors (bases before their
+    views), storages and counters.
+    """
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
         self.operands, self.nodes = operands, nodes
@@ -239,7 +265,11 @@ class Parts:
     def output(self, s: Saved, node: Node) -> str:
         """The tensor of a saved output, which is kept without its object."""
         for name, x, _ in self.tensors:
-            if x.storage is s.storage and x.counter is s.counter and (x.offset, x.shape, x.stride) == (s.offset, s.shape, s.stride):
+            if (
+                x.storage is s.storage
+                and x.counter is s.counter
+                and (x.offset, x.shape, x.stride) == (s.offset, s.shape, s.stride)
+            ):
                 return name
         inside = ShadowTensor(self.tensors[0][1].graph, s.storage, s.shape, s.stride, s.offset, s.dtype, s.counter)
         inside.node = node
@@ -265,11 +295,11 @@ class Recipe:
     """How to repeat a call. ``results`` are windows, or the index of an operand that the call returned.
 
     ``follow(graph, operands)`` repeats it and returns the results, the nodes (without AccumulateGrad nodes), and the
-    tensors that only the graph holds; ``insides`` are those of the first call. It is None for an engine with values. ``steps`` are its
-    code, to be included in a larger function. ``writes``: the call writes its first operand and returns it.
-    ``uncounted`` are the operands written without a change of version (running statistics of batch norm): without values
-    nothing is to be done for these. ``is_plain``: the call returns no tensor. ``is_timeless``: it refers to no object of the engine that it
-    was derived from, so that other engines can use it.
+    tensors that only the graph holds; ``insides`` are those of the first call. It is None for an engine with values.
+    ``steps`` are its code, to be included in a larger function. ``writes``: the call writes its first operand and
+    returns it. ``uncounted`` are the operands written without a change of version (running statistics of batch norm):
+    without values nothing is to be done for these. ``is_plain``: the call returns no tensor. ``is_timeless``: it refers
+    to no object of the engine that it was derived from, so that other engines can use it.
     """
 
     __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "steps", "uncounted", "writes")
@@ -288,7 +318,9 @@ class Recipe:
         if applied.writes and not _is_plain_write(applied, operands):
             self.uncounted = _uncounted_writes(applied, operands, versions)
         self.is_plain = type(applied.result) in PLAIN and not applied.nodes and not applied.writes
-        results = applied.result if isinstance(applied.result, (tuple, list)) else () if self.is_plain else (applied.result,)
+        results = (
+            applied.result if isinstance(applied.result, (tuple, list)) else () if self.is_plain else (applied.result,)
+        )
         made = [node for node in applied.nodes if node.leaf is None]
         if not (results or self.is_plain) or not all(isinstance(x, ShadowTensor) for x in results):
             raise Underivable
@@ -305,13 +337,20 @@ class Recipe:
         self.results = [windows[name] if name in windows else int(name[1:]) for name in names]
         self.insides = [x for name, x, _ in parts.tensors if name not in names]
         self.steps: Steps | None = None
-        self.follow: Follow | None = None if has_numbers else _count_write if self.writes else self._compiled(parts, names)
+        self.follow: Follow | None = (
+            None if has_numbers else _count_write if self.writes else self._compiled(parts, names)
+        )
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
-        """The recipe compiled into one function without loops, which is faster than interpreting its parts at every call."""
+        """The recipe compiled into one function without loops, which is faster than
+        interpreting its parts at every call.
+        """
         self.steps = steps = self._written(parts)
         insides = [name for name, _, _ in parts.tensors if name not in results]
-        returned = ("".join(f"{name}, " for name in names) for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides))
+        returned = (
+            "".join(f"{name}, " for name in names)
+            for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides)
+        )
         given = "".join(f"o{j}, " for j in range(len(parts.operands)))
         lines = [f"{given}= o"] if given else []
         lines += [f"p{j} = o{j}.node" for j in range(len(parts.operands)) if steps.name(f"p{j}")]
@@ -321,14 +360,17 @@ class Recipe:
     def _written(self, parts: Parts) -> Steps:
         """The recipe as lines of code, and the constants that they use."""
         constants: dict[str, Any] = {
-            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf,
-            "ref": ref, "new": object.__new__,
+            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter,
+            "ViewOf": ViewOf, "ref": ref, "new": object.__new__,
         }  # fmt: skip
         nodes: list[str] = []
         for k, made in enumerate(self.nodes):
             children = "".join(f"{_end(way)}, " for way in made.edges)
             constants |= {f"n{k}_name": made.name, f"n{k}_vjp": made.vjp, f"n{k}_outputs": made.outputs}
-            parts_of = {"children": f"({children})", "indices": f"({''.join(f'{way.output_nr}, ' for way in made.edges)})"}
+            parts_of = {
+                "children": f"({children})",
+                "indices": f"({''.join(f'{way.output_nr}, ' for way in made.edges)})",
+            }
             parts_of |= {"sequence": "graph.sequence", "multiple": str(made.multiple)}
             parts_of |= {slot: f"n{k}_{slot}" for slot in ("name", "vjp", "outputs")}
             if made.saved and all(isinstance(saved, Saved) for saved in made.saved):
@@ -380,7 +422,9 @@ class Steps(NamedTuple):
         return made
 
 
-def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[ShadowTensor, ...], tuple[()], tuple[()]]:
+def _count_write(
+    graph: Graph, operands: Sequence[ShadowTensor]
+) -> tuple[tuple[ShadowTensor, ...], tuple[()], tuple[()]]:
     """Record a write to the first operand, whose values are unknown."""
     target = operands[0]
     target.storage.about_to_change()
@@ -389,7 +433,9 @@ def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[
 
 
 def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
-    """Whether a call did nothing but write and return its first operand, which is no view and shares its storage with no other operand."""
+    """Whether a call did nothing but write and return its first operand, which is no view and shares its
+    storage with no other operand.
+    """
     target = operands[0] if operands else None
     return (
         target is not None
@@ -402,7 +448,9 @@ def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
 
 
 def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> tuple[int, ...]:
-    """The operands whose memory a call wrote without a change of version, in an engine without values; else raises Underivable."""
+    """The operands whose memory a call wrote without a change of version, in an engine without
+    values; else raises Underivable.
+    """
     moved = any(x.version != before for x, before in zip(operands, versions, strict=True))
     if moved or any(x.graph.follows_values for x in operands):
         raise Underivable

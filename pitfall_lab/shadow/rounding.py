@@ -1,10 +1,10 @@
 """An upper bound on the rounding error of a gradient, found by repeating its computation with disturbed values.
 
-Two engines add in different orders, and where large numbers cancel, mostly rounding error remains. Its size depends on the
-formulas that computed the gradient. So each gradient refers to the formula that computed it, or to the two that it is
-the sum of (:mod:`pitfall_lab.shadow.origins`). When two engines differ by more than a few units in the last place, these formulas run
-again: a few times, in double precision, with every value changed by one rounding of its dtype. The change in the result is what rounding
-can do. (Stochastic arithmetic, as in CESTAC and Monte Carlo arithmetic.)
+Two engines add in different orders, and where large numbers cancel, mostly rounding error remains. Its size depends on
+the formulas that computed the gradient. So each gradient refers to the formula that computed it, or to the two that it
+is the sum of (:mod:`pitfall_lab.shadow.origins`). When two engines differ by more than a few units in the last place,
+these formulas run again: a few times, in double precision, with every value changed by one rounding of its dtype. The
+change in the result is what rounding can do. (Stochastic arithmetic, as in CESTAC and Monte Carlo arithmetic.)
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 PROBES = 4
 ROUNDINGS = 64
-"""The bound is this many times the change of the disturbed runs. A sum of n disturbed parts changes by about the root of n;
-the rounding error of adding may grow with n. The largest arrays with modelled values have 4,096 elements by default."""
+"""The bound is this many times the change of the disturbed runs.
+
+A sum of n disturbed parts changes by about the root of n; the rounding error of adding may grow with n. The largest
+arrays with modelled values have 4,096 elements by default.
+"""
 HALF = 1 / 16
 """The factor for half precision, which is added in single precision and so loses less."""
 
@@ -49,16 +52,25 @@ class Rounding:
         """For each element of a gradient's storage, the difference that rounding between two engines can cause."""
         flat = np.zeros(storage.size)
         for tensor, gradient in self._made:
-            if tensor.storage is storage and gradient.array is not None and gradient.shape == tensor.shape and tensor.numel:
+            if (
+                tensor.storage is storage
+                and gradient.array is not None
+                and gradient.shape == tensor.shape
+                and tensor.numel
+            ):
                 step = flat.itemsize
-                seen = np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * step, [s * step for s in tensor.stride])
+                seen = np.ndarray(
+                    tensor.shape, flat.dtype, flat, tensor.offset * step, [s * step for s in tensor.stride]
+                )
                 np.maximum(seen, self.bound(gradient), out=seen)
                 if storage.data is not None:
                     self._beside(flat, storage.data, gradient)
         return flat
 
     def _beside(self, flat: np.ndarray, data: np.ndarray, gradient: Gradient) -> None:
-        """Raise the differences to the bounds of the gradients of which this one is a view: the memory holds their other elements too."""
+        """Raise the differences to the bounds of the gradients of which this one is a view: the memory
+        holds their other elements too.
+        """
         for source in _viewed(gradient, data):
             array = source.array
             assert array is not None
@@ -70,10 +82,14 @@ class Rounding:
     def within(self, tensor: ShadowTensor) -> np.ndarray:
         """For each element of a tensor, the difference that rounding between two engines can cause."""
         flat = self.allowed(tensor.storage)
-        return np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride])
+        return np.ndarray(
+            tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride]
+        )
 
     def bound(self, gradient: Gradient) -> np.ndarray:
-        """For each element of a gradient that one node passes to another, the difference that rounding between two engines can cause."""
+        """For each element of a gradient that one node passes to another, the difference that rounding
+        between two engines can cause.
+        """
         array = gradient.array
         assert array is not None
         given = self._found(gradient)
@@ -82,7 +98,10 @@ class Rounding:
         return ROUNDINGS * np.where(np.isfinite(apart), apart, 0)
 
     def _found(self, gradient: Gradient) -> list[np.ndarray]:
-        """The gradient's array in each of the runs with disturbed values. Iterative, since a backward may be 100,000 nodes deep."""
+        """The gradient's array in each of the runs with disturbed values.
+
+        Iterative, since a backward may be 100,000 nodes deep.
+        """
         stack = [gradient]
         while stack:
             waiting = [g for g in _sources(stack[-1]) if id(g) not in self._probed]
@@ -91,7 +110,9 @@ class Rounding:
                 done = stack.pop()
                 if done.array is not None and id(done) not in self._probed:
                     salt, found = PROBES * len(self._probed), self._probe(done, done.array)
-                    self._probed[id(done)] = [disturbed(x, done.array.dtype, salt + probe) for probe, x in enumerate(found)]
+                    self._probed[id(done)] = [
+                        disturbed(x, done.array.dtype, salt + probe) for probe, x in enumerate(found)
+                    ]
         return self._probed[id(gradient)]
 
     def _probe(self, gradient: Gradient, array: np.ndarray) -> list[np.ndarray]:
@@ -115,7 +136,9 @@ class Rounding:
         try:
             with np.errstate(all="ignore"):
                 saved = Arrays(read)
-                saved.inside = lambda array: _moved(array, np.dtype(np.float32), np.array(array, np.float64).view(np.uint64), probe)
+                saved.inside = lambda array: _moved(
+                    array, np.dtype(np.float32), np.array(array, np.float64).view(np.uint64), probe
+                )
                 return step.vjp(given if step.width else given[0], saved)
         except (Unmodelled, ShadowError):  # the formula does not accept such values
             return ()
@@ -144,7 +167,8 @@ def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
 
 
 def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
-    """The values, each changed up or down by a half to one unit in the last place of ``dtype``; unchanged if that is no float dtype.
+    """The values, each changed up or down by a half to one unit in the last place of ``dtype``;
+    unchanged if that is no float dtype.
 
     ``salt`` chooses the changes.
     """
@@ -155,17 +179,20 @@ def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
 
 
 def _reread(array: Any, salt: int) -> Any:
-    """A saved array, disturbed so that equal values stay equal (formulas find the maximum by comparing); unchanged without floats."""
+    """A saved array, disturbed so that equal values stay equal (formulas find the maximum by
+    comparing); unchanged without floats.
+    """
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         return array
     return _moved(array, array.dtype, np.array(array, np.float64).view(np.uint64), salt)
 
 
 def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int) -> np.ndarray:
-    """Each value changed by a half to one unit in the last place, up or down as ``bits`` decide; zeros and infinities are unchanged.
+    """Each value changed by a half to one unit in the last place, up or down as ``bits`` decide; zeros
+    and infinities are unchanged.
 
-    Runs with an odd ``salt`` return float64, so that the formula itself is computed in double precision: the difference to the other runs
-    is what it loses by rounding inside. (Half precision: the other runs compute in float32.)
+    Runs with an odd ``salt`` return float64, so that the formula itself is computed in double precision: the difference
+    to the other runs is what it loses by rounding inside. (Half precision: the other runs compute in float32.)
     """
     with np.errstate(all="ignore"):
         mixed = (bits + np.uint64(salt + 1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -3,7 +3,8 @@
 Three separate things that are easily confused:
 
 - a :class:`Storage` is a one-dimensional block of elements;
-- a :class:`Counter` counts in-place operations (``_version``). A base, its views and ``detach()`` share one; ``.data`` gets its own;
+- a :class:`Counter` counts in-place operations (``_version``). A base, its views and ``detach()`` share
+  one; ``.data`` gets its own;
 - a :class:`ShadowTensor` is storage + offset + shape + strides, and a place in the autograd graph.
 
 A write through ``.data`` goes unnoticed because it is to the same storage with another counter.
@@ -103,7 +104,11 @@ class Storage:
     def changed(self) -> None:
         """Copy new values to linked storages (only beliefs such as "advanced indexing gives a view" link any)."""
         for other, there, here in self.links:
-            if self.data is not None and other.data is not None and not np.array_equal(other.data[there], self.data[here], equal_nan=True):
+            if (
+                self.data is not None
+                and other.data is not None
+                and not np.array_equal(other.data[there], self.data[here], equal_nan=True)
+            ):
                 other.data[there] = self.data[here]
                 other.changed()
 
@@ -159,12 +164,14 @@ class ShadowTensor:
     ``requires_grad`` and ``grad_fn`` of a view depend on its base and are computed when they are read, as in torch
     (``torch/csrc/autograd/variable.cpp``).
 
-    In torch: ``c10/core/TensorImpl.h`` (storage, shape, strides) and ``AutogradMeta`` in ``torch/csrc/autograd/variable.h`` (the graph).
+    In torch: ``c10/core/TensorImpl.h`` (storage, shape, strides) and ``AutogradMeta`` in
+    ``torch/csrc/autograd/variable.h`` (the graph).
     """
 
     __slots__ = (
-        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooked", "hooks", "inference",
-        "kind", "loose", "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
+        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooked",
+        "hooks", "inference", "kind", "loose", "mark", "node", "number", "offset", "output_nr", "received",
+        "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - the window's parts, in the order everyone thinks of them
@@ -227,17 +234,22 @@ class ShadowTensor:
 
     @property
     def requires_grad(self) -> bool:
-        """True for a leaf with ``requires_grad`` set, for a result with a grad_fn, and for every view of such a tensor."""
+        """True for a leaf with ``requires_grad`` set, for a result with a grad_fn, and for
+        every view of such a tensor.
+        """
         return self.flag or self.node is not None or (self.view is not None and self.view.base.requires_grad)
 
     @property
     def is_leaf(self) -> bool:
-        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too); a stale one is not regenerated here."""
+        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too); a stale
+        one is not regenerated here.
+        """
         return self.node is None
 
     @property
     def has_stale_grad_fn(self) -> bool:
-        """True while this view has no grad_fn although an in-place write gave its base one: reading ``grad_fn`` will make it.
+        """True while this view has no grad_fn although an in-place write gave its base one:
+        reading ``grad_fn`` will make it.
 
         Also True where regenerating it would fail an internal assert of torch (``has_lost_hook``).
         """
@@ -253,7 +265,9 @@ class ShadowTensor:
 
     @property
     def grad_fn(self) -> Node | None:
-        """The grad_fn, None without one; reading it on a view whose base was written makes a new one, or raises ShadowError."""
+        """The grad_fn, None without one; reading it on a view whose base was written makes a
+        new one, or raises ShadowError.
+        """
         return self.graph.grad_fn(self)
 
     @property
@@ -263,17 +277,22 @@ class ShadowTensor:
 
     @property
     def version(self) -> int:
-        """The version (``_version``): the number of in-place operations so far; -1 for inference tensors, which have no counter."""
+        """The version (``_version``): the number of in-place operations so far; -1 for inference
+        tensors, which have no counter.
+        """
         return -1 if self.counter is None else self.counter.version
 
     _version = version
 
     def window(self) -> np.ndarray | None:
-        """The elements as a NumPy view of the storage's data (writing to it writes the storage), or None when unknown."""
+        """The elements as a NumPy view of the storage's data (writing to it writes the
+        storage), or None when unknown.
+        """
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def become(self, other: ShadowTensor) -> None:
-        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same object (``p.data = …``, ``out=``).
+        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same
+        object (``p.data = …``, ``out=``).
 
         Its gradient and hooks stay.
         """
@@ -284,7 +303,9 @@ class ShadowTensor:
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
-        """Change strides, offset and storage size to those observed in torch, moving the elements in the storage's data accordingly."""
+        """Change strides, offset and storage size to those observed in torch, moving the elements in
+        the storage's data accordingly.
+        """
         storage = self.storage
         if storage.laid is None and (self.stride, self.offset, storage.size) == (tuple(stride), offset, size):
             return  # the memory stays the same one, which other gradients may share
@@ -310,8 +331,8 @@ class ShadowTensor:
 class ViewOf:
     """The view part of a tensor: its base, how the view was made, and the version for which its grad_fn was made.
 
-    In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that recreates the view,
-    for layouts without strides; here strides are enough.
+    In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that
+    recreates the view, for layouts without strides; here strides are enough.
     """
 
     __slots__ = ("base", "creation", "version")
@@ -323,7 +344,8 @@ class ViewOf:
 
 
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
-    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown.
+    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None
+    when the values are unknown.
 
     None also where it reaches beyond the data; without elements, a new empty array.
     """

@@ -1,6 +1,8 @@
-"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how a formula marks its results.
+"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how
+a formula marks its results.
 
-Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices`` in ``functions/tensor.cpp``.
+Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices``
+in ``functions/tensor.cpp``.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ Window = tuple[int, Shape, Shape]
 
 
 def as_strided_vjp(given: Window, made: Window) -> Vjp:
-    """The vjp of as_strided: add the gradient of the result ``made`` into zeros over the storage, and return the part at ``given``.
+    """The vjp of as_strided: add the gradient of the result ``made`` into zeros over the storage, and
+    return the part at ``given``.
 
     In torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
     """
@@ -74,12 +77,15 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 
 
 def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
-    """The vjp of CopySlices: the written part of the gradient goes through the operation's own vjp; the rest passes unchanged.
+    """The vjp of CopySlices: the written part of the gradient goes through the operation's own
+    vjp; the rest passes unchanged.
 
     A :class:`Refusal` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
     ``torch/csrc/autograd/functions/tensor.cpp``.
     """
-    stretched = 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True))
+    stretched = 0 not in view.shape and any(
+        n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)
+    )
     if stretched and base.requires_grad:
         return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a view with these strides
     window_at = (view.offset - base.offset, view.shape, view.stride)
@@ -103,7 +109,11 @@ def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
 def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
     """A copy of the array whose dimensions are ordered in memory like these strides."""
     order = sorted(range(array.ndim), key=lambda d: -stride[d])
-    return array if order == list(range(array.ndim)) else array.transpose(order).copy().transpose(np.argsort(order)).copy(order="K")
+    return (
+        array
+        if order == list(range(array.ndim))
+        else array.transpose(order).copy().transpose(np.argsort(order)).copy(order="K")
+    )
 
 
 def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:

@@ -1,4 +1,7 @@
-"""The Trace: an immutable event log of what a program did. It connects the engines with the views. Standard library only."""
+"""The Trace: an immutable event log of what a program did.
+
+It connects the engines with the views. Standard library only.
+"""
 
 from pitfall_lab.trace.codec import TraceError
 from pitfall_lab.trace.model import (

@@ -1,7 +1,7 @@
 """Converts a trace to strict JSON and back. Standard library only; pickle is not used.
 
-Encoding leaves out fields with their default value. Decoding checks every type and raises for anything unknown, with a message of one
-sentence: a trace file may come from anywhere.
+Encoding leaves out fields with their default value. Decoding checks every type and raises for anything unknown, with a
+message of one sentence: a trace file may come from anywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def decode(text: str) -> Trace:
     if not isinstance(raw, dict) or not isinstance(raw.get("schema"), int) or isinstance(raw.get("schema"), bool):
         raise TraceError("This is not a trace: it has no schema number.")
     if raw["schema"] > SCHEMA:
-        raise TraceError(f"This trace has schema {raw['schema']}; this version of pitfall_lab reads up to {SCHEMA}. Please update it.")
+        raise TraceError(
+            f"This trace has schema {raw['schema']}; this version of pitfall_lab reads up to "
+            f"{SCHEMA}. Please update it."
+        )
     trace: Trace = _reader(Trace)(raw, "trace")
     for number, event in enumerate(trace.events):
         if event.step != number:
@@ -59,7 +62,9 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _record(value: Any) -> Any:
-    """A part of the trace in the form that JSON writes: a dictionary of the fields without their default values; an effect is a list."""
+    """A part of the trace in the form that JSON writes: a dictionary of the fields without their default
+    values; an effect is a list.
+    """
     if type(value) is Effect:
         return [value.path, value.value, _BY[value.by]]
     fields = ((name, default, getattr(value, name)) for name, default in _fields(value.__class__))
@@ -137,13 +142,19 @@ def _tuples(kinds: tuple[Any, ...]) -> Reader:
 def _records(cls: type) -> Reader:
     hints = typing.get_type_hints(cls)
     fields: dict[str, tuple[Reader, str]] = {}
-    needed = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+    needed = [
+        f.name
+        for f in dataclasses.fields(cls)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
 
     def read(raw: Any, where: str) -> Any:
         if not isinstance(raw, dict):
             raise TraceError(f"This is not a trace: {where} should be an object.")
         if not fields:  # now, and not before: a type may hold itself
-            fields.update((f.name, (_reader(hints[f.name]), f"{cls.__name__}.{f.name}")) for f in dataclasses.fields(cls))
+            fields.update(
+                (f.name, (_reader(hints[f.name]), f"{cls.__name__}.{f.name}")) for f in dataclasses.fields(cls)
+            )
         if not fields.keys() >= raw.keys():
             raise TraceError(f"This is not a trace: {where} has an unknown field.")
         for name in needed:

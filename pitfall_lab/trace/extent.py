@@ -1,4 +1,5 @@
-"""Sentences about how much of a program was observed: the numbers of calls and lines, where observation stopped, and the verdict.
+"""Sentences about how much of a program was observed: the numbers of calls and lines, where
+observation stopped, and the verdict.
 
 Everything that prints a verdict uses these sentences, so that no verdict covers what was not observed.
 """
@@ -43,7 +44,9 @@ def nothing_found(trace: Trace) -> T:
     if not trace.calls:
         return T(en="no call to torch was seen", zh="没有看到对 torch 的调用")
     if trace.stopped is not None and not _went_on(trace):
-        return T(en=f"nothing found in what was seen before that: {said.en}", zh=f"在此之前看到的部分没有发现问题：{said.zh}")
+        return T(
+            en=f"nothing found in what was seen before that: {said.en}", zh=f"在此之前看到的部分没有发现问题：{said.zh}"
+        )
     if trace.unseen or trace.stopped is not None:
         return T(en=f"nothing found in what was seen: {said.en}", zh=f"在看到的部分没有发现问题：{said.zh}")
     comma, verb = ("," if trace.reach.lines else ""), "was" if trace.calls == 1 else "were"
@@ -71,7 +74,9 @@ def stop(trace: Trace, place: Place = str) -> T | None:
         en += f" At least {_counted(reach.missed, 'more call')} came after it"
         zh += f"此后至少还有 {reach.missed} 次调用"
         if reach.later:
-            more_en, more_zh = (f" and {len(reach.later) - MOST_LINES} more", " 等") if len(reach.later) > MOST_LINES else ("", "")
+            more_en, more_zh = (
+                (f" and {len(reach.later) - MOST_LINES} more", " 等") if len(reach.later) > MOST_LINES else ("", "")
+            )
             listed = [place(line) for line in reach.later[:MOST_LINES]]
             en += f", also from lines that had made none before: {', '.join(listed)}{more_en}."
             zh += f"，其中一些来自此前没有调用过的行：{'、'.join(listed)}{more_zh}。"
@@ -87,7 +92,10 @@ def _went_on(trace: Trace) -> bool:
 
 
 def stopped_at(trace: Trace, place: Place = str) -> T | None:
-    """The headline of a program that was not observed to its end; ``None`` if it was. ``place`` formats the line where it stopped."""
+    """The headline of a program that was not observed to its end; ``None`` if it was.
+
+    ``place`` formats the line where it stopped.
+    """
     note = trace.stopped
     if note is None:
         return None
@@ -99,11 +107,15 @@ def stopped_at(trace: Trace, place: Place = str) -> T | None:
     in_cell = not where.isdecimal()
     word = "after" if note.cause == "removed" else "at"
     en = f"observation stopped {word} {where if in_cell else f'line {where}'}"
-    return T(en=en, zh=f"观察在 {where} 中止" if in_cell else f"观察在第 {where} 行{'之后' if note.cause == 'removed' else ''}中止")
+    return T(
+        en=en,
+        zh=f"观察在 {where} 中止" if in_cell else f"观察在第 {where} 行{'之后' if note.cause == 'removed' else ''}中止",
+    )
 
 
 def headline(trace: Trace) -> T:
-    """A headline: where observation stopped; else the error that ended the program; else whether everything was observed.
+    """A headline: where observation stopped; else the error that ended the program; else
+    whether everything was observed.
 
     >>> headline(Trace()).en
     'no call to torch was seen'
@@ -114,7 +126,11 @@ def headline(trace: Trace) -> T:
     if failure is not None:
         line = failure.span.line if failure.span is not None else None
         where = place(trace, line, failure.span.source) if line is not None and failure.span is not None else None
-        in_en, in_zh = ("", "") if where is None else (f" {'at' if where.en.startswith('In [') else 'in'} {where.en}", f"（{where.zh}）")
+        in_en, in_zh = (
+            ("", "")
+            if where is None
+            else (f" {'at' if where.en.startswith('In [') else 'in'} {where.en}", f"（{where.zh}）")
+        )
         return T(en=f"✕ {failure.type}{in_en}", zh=f"✕ {failure.type}{in_zh}")
     if not trace.calls:
         return T(en="no call to torch was seen", zh="没有看到对 torch 的调用")

@@ -27,7 +27,7 @@ The state that effects write (``None`` means *does not exist* or *not known*)::
 Strides, offsets and sizes are in *elements*, ``nbytes`` in bytes. ``Cells`` is a list of plain values (``true``,
 ``3``, ``0.5``, or one of the strings ``"nan"``, ``"inf"``, ``"-inf"``, ``"1+2j"``) when there are at most
 :data:`CELL_LIMIT`, and otherwise ``{"count": n, "shown": [[index, value], ...]}``.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -46,12 +46,15 @@ EventKind = Literal["call", "node", "write", "mode"]
 
 
 Cause = Literal["failure", "limit", "removed", "never"]
-"""Why observation stopped: an error in pitfall_lab · a limit · the program removed the recorder · it could not begin."""
+"""Why observation stopped: an error in pitfall_lab · a limit · the program removed the
+recorder · it could not begin.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The lines of a program that come from one cell: those from ``line`` on, which is line ``own`` of the cell called ``name``.
+    """The lines of a program that come from one cell: those from ``line`` on, which is line ``own``
+    of the cell called ``name``.
 
     ``cell`` is the notebook's id for the cell, empty if there is none.
     """
@@ -64,7 +67,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file or cell: its display ``name`` and complete ``text``; ``parts``, in order, if the text is made of several cells."""
+    """One file or cell: its display ``name`` and complete ``text``; ``parts``, in order, if the
+    text is made of several cells.
+    """
 
     name: str
     text: str
@@ -79,8 +84,8 @@ class Source:
 class Span:
     """A range in a source. Lines count from 1, columns from 0; the end column is exclusive, as in Python slices.
 
-    ``column`` and ``end_column`` count code points; ``utf16`` has the same two columns in UTF-16 units, which browsers count. ``source`` is
-    an index into ``Trace.sources``.
+    ``column`` and ``end_column`` count code points; ``utf16`` has the same two columns in UTF-16 units, which browsers
+    count. ``source`` is an index into ``Trace.sources``.
     """
 
     line: int
@@ -102,7 +107,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One argument of a call: a tensor's ``label``, or the ``text`` of a plain value. ``name`` is the parameter, if known."""
+    """One argument of a call: a tensor's ``label``, or the ``text`` of a plain value.
+
+    ``name`` is the parameter, if known.
+    """
 
     label: str | None = None
     text: str = ""
@@ -113,10 +121,10 @@ class Operand:
 class Given:
     """One argument of a call that raised, or one tensor in the frame of the program that raised an error itself.
 
-    ``name`` is the parameter, ``text`` the expression for the argument in that line (empty if there is none), ``kind`` the name of its
-    type. A tensor or array has the facts of that moment, and its ``label`` if it is in the trace; ``low`` and ``high`` are its minimum and
-    maximum if they were computed. Any other argument has its ``value`` as text. For a tensor in a list, ``name`` is ``tensors[2]``, say,
-    and ``part_of`` the parameter's name.
+    ``name`` is the parameter, ``text`` the expression for the argument in that line (empty if there is none), ``kind``
+    the name of its type. A tensor or array has the facts of that moment, and its ``label`` if it is in the trace;
+    ``low`` and ``high`` are its minimum and maximum if they were computed. Any other argument has its ``value`` as
+    text. For a tensor in a list, ``name`` is ``tensors[2]``, say, and ``part_of`` the parameter's name.
     """
 
     name: str = ""
@@ -144,8 +152,9 @@ class Failure:
     ``kind`` is one of
 
     - ``saved-tensor-modified``: a node needs a tensor that was written since it was saved; ``node``, ``saved`` (the
-      slot, e.g. ``"result"``), ``tensor``, ``storage``, ``counter``, ``expected`` and ``found`` versions, ``saved_at``
-      and ``changed_at`` (steps) are set; with ``earlier`` it was saved before the recording began, in no step of the trace;
+      slot, e.g. ``"result"``), ``tensor``, ``storage``, ``counter``, ``expected`` and ``found`` versions,
+      ``saved_at`` and ``changed_at`` (steps) are set; with ``earlier`` it was saved before the recording
+      began, in no step of the trace;
     - ``leaf-modified``, ``view-of-leaf-modified``, ``multi-output-view-modified``, ``no-grad-view-modified``,
       ``inference-tensor``: raised at the write; ``tensor`` is set;
     - ``backward-twice``: the saved tensors of ``node`` were freed at ``changed_at``;
@@ -154,8 +163,8 @@ class Failure:
     - ``shape``, ``dtype``, ``overlap``: operands that do not fit;
     - ``other``: anything else, including the learner's own exceptions.
 
-    ``op`` is torch's name of the function that raised, ``given`` its arguments (if ``origin`` is ``program``: the tensors in the program's
-    frame).
+    ``op`` is torch's name of the function that raised, ``given`` its arguments (if ``origin`` is ``program``: the
+    tensors in the program's frame).
     """
 
     type: str
@@ -205,7 +214,8 @@ class StaleRead:
 class Harm:
     """A wrong gradient without an error: what torch put into ``leaf``'s ``.grad``, and the intended gradient.
 
-    ``torch`` and ``meant`` are :data:`Cells` of the leaf's shape; ``meant`` is computed with the saved values as they were when saved.
+    ``torch`` and ``meant`` are :data:`Cells` of the leaf's shape; ``meant`` is computed with the saved
+    values as they were when saved.
     """
 
     step: int
@@ -219,10 +229,10 @@ class Harm:
 class Event:
     """One step of the program.
 
-    ``op`` is torch's qualified name (``"torch.Tensor.add_"``; for a node, ``"SigmoidBackward0"``). ``scope`` are the learner's functions
-    around it, outermost first. ``parent`` is the step of the call that this event is part of (for a node, the backward call). ``by`` says
-    where the facts come from; ``reason`` why a call was mirrored, that is, copied from torch because it has no model. ``error`` is set if
-    the call raised.
+    ``op`` is torch's qualified name (``"torch.Tensor.add_"``; for a node, ``"SigmoidBackward0"``). ``scope`` are the
+    learner's functions around it, outermost first. ``parent`` is the step of the call that this event is part of (for a
+    node, the backward call). ``by`` says where the facts come from; ``reason`` why a call was mirrored, that is, copied
+    from torch because it has no model. ``error`` is set if the call raised.
     """
 
     step: int
@@ -253,7 +263,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The number of calls that were compared, of those that agreed, of calls without a model, and of steps with a disagreement."""
+    """The number of calls that were compared, of those that agreed, of calls without a model, and
+    of steps with a disagreement.
+    """
 
     checked: int = 0
     agreed: int = 0
@@ -273,10 +285,12 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerMade:
-    """An ``optimizer`` (its class name) was created after ``step`` events; ``holds`` are the tensors that it received, then or later.
+    """An ``optimizer`` (its class name) was created after ``step`` events; ``holds`` are the tensors
+    that it received, then or later.
 
-    A tensor that no call has used has no label and is left out. ``steps`` is the number of times that its ``step()`` was called, ``rates``
-    the learning rates with which it stepped: the number of the step (from 0) from which on each was used, and the highest of its groups.
+    A tensor that no call has used has no label and is left out. ``steps`` is the number of times that its ``step()``
+    was called, ``rates`` the learning rates with which it stepped: the number of the step (from 0) from which on each
+    was used, and the highest of its groups.
     """
 
     step: int
@@ -289,11 +303,12 @@ class OptimizerMade:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep:
-    """The ``step()`` of an ``optimizer`` (its class name) was called after ``step`` events; ``holds`` are the tensors that it had then.
+    """The ``step()`` of an ``optimizer`` (its class name) was called after ``step`` events; ``holds`` are
+    the tensors that it had then.
 
-    The calls that change a parameter are events like any other. This also shows the parameters that it skips because they have no
-    gradient. Only the first few steps of each optimizer are recorded. ``made`` is the optimizer's index in ``Trace.optimizers``, if its
-    creation was observed.
+    The calls that change a parameter are events like any other. This also shows the parameters that it skips because
+    they have no gradient. Only the first few steps of each optimizer are recorded. ``made`` is the optimizer's index in
+    ``Trace.optimizers``, if its creation was observed.
     """
 
     step: int
@@ -305,7 +320,9 @@ class OptimizerStep:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStep:
-    """The ``step()`` of a learning-rate scheduler was called after ``step`` events and ``after`` steps of its optimizer."""
+    """The ``step()`` of a learning-rate scheduler was called after ``step`` events and
+    ``after`` steps of its optimizer.
+    """
 
     step: int
     span: Span | None = None
@@ -314,13 +331,15 @@ class SchedulerStep:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A learning-rate ``scheduler`` (its class name) was created after ``step`` events, for the optimizer with index ``optimizer``.
+    """A learning-rate ``scheduler`` (its class name) was created after ``step`` events, for the
+    optimizer with index ``optimizer``.
 
-    With ``made`` False its creation was not observed, and the place is that of its first step. ``steps`` is how often its ``step()`` was
-    called, ``first`` are the first of these; ``settings`` its numbers (``T_max``, ``gamma``, ``base_lr``, the highest rate of the
-    optimizer's groups when it was made; ``best`` and ``mode``, 0 for min, of one that looks at a metric). ``count`` is the type of the
-    value that it counts its steps with: anything else than ``int`` was given to ``step()`` by the program. ``shared`` are the variables
-    that several of its functions, made from one text, read when they are called.
+    With ``made`` False its creation was not observed, and the place is that of its first step. ``steps`` is how often
+    its ``step()`` was called, ``first`` are the first of these; ``settings`` its numbers (``T_max``, ``gamma``,
+    ``base_lr``, the highest rate of the optimizer's groups when it was made; ``best`` and ``mode``, 0 for min, of one
+    that looks at a metric). ``count`` is the type of the value that it counts its steps with: anything else than
+    ``int`` was given to ``step()`` by the program. ``shared`` are the variables that several of its functions, made
+    from one text, read when they are called.
     """
 
     step: int
@@ -339,10 +358,11 @@ class Scheduler:
 class Loading:
     """``load_state_dict`` of a ``module`` (its class name) was called after ``step`` events.
 
-    ``holds`` are the parameters of the module that have a label, ``parameters`` is the number of all. What was loaded are the ``copy_``
-    calls on the same line. ``plain`` are its tensors that no state has, by the names of the attributes they were simply assigned to.
-    Where something was loaded, ``apart`` are pairs of names: of a tensor of the module that the state does not have, and of one of the
-    state, of the same shape, that the module does not have; ``fit`` is the number of names that both have.
+    ``holds`` are the parameters of the module that have a label, ``parameters`` is the number of all. What was loaded
+    are the ``copy_`` calls on the same line. ``plain`` are its tensors that no state has, by the names of the
+    attributes they were simply assigned to. Where something was loaded, ``apart`` are pairs of names: of a tensor of
+    the module that the state does not have, and of one of the state, of the same shape, that the module does not have;
+    ``fit`` is the number of names that both have.
     """
 
     step: int
@@ -357,7 +377,9 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """``state_dict`` of a ``module`` (its class name) was called after ``step`` events; ``plain`` as for :class:`Loading`."""
+    """``state_dict`` of a ``module`` (its class name) was called after ``step`` events;
+    ``plain`` as for :class:`Loading`.
+    """
 
     step: int
     module: str
@@ -367,10 +389,12 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """An attribute that the program set on an object of torch's, and that torch never reads; noticed after ``step`` events.
+    """An attribute that the program set on an object of torch's, and that torch never reads;
+    noticed after ``step`` events.
 
-    ``owner`` is the class of the object, ``attribute`` the name, ``meant`` the name that torch reads instead. ``value`` is what was set,
-    ``actual`` what torch uses. ``holds`` are the tensors concerned: the tensor itself, or the parameters of the module or optimizer.
+    ``owner`` is the class of the object, ``attribute`` the name, ``meant`` the name that torch reads instead. ``value``
+    is what was set, ``actual`` what torch uses. ``holds`` are the tensors concerned: the tensor itself, or the
+    parameters of the module or optimizer.
     """
 
     step: int
@@ -387,10 +411,11 @@ class Stray:
 class DataPass:
     """The program began to iterate over a ``DataLoader`` after ``step`` events.
 
-    ``workers`` is its number of worker processes, ``dataset`` the number of its dataset (0 for the first one seen) and ``kind`` the
-    dataset's class. ``generators`` are the dataset's attributes that hold a random number generator and that it reads to make a sample;
-    ``still`` are those of them that are, in this process, in the same state as at the pass before. ``examples`` is the length of the
-    dataset and ``weights`` the number of weights of a weighted sampler, each if known.
+    ``workers`` is its number of worker processes, ``dataset`` the number of its dataset (0 for the first one seen)
+    and ``kind`` the dataset's class. ``generators`` are the dataset's attributes that hold a random number
+    generator and that it reads to make a sample; ``still`` are those of them that are, in this process, in the same
+    state as at the pass before. ``examples`` is the length of the dataset and ``weights`` the number of weights of
+    a weighted sampler, each if known.
     """
 
     step: int
@@ -406,17 +431,20 @@ class DataPass:
 
 @dataclass(frozen=True, slots=True)
 class Unfinite:
-    """The call at ``step`` made NaN or infinity (``kind``) of finite numbers; read from torch by a recording that looks for it.
+    """The call at ``step`` made NaN or infinity (``kind``) of finite numbers; read from torch by a
+    recording that looks for it.
 
-    In forward, ``tensor`` is the result, ``at`` the index of its first such element, ``given`` are the elements of the operands that it
-    was made of, as (label, value), if it is made of one of each. ``why``: ``made`` without an operand, ``put`` in as a number,
-    ``no-score`` (a softmax of nothing but ``-inf``), ``nothing`` or a ``single`` number to average, ``no-target``; else empty. ``source``
-    is the step of the call that had made the infinity which it is made of. ``spread`` counts the later results that are NaN because of it;
-    ``backward`` is the first backward whose root it reached.
+    In forward, ``tensor`` is the result, ``at`` the index of its first such element, ``given`` are the elements of
+    the operands that it was made of, as (label, value), if it is made of one of each. ``why``: ``made`` without an
+    operand, ``put`` in as a number, ``no-score`` (a softmax of nothing but ``-inf``), ``nothing`` or a ``single``
+    number to average, ``no-target``; else empty. ``source`` is the step of the call that had made the infinity
+    which it is made of. ``spread`` counts the later results that are NaN because of it; ``backward`` is the first
+    backward whose root it reached.
 
-    In backward (``step`` is that of the backward call), ``node`` made it, ``came`` is the element ``at`` of the gradient that the node
-    received, if it has that shape, and ``hidden`` says that this was 0 at all such elements. ``tensor`` is a leaf that it reached, and
-    ``numbers`` are some of this leaf's gradient. ``noticed``: the program itself tested the number (``isnan`` and the like).
+    In backward (``step`` is that of the backward call), ``node`` made it, ``came`` is the element ``at`` of the
+    gradient that the node received, if it has that shape, and ``hidden`` says that this was 0 at all such elements.
+    ``tensor`` is a leaf that it reached, and ``numbers`` are some of this leaf's gradient. ``noticed``: the program
+    itself tested the number (``isnan`` and the like).
     """
 
     step: int
@@ -439,9 +467,9 @@ class Unfinite:
 class Lost:
     """The call at ``step`` lost numbers without an error, ``lost`` of the ``of`` that were looked at; an example.
 
-    ``sign`` is ``+``, ``-`` or ``*``: ``one`` and ``other`` would have given ``meant``, which is outside the range of the result's type,
-    and gave ``got``; ``to``: the number ``one`` became ``got`` in a type of whole numbers; ``=``: the neighbours ``one`` and ``other``
-    became the same number ``got``.
+    ``sign`` is ``+``, ``-`` or ``*``: ``one`` and ``other`` would have given ``meant``, which is outside the range of
+    the result's type, and gave ``got``; ``to``: the number ``one`` became ``got`` in a type of whole numbers; ``=``:
+    the neighbours ``one`` and ``other`` became the same number ``got``.
     """
 
     step: int
@@ -456,9 +484,11 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The call at ``step`` compared a prediction with ``of`` numbers from ``least`` to ``most``, some of them outside of 0 to 1.
+    """The call at ``step`` compared a prediction with ``of`` numbers from ``least`` to ``most``,
+    some of them outside of 0 to 1.
 
-    ``whole``: all of them are whole. ``beyond``: the ends of common ranges, each with the number of those below (-1, 0) or above (1, 6) it.
+    ``whole``: all of them are whole. ``beyond``: the ends of common ranges, each with the number of those
+    below (-1, 0) or above (1, 6) it.
     """
 
     step: int
@@ -473,8 +503,8 @@ class Compared:
 class Drift:
     """A line changed numbers that a data set keeps, while it made an example of them, and not for the first time.
 
-    ``kind`` is the data set's class, ``name`` the attribute, ``before`` and ``after`` some of its numbers, ``reader`` where the program
-    began to iterate over its loader.
+    ``kind`` is the data set's class, ``name`` the attribute, ``before`` and ``after`` some of its numbers, ``reader``
+    where the program began to iterate over its loader.
     """
 
     step: int
@@ -488,7 +518,9 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind."""
+    """What the program did with objects of torch's beside the calls that the events describe; only
+    the first ones of each kind.
+    """
 
     schedulers: tuple[Scheduler, ...] = ()
     loadings: tuple[Loading, ...] = ()
@@ -505,9 +537,9 @@ class Beside:
 class Note:
     """A message for readers of the trace.
 
-    ``stopped``: observation ended before the program (at most one such note in a trace); ``step`` and ``span`` say where, or after what,
-    and ``cause`` why. ``unseen``: the program did something that was not observed; observation continued.
-    ``limit``: anything else, such as what a drawing leaves out.
+    ``stopped``: observation ended before the program (at most one such note in a trace); ``step`` and ``span`` say
+    where, or after what, and ``cause`` why. ``unseen``: the program did something that was not observed; observation
+    continued. ``limit``: anything else, such as what a drawing leaves out.
     """
 
     kind: Literal["limit", "stopped", "unseen"]
@@ -520,7 +552,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """At least so many ``calls``, in rounds of a loop that repeat recorded ones, were made before ``step`` and after the step before it.
+    """At least so many ``calls``, in rounds of a loop that repeat recorded ones, were made before ``step``
+    and after the step before it.
 
     ``step`` is the number of events if the program ended in such rounds.
     """
@@ -533,9 +566,9 @@ class Gap:
 class Reach:
     """How far observation went.
 
-    ``lines`` is the number of lines that made the observed calls. After observation had stopped, at least ``missed`` more torch calls were
-    made, which were only counted; ``later`` are the program's lines among them that had not made a call before. ``gaps`` are the places
-    between recorded steps where rounds that repeat were not recorded.
+    ``lines`` is the number of lines that made the observed calls. After observation had stopped, at least ``missed``
+    more torch calls were made, which were only counted; ``later`` are the program's lines among them that had not made
+    a call before. ``gaps`` are the places between recorded steps where rounds that repeat were not recorded.
     """
 
     lines: int = 0
@@ -610,7 +643,9 @@ class Trace(_Later):
 
     @classmethod
     def later(cls, events: Callable[[], tuple[Event, ...]], sources: tuple[Source, ...], *others: Any) -> Trace:
-        """Return a trace whose events are made when they are first read; ``others`` are the fields after ``events``, in order."""
+        """Return a trace whose events are made when they are first read; ``others`` are the
+        fields after ``events``, in order.
+        """
         trace = cls(sources, (), *others)
         object.__delattr__(trace, "events")
         object.__setattr__(trace, "_make", events)
@@ -624,7 +659,9 @@ class Trace(_Later):
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Read a trace; raises :class:`pitfall_lab.trace.codec.TraceError`, with a message of one sentence, if the text is none."""
+        """Read a trace; raises :class:`pitfall_lab.trace.codec.TraceError`, with a message of one
+        sentence, if the text is none.
+        """
         from pitfall_lab.trace.codec import decode
 
         return decode(text)

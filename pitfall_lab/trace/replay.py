@@ -33,7 +33,8 @@ def apply(state: State, effect: Effect) -> None:
 
 
 def advance(state: State, effect: Effect) -> None:
-    """Like :func:`apply`, but faster: values are shared with the trace, and a record that changes is replaced by a new one.
+    """Like :func:`apply`, but faster: values are shared with the trace, and a record that
+    changes is replaced by a new one.
 
     A record that was read from ``state`` before therefore keeps its content; it must not be changed.
     """
@@ -49,7 +50,10 @@ def advance(state: State, effect: Effect) -> None:
 
 
 def states(trace: Trace) -> Iterator[tuple[Event, State]]:
-    """Yield each event with the state *after* it. It is one dictionary, changed from event to event: copy what you keep."""
+    """Yield each event with the state *after* it.
+
+    It is one dictionary, changed from event to event: copy what you keep.
+    """
     state = empty_state()
     for event in trace.events:
         for effect in event.effects:

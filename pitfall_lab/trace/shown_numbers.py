@@ -1,4 +1,6 @@
-"""Numbers that a program shows, before and after a repair: whether the new one looks worse, as a loss that has grown does."""
+"""Numbers that a program shows, before and after a repair: whether the new one looks worse,
+as a loss that has grown does.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ _LARGE = re.compile(r"acc|f1|auc|precision|recall|reward|return|score|iou|dice|p
 
 
 def looks_worse(name: str, before: str, after: str) -> bool:
-    """Whether a loss or an error has grown, or a score or an accuracy has fallen, judged by what it is called; False for any other name.
+    """Whether a loss or an error has grown, or a score or an accuracy has fallen, judged by what it is
+    called; False for any other name.
 
-    ``before`` and ``after`` are numbers of the variable ``name``, or with an empty name lines with a word before each number; one worse
-    number in them is enough, and lines with different numbers of numbers give False.
+    ``before`` and ``after`` are numbers of the variable ``name``, or with an empty name lines with a word before each
+    number; one worse number in them is enough, and lines with different numbers of numbers give False.
 
     >>> looks_worse("", "epoch 9 loss 0.1 acc 0.99", "epoch 9 loss 0.3 acc 0.97")
     True

@@ -28,8 +28,8 @@ class Slices:
     def of(self, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
         """The steps that led to the contents of ``labels``, up to and including ``until``, each once and in order.
 
-        Starting from the end, an event that creates or writes a needed storage is included, and makes its operands' storages needed too.
-        Backward nodes are left out.
+        Starting from the end, an event that creates or writes a needed storage is included, and makes its operands'
+        storages needed too. Backward nodes are left out.
         """
         needed = {self._home.get(label, label) for label in labels}
         steps = []
@@ -40,7 +40,8 @@ class Slices:
         return tuple(reversed(steps))
 
     def of_failure(self, failure: Failure) -> tuple[int, ...]:
-        """The steps that led to ``failure``: those that saved and changed its tensor, raised the error, or led to that tensor.
+        """The steps that led to ``failure``: those that saved and changed its tensor, raised the
+        error, or led to that tensor.
 
         If the failure names no tensor, those that led to the operands of the call that raised.
         """
@@ -64,20 +65,27 @@ def behind_failures(trace: Trace) -> set[int]:
 
 
 def failures(trace: Trace) -> tuple[Failure, ...]:
-    """The errors of a trace: the one that ended the program first, then others, then forecasts that did not come true."""
+    """The errors of a trace: the one that ended the program first, then others, then
+    forecasts that did not come true.
+    """
     found: list[Failure] = [trace.outcome.failure] if trace.outcome.failure else []
     found += [event.error for event in trace.events if event.error and event.error not in found]
     for forecast in trace.forecasts:
-        if all((f.node, f.saved, f.counter) != (forecast.failure.node, forecast.failure.saved, forecast.failure.counter) for f in found):
+        if all(
+            (f.node, f.saved, f.counter) != (forecast.failure.node, forecast.failure.saved, forecast.failure.counter)
+            for f in found
+        ):
             found.append(forecast.failure)
     return tuple(found)
 
 
 def story(trace: Trace, extra: Iterable[int] = ()) -> tuple[int, ...]:
-    """Up to six steps that summarise the program, in order: of the first failure (saved, changed, raised), of wrong gradients, ``extra``.
+    """Up to six steps that summarise the program, in order: of the first failure (saved, changed, raised),
+    of wrong gradients, ``extra``.
 
-    ``extra`` are steps of findings. If these are fewer than four, steps that led to the failure are added, then those that show most
-    (writes, backward, first and last results); where nothing failed and ``extra`` is empty, six of the latter.
+    ``extra`` are steps of findings. If these are fewer than four, steps that led to the failure are added,
+    then those that show most (writes, backward, first and last results); where nothing failed and ``extra``
+    is empty, six of the latter.
     """
     count = len(trace.events)
     wanted = [s for failure in failures(trace)[:1] for s in _own(failure)]
@@ -134,4 +142,8 @@ def _homes(trace: Trace) -> dict[str, str]:
 
 
 def _born(event: Event) -> set[str]:
-    return {parts[1] for e in event.effects if len(parts := e.path.split(".")) == 2 and parts[0] == "storages" and e.value is not None}
+    return {
+        parts[1]
+        for e in event.effects
+        if len(parts := e.path.split(".")) == 2 and parts[0] == "storages" and e.value is not None
+    }

@@ -1,4 +1,6 @@
-"""The types of the state that a trace's effects write, as the docstring of :mod:`pitfall_lab.trace.model` describes it."""
+"""The types of the state that a trace's effects write, as the docstring of
+:mod:`pitfall_lab.trace.model` describes it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Text(TypedDict):
 
 
 class TensorState(TypedDict):
-    """A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to."""
+    """A tensor or NumPy array: what the program calls it, its shape in elements, and the
+    labels of what it belongs to.
+    """
 
     kind: Literal["tensor", "parameter", "array"]
     name: str | None

@@ -1,7 +1,7 @@
 """One plain sentence for each event, in English and Chinese.
 
-They are read out by screen readers while stepping, and are the text version of every picture. They contain only facts of the trace:
-labels, versions and shapes.
+They are read out by screen readers while stepping, and are the text version of every picture. They contain only facts
+of the trace: labels, versions and shapes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def source_lines(text: str) -> tuple[str, ...]:
 
 
 def place(trace: Trace, line: int, source: int = 0) -> T:
-    """A line as users find it: ``line 6``, with the cell if the program has several, with the file if it is not the program's.
+    """A line as users find it: ``line 6``, with the cell if the program has several, with the
+    file if it is not the program's.
 
     >>> from pitfall_lab.trace import Part, Source
     >>> two = Source("In [4]", "", (Part("In [3]", 2, 27), Part("In [4]", 9)))
@@ -154,7 +155,9 @@ class _Look:
     def bumps(self) -> list[tuple[str, int, int]]:
         """The counters whose version this event changed, with the versions before and after."""
         counters = self.after["counters"]
-        moves = [(c, self.before["counters"].get(c, counters.first[c]), version) for c, version in counters.fresh.items()]
+        moves = [
+            (c, self.before["counters"].get(c, counters.first[c]), version) for c, version in counters.fresh.items()
+        ]
         return [move for move in moves if move[1] != move[2]]
 
     def new(self, group: str) -> list[str]:
@@ -186,7 +189,10 @@ class _Overlay:
 
 
 def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
-    """Yield each event with its sentence; one pass over the trace. In a damaged trace the sentence may say only that the call runs."""
+    """Yield each event with its sentence; one pass over the trace.
+
+    In a damaged trace the sentence may say only that the call runs.
+    """
     state = empty_state()
     for event in trace.events:
         try:
@@ -257,11 +263,17 @@ def _quiet(look: _Look, code: str) -> T:
         before, after = look.before["tensors"][label], look.tensor(label)
         if after.get("grad") != before.get("grad"):
             if after.get("grad") is None:
-                return T(en=f"{code} forgets the gradient of {look.name(label)}.", zh=f"{code} 丢弃 {look.name(label)} 的梯度。")
-            return T(en=f"{code} sets the gradient of {look.name(label)}.", zh=f"{code} 设置 {look.name(label)} 的梯度。")
+                return T(
+                    en=f"{code} forgets the gradient of {look.name(label)}.",
+                    zh=f"{code} 丢弃 {look.name(label)} 的梯度。",
+                )
+            return T(
+                en=f"{code} sets the gradient of {look.name(label)}.", zh=f"{code} 设置 {look.name(label)} 的梯度。"
+            )
         if after.get("storage") != before.get("storage"):
             return T(
-                en=f"{code} makes {look.name(label)} read storage {after.get('storage')} instead of {before.get('storage')}.",
+                en=f"{code} makes {look.name(label)} read storage {after.get('storage')} instead of "
+                f"{before.get('storage')}.",
                 zh=f"{code} 让 {look.name(label)} 改读存储 {after.get('storage')}，不再是 {before.get('storage')}。",
             )
     return T(en=f"{code} reads; no tensor changes.", zh=f"{code} 只读取，没有张量改变。")
@@ -295,7 +307,9 @@ def _form(tensor: dict[str, Any]) -> T:
 
 
 def _sharing(label: str, look: _Look, code: str) -> T:
-    """The sentence for a new tensor on a known storage, with the same version counter (a view) or its own one (``.data``)."""
+    """The sentence for a new tensor on a known storage, with the same version counter (a
+    view) or its own one (``.data``).
+    """
     tensor = look.tensor(label)
     name, storage, counter, what = look.name(label), tensor["storage"], tensor.get("counter"), _form(tensor)
     place_en = f"stride {shape_text(tensor.get('stride'))}, offset {tensor.get('offset', 0)}"
@@ -316,14 +330,19 @@ def _sharing(label: str, look: _Look, code: str) -> T:
 
 
 def _recorded(event: Event, look: _Look) -> T:
-    """The sentences on new nodes and the tensors that they saved; empty if there are none. AccumulateGrad nodes are left out."""
+    """The sentences on new nodes and the tensors that they saved; empty if there are none.
+
+    AccumulateGrad nodes are left out.
+    """
     en, zh = "", ""
     for label in look.new("nodes"):
         record = look.after["nodes"].get(label) or {}
         if record.get("name") == "AccumulateGrad":
             continue
         slots = [(s["name"], _slot(event, look, s), s["version"]) for s in record.get("saved", []) if s.get("counter")]
-        saved_en = ", ".join(f"{slot} = {what or 'a tensor without a name'} at v{version}" for slot, what, version in slots)
+        saved_en = ", ".join(
+            f"{slot} = {what or 'a tensor without a name'} at v{version}" for slot, what, version in slots
+        )
         saved_zh = "、".join(f"{slot} = {what or '没有名字的张量'}（版本 {version}）" for slot, what, version in slots)
         en += f" Node {look.node(label)} enters the graph" + (f" and saves {saved_en}." if slots else ".")
         zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {saved_zh}。" if slots else "。")
@@ -344,7 +363,9 @@ def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
 
 def written(event: Event, known: Container[str]) -> list[str]:
     """The storages that an event wrote: those it lists, and ``known`` ones whose cells it changed."""
-    changed = [p[1] for e in event.effects if len(p := e.path.split(".")) == 3 and p[0] == "storages" and p[2] == "cells"]
+    changed = [
+        p[1] for e in event.effects if len(p := e.path.split(".")) == 3 and p[0] == "storages" and p[2] == "cells"
+    ]
     return list(dict.fromkeys([*event.writes, *(s for s in changed if s in known)]))
 
 
@@ -373,7 +394,9 @@ def _labels(event: Event) -> list[str]:
 
 
 def _unaware(storages: list[str], look: _Look) -> T:
-    """The sentence about nodes that have saved memory which was written without a new version; empty if none has, or all were freed."""
+    """The sentence about nodes that have saved memory which was written without a new version; empty if
+    none has, or all were freed.
+    """
     names = [
         look.node(label)
         for label, node in look.before.get("nodes", {}).items()
@@ -394,7 +417,8 @@ def _write(event: Event, look: _Look, trace: Trace) -> T:
     by_en, by_zh = (f" through {look.name(through)}", f"经 {look.name(through)} ") if through else ("", "")
     code, storages, hurt = _code(event, trace), ", ".join(event.writes), _unaware(list(event.writes), look)
     return T(
-        en=f"{code}: memory of storage {storages} changed{by_en} behind torch's back; no version counter moved.{hurt.en}",
+        en=f"{code}: memory of storage {storages} changed{by_en} behind torch's back; no version "
+        f"counter moved.{hurt.en}",
         zh=f"{code}：存储 {storages} 的内存{by_zh}在 torch 不知情时改变，版本计数器没有变化。{hurt.zh}",
     )
 
@@ -402,7 +426,10 @@ def _write(event: Event, look: _Look, trace: Trace) -> T:
 def _mode(event: Event) -> T:
     values = {effect.path: effect.value for effect in event.effects}
     if values.get("mode.inference") is True:
-        return T(en="Inference mode begins: no graph and no version counters.", zh="进入推理模式：没有计算图，也没有版本计数器。")
+        return T(
+            en="Inference mode begins: no graph and no version counters.",
+            zh="进入推理模式：没有计算图，也没有版本计数器。",
+        )
     if values.get("mode.grad") is False:
         return T(en="From here torch records no graph.", zh="从这里起 torch 不再记录计算图。")
     return T(en="From here torch records the graph.", zh="从这里起 torch 记录计算图。")
@@ -416,11 +443,14 @@ def _node(event: Event, look: _Look) -> T:
     got_en = f" gets a gradient of shape {shape_text(shape)}" if shape is not None else " runs"
     got_zh = f"收到形状 {shape_text(shape)} 的梯度" if shape is not None else "运行"
     if event.error is not None:
-        return T(en=f"Backward: {name}{got_en} and needs what it saved.", zh=f"反向：{name} {got_zh}，需要它保存的张量。")
+        return T(
+            en=f"Backward: {name}{got_en} and needs what it saved.", zh=f"反向：{name} {got_zh}，需要它保存的张量。"
+        )
     if record.get("name") == "AccumulateGrad":
         leaf = look.name(record.get("output"))
         return T(
-            en=f"Backward: {name}{got_en} and adds it to the `.grad` of {leaf}.", zh=f"反向：{name} {got_zh}，加到 {leaf} 的 `.grad` 上。"
+            en=f"Backward: {name}{got_en} and adds it to the `.grad` of {leaf}.",
+            zh=f"反向：{name} {got_zh}，加到 {leaf} 的 `.grad` 上。",
         )
     onward = [look.node(n) for n in record.get("next", ()) if n]
     to_en = f" and passes it on to {', '.join(onward)}" if onward else ""
@@ -442,7 +472,8 @@ def _forecast(event: Event, failure: Failure, look: _Look) -> T:
 def _harm(look: _Look, harm: Any) -> T:
     leaf = look.name(harm.leaf)
     return T(
-        en=f"The gradient of {leaf} is {cells_text(harm.torch)}; with the saved values it would be {cells_text(harm.meant)}.",
+        en=f"The gradient of {leaf} is {cells_text(harm.torch)}; with the saved values it would be "
+        f"{cells_text(harm.meant)}.",
         zh=f"{leaf} 的梯度是 {cells_text(harm.torch)}；按保存时的值应为 {cells_text(harm.meant)}。",
     )
 
@@ -451,7 +482,11 @@ def _kept(failure: Failure, look: _Look) -> str:
     """The tensor that a failed node had saved; if unknown, a tensor on its counter, else its storage."""
     if failure.tensor:
         return look.name(failure.tensor)
-    sharing = (t for t, r in look.before.get("tensors", {}).items() if isinstance(r, dict) and r.get("counter") == failure.counter)
+    sharing = (
+        t
+        for t, r in look.before.get("tensors", {}).items()
+        if isinstance(r, dict) and r.get("counter") == failure.counter
+    )
     names = [look.name(t) for t in sharing if failure.counter]
     return next((name for name in names if "(" in name), names[0] if names else str(failure.storage or "?"))
 
@@ -462,12 +497,14 @@ def _error(event: Event, failure: Failure, look: _Look, trace: Trace) -> T:
         node, tensor = look.node(failure.node), _kept(failure, look)
         slot, expected, found = failure.saved, failure.expected, failure.found
         return T(
-            en=f"torch raises {failure.type}: {node} saved {tensor} as {slot} at version {expected} and finds version {found}.",
+            en=f"torch raises {failure.type}: {node} saved {tensor} as {slot} at version {expected} and "
+            f"finds version {found}.",
             zh=f"torch 引发 {failure.type}：{node} 把 {tensor} 存为 {slot} 时是版本 {expected}，现在是版本 {found}。",
         )
     if failure.kind == "backward-twice":
         return T(
-            en=f"torch raises {failure.type}: the tensors that {look.node(failure.node)} saved were freed by an earlier backward.",
+            en=f"torch raises {failure.type}: the tensors that {look.node(failure.node)} saved were freed by "
+            "an earlier backward.",
             zh=f"torch 引发 {failure.type}：{look.node(failure.node)} 保存的张量已在先前的反向传播中释放。",
         )
     lines = failure.message.strip().splitlines()

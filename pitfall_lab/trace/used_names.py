@@ -1,7 +1,8 @@
-"""The name under which a program uses a tensor, for tensors that were never seen in a variable of their own: ``predicted - returns``.
+"""The name under which a program uses a tensor, for tensors that were never seen in a variable of their
+own: ``predicted - returns``.
 
-Names are recorded where a result is assigned to one variable. What a function returns among others, or a module keeps as a buffer, has a
-name only where it is used.
+Names are recorded where a result is assigned to one variable. What a function returns among others, or a module keeps
+as a buffer, has a name only where it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ LONGEST = 200
 
 
 def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
-    """Return a name for each of ``labels`` that is an operand written as a name; of several names, the first in the outermost function."""
+    """Return a name for each of ``labels`` that is an operand written as a name; of several names, the
+    first in the outermost function.
+    """
     found: dict[str, tuple[int, str]] = {}
     for event in trace.events:
         if event.kind != "call" or event.span is None:
@@ -44,7 +47,8 @@ def operand_names(trace: Trace, event: Event) -> dict[int | str, str]:
 
 @lru_cache(maxsize=4096)
 def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
-    """The operands written as names, by place or keyword, where the text is this very operation and not a call of something around it.
+    """The operands written as names, by place or keyword, where the text is this very operation and not a
+    call of something around it.
 
     >>> _operands("predicted - returns", "__sub__", True)
     {0: 'predicted', 1: 'returns'}
@@ -64,7 +68,8 @@ def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
 
 @lru_cache(maxsize=4096)
 def _listed(text: str, operation: str) -> tuple[str, ...]:
-    """The tensors of a list that is the first argument of a call of this operation; an empty text for one that is no name.
+    """The tensors of a list that is the first argument of a call of this operation; an empty
+    text for one that is no name.
 
     An empty tuple if the text is no such call.
 
@@ -86,13 +91,16 @@ def _listed(text: str, operation: str) -> tuple[str, ...]:
 
 def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
     match statement:
-        case ast.AugAssign(target=ast.Subscript() as written) | ast.Assign(targets=[ast.Subscript() as written]) if operation.strip(
-            "_"
-        ) in ("getitem", "setitem"):
+        case ast.AugAssign(target=ast.Subscript() as written) | ast.Assign(targets=[ast.Subscript() as written]) if (
+            operation.strip("_") in ("getitem", "setitem")
+        ):
             return _selected(written)
         case ast.AugAssign(target=target, value=value):
             return [target, value]
-        case ast.Expr(value=ast.BinOp(left=left, right=right)) | ast.Expr(value=ast.Compare(left=left, comparators=[right])):
+        case (
+            ast.Expr(value=ast.BinOp(left=left, right=right))
+            | ast.Expr(value=ast.Compare(left=left, comparators=[right]))
+        ):
             return [] if operation == "__bool__" else [left, right]  # ``if a > b:`` decides by the result
         case ast.Expr(value=ast.Subscript() as read):
             return _selected(read)
@@ -102,7 +110,12 @@ def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
             name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
             if name.strip("_").lower() != operation.strip("_").lower():
                 return []
-            whole = args[: next((at for at, one in enumerate(args) if isinstance(one, ast.List | ast.Tuple | ast.Starred)), len(args))]
+            whole = args[
+                : next(
+                    (at for at, one in enumerate(args) if isinstance(one, ast.List | ast.Tuple | ast.Starred)),
+                    len(args),
+                )
+            ]
             return [func.value, *whole] if method and isinstance(func, ast.Attribute) else whole
     return []
 

@@ -18,7 +18,8 @@ from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
 from pitfall_lab.verify.shared_state import World
 
 NUMBERED_ALIKE = T(
-    "the program builds graphs in several threads, and torch gives nodes of different threads the same sequence numbers",
+    "the program builds graphs in several threads, and torch gives nodes of different threads the "
+    "same sequence numbers",
     "程序在多个线程中建图，而 torch 给不同线程的节点编了相同的序号",
 )
 
@@ -35,10 +36,11 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its memory; return it and the effects.
+        """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its
+        memory; return it and the effects.
 
-        ``names`` are its variables; if empty, they are looked up from ``frame``. ``seen``: the tensor's facts, if known. A tensor without a
-        readable storage gets a record without a shadow.
+        ``names`` are its variables; if empty, they are looked up from ``frame``. ``seen``: the tensor's facts, if
+        known. A tensor without a readable storage gets a record without a shadow.
         """
         seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
@@ -50,7 +52,9 @@ class Adoption:
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
         record.names = names or tuple(self._world.namespace.names(real, frame))
         gradient = tensor_facts.grad_of(real) if record.shadow is not None else None
-        if gradient is not None and gradient is not real:  # a copy made by ``copy.deepcopy`` has a gradient from the beginning
+        if (
+            gradient is not None and gradient is not real
+        ):  # a copy made by ``copy.deepcopy`` has a gradient from the beginning
             known = self._records.find(gradient)
             if known is None:
                 known, more = self.adopt(gradient, None)
@@ -65,16 +69,27 @@ class Adoption:
         return record, effects + self._describe.tensor(record, seen, "observed")
 
     def shadow_of(self, real: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
-        """Make a shadow of ``real`` in its present state, on the record of its present storage; return both, and the effects."""
+        """Make a shadow of ``real`` in its present state, on the record of its present storage;
+        return both, and the effects.
+        """
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
         effects += more
         node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)
         shadow = self._engine.adopt(
-            storage.shadow, seen.shape, seen.stride or (), self._records.offset(seen, storage), seen.dtype, version=seen.version or 0,
-            requires_grad=seen.requires_grad and node is None, grad_fn=None if node is None else self.mirror_node(node, effects),
-            output_nr=real.output_nr, base=base, creation="" if base is None else tensor_facts.creation_of(real), kind=seen.kind,
-        )  # fmt: skip
+            storage.shadow,
+            seen.shape,
+            seen.stride or (),
+            self._records.offset(seen, storage),
+            seen.dtype,
+            version=seen.version or 0,
+            requires_grad=seen.requires_grad and node is None,
+            grad_fn=None if node is None else self.mirror_node(node, effects),
+            output_nr=real.output_nr,
+            base=base,
+            creation="" if base is None else tensor_facts.creation_of(real),
+            kind=seen.kind,
+        )
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
         if seen.version is None:
@@ -118,16 +133,23 @@ class Adoption:
         return record.shadow, effects
 
     def _unseen(self, base: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord] | None:
-        """The shadow and storage of a base that has no record, because only views of it have been observed; None if there is none."""
+        """The shadow and storage of a base that has no record, because only views of it have been
+        observed; None if there is none.
+        """
         storage = self._records.storage_of(seen)
         for record, tensor in self._records.live(storage) if storage is not None else ():
             shadow = None if record.shadow is None else record.shadow.base
-            if shadow is not None and self._records.shadow_label(shadow) is None and tensor_facts.base_of(tensor) is base:
+            if (
+                shadow is not None
+                and self._records.shadow_label(shadow) is None
+                and tensor_facts.base_of(tensor) is base
+            ):
                 return shadow, storage  # type: ignore[return-value]
         return None
 
     def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
-        """Give the shadow of a gradient returned by ``autograd.grad`` its base: torch may return a view of an internal tensor.
+        """Give the shadow of a gradient returned by ``autograd.grad`` its base: torch may
+        return a view of an internal tensor.
 
         Nothing happens if ``real`` is no view.
         """
@@ -142,7 +164,9 @@ class Adoption:
             made = unseen[0]
         else:
             offset = self._records.offset(seen, storage)
-            made = self._engine.adopt(shadow.storage, seen.shape, seen.stride or (), offset, seen.dtype, counter=shadow.counter)
+            made = self._engine.adopt(
+                shadow.storage, seen.shape, seen.stride or (), offset, seen.dtype, counter=shadow.counter
+            )
         shadow.view = ViewOf(made, tensor_facts.creation_of(real), shadow.version)
 
     def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:
@@ -160,9 +184,17 @@ class Adoption:
 
         None if ``real`` still lies within its known size.
         """
-        reach = 0 if 0 in seen.shape else 1 + sum((n - 1) * step for n, step in zip(seen.shape, seen.stride or (), strict=True))
+        reach = (
+            0
+            if 0 in seen.shape
+            else 1 + sum((n - 1) * step for n, step in zip(seen.shape, seen.stride or (), strict=True))
+        )
         model = known.shadow
-        if len(known.impls) != 1 or seen.dtype != known.dtype or self._records.offset(seen, known) + reach <= model.size:
+        if (
+            len(known.impls) != 1
+            or seen.dtype != known.dtype
+            or self._records.offset(seen, known) + reach <= model.size
+        ):
             return []
         model.about_to_change()
         known.nbytes, model.size = seen.nbytes, seen.nbytes // max(seen.itemsize, 1)
@@ -172,7 +204,8 @@ class Adoption:
     # ------------------------------------------------------------------ arrays
 
     def meet_array(self, array: np.ndarray, frame: FrameType | None, effects: list[Effect]) -> list[str]:
-        """The label, in a list, of an array that a call returned, if it shares memory with a tensor; else an empty list.
+        """The label, in a list, of an array that a call returned, if it shares memory with
+        a tensor; else an empty list.
 
         The effects of recording the array are appended to ``effects``.
         """
@@ -184,8 +217,12 @@ class Adoption:
         record = self._records.find(array)
         return [record.label] if record is not None else []
 
-    def _enter_array(self, array: np.ndarray, storage: StorageRecord, names: list[str], frame: FrameType | None) -> list[Effect]:
-        """Record a NumPy array that shares memory with a tensor: from now on the memory can change without a new version."""
+    def _enter_array(
+        self, array: np.ndarray, storage: StorageRecord, names: list[str], frame: FrameType | None
+    ) -> list[Effect]:
+        """Record a NumPy array that shares memory with a tensor: from now on the memory can
+        change without a new version.
+        """
         self._records.share(storage)
         record = self._records.find(array)
         if record is None:
@@ -222,8 +259,8 @@ class Adoption:
     def _tell_apart(self, node: Any) -> None:
         """Raise :class:`Enough` if a node of another thread has the same key as this node.
 
-        Torch numbers the nodes of each thread from 0, so two nodes can have the same key, and it would be unknown which one a backward
-        ran. It shows when a living tensor whose shadow has the known node has a different node in torch.
+        Torch numbers the nodes of each thread from 0, so two nodes can have the same key, and it would be unknown which
+        one a backward ran. It shows when a living tensor whose shadow has the known node has a different node in torch.
         """
         known = self._records.nodes.get(tensor_facts.node_key(node))
         for record in list(self._records.by_id.values()) if known is not None else ():
@@ -238,11 +275,20 @@ class Adoption:
             if record is None:
                 record, more = self.adopt(leaf, None)
                 effects += more
-            mirrored = self._engine.accumulate_grad(record.shadow) if record.shadow is not None else self._engine.node("AccumulateGrad")
+            mirrored = (
+                self._engine.accumulate_grad(record.shadow)
+                if record.shadow is not None
+                else self._engine.node("AccumulateGrad")
+            )
         else:
             behind = tensor_facts.next_nodes(item)
-            edges = [(None if child is None else self._records.nodes.get(tensor_facts.node_key(child)), index) for child, index in behind]
-            mirrored = self._engine.node(tensor_facts.node_name(item), edges, self._mirror_saved(item), lazy=tensor_facts.is_custom(item))
+            edges = [
+                (None if child is None else self._records.nodes.get(tensor_facts.node_key(child)), index)
+                for child, index in behind
+            ]
+            mirrored = self._engine.node(
+                tensor_facts.node_name(item), edges, self._mirror_saved(item), lazy=tensor_facts.is_custom(item)
+            )
             mirrored.outputs = [(shape, DType(dtype)) for shape, dtype in tensor_facts.outputs_of(item)]
         self._records.label_node(mirrored)
         effects += self._describe.node(mirrored, "observed")
@@ -267,12 +313,19 @@ class Adoption:
         return found
 
     def _saved_view(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:
-        """A shadow on known memory for a saved tensor that is no object of the program; it uses the counter of a tensor there.
+        """A shadow on known memory for a saved tensor that is no object of the program; it uses
+        the counter of a tensor there.
 
         None if no tensor there has the saved tensor's version.
         """
         for record, _ in self._records.live(storage):
-            if record.shadow is not None and record.shadow.counter is not None and record.shadow.counter.version == seen.version:
+            if (
+                record.shadow is not None
+                and record.shadow.counter is not None
+                and record.shadow.counter.version == seen.version
+            ):
                 offset = self._records.offset(seen, storage)
-                return self._engine.adopt(storage.shadow, seen.shape, seen.stride or (), offset, seen.dtype, counter=record.shadow.counter)
+                return self._engine.adopt(
+                    storage.shadow, seen.shape, seen.stride or (), offset, seen.dtype, counter=record.shadow.counter
+                )
         return None

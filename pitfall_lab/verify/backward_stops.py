@@ -1,7 +1,9 @@
-"""Runs the shadow's backward up to each place where torch runs user code, and continues it with what that code returned.
+"""Runs the shadow's backward up to each place where torch runs user code, and continues it
+with what that code returned.
 
-Only torch can run hooks, a custom Function's ``backward`` and nodes without a model. The shadow's backward is suspended before each of
-them. Hooks on torch's nodes report when torch gets there and which gradients the user code returned; the shadow continues with those.
+Only torch can run hooks, a custom Function's ``backward`` and nodes without a model. The shadow's backward is suspended
+before each of them. Hooks on torch's nodes report when torch gets there and which gradients the user code returned; the
+shadow continues with those.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ Key = tuple[Node, bool]
 
 
 class Listening:
-    """One suspended backward of the shadow. :meth:`finish` must be called when torch's backward has returned or raised."""
+    """One suspended backward of the shadow. :meth:`finish` must be called when torch's
+    backward has returned or raised.
+    """
 
     def __init__(self, world: World, call: Call, waiting: Suspended) -> None:
         self._records, self._limit = world.records, world.limit
@@ -62,16 +66,22 @@ class Listening:
             self._skip_leaves()
             stop = self.waiting.stop
             if stop is None or (stop.node, stop.after) != key:
-                self._lost = True  # torch and the shadow run different nodes: later gradients cannot be assigned to nodes
+                self._lost = (
+                    True  # torch and the shadow run different nodes: later gradients cannot be assigned to nodes
+                )
                 return
-            self.waiting.resume([self._seen(real, given if stop.after else ()) for real in (outgoing if stop.after else given)])
+            self.waiting.resume(
+                [self._seen(real, given if stop.after else ()) for real in (outgoing if stop.after else given)]
+            )
         except ShadowError as predicted:
             self._memory["predicted"] = predicted.with_traceback(None)
         except Exception:  # it would be raised in the learner's backward
             self._lost = True
 
     def _skip_leaves(self) -> None:
-        """Resume the shadow's backward where it has stopped after a leaf: what a leaf's hooks do is observed when they do it."""
+        """Resume the shadow's backward where it has stopped after a leaf: what a leaf's hooks
+        do is observed when they do it.
+        """
         while (stop := self.waiting.stop) is not None and stop.after and stop.node.leaf is not None:
             self.waiting.resume()
 
@@ -80,10 +90,17 @@ class Listening:
             return None
         same = next((index for index, other in enumerate(given) if other is real), None)
         known = self._records.find(real)
-        return Seen(tuple(real.shape), tensor_facts.window_values(real, self._limit), same, None if known is None else known.shadow)
+        return Seen(
+            tuple(real.shape),
+            tensor_facts.window_values(real, self._limit),
+            same,
+            None if known is None else known.shadow,
+        )
 
     def recognise(self, real: Any) -> ShadowTensor | None:
-        """The shadow of a gradient that user code has received, found by its values; None if these are unknown or no gradient has them."""
+        """The shadow of a gradient that user code has received, found by its values; None if these are
+        unknown or no gradient has them.
+        """
         numbers = tensor_facts.window_values(real, self._limit)
         if numbers is None or self._lost:
             return None
@@ -93,9 +110,9 @@ class Listening:
     def finish(self, *, failed: bool, by_engine: bool = False) -> Applied:
         """Remove the hooks and continue the shadow's backward with what is known; return what it did.
 
-        Unless ``failed`` (torch's call raised), the backward is run to its end. If torch's own engine raised (``by_engine``), it is run
-        past leaves to the next node that waits for a gradient, because the error may have come after a leaf, whose hooks do not change
-        other gradients.
+        Unless ``failed`` (torch's call raised), the backward is run to its end. If torch's own engine raised
+        (``by_engine``), it is run past leaves to the next node that waits for a gradient, because the error may have
+        come after a leaf, whose hooks do not change other gradients.
         """
         self._posts.leave()
         try:

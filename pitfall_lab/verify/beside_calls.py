@@ -1,4 +1,6 @@
-"""Records what the program does with torch's objects other than calling operations: schedulers, state_dicts, data loaders."""
+"""Records what the program does with torch's objects other than calling operations:
+schedulers, state_dicts, data loaders.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,20 @@ from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Beside, Compared, DataPass, Drift, Loading, Lost, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
+from pitfall_lab.trace import (
+    Beside,
+    Compared,
+    DataPass,
+    Drift,
+    Loading,
+    Lost,
+    Saving,
+    Scheduler,
+    SchedulerStep,
+    Span,
+    Stray,
+    Unfinite,
+)
 from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
@@ -38,7 +53,9 @@ LOOKS = 10
 LOOKED_AT = lost_numbers.CONVERSIONS | compared_numbers.COMPARING
 SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
 MODES = ("min", "max")
-"""Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the metric before its last step."""
+"""Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the
+metric before its last step.
+"""
 
 
 @dataclass(slots=True)
@@ -58,9 +75,17 @@ class _Schedule:
     def finished(self) -> Scheduler:
         """Return the scheduler as the trace stores it."""
         return Scheduler(
-            self.step, self.kind, self.span, self.made, self.optimizer, self.steps, tuple(self.first), self.settings, self.count,
+            self.step,
+            self.kind,
+            self.span,
+            self.made,
+            self.optimizer,
+            self.steps,
+            tuple(self.first),
+            self.settings,
+            self.count,
             self.shared,
-        )  # fmt: skip
+        )
 
 
 @dataclass(slots=True)
@@ -115,8 +140,8 @@ class BesideCalls:
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
 
-        That is a scheduler's step, the loading or saving of a state, or the beginning of a pass over a loader. Nothing is recorded if no
-        code of the program is around the call, nor after the first ``MOST`` of a kind.
+        That is a scheduler's step, the loading or saving of a state, or the beginning of a pass over a loader. Nothing
+        is recorded if no code of the program is around the call, nor after the first ``MOST`` of a kind.
         """
         user = self._sources.user_frame(frame)
         if user is None:
@@ -126,8 +151,14 @@ class BesideCalls:
             self._scheduler(owner, step, span, by_torch=str(frame.f_globals.get("__name__")).startswith("torch.optim"))
         elif kind == "loading" and len(self._loaded) < MOST:
             held = Held(stray_attributes.parameters(owner))
-            self._loaded.append((Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner)))
-        elif kind == "saving" and len(self._saved) < MOST and not str(frame.f_globals.get("__name__")).startswith("torch."):
+            self._loaded.append(
+                (Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner))
+            )
+        elif (
+            kind == "saving"
+            and len(self._saved) < MOST
+            and not str(frame.f_globals.get("__name__")).startswith("torch.")
+        ):
             self._saved.append((Saving(step, type(owner).__name__, span), _Plain(owner)))
         elif kind == "pass" and len(self._passes) < MOST:
             self._passes.append(self._pass(owner, step, span))
@@ -164,7 +195,10 @@ class BesideCalls:
             self._datasets.append((weakref.ref(dataset), now))
         still = tuple(name for name in now if before.get(name) == now[name])
         workers = vars(loader).get("num_workers")
-        several, sizes = workers if isinstance(workers, int) else 0, (data_loading.examples(loader), data_loading.weights(loader))
+        several, sizes = (
+            workers if isinstance(workers, int) else 0,
+            (data_loading.examples(loader), data_loading.weights(loader)),
+        )
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
 
     def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
@@ -191,7 +225,8 @@ class BesideCalls:
     def line_done(self, frame: FrameType, span: Span | None, step: int) -> None:
         """Called after a line of the program has run: see whether it changed numbers of a data set that is watched.
 
-        If the data set was making an example in ``frame``, this is recorded, once for each data set; else the new numbers are remembered.
+        If the data set was making an example in ``frame``, this is recorded, once for each data set; else
+        the new numbers are remembered.
         """
         known = self._suspect
         dataset = known.dataset() if known is not None else None
@@ -232,7 +267,8 @@ class BesideCalls:
             self._loaded[-1] = replace(loading, fit=fit, apart=apart[:MOST]), held, plain, None
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1.
+        """Called after a call: record numbers that a conversion has lost, and targets of a
+        loss that are outside 0 to 1.
 
         Only the first calls at each place are looked at (:meth:`looks`).
         """
@@ -249,8 +285,16 @@ class BesideCalls:
             self._compared.append(Compared(step, *found))
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the numbers of the next call of this function at this place will be read after the call. Only the first ``LOOKS`` are."""
-        return name in LOOKED_AT and self._looks[span, name] < LOOKS and len(self._compared) < MOST and self._wants(name, span)
+        """Whether the numbers of the next call of this function at this place will be read after the call.
+
+        Only the first ``LOOKS`` are.
+        """
+        return (
+            name in LOOKED_AT
+            and self._looks[span, name] < LOOKS
+            and len(self._compared) < MOST
+            and self._wants(name, span)
+        )
 
     def _wants(self, name: str, span: Span | None) -> bool:
         return span is not None and span.source == 0 and self._seen[span, name] < FIRST and len(self._losses) < MOST
@@ -272,7 +316,9 @@ class BesideCalls:
             if key not in self._strays and len(self._strays) < MOST:
                 held = Held(each.tensors)
                 held.name(self._label)
-                stray = Stray(step, each.kind, type(each.owner).__name__, each.attribute, each.meant, each.value, each.actual)
+                stray = Stray(
+                    step, each.kind, type(each.owner).__name__, each.attribute, each.meant, each.value, each.actual
+                )
                 self._strays[key] = stray, held
 
     def _name(self) -> None:
@@ -284,11 +330,15 @@ class BesideCalls:
             plain.name(self._label)
 
     def finished(self, tensors: Iterable[Any], step: int, unfinite: tuple[Unfinite, ...] = ()) -> Beside:
-        """Return all that was collected, at the end of the program; ``tensors`` are those still alive, ``unfinite`` is put in as it is."""
+        """Return all that was collected, at the end of the program; ``tensors`` are those still alive,
+        ``unfinite`` is put in as it is.
+        """
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()
         schedulers = tuple(each.finished() for each in self._schedules)
-        loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain, _ in self._loaded)
+        loaded = tuple(
+            replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain, _ in self._loaded
+        )
         saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
         return Beside(

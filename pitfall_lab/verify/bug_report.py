@@ -13,19 +13,29 @@ MOST = 20
 def disagreement_report(trace: Trace) -> str:
     """Return Markdown text about the disagreements of ``trace``; "" if there are none.
 
-    It contains the first disagreement and its step, up to 19 more, the facts about the tensors of that call, the versions and platform,
-    and the whole program.
+    It contains the first disagreement and its step, up to 19 more, the facts about the tensors of that call, the
+    versions and platform, and the whole program.
     """
     if not trace.disagreements:
         return ""
     first = trace.disagreements[0]
     more = trace.disagreements[1:MOST]
     event = trace.events[first.step]
-    lines = ["# The shadow engine and torch disagree", "", f"`{event.op}`{_place(trace, first)}: {_difference(first)}", ""]
+    lines = [
+        "# The shadow engine and torch disagree",
+        "",
+        f"`{event.op}`{_place(trace, first)}: {_difference(first)}",
+        "",
+    ]
     if event.error is not None:
         lines += [f"The call raised {event.error.type}: {event.error.message.splitlines()[0]}", ""]
     if more:
-        lines += ["Then also:", "", *(f"- step {d.step}, `{trace.events[d.step].op}`: {_difference(d)}" for d in more), ""]
+        lines += [
+            "Then also:",
+            "",
+            *(f"- step {d.step}, `{trace.events[d.step].op}`: {_difference(d)}" for d in more),
+            "",
+        ]
     left = len(trace.disagreements) - MOST
     lines += [f"… and {left} more.", ""] if left > 0 else []
     facts = _facts(trace, first)
@@ -49,7 +59,10 @@ def _place(trace: Trace, disagreement: Disagreement) -> str:
 
 
 def _difference(disagreement: Disagreement) -> str:
-    return f"`{disagreement.path}` is {_short(disagreement.observed)} in torch, {_short(disagreement.modelled)} in the shadow"
+    return (
+        f"`{disagreement.path}` is {_short(disagreement.observed)} in torch, "
+        f"{_short(disagreement.modelled)} in the shadow"
+    )
 
 
 def _facts(trace: Trace, disagreement: Disagreement) -> list[str]:
@@ -65,7 +78,9 @@ def _facts(trace: Trace, disagreement: Disagreement) -> list[str]:
         node = state["nodes"].get(tensor.get("grad_fn") or "", {}).get("name")
         cells = state["storages"].get(tensor.get("storage") or "", {}).get("cells")
         name = f" ({tensor['name']})" if tensor.get("name") else ""
-        stated = ", ".join(f"{fact} {tensor.get(fact)}" for fact in ("shape", "stride", "offset", "dtype", "requires_grad", "base"))
+        stated = ", ".join(
+            f"{fact} {tensor.get(fact)}" for fact in ("shape", "stride", "offset", "dtype", "requires_grad", "base")
+        )
         lines.append(f"- {label}{name}: {stated}, version {version}, grad_fn {node}, memory {_short(cells)}")
     return lines
 

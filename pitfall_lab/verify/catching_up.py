@@ -26,7 +26,9 @@ SEARCHES = 4
 class Meeting:
     """Gives the shadow of a tensor the state that the tensor has in torch now, before a call uses it."""
 
-    def __init__(self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption) -> None:
+    def __init__(
+        self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption
+    ) -> None:
         self._engine, self._records, self._namespace = world.engine, world.records, world.namespace
         self._writer, self._versions = world.writer, Versions(world)
         self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
@@ -34,8 +36,8 @@ class Meeting:
     def meet(self, real: Any, frame: FrameType) -> list[Effect]:
         """Update the record of an argument before the call runs, or make one; return the effects.
 
-        A write found here gets an event of its own. A parameter without a name is looked for in the variables of ``frame``, ``SEARCHES``
-        times.
+        A write found here gets an event of its own. A parameter without a name is looked for in the variables of
+        ``frame``, ``SEARCHES`` times.
         """
         record = self._records.find(real)
         if record is None:
@@ -47,24 +49,37 @@ class Meeting:
             record.searches += 1
             record.names = tuple(self._namespace.names(real, frame))
             if record.names:
-                return self.catch_up(real, announce=True) + self._describe.tensor(record, read(record, real), "observed")
+                return self.catch_up(real, announce=True) + self._describe.tensor(
+                    record, read(record, real), "observed"
+                )
         return self.catch_up(real, announce=True)
 
     def catch_up(self, real: Any, *, announce: bool = False, regenerates: bool = False) -> list[Effect]:
-        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects, none for an unknown tensor.
+        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the
+        effects, none for an unknown tensor.
 
-        ``announce``: writes found here get an event of their own. ``regenerates``: torch has read the tensor's grad_fn, or may have, so a
-        stale grad_fn is regenerated in the shadow too.
+        ``announce``: writes found here get an event of their own. ``regenerates``: torch has read the tensor's grad_fn,
+        or may have, so a stale grad_fn is regenerated in the shadow too.
         """
         record = self._records.find(real)
         if record is None or record.shadow is None or record.storage is None:
             # a lazy module's parameter becomes an ordinary one when its shape is known
-            return [] if record is None or tensor_facts.is_opaque(real) else self.replace(record, real, tensor_facts.read(real))
+            return (
+                []
+                if record is None or tensor_facts.is_opaque(real)
+                else self.replace(record, real, tensor_facts.read(real))
+            )
         shadow, stale = record.shadow, record.shadow.has_stale_grad_fn and not regenerates
         seen = tensor_facts.read(real, stale=stale)
-        if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
+        if (
+            seen.shape != shadow.shape
+            or seen.dtype != shadow.dtype
+            or self._records.storage_of(seen) is not record.storage
+        ):
             return self.replace(record, real, seen)
-        if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has changed its strides in place
+        if (
+            not announce and shadow.numel and seen.stride != shadow.stride
+        ):  # a call without a model has changed its strides in place
             return self.replace(record, real, seen)
         was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
@@ -79,7 +94,8 @@ class Meeting:
         return effects
 
     def _catch_up_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
-        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or requires_grad set from C++).
+        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or
+        requires_grad set from C++).
 
         Returns the effects of nodes that are new; the shadow's own node is kept where it matches torch's.
         """
@@ -92,7 +108,9 @@ class Meeting:
             if mine is not None and seen.is_leaf:
                 shadow.node = None
             if shadow.view is not None and seen.is_view and shadow.view.creation == "no_grad":
-                shadow.view.creation = tensor_facts.creation_of(real)  # a custom Function may have returned it since, without a grad_fn
+                shadow.view.creation = tensor_facts.creation_of(
+                    real
+                )  # a custom Function may have returned it since, without a grad_fn
             if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
@@ -110,21 +128,30 @@ class Meeting:
         return effects
 
     def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
-        """Give a tensor with a new storage, shape or strides (``p.data = …``, ``set_``, ``module.to``) a new shadow; return the effects."""
+        """Give a tensor with a new storage, shape or strides (``p.data = …``, ``set_``, ``module.to``) a
+        new shadow; return the effects.
+        """
         shadow, storage, effects = self._adoption.shadow_of(real, seen)
         if record.shadow is not None:
             if record.shadow.counter is not None:
                 shadow.counter = record.shadow.counter
                 if seen.version != shadow.counter.version:
-                    record.shadow.accumulator = None  # only ``set_`` increments the version: later graphs get a new AccumulateGrad
+                    record.shadow.accumulator = (
+                        None  # only ``set_`` increments the version: later graphs get a new AccumulateGrad
+                    )
                 if seen.version is not None:  # an inference tensor has no version to read; its counter keeps its value
                     shadow.counter.version = seen.version
             old = record.shadow.view
             if old is not None and shadow.view is not None and shadow.view.base is old.base:
-                shadow.view.creation, shadow.view.version = old.creation, old.version  # torch no longer shows how the view was made
+                shadow.view.creation, shadow.view.version = (
+                    old.creation,
+                    old.version,
+                )  # torch no longer shows how the view was made
                 if is_forbidden(shadow):
                     shadow.node, shadow.output_nr = record.shadow.node, record.shadow.output_nr
-            record.shadow.become(shadow)  # nodes and views hold this object as saved tensor or base, so it must stay the same one
+            record.shadow.become(
+                shadow
+            )  # nodes and views hold this object as saved tensor or base, so it must stay the same one
             shadow = record.shadow
         self._records.rebind(record, shadow, storage)
         return effects + self._describe.tensor(record, seen, "observed")

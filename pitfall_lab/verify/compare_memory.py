@@ -29,11 +29,11 @@ def largest(array: np.ndarray) -> float:
 
 
 ELEMENTWISE = frozenset({
-    "abs", "add", "addcdiv", "addcmul", "atan2", "clamp", "clamp_max", "clamp_min", "clone", "copy", "cos", "cosh", "div", "elu",
-    "erf", "erfc", "exp", "exp2", "expm1", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "lerp", "log", "log10",
-    "log1p", "log2", "logaddexp", "logsigmoid", "mish", "mul", "neg", "pow", "rdiv", "reciprocal", "relu", "relu6", "rmul", "rsqrt",
-    "rsub", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "softsign", "sqrt", "square", "sub", "tan", "tanh", "true_divide",
-    "truediv", "where", "xlogy",
+    "abs", "add", "addcdiv", "addcmul", "atan2", "clamp", "clamp_max", "clamp_min", "clone", "copy", "cos", "cosh",
+    "div", "elu", "erf", "erfc", "exp", "exp2", "expm1", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
+    "lerp", "log", "log10", "log1p", "log2", "logaddexp", "logsigmoid", "mish", "mul", "neg", "pow", "rdiv",
+    "reciprocal", "relu", "relu6", "rmul", "rsqrt", "rsub", "selu", "sigmoid", "silu", "sin", "sinh", "softplus",
+    "softsign", "sqrt", "square", "sub", "tan", "tanh", "true_divide", "truediv", "where", "xlogy",
 })  # fmt: skip
 """Operations whose result elements each depend on one element of each operand."""
 
@@ -70,9 +70,12 @@ class Memory:
         self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
-        """Whether the contents are equal up to rounding; if not, record a disagreement. The shadow gets torch's values in any case.
+        """Whether the contents are equal up to rounding; if not, record a disagreement.
 
-        True where there is nothing to compare: torch's contents cannot be read, or the shadow has none of this dtype and size.
+        The shadow gets torch's values in any case.
+
+        True where there is nothing to compare: torch's contents cannot be read, or the shadow has
+        none of this dtype and size.
         """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
@@ -95,7 +98,9 @@ class Memory:
         That of other contents depends on the largest result, else on the operands of the call and their coarsest dtype.
         """
         if observed.dtype.kind == "f" and self._rounding.knows(storage):
-            return near(observed, modelled, storage.dtype) or near(observed, modelled, storage.dtype, self._rounding.allowed(storage))
+            return near(observed, modelled, storage.dtype) or near(
+                observed, modelled, storage.dtype, self._rounding.allowed(storage)
+            )
         if equal(observed, modelled, storage.dtype):
             return True
         types = {array.dtype.name for array in self._operands}
@@ -115,8 +120,8 @@ class Memory:
     def _operand_scale(self) -> float:
         """A bound on the numbers that this call may have added up: if they cancel, only their rounding error is left.
 
-        For sums of products it is the product of the operands' norms, for element-wise operations the largest value of an operand, else the
-        largest sum of the absolute values of an operand.
+        For sums of products it is the product of the operands' norms, for element-wise operations the largest value of
+        an operand, else the largest sum of the absolute values of an operand.
         """
         floats = [data for data in self._operands if data.dtype.kind in "fc"]
         entry = ENTRIES.get(self._op)
@@ -129,7 +134,8 @@ class Memory:
         return max((total(data) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
-        """The contents of torch's storage up to the shadow's size, flat; None if they cannot be read or have more elements than the limit.
+        """The contents of torch's storage up to the shadow's size, flat; None if they cannot be read or have
+        more elements than the limit.
 
         What torch reserves behind it (in ``F.mse_loss``) is not compared.
         """
@@ -137,13 +143,16 @@ class Memory:
         return flat if flat is None else flat[: storage.shadow.size]
 
     def fill(self, storage: StorageRecord, real: Any) -> None:
-        """Copy torch's contents to a shadow storage that the shadow could not compute; not if they cannot be read or have another size."""
+        """Copy torch's contents to a shadow storage that the shadow could not compute; not if they cannot
+        be read or have another size.
+        """
         flat = self._observed(storage, real)
         if flat is not None and flat.size == storage.shadow.size:
             self._engine.fill(storage.shadow, flat)
 
     def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
-        """The labels of the storages that a call wrote: those modelled, those found by version (``wrote``), those found by content.
+        """The labels of the storages that a call wrote: those modelled, those found by version
+        (``wrote``), those found by content.
 
         The write is entered under ``step`` in the world's table of writes.
         """
@@ -167,10 +176,12 @@ class Memory:
                     break  # all tensors on a storage show the same memory
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
-        """Compare a storage with its contents after the last event; a difference is a write that no version counted. Return the effects.
+        """Compare a storage with its contents after the last event; a difference is a write that no version counted.
 
-        With ``announce``, the write gets an event of its own at ``span``; else it belongs to the call that is compared now. No effects
-        where the contents are equal or cannot be compared.
+        Return the effects.
+
+        With ``announce``, the write gets an event of its own at ``span``; else it belongs to the call that is compared
+        now. No effects where the contents are equal or cannot be compared.
         """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
@@ -192,4 +203,6 @@ class Memory:
         step = self._writer.reserve()
         self._writes.setdefault(storage.label, []).append(step)
         arrays = tuple(Operand(record.label) for record, _ in self._records.live(storage) if record.kind == "array")
-        self._writer.put(Event(step, "write", op, span, operands=arrays, writes=(storage.label,), effects=tuple(effects)))
+        self._writer.put(
+            Event(step, "write", op, span, operands=arrays, writes=(storage.label,), effects=tuple(effects))
+        )

@@ -1,7 +1,8 @@
 """Compares the version counters of torch and the shadow, also those of tensors that a call did not name.
 
-A write through one tensor increments the version of all tensors that share its counter, and of no others. The shadow predicts which:
-a version that differs from its prediction is a disagreement, even though the shadow then continues with torch's version.
+A write through one tensor increments the version of all tensors that share its counter, and of no others. The
+shadow predicts which: a version that differs from its prediction is a disagreement, even though the shadow then
+continues with torch's version.
 """
 
 from __future__ import annotations
@@ -25,18 +26,24 @@ class Versions:
     def after_writes(self, step: int, written: Iterable[Storage]) -> bool:
         """Compare the versions of all tensors on the storages that a call has written; False if one differs."""
         places = [self._records.storages.get(storage.mark) for storage in written]
-        found = [self.compare_one(step, *each) for place in places if place is not None for each in self._tensors(place)]
+        found = [
+            self.compare_one(step, *each) for place in places if place is not None for each in self._tensors(place)
+        ]
         return all(found)
 
     def agree(self, place: StorageRecord) -> bool:
-        """Like :meth:`after_writes` for one storage, but nothing is recorded or changed. True if the program may write unseen."""
+        """Like :meth:`after_writes` for one storage, but nothing is recorded or changed.
+
+        True if the program may write unseen.
+        """
         return self._world.writes_unseen or all(_is_equal(record, real) for record, real in self._tensors(place))
 
     def _tensors(self, place: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         return ((record, real) for record, real in self._records.live(place) if record.kind != "array")
 
     def compare_one(self, step: int, record: TensorRecord, real: Any) -> bool:
-        """Whether a tensor's version is the shadow's; if not, record a disagreement and copy torch's version to the shadow.
+        """Whether a tensor's version is the shadow's; if not, record a disagreement and copy
+        torch's version to the shadow.
 
         If the program may write unseen, a difference is no disagreement, and the answer is True.
         """
@@ -49,7 +56,9 @@ class Versions:
         return self._world.writes_unseen
 
     def at_the_end(self) -> None:
-        """Compare the versions of all tensors that are alive at the end of the program; not if the program may have written unseen."""
+        """Compare the versions of all tensors that are alive at the end of the program; not if the
+        program may have written unseen.
+        """
         if self._world.writes_unseen:
             return
         step = max(len(self._writer.events) - 1, 0)

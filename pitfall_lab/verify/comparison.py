@@ -1,4 +1,6 @@
-"""Compare torch's result with the prediction, record each difference as a Disagreement, and continue from torch's values."""
+"""Compare torch's result with the prediction, record each difference as a Disagreement, and
+continue from torch's values.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,26 @@ class Comparison:
     """Compares one call's result and side effects in torch with those that the shadow modelled."""
 
     def __init__(
-        self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption, meeting: Meeting
+        self,
+        world: World,
+        describe: Description,
+        *,
+        memory: Memory,
+        pairing: Pairing,
+        adoption: Adoption,
+        meeting: Meeting,
     ) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self.is_brief = world.limit < 0
         """Whether :meth:`_plain_gradient` may be used: only in recordings without values."""
         self._is_backward = False
-        self._describe, self._memory, self._pairing, self._adoption, self._meeting = describe, memory, pairing, adoption, meeting
+        self._describe, self._memory, self._pairing, self._adoption, self._meeting = (
+            describe,
+            memory,
+            pairing,
+            adoption,
+            meeting,
+        )
 
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
         """Return the labels of the results, whether the engines agree, and the effects of the call."""
@@ -60,7 +75,9 @@ class Comparison:
         return results, len(self._writer.disagreements) == before, effects
 
     def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
-        """The results and the arguments that the call may have changed, together with the bases of both that have a record."""
+        """The results and the arguments that the call may have changed, together with the
+        bases of both that have a record.
+        """
         touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
             base = tensor_facts.base_of(real)
@@ -97,8 +114,8 @@ class Comparison:
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
         """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects.
 
-        Another tensor or storage than predicted is a disagreement, and then ``real`` is adopted as it is; not where the shadow could not
-        know, because a hook returned or received the tensor.
+        Another tensor or storage than predicted is a disagreement, and then ``real`` is adopted as it is; not where the
+        shadow could not know, because a hook returned or received the tensor.
         """
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
@@ -107,8 +124,11 @@ class Comparison:
         if seen.storage is None:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
-        # The tensor was returned by a hook or passed to one: whether it was an existing tensor or shares its memory was not known.
-        was_shown = other is None and (shadow.storage.data is None or self._is_backward) and self._engine.graph.has_guests
+        # The tensor was returned by a hook or passed to one: whether it was an existing tensor or
+        # shares its memory was not known.
+        was_shown = (
+            other is None and (shadow.storage.data is None or self._is_backward) and self._engine.graph.has_guests
+        )
         if known is not None and was_shown:
             return known.label, []
         if known is not None or other is not None:
@@ -140,11 +160,15 @@ class Comparison:
         No disagreement is reported if ``expected``: its storage was not predicted.
         """
         if not expected:
-            self._writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
+            self._writer.disagree(
+                step, "result.storage", storage.label if storage else "new memory", mine or "new memory"
+            )
         return self._adopt(real)
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
-        """Connect ``shadow`` with a tensor that is not the result of a call, and return the effects that describe it."""
+        """Connect ``shadow`` with a tensor that is not the result of a call, and return
+        the effects that describe it.
+        """
         if shadow.loose:
             _take_layout(real, shadow)
         _, effects = self._bind(step, real, shadow)
@@ -159,7 +183,9 @@ class Comparison:
         return record.label, effects
 
     def _compare_plain(self, step: int, mine: Any, theirs: Any) -> None:
-        """Compare results that are plain Python values, floats up to the rounding of float32; other types are not compared."""
+        """Compare results that are plain Python values, floats up to the rounding of float32;
+        other types are not compared.
+        """
         kinds = (bool, int, float, str)
         if type(mine) in kinds and type(theirs) in kinds and mine != theirs:
             if isinstance(mine, float) and equal(np.array([theirs]), np.array([mine]), "float32"):
@@ -179,7 +205,9 @@ class Comparison:
         if not self._follow_storage(record, real, seen):
             known = self._records.storage_of(seen)
             mine = self._records.storage_label(shadow.storage)
-            self._writer.disagree(step, f"tensors.{record.label}.storage", known.label if known else "new memory", mine or "new memory")
+            self._writer.disagree(
+                step, f"tensors.{record.label}.storage", known.label if known else "new memory", mine or "new memory"
+            )
             return self._meeting.replace(record, real, seen)
         effects: list[Effect] = []
         wrong = self._wrong_facts(step, record.label, shadow, record.storage, seen)
@@ -194,7 +222,8 @@ class Comparison:
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
     def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
-        """Whether the shadow has the storage that torch's tensor has now, which may be another one than the record's (``p.data = …``).
+        """Whether the shadow has the storage that torch's tensor has now, which may be another one than
+        the record's (``p.data = …``).
 
         If so, the record gets it, too.
         """
@@ -209,10 +238,13 @@ class Comparison:
         self._records.rebind(record, shadow, storage)
         return True
 
-    def _wrong_facts(self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts) -> list[str]:
+    def _wrong_facts(
+        self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts
+    ) -> list[str]:
         """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement.
 
-        The facts are shape, stride, offset, dtype, requires_grad, is_leaf and version; one that torch does not show is left out.
+        The facts are shape, stride, offset, dtype, requires_grad, is_leaf and version; one that
+        torch does not show is left out.
         """
         both: dict[str, tuple[Any, Any]] = {
             "shape": (seen.shape, shadow.shape),
@@ -231,16 +263,21 @@ class Comparison:
         return wrong
 
     def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
-        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``.
+        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new
+        are described in ``effects``.
 
         True without a look if the shadow's grad_fn is stale: reading torch's would regenerate it.
         """
         if record.shadow is not None and record.shadow.has_stale_grad_fn:
             return True
-        node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a grad_fn
+        node = (
+            None if seen.inference and seen.version is None else tensor_facts.node_of(real)
+        )  # what it detaches later has a grad_fn
         own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
         if (node is None) != (own is None):
-            self._writer.disagree(step, f"tensors.{record.label}.grad_fn", node and tensor_facts.node_name(node), own and own.name)
+            self._writer.disagree(
+                step, f"tensors.{record.label}.grad_fn", node and tensor_facts.node_name(node), own and own.name
+            )
             return False
         return node is None or self._pairing.pair(node, own, effects, step, record.label)
 
@@ -262,30 +299,59 @@ class Comparison:
                 effects += self._gradient(step, record, real, ran_user_code=applied.ran_user_code)
         return effects
 
-    def _plain_gradient(self, step: int, record: TensorRecord, real: Any, modelled: ShadowTensor) -> list[Effect] | None:
+    def _plain_gradient(
+        self, step: int, record: TensorRecord, real: Any, modelled: ShadowTensor
+    ) -> list[Effect] | None:
         """Short comparison of a leaf's first gradient in a recording without values: a dense tensor in new memory.
 
-        The result is the same as that of :meth:`_gradient`, in less time. Returns None, with nothing changed, if the short comparison does
-        not apply or finds a difference.
+        The result is the same as that of :meth:`_gradient`, in less time. Returns None, with nothing changed, if the
+        short comparison does not apply or finds a difference.
         """
         observed, leaf, records = tensor_facts.grad_of(real), record.shadow, self._records
         if (
-            type(observed) is not torch.Tensor or modelled.mark or modelled.storage.mark or modelled.flag or modelled.node is not None
-            or leaf is None or leaf.counter is None or modelled.view is not None or modelled.counter is None or modelled.counter.mark
-            or records.find(observed) is not None or observed.requires_grad or observed.layout is not torch.strided
-            or observed.shape != modelled.shape or observed.stride() != modelled.stride or observed.storage_offset() != modelled.offset
-            or tensor_facts.dtype_name(observed.dtype) != modelled.dtype or tensor_facts.device_name(observed.device) != modelled.device
-            or observed._is_view() or observed.is_conj() or observed.is_neg() or not self._writer.remembers(f"tensors.{record.label}")
-            or real._version != leaf.counter.version or real.requires_grad is not leaf.flag or leaf.node is not None or records.shared
-        ):  # fmt: skip
+            type(observed) is not torch.Tensor
+            or modelled.mark
+            or modelled.storage.mark
+            or modelled.flag
+            or modelled.node is not None
+            or leaf is None
+            or leaf.counter is None
+            or modelled.view is not None
+            or modelled.counter is None
+            or modelled.counter.mark
+            or records.find(observed) is not None
+            or observed.requires_grad
+            or observed.layout is not torch.strided
+            or observed.shape != modelled.shape
+            or observed.stride() != modelled.stride
+            or observed.storage_offset() != modelled.offset
+            or tensor_facts.dtype_name(observed.dtype) != modelled.dtype
+            or tensor_facts.device_name(observed.device) != modelled.device
+            or observed._is_view()
+            or observed.is_conj()
+            or observed.is_neg()
+            or not self._writer.remembers(f"tensors.{record.label}")
+            or real._version != leaf.counter.version
+            or real.requires_grad is not leaf.flag
+            or leaf.node is not None
+            or records.shared
+        ):
             return None
         memory = observed.untyped_storage()
-        if not memory.resizable() or records.knows(memory._cdata) or memory.nbytes() != modelled.storage.size * observed.element_size():
+        if (
+            not memory.resizable()
+            or records.knows(memory._cdata)
+            or memory.nbytes() != modelled.storage.size * observed.element_size()
+        ):
             return None
         return self._enter_gradient(step, record, observed, modelled, memory)
 
-    def _enter_gradient(self, step: int, record: TensorRecord, observed: Any, modelled: ShadowTensor, memory: Any) -> list[Effect]:
-        """Enter a new gradient and its storage in the tables of known tensors; return the trace effects that describe the gradient."""
+    def _enter_gradient(
+        self, step: int, record: TensorRecord, observed: Any, modelled: ShadowTensor, memory: Any
+    ) -> list[Effect]:
+        """Enter a new gradient and its storage in the tables of known tensors; return the trace
+        effects that describe the gradient.
+        """
         records, counter = self._records, modelled.counter
         assert counter is not None
         counter.version = observed._version
@@ -321,10 +387,12 @@ class Comparison:
     def _meet_gradient(
         self, step: int, observed: Any, modelled: ShadowTensor | None, *, ran_user_code: bool
     ) -> tuple[TensorRecord | None, list[Effect]]:
-        """The record of a gradient, and the effects of making one; a new record is connected with the shadow's gradient.
+        """The record of a gradient, and the effects of making one; a new record is
+        connected with the shadow's gradient.
 
-        Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and version. The
-        shadow does not know that for a gradient with unknown values, nor after user code has received gradients (``ran_user_code``).
+        Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and
+        version. The shadow does not know that for a gradient with unknown values, nor after user code has received
+        gradients (``ran_user_code``).
         """
         known = self._records.find(observed)
         if known is not None:
@@ -348,7 +416,8 @@ class Comparison:
         return (storage.label if storage else None) == self._records.storage_label(shadow.storage)
 
     def _take_over(self, step: int, observed: Any, modelled: ShadowTensor) -> tuple[TensorRecord, list[Effect]]:
-        """Adopt a gradient whose storage is not the predicted one, and compare its values with the shadow's; return its record.
+        """Adopt a gradient whose storage is not the predicted one, and compare its values with the
+        shadow's; return its record.
 
         Also returns the effects.
         """
@@ -362,17 +431,26 @@ class Comparison:
 def _take_layout(real: Any, gradient: ShadowTensor) -> None:
     """Copy the strides, offset and version of torch's gradient to a shadow gradient whose own are unknown.
 
-    They are unknown where its values are, or where it is ``loose``: a sum returns expanded gradients, and torch may have accumulated into
-    it in place.
+    They are unknown where its values are, or where it is ``loose``: a sum returns expanded gradients, and torch may
+    have accumulated into it in place.
     """
     unknown = gradient.storage.data is None or gradient.loose
     if unknown and gradient.storage.mark and not gradient.numel and gradient.shape == tuple(real.shape):
         gradient.stride = real.stride()  # an empty gradient on known memory: only the strides are unknown
-    if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not tensor_facts.is_opaque(real):
+    if (
+        unknown
+        and not gradient.storage.mark
+        and gradient.shape == tuple(real.shape)
+        and not tensor_facts.is_opaque(real)
+    ):
         gradient.lay_out(real.stride(), real.storage_offset(), real.untyped_storage().nbytes() // real.element_size())
         if gradient.storage.data is not None and gradient.storage.size > gradient.numel:  # the rest is unknown too
             own, around = gradient.values(), tensor_facts.flat_values(real, gradient.storage.size)
-            if around is not None and around.dtype == gradient.storage.data.dtype and around.size == gradient.storage.size:
+            if (
+                around is not None
+                and around.dtype == gradient.storage.data.dtype
+                and around.size == gradient.storage.size
+            ):
                 gradient.storage.data[:] = around
                 gradient.window()[...] = own  # type: ignore[index]
         if gradient.counter is not None and not real.is_inference():

@@ -1,4 +1,6 @@
-"""Writes the state of tensors, arrays, storages and nodes to the trace: the whole record once, later only what changed."""
+"""Writes the state of tensors, arrays, storages and nodes to the trace: the whole record
+once, later only what changed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Description:
         self._bumps = world.bumps
 
     def tensor(self, record: TensorRecord, seen: Facts, by: By) -> list[Effect]:
-        """Return the effects that describe a tensor, its version counter, and of which node it is the output; only what has changed."""
+        """Return the effects that describe a tensor, its version counter, and of which node it is the
+        output; only what has changed.
+        """
         value = self._tensor_value(record, seen)
         effects = self._writer.changes(f"tensors.{record.label}", value, by)
         node = f"nodes.{value['grad_fn']}"
@@ -58,8 +62,12 @@ class Description:
             "alive": True,
         }
 
-    def new_gradient(self, record: TensorRecord, leaf: TensorRecord, dtype: str, device: str, version: int) -> list[Effect]:
-        """Describe a new gradient in a new storage, and that it is the gradient of ``leaf`` (in a recording without values)."""
+    def new_gradient(
+        self, record: TensorRecord, leaf: TensorRecord, dtype: str, device: str, version: int
+    ) -> list[Effect]:
+        """Describe a new gradient in a new storage, and that it is the gradient of ``leaf`` (in
+        a recording without values).
+        """
         shadow, storage, writer = record.shadow, record.storage, self._writer
         assert shadow is not None
         assert storage is not None
@@ -78,20 +86,43 @@ class Description:
         return effects + writer.changes(f"tensors.{leaf.label}", {"grad": record.label}, "agreed")
 
     def array(self, record: TensorRecord, array: np.ndarray) -> list[Effect]:
-        """Return the effects that describe a NumPy array with the fields of a tensor; it has no version and no grad_fn."""
+        """Return the effects that describe a NumPy array with the fields of a tensor; it
+        has no version and no grad_fn.
+        """
         seen, storage = array_facts(array), record.storage
         offset = (seen["pointer"] - storage.pointer) // seen["itemsize"] if storage is not None else None
         value = {
-            "kind": "array", **_names(record), "shape": seen["shape"], "stride": seen["stride"], "offset": offset, "dtype": seen["dtype"],
-            "device": "cpu", "storage": storage.label if storage else None, "counter": None, "requires_grad": False, "is_leaf": True,
-            "grad_fn": None, "base": None, "grad": None, "born": record.born, "alive": True,
-        }  # fmt: skip
+            "kind": "array",
+            **_names(record),
+            "shape": seen["shape"],
+            "stride": seen["stride"],
+            "offset": offset,
+            "dtype": seen["dtype"],
+            "device": "cpu",
+            "storage": storage.label if storage else None,
+            "counter": None,
+            "requires_grad": False,
+            "is_leaf": True,
+            "grad_fn": None,
+            "base": None,
+            "grad": None,
+            "born": record.born,
+            "alive": True,
+        }
         return self._writer.changes(f"tensors.{record.label}", value, "observed")
 
     def storage(self, record: StorageRecord, by: By) -> list[Effect]:
-        """Return the effects that describe a storage and its contents (short, or abbreviated); only what has changed."""
+        """Return the effects that describe a storage and its contents (short, or
+        abbreviated); only what has changed.
+        """
         numbers = cells(record.shadow.data)
-        value = {"size": record.shadow.size, "dtype": record.dtype, "nbytes": record.nbytes, "cells": numbers, "alive": True}
+        value = {
+            "size": record.shadow.size,
+            "dtype": record.dtype,
+            "nbytes": record.nbytes,
+            "cells": numbers,
+            "alive": True,
+        }
         return self._writer.changes(f"storages.{record.label}", value, by)
 
     def node(self, node: Node, by: By) -> list[Effect]:
@@ -119,7 +150,9 @@ class Description:
         }
 
     def names(self, record: TensorRecord) -> list[Effect]:
-        """Return the effects that describe the present names of a tensor; none if the tensor is not in the trace yet."""
+        """Return the effects that describe the present names of a tensor; none if the
+        tensor is not in the trace yet.
+        """
         path = f"tensors.{record.label}"
         return self._writer.changes(path, _names(record), "observed") if self._writer.known(path) else []
 
@@ -138,7 +171,9 @@ class Description:
         return effects
 
     def saved(self, saved: Saved) -> dict[str, Any]:
-        """The fields that failures, forecasts and harms share for a saved tensor: which it is, when it was saved, what changed it since."""
+        """The fields that failures, forecasts and harms share for a saved tensor: which it is, when it was
+        saved, what changed it since.
+        """
         counter = self._records.counter_label(saved.counter)
         node = self._records.node_label(saved.node)
         return {
@@ -147,7 +182,9 @@ class Description:
             "storage": self._records.storage_label(saved.storage),
             "counter": counter,
             "saved_at": (self._writer.last(f"nodes.{node}") or {}).get("born"),
-            "changed_at": tuple(step for step, version in self._bumps.get(counter or "", ()) if version > saved.version),
+            "changed_at": tuple(
+                step for step, version in self._bumps.get(counter or "", ()) if version > saved.version
+            ),
         }
 
     def _saved_label(self, saved: Saved) -> str | None:
@@ -156,11 +193,17 @@ class Description:
         return self._records.shadow_label(saved.tensor) or self._output_label(saved)
 
     def _output_label(self, saved: Saved) -> str | None:
-        """Return the label of the living tensor with the shape and place of a saved output (saved without its tensor); None if none."""
+        """Return the label of the living tensor with the shape and place of a saved output (saved
+        without its tensor); None if none.
+        """
         record = self._records.memory(saved.storage.mark)
         for other, _ in self._records.live(record) if record is not None else ():
             shadow = other.shadow
-            if shadow is not None and (shadow.offset, shadow.shape, shadow.stride) == (saved.offset, saved.shape, saved.stride):
+            if shadow is not None and (shadow.offset, shadow.shape, shadow.stride) == (
+                saved.offset,
+                saved.shape,
+                saved.stride,
+            ):
                 return other.label
         return None
 
@@ -178,9 +221,11 @@ def read(record: TensorRecord, real: Any) -> Facts:
 
 
 def quiet_grad_fn(shadow: ShadowTensor, *, regenerates: bool = False) -> Node | None:
-    """The tensor's grad_fn, or None where reading it raises (a view whose base was written in a way that autograd forbids).
+    """The tensor's grad_fn, or None where reading it raises (a view whose base was written
+    in a way that autograd forbids).
 
-    A stale grad_fn counts as None, unless ``regenerates`` is True: then it is regenerated, as it is in torch when the program reads it.
+    A stale grad_fn counts as None, unless ``regenerates`` is True: then it is regenerated, as it is in
+    torch when the program reads it.
     """
     if not regenerates and shadow.has_stale_grad_fn:
         return None

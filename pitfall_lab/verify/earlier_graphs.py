@@ -1,7 +1,7 @@
 """Explains errors of a backward through a graph from before the recording, by reading torch's live graph.
 
-The recorder does not know what nodes saved that were made before it started. When a backward raises at such a node, torch's own node
-still has the saved tensor that failed the version check, with its saved and its present version.
+The recorder does not know what nodes saved that were made before it started. When a backward raises at such a node,
+torch's own node still has the saved tensor that failed the version check, with its saved and its present version.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, 
     """The failure of a backward, and the effects to record with it.
 
     If a node from before the recording saved a tensor whose version check gives this very message, the failure becomes
-    ``saved-tensor-modified``, with the node and both versions, and the one effect enters the saved tensor. Else the failure is unchanged,
-    and there are no effects.
+    ``saved-tensor-modified``, with the node and both versions, and the one effect enters the saved tensor. Else the
+    failure is unchanged, and there are no effects.
     """
     if failure.kind != "other" or failure.type != "RuntimeError":
         return failure, []
@@ -39,7 +39,9 @@ def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, 
 
 
 def _slots(node: Any) -> tuple[tensor_facts.Slot, ...]:
-    """The saved tensors of a node; none if torch raises, as it does for a custom Function whose saved tensors were freed."""
+    """The saved tensors of a node; none if torch raises, as it does for a custom Function
+    whose saved tensors were freed.
+    """
     try:
         return tuple(tensor_facts.slots_of(node))
     except RuntimeError:
@@ -60,7 +62,9 @@ def _behind(roots: list[Any]) -> list[Any]:
     return found
 
 
-def _failure(records: Records, failure: Failure, node: str | None, slot: tensor_facts.Slot) -> tuple[Failure, list[Effect]]:
+def _failure(
+    records: Records, failure: Failure, node: str | None, slot: tensor_facts.Slot
+) -> tuple[Failure, list[Effect]]:
     tensor: Any = slot.tensor
     storage = records.storage_of(tensor_facts.read(tensor))
     owner = next(
@@ -77,7 +81,15 @@ def _failure(records: Records, failure: Failure, node: str | None, slot: tensor_
     counter = records.counter_label(shadow.counter) if shadow is not None else None
     saved = {"name": slot.name, "tensor": tensor, "storage": label, "counter": counter, "version": slot.version}
     found = replace(
-        failure, kind="saved-tensor-modified", node=node, saved=slot.name, tensor=tensor, storage=label, counter=counter,
-        expected=slot.version, found=slot.now, earlier=True,
-    )  # fmt: skip
+        failure,
+        kind="saved-tensor-modified",
+        node=node,
+        saved=slot.name,
+        tensor=tensor,
+        storage=label,
+        counter=counter,
+        expected=slot.version,
+        found=slot.now,
+        earlier=True,
+    )
     return found, [Effect(f"nodes.{node}.saved", [saved], "observed")]

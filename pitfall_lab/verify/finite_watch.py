@@ -1,7 +1,7 @@
 """Finds the operation that makes the first NaN or infinity, in forward and in backward, from torch's own numbers.
 
-It is used in a recording that is made only after another one has shown such a number: every result of every call is read, whatever its
-size. Nothing is kept but the labels of tensors, a few numbers, and where they came from.
+It is used in a recording that is made only after another one has shown such a number: every result of every call is
+read, whatever its size. Nothing is kept but the labels of tensors, a few numbers, and where they came from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MOST = 12
 """The largest number of operations that :meth:`FiniteWatch.finished` returns."""
 SPREAD = 10
 """A NaN that reaches no backward is reported if at least so many later results contain it."""
-TESTS = frozenset({"isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile"})
+TESTS = frozenset(
+    {"isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile"}
+)
 MEANS = frozenset({"mean", "std", "var", "median"})
 LOSSES = frozenset({"cross_entropy", "nll_loss"})
 
@@ -58,7 +60,17 @@ class _Birth:
     def told(self) -> Unfinite:
         source = None if self.source is None else self.source.step
         return Unfinite(
-            self.step, _WORDS[self.kind], self.tensor, None, self.why, self.at, self.given, source, self.spread, self.noticed, self.backward
+            self.step,
+            _WORDS[self.kind],
+            self.tensor,
+            None,
+            self.why,
+            self.at,
+            self.given,
+            source,
+            self.spread,
+            self.noticed,
+            self.backward,
         )
 
 
@@ -149,7 +161,9 @@ class FiniteWatch(NoWatch):
         for real in results:
             state, label = state_of(real), self._label(real)
             if state and label is not None:
-                self._origins[label] = self._born(call, operands, real, state, step) if state > worst else self._handed_on(operands, state)
+                self._origins[label] = (
+                    self._born(call, operands, real, state, step) if state > worst else self._handed_on(operands, state)
+                )
 
     def _handed_on(self, operands: list[tuple[torch.Tensor, int]], state: int) -> _Birth | None:
         found = (self._origins.get(self._label(real) or "") for real, has in operands if has >= state)
@@ -158,13 +172,17 @@ class FiniteWatch(NoWatch):
             origin.spread += 1
         return origin
 
-    def _born(self, call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int, step: int) -> _Birth | None:
+    def _born(
+        self, call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int, step: int
+    ) -> _Birth | None:
         key = (call.span, call.name, state)
         known = self._births.get(key)
         if known is not None or _short(call.name).startswith(("empty", "new_empty", "__get__")):
             return known
         at = first_bad(real, state)
-        birth = _Birth(step, state, self._label(real), _why(call, operands, real, state), at, self._given(operands, real, at))
+        birth = _Birth(
+            step, state, self._label(real), _why(call, operands, real, state), at, self._given(operands, real, at)
+        )
         if state == NAN:
             found = (self._origins.get(self._label(each) or "") for each, has in operands if has == INFINITE)
             birth.source = next((source for source in found if source is not None), None)
@@ -176,8 +194,8 @@ class FiniteWatch(NoWatch):
     ) -> tuple[tuple[str | None, Any], ...]:
         """The operands, each as its label and the number from which the element ``at`` of the result was computed.
 
-        Empty unless each element of the result is computed from one element of each operand: all broadcast to its shape, and none is the
-        result itself or complex.
+        Empty unless each element of the result is computed from one element of each operand: all broadcast to its
+        shape, and none is the result itself or complex.
         """
         shape, given = tuple(real.shape), []
         for operand, _ in operands:
@@ -190,14 +208,19 @@ class FiniteWatch(NoWatch):
     # ------------------------------------------------------------------ backward
 
     def _begin(self, call: Call, operands: list[tuple[torch.Tensor, int]]) -> None:
-        """A backward begins: note where a root's NaN came from; if all roots are finite, look at each node while it runs.
+        """A backward begins: note where a root's NaN came from; if all roots are finite,
+        look at each node while it runs.
 
         Leaves are not looked at.
         """
-        running = call.memory["nodes"] = _Running(Posts(lambda key, given, outgoing: self._came(running, key, given, outgoing)))
+        running = call.memory["nodes"] = _Running(
+            Posts(lambda key, given, outgoing: self._came(running, key, given, outgoing))
+        )
         roots = list(tensors(call.args[:1]))
         for real, state in operands:
-            origin = self._origins.get(self._label(real) or "") if state and any(real is root for root in roots) else None
+            origin = (
+                self._origins.get(self._label(real) or "") if state and any(real is root for root in roots) else None
+            )
             if origin is not None and origin.backward is None:
                 origin.backward = call.memory["step"]
         if not may_listen() or any(state and any(real is root for root in roots) for real, state in operands):
@@ -213,7 +236,9 @@ class FiniteWatch(NoWatch):
             stack += [child for child, _ in tensor_facts.next_nodes(node)]
 
     def _came(self, running: _Running, key: Any, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
-        """Called when torch has run a node: note the first one that made NaN or infinity out of finite gradients (those ``given``)."""
+        """Called when torch has run a node: note the first one that made NaN or infinity out of finite
+        gradients (those ``given``).
+        """
         with contextlib.suppress(Exception):  # it would be raised in the learner's backward
             if running.seen is not None or any(state_of(real) for real in tensors(given)):
                 return
@@ -234,18 +259,31 @@ class FiniteWatch(NoWatch):
             leaf, numbers = reached
             self._gradients.append(
                 Unfinite(
-                    step, _WORDS[seen.kind], leaf, seen.node, at=seen.at, backward=step, came=seen.came, hidden=seen.hidden,
+                    step,
+                    _WORDS[seen.kind],
+                    leaf,
+                    seen.node,
+                    at=seen.at,
+                    backward=step,
+                    came=seen.came,
+                    hidden=seen.hidden,
                     numbers=numbers,
                 )
-            )  # fmt: skip
+            )
 
     def _reached(self, call: Call, result: Any) -> Iterator[tuple[str | None, Any]]:
-        """The leaves (for ``autograd.grad``: the inputs) whose gradient is not finite, each with the numbers of that gradient."""
+        """The leaves (for ``autograd.grad``: the inputs) whose gradient is not finite, each with
+        the numbers of that gradient.
+        """
         if call.name == "torch.autograd.grad":
             inputs = tensors(call.args[1:2] or call.kwargs.get("inputs"))
             pairs = [(self._label(real), gradient) for real, gradient in zip(inputs, result, strict=False)]
         else:
-            leaves = [record for record in self.world.records.by_mark.values() if record.shadow is not None and record.shadow.flag]
+            leaves = [
+                record
+                for record in self.world.records.by_mark.values()
+                if record.shadow is not None and record.shadow.flag
+            ]
             living = ((record, record()) for record in leaves)
             pairs = [(record.label, tensor_facts.grad_of(real)) for record, real in living if real is not None]
         for label, gradient in pairs:
@@ -260,12 +298,17 @@ class FiniteWatch(NoWatch):
             running.posts.leave()
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return the operations whose NaN or infinity reached a backward or many later results, and where those numbers came from.
+        """Return the operations whose NaN or infinity reached a backward or many later results, and
+        where those numbers came from.
 
-        A NaN that reached no backward needs ``SPREAD`` later results. At most ``MOST`` are returned, in the order of the steps, followed by
-        the nodes that turned finite gradients into NaN or infinity.
+        A NaN that reached no backward needs ``SPREAD`` later results. At most ``MOST`` are returned, in the order of
+        the steps, followed by the nodes that turned finite gradients into NaN or infinity.
         """
-        chosen = [birth for birth in self._births.values() if birth.backward is not None or (birth.kind == NAN and birth.spread >= SPREAD)]
+        chosen = [
+            birth
+            for birth in self._births.values()
+            if birth.backward is not None or (birth.kind == NAN and birth.spread >= SPREAD)
+        ]
         sources = [birth.source for birth in chosen if birth.source is not None]
         every = {id(birth): birth for birth in [*chosen, *sources]}
         told = sorted((birth.told() for birth in every.values()), key=lambda each: each.step)[:MOST]
@@ -273,7 +316,9 @@ class FiniteWatch(NoWatch):
 
 
 def state_of(real: Any) -> int:
-    """``NAN`` if the tensor has a NaN, else ``INFINITE`` if it has an infinity, else ``FINITE``, also if it cannot be read."""
+    """``NAN`` if the tensor has a NaN, else ``INFINITE`` if it has an infinity, else
+    ``FINITE``, also if it cannot be read.
+    """
     try:
         if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
             return FINITE
@@ -311,7 +356,9 @@ def _writes(name: str) -> bool:
 
 
 def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int) -> str:
-    """The kind of case that the call's name and operands show, in the words of :class:`Unfinite` (``why``); else empty."""
+    """The kind of case that the call's name and operands show, in the words of
+    :class:`Unfinite` (``why``); else empty.
+    """
     short = _short(call.name)
     plainly = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, float)]
     if not operands:
@@ -326,7 +373,11 @@ def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tenso
     if state == NAN and short in LOSSES:
         ignored = call.kwargs.get("ignore_index", -100)
         target = call.args[1] if len(call.args) > 1 else call.kwargs.get("target")
-        if isinstance(target, torch.Tensor) and not target.is_floating_point() and bool((target == ignored).all().item()):
+        if (
+            isinstance(target, torch.Tensor)
+            and not target.is_floating_point()
+            and bool((target == ignored).all().item())
+        ):
             return "no-target"
     return ""
 

@@ -1,4 +1,6 @@
-"""Forecasts: errors of a later backward that a write has made certain; recorded at the write, and marked when they occur."""
+"""Forecasts: errors of a later backward that a write has made certain; recorded at the
+write, and marked when they occur.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ class Forecasts:
                 continue
             now = saved.counter.version if saved.counter else None
             failure = Failure(
-                "RuntimeError", _message(node, saved, self._graph), "saved-tensor-modified", node=label, expected=saved.version, found=now
+                "RuntimeError",
+                _message(node, saved, self._graph),
+                "saved-tensor-modified",
+                node=label,
+                expected=saved.version,
+                found=now,
             )
             self._made[(label, saved.name)] = (step, len(found))
             found.append(Forecast(step, replace(failure, **self._describe.saved(saved))))

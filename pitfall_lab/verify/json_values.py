@@ -35,18 +35,23 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
 
 
 def _first_nan(flat: np.ndarray) -> tuple[int, ...]:
-    """The place of the first NaN of a float array, in a tuple; empty where there is no NaN. NumPy's ``argmax`` returns it."""
+    """The place of the first NaN of a float array, in a tuple; empty where there is no NaN.
+    NumPy's ``argmax`` returns it.
+    """
     place = int(flat.argmax()) if flat.dtype.kind == "f" else 0
     return (place,) if flat.dtype.kind == "f" and flat[place] != flat[place] else ()
 
 
 Look = np.ndarray[Any, np.dtype[Any]] | tuple[int, np.ndarray[Any, np.dtype[Any]], tuple[int, ...]]
-"""A copy of the elements of an array that a trace shows: all of a short array, else its size, the elements at both ends and the place of
-the first NaN. An array is not scanned by Python's cyclic collector, as a list would be."""
+"""A copy of the elements of an array that a trace shows: all of a short array, else its size, the elements at both ends
+and the place of the first NaN. An array is not scanned by Python's cyclic collector, as a list would be.
+"""
 
 
 def look(flat: np.ndarray) -> Look:
-    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON values later by :func:`as_json`."""
+    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON
+    values later by :func:`as_json`.
+    """
     size = flat.size
     return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)], _first_nan(flat))
 
@@ -59,7 +64,10 @@ def as_json(seen: Look | None) -> Any:
         return _plain(seen)
     size, ends, nan = seen
     shown = dict(zip(_places(size), _plain(ends), strict=True)) | dict.fromkeys(nan, "nan")
-    return {"count": size, "shown": [[k, shown[k]] for k in sorted(shown)] if nan else [[k, item] for k, item in shown.items()]}
+    return {
+        "count": size,
+        "shown": [[k, shown[k]] for k in sorted(shown)] if nan else [[k, item] for k, item in shown.items()],
+    }
 
 
 def _plain(values: np.ndarray) -> list[Any]:
@@ -73,10 +81,14 @@ def alike(one: Look | None, other: Look | None) -> bool:
     """Whether :func:`as_json` returns the same for both. Most that differ do so in their first element."""
     if one is None or other is None:
         return one is other
-    (size, first, nan), (length, second, other_nan) = (seen if isinstance(seen, tuple) else (seen.size, seen, ()) for seen in (one, other))
+    (size, first, nan), (length, second, other_nan) = (
+        seen if isinstance(seen, tuple) else (seen.size, seen, ()) for seen in (one, other)
+    )
     if size != length or nan != other_nan:
         return False
-    return identical(first, second) or all(plain(a) == plain(b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
+    return identical(first, second) or all(
+        plain(a) == plain(b) for a, b in zip(first.tolist(), second.tolist(), strict=True)
+    )
 
 
 @cache
@@ -91,7 +103,9 @@ def _ends(size: int) -> np.ndarray:
 
 
 def identical(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two flat arrays have the same dtype and the same bytes: the usual case, and much cheaper to test than :func:`equal`."""
+    """Whether two flat arrays have the same dtype and the same bytes: the usual case, and much
+    cheaper to test than :func:`equal`.
+    """
     return one.dtype == other.dtype and one.size == other.size and one.tobytes() == other.tobytes()
 
 
@@ -113,12 +127,13 @@ def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.nda
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
-    """Whether the elements of both arrays are the same up to rounding in ``dtype``; integers and booleans must be equal.
+    """Whether the elements of both arrays are the same up to rounding in ``dtype``;
+    integers and booleans must be equal.
 
-    Torch and the shadow round every operation once, but may add in a different order, so results can differ by a few units in the last
-    place, relative to the largest number involved. The absolute tolerance is therefore scaled by ``scale``, the largest number among the
-    operands, or, without it, by the largest result: when large operands cancel, their rounding error is what is left. False if the shapes
-    differ.
+    Torch and the shadow round every operation once, but may add in a different order, so results can differ by a few
+    units in the last place, relative to the largest number involved. The absolute tolerance is therefore scaled by
+    ``scale``, the largest number among the operands, or, without it, by the largest result: when large operands cancel,
+    their rounding error is what is left. False if the shapes differ.
     """
     if observed.shape != modelled.shape:
         return False

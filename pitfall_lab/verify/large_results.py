@@ -1,6 +1,7 @@
 """How many large tensors a piece of code makes, also inside a function transform, whose calls a recording has as one.
 
-A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is seen below the transform only.
+A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is
+seen below the transform only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The listener that runs the shadow and torch in lockstep: the shadow computes each call first, then torch, then both are compared.
+"""The listener that runs the shadow and torch in lockstep: the shadow computes each call first, then
+torch, then both are compared.
 
-Because the shadow always runs before torch, its result for a call is a prediction. For a call without a model, torch's result is
-copied into the shadow ("mirrored"). If a prediction is wrong, the difference is recorded as a disagreement and torch's facts are
-copied as well, so that one mistake is not counted again in every later call.
+Because the shadow always runs before torch, its result for a call is a prediction. For a call without a model, torch's
+result is copied into the shadow ("mirrored"). If a prediction is wrong, the difference is recorded as a disagreement
+and torch's facts are copied as well, so that one mistake is not counted again in every later call.
 """
 
 from __future__ import annotations
@@ -63,15 +64,17 @@ CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"}
 class Lockstep:
     """A :class:`pitfall_lab.observe.Listener` that writes a trace.
 
-    The dictionary ``call.memory`` carries data from ``before`` to ``after``: the call's ``step``, the ``effects`` found so far, its
-    ``parent`` step, the ``reason`` why it was not modelled (or ""), the ``applied`` result of the shadow or the error that it
-    ``predicted``, and the nodes (``stale``) and storages (``wrote``) that mirroring reports.
+    The dictionary ``call.memory`` carries data from ``before`` to ``after``: the call's ``step``, the ``effects`` found
+    so far, its ``parent`` step, the ``reason`` why it was not modelled (or ""), the ``applied`` result of the shadow or
+    the error that it ``predicted``, and the nodes (``stale``) and storages (``wrote``) that mirroring reports.
     """
 
     last_failure: tuple[str, str, Failure] | None = None
     """The type name, the message and the Failure of the last error that a call raised."""
 
-    def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, finite: Finite | None = None) -> None:
+    def __init__(
+        self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, finite: Finite | None = None
+    ) -> None:
         self.lines = LineWatch(sources, self.line_done)
         engine = Engine(value_limit=value_limit, release=release.RUNNING)
         self._world = world = World(sources, self.lines, value_limit, engine, OtherThreads(sources))
@@ -84,9 +87,15 @@ class Lockstep:
         self._meeting = Meeting(world, describe, memory=self._memory, pairing=pairing, adoption=adoption)
         self._unseen = Unseen(world, describe, self._memory, adoption, self._meeting)
         self._passing = Passing(world, adoption, self._meeting)
-        self._comparison = Comparison(world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting)
+        self._comparison = Comparison(
+            world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting
+        )
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
-        self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
+        self._outcomes, self._forecasts, self._naming = (
+            Outcomes(world, describe),
+            Forecasts(world, describe),
+            Naming(world, describe),
+        )
         self.other_threads = world.other_threads
         self._versions = Versions(world)
         self._engine.pauses_for_user_code = True
@@ -104,7 +113,8 @@ class Lockstep:
         self.lane: FastLane | None = FastLane(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
-        """Whether the next call may take the fast path: no backward runs, no effects wait for the next event, and the trace has room.
+        """Whether the next call may take the fast path: no backward runs, no effects wait for the next
+        event, and the trace has room.
 
         In a recording with values, NumPy must not share memory with a tensor either.
         """
@@ -129,7 +139,8 @@ class Lockstep:
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line of the learner's program has run: look for what it changed without an observed call of torch.
+        """Called after a line of the learner's program has run: look for what it changed
+        without an observed call of torch.
 
         ``returned`` is what the line's function returns, if the line ended it.
         """
@@ -205,35 +216,46 @@ class Lockstep:
         met = self.lane.kinds.met if self.lane is not None else {}
         effects = met.pop(MODE, [])
         for real in argument_values.tensors((call.args, call.kwargs)):
-            effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
+            effects += (
+                met.pop(id(real))
+                if id(real) in met
+                else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
+            )
         met.clear()
         return effects
 
     def grad_fn_read(self, real: Any) -> None:
-        """The program reads the grad_fn of a tensor: regenerate a stale grad_fn of a view, in torch and in the shadow."""
+        """The program reads the grad_fn of a tensor: regenerate a stale grad_fn of a
+        view, in torch and in the shadow.
+        """
         record = self._records.find(real)
         if record is not None and record.shadow is not None and record.shadow.has_stale_grad_fn:
             quiet_grad_fn(record.shadow, regenerates=True)
 
     def _regenerate_grad_fn(self, real: Any, step: int) -> None:
-        """Read the grad_fn of a view whose grad_fn is stale before a hook is registered on it; torch 2.13 crashes otherwise."""
+        """Read the grad_fn of a view whose grad_fn is stale before a hook is registered on it;
+        torch 2.13 crashes otherwise.
+        """
         record = self._records.find(real)
         if record is None or record.shadow is None or not record.shadow.has_stale_grad_fn:
             return
         tensor_facts.node_of(real)
         self.grad_fn_read(real)
         en = (
-            "Without recording, torch crashes here: this is a view whose base was changed in place by an operation with a grad_fn, and "
-            "the view's grad_fn was not read before a hook was registered on it. The recorder reads it first."
+            "Without recording, torch crashes here: this is a view whose base was changed in place by an "
+            "operation with a grad_fn, and the view's grad_fn was not read before a hook was registered on it. "
+            "The recorder reads it first."
         )
         zh = (
-            "不记录时 torch 会在这里崩溃：这个视图的 base 后来被带 grad_fn 的运算原地修改，而在注册钩子之前没有读过视图的 grad_fn。"
-            "记录时会先读取。"
+            "不记录时 torch 会在这里崩溃：这个视图的 base 后来被带 grad_fn 的运算原地修改，而在注册钩子之前没有读过视"
+            "图的 grad_fn。记录时会先读取。"
         )
         self._writer.notes.append(Note("limit", en, zh, step))
 
     def after(self, call: Call, result: Any) -> None:
-        """Compare torch's result with the shadow's prediction and write the event; without a prediction, copy the result to the shadow."""
+        """Compare torch's result with the shadow's prediction and write the event; without a prediction,
+        copy the result to the shadow.
+        """
         step, effects = self._resume(call, failed=False)
         applied = self._done_ahead(call, step)
         ok, reason = False, ""
@@ -256,7 +278,15 @@ class Lockstep:
         effects += self._naming.name_results(call, results, step)
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
         forecasts = self._forecast(call, step, applied)
-        self._put(call, effects, "agreed" if ok else "observed", reason, results=tuple(results), writes=writes, forecasts=forecasts)
+        self._put(
+            call,
+            effects,
+            "agreed" if ok else "observed",
+            reason,
+            results=tuple(results),
+            writes=writes,
+            forecasts=forecasts,
+        )
         self._finite_watch.after(call, result, step)
         if self._finite is not None and call.name in BACKWARD and not self._finite.spoiled:
             roots = argument_values.tensors(call.args[:1])
@@ -270,8 +300,8 @@ class Lockstep:
     def _done_ahead(self, call: Call, step: int) -> Applied | None:
         """The shadow's record of this call; None if it has none, or if it must not be compared.
 
-        That is if another thread ran meanwhile, if the shadow predicted an error (a disagreement), or for ``autograd.grad`` through a node
-        without a model.
+        That is if another thread ran meanwhile, if the shadow predicted an error (a disagreement), or for
+        ``autograd.grad`` through a node without a model.
         """
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
@@ -281,19 +311,29 @@ class Lockstep:
         if predicted is not None:
             self._writer.disagree(step, "outcome", "returned", f"{predicted.type_name}: {predicted.message}")
             return None
-        if applied is not None and call.name == "torch.autograd.grad" and any(node.mirrored for node in applied.nodes_run):
+        if (
+            applied is not None
+            and call.name == "torch.autograd.grad"
+            and any(node.mirrored for node in applied.nodes_run)
+        ):
             # Then the shadow cannot know which gradients are returned, nor which tensor objects they are.
             call.memory["reason"] = "backward went through a node without a model"
             return None
         return applied
 
     def composed(self, call: Call, result: Any) -> None:
-        """A composite function that was recorded as its parts has returned: name its result after the variable it is assigned to."""
-        labels = [record.label for real in argument_values.tensors(result) if (record := self._records.find(real)) is not None]
+        """A composite function that was recorded as its parts has returned: name its result after
+        the variable it is assigned to.
+        """
+        labels = [
+            record.label for real in argument_values.tensors(result) if (record := self._records.find(real)) is not None
+        ]
         self._pending += self._naming.name_results(call, labels, len(self._writer.events))
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow predicted, and write the event."""
+        """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow
+        predicted, and write the event.
+        """
         self._finite_watch.failed(call)
         step, effects = self._resume(call, failed=True, by_engine=tensor_facts.is_of_engine(error))
         if self.lane is not None:
@@ -334,7 +374,9 @@ class Lockstep:
         self.last_failure = (type(error).__name__, message, failure)
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """The program calls a function that is recorded as one step, without its parts (compiled, traced or transformed)."""
+        """The program calls a function that is recorded as one step, without its parts
+        (compiled, traced or transformed).
+        """
         self._passing.enter(region, span, scope)
 
     def cut_short(self, call: Call, _error: BaseException) -> None:
@@ -348,7 +390,9 @@ class Lockstep:
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
         """Record that the recording ended early; the program continues without it."""
         self._extent.stop(cause, reason, span)
-        with contextlib.suppress(Exception):  # the component that failed may fail again here, and the program must not see that
+        with contextlib.suppress(
+            Exception
+        ):  # the component that failed may fail again here, and the program must not see that
             self.lines.stop()
             self._parents.clear()
             for listening in self._inside:
@@ -360,7 +404,8 @@ class Lockstep:
         self._extent.pause(reason, span)
 
     def goes_on(self, span: Span | None) -> bool:
-        """Whether a recording that pauses goes on with a call of the program at ``span``: the line is new, and the trace has room.
+        """Whether a recording that pauses goes on with a call of the program at ``span``: the line is
+        new, and the trace has room.
 
         If so, what may have changed meanwhile is read first.
         """
@@ -387,7 +432,9 @@ class Lockstep:
         """Record the parameters that an optimizer holds just before one of its first steps."""
         step = len(self._writer.events)
         if pace.steps < STEPS:
-            self._optimizers.stepping(optimizer, pace, step, self._world.sources.span(frame) if frame is not None else None)
+            self._optimizers.stepping(
+                optimizer, pace, step, self._world.sources.span(frame) if frame is not None else None
+            )
         self._beside.stepping(optimizer, self._living(), frame, step)
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
@@ -414,7 +461,9 @@ class Lockstep:
         self._unseen.swapping(one, other, frame)
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called after ``torch.utils.swap_tensors`` has swapped two tensors: exchange their shadows and write the event."""
+        """Called after ``torch.utils.swap_tensors`` has swapped two tensors: exchange their
+        shadows and write the event.
+        """
         if self.lane is not None:
             self.lane.close()  # plans assume that a leaf keeps its AccumulateGrad node
         self._unseen.swapped(one, other, frame)
@@ -429,10 +478,15 @@ class Lockstep:
         return record.label if record is not None else None
 
     def finish(self, failure: Failure | None, rounds: Rounds | None = None) -> Trace:
-        """Return the trace of the program that has just ended; ``rounds`` knows which rounds of its loops were not recorded."""
+        """Return the trace of the program that has just ended; ``rounds`` knows which rounds of
+        its loops were not recorded.
+        """
         self.lines.stop()
         if (why := self.lines.missed) is not None:
-            en = f"Writes that bypass torch functions, such as NumPy's, were not looked for after every line, because {why.en}."
+            en = (
+                "Writes that bypass torch functions, such as NumPy's, were not looked for after every "
+                f"line, because {why.en}."
+            )
             zh = f"并非每一行之后都检查过不经 torch 函数的写入（例如 NumPy 的写入），原因：{why.zh}。"
             self._writer.notes.append(Note("unseen", en, zh))
         try:
@@ -477,8 +531,8 @@ class Lockstep:
     def _expected(self, call: Call, error: BaseException, message: str) -> ShadowError | None:
         """The error that the shadow predicted for the call; None if it predicted none.
 
-        While torch runs user code inside a backward (a hook, say): the error for reading the node's saved tensors, if that is what was
-        raised. Otherwise None, and the call's reason says that the error came from the program's code.
+        While torch runs user code inside a backward (a hook, say): the error for reading the node's saved tensors, if
+        that is what was raised. Otherwise None, and the call's reason says that the error came from the program's code.
         """
         predicted: ShadowError | None = call.memory.get("predicted")
         listening: Listening | None = call.memory.get("listening")
@@ -494,7 +548,8 @@ class Lockstep:
         return None
 
     def _gradient_in_hand(self, step: int, real: Any) -> list[Effect]:
-        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's suspended backward, if it is that.
+        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's
+        suspended backward, if it is that.
 
         Returns the effects that describe it; empty in all other cases.
         """
@@ -528,19 +583,34 @@ class Lockstep:
         return self._engine.applied() if applied is None else applied
 
     def _are_gradients_finite(self) -> bool:
-        leaves = (record() for record in self._records.by_mark.values() if record.shadow is not None and record.shadow.flag)
-        return tensor_facts.are_finite(grad for real in leaves if real is not None and (grad := tensor_facts.grad_of(real)) is not None)
+        leaves = (
+            record() for record in self._records.by_mark.values() if record.shadow is not None and record.shadow.flag
+        )
+        return tensor_facts.are_finite(
+            grad for real in leaves if real is not None and (grad := tensor_facts.grad_of(real)) is not None
+        )
 
     def _put(self, call: Call, effects: list[Effect], by: By, reason: str, **ending: Any) -> None:
         """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have."""
         self._writer.put(
             Event(
-                call.memory["step"], "call", call.name, call.span, call.scope, call.memory["parent"], self._naming.operands(call),
-                effects=(*effects, *self._describe.deaths()), by=by, reason=reason, **ending,
+                call.memory["step"],
+                "call",
+                call.name,
+                call.span,
+                call.scope,
+                call.memory["parent"],
+                self._naming.operands(call),
+                effects=(*effects, *self._describe.deaths()),
+                by=by,
+                reason=reason,
+                **ending,
             )
-        )  # fmt: skip
+        )
 
-    def _tell_nodes(self, step: int, span: Span | None, ran: Applied, predicted: ShadowError | None, failure: Failure) -> None:
+    def _tell_nodes(
+        self, step: int, span: Span | None, ran: Applied, predicted: ShadowError | None, failure: Failure
+    ) -> None:
         """Write an event for each node that a failing backward ran. The node that raised gets an event of its own."""
         if predicted is not None and ran.nodes_run and ran.nodes_run[-1] is predicted.node:
             ran = ran._replace(ran=ran.ran[:-1], passed=ran.passed[:-1])
@@ -550,7 +620,9 @@ class Lockstep:
 
 
 def _is_one_step(name: str) -> bool:
-    """Whether a Python function of torch is recorded as one step even without a model, as backward and the losses are."""
+    """Whether a Python function of torch is recorded as one step even without a model, as
+    backward and the losses are.
+    """
     return name in ATOMIC or name in BACKWARD or (name.endswith("_loss") and name not in CALLS_BACK)
 
 

@@ -1,4 +1,6 @@
-"""After a call without a model, copies what torch did into the shadow: changed arguments, new results, accumulated gradients."""
+"""After a call without a model, copies what torch did into the shadow: changed arguments, new
+results, accumulated gradients.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,23 @@ class Mirroring:
         self._describe, self._adoption, self._meeting = describe, adoption, meeting
 
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
-        """Copy what the call did to its arguments, their bases and its results to the shadow; return the results' labels and the effects.
+        """Copy what the call did to its arguments, their bases and its results to the shadow; return the
+        results' labels and the effects.
 
         After a backward, the gradients of all leaves are copied.
         """
         effects: list[Effect] = []
-        regenerates = any(real.requires_grad for real in argument_values.tensors(result))  # torch has read the operands' grad_fn
+        regenerates = any(
+            real.requires_grad for real in argument_values.tensors(result)
+        )  # torch has read the operands' grad_fn
         for real in argument_values.tensors((call.args, call.kwargs)):
             self._note_write(call, real)
             base = tensor_facts.base_of(real)
             if base is not None:
                 self._meet_base(real, base)
-            effects += self._meeting.catch_up(real, regenerates=regenerates) + (self._meeting.catch_up(base) if base is not None else [])
+            effects += self._meeting.catch_up(real, regenerates=regenerates) + (
+                self._meeting.catch_up(base) if base is not None else []
+            )
         results = []
         for real in argument_values.tensors(result):
             record = self._records.find(real)
@@ -51,14 +58,23 @@ class Mirroring:
         return results, effects
 
     def _meet_base(self, real: Any, base: Any) -> None:
-        """A write through a view gives its base a grad_fn: make a record for a base that only an operation held (``F.linear`` of a row)."""
+        """A write through a view gives its base a grad_fn: make a record for a base that only an operation
+        held (``F.linear`` of a row).
+        """
         known = self._records.find(real)
         mine = None if known is None or known.shadow is None else known.shadow.base
-        if known is not None and mine is not None and self._records.find(base) is None and self._records.shadow_label(mine) is None:
+        if (
+            known is not None
+            and mine is not None
+            and self._records.find(base) is None
+            and self._records.shadow_label(mine) is None
+        ):
             self._records.enter(base, mine, tensor_facts.read(base).kind, len(self._writer.events) - 1, known.storage)
 
     def _note_write(self, call: Call, real: Any) -> None:
-        """If the argument's version has increased, record the write, and the saved tensors that it made stale for the call's forecasts."""
+        """If the argument's version has increased, record the write, and the saved tensors that it made
+        stale for the call's forecasts.
+        """
         known = self._records.find(real)
         if known is None or known.shadow is None or known.shadow.counter is None:
             return
@@ -75,7 +91,9 @@ class Mirroring:
         return self.take_gradients()
 
     def take_gradients(self) -> list[Effect]:
-        """Copy the gradients of all leaves and of tensors that retain theirs: a backward without a model may have set any of them."""
+        """Copy the gradients of all leaves and of tensors that retain theirs: a backward without a
+        model may have set any of them.
+        """
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):
             real = record()
@@ -84,19 +102,28 @@ class Mirroring:
         return effects
 
     def _release(self, call: Call) -> None:
-        """Mark the saved tensors of the nodes that a backward ran as freed, unless it was called with retain_graph or create_graph."""
+        """Mark the saved tensors of the nodes that a backward ran as freed, unless it was called with
+        retain_graph or create_graph.
+        """
         if call.kwargs.get("retain_graph") or call.kwargs.get("create_graph"):
             return
-        given = call.kwargs.get("inputs", call.args[1] if call.name == "torch.autograd.grad" and len(call.args) > 1 else None)
+        given = call.kwargs.get(
+            "inputs", call.args[1] if call.name == "torch.autograd.grad" and len(call.args) > 1 else None
+        )
         outputs = call.kwargs.get("outputs", call.args[:1])
         for node in _between(self._nodes(outputs), None if given is None else self._nodes(given)):
             node.release()
 
     def _nodes(self, given: Any) -> list[Node]:
         """The nodes at which a backward from (or to) these tensors begins (or ends)."""
-        shadows = [record.shadow for real in argument_values.tensors(given) if (record := self._records.find(real)) is not None]
+        shadows = [
+            record.shadow for real in argument_values.tensors(given) if (record := self._records.find(real)) is not None
+        ]
         known = [shadow for shadow in shadows if shadow is not None]
-        found = [quiet_grad_fn(s, regenerates=True) or (s.accumulator() if s.accumulator is not None else None) for s in known]
+        found = [
+            quiet_grad_fn(s, regenerates=True) or (s.accumulator() if s.accumulator is not None else None)
+            for s in known
+        ]
         return [node for node in found if node is not None]
 
     def _take_gradient(self, record: TensorRecord, real: Any) -> list[Effect]:
@@ -117,13 +144,17 @@ class Mirroring:
 
 
 def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
-    """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is reachable, without the ends."""
+    """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is
+    reachable, without the ends.
+    """
     runs: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]
     while stack:
         node, done = stack.pop()
         if done:
-            runs[node] = ends is None or any(child is not None and (child in ends or runs.get(child, False)) for child in node.children)
+            runs[node] = ends is None or any(
+                child is not None and (child in ends or runs.get(child, False)) for child in node.children
+            )
         elif node not in runs:
             runs[node] = False
             stack.append((node, True))

@@ -1,7 +1,7 @@
 """Records a region (a transformed, compiled or traced function) as one mirrored step.
 
-The end of a region cannot be observed. Its event is therefore written at the next call outside it, and its results are the tensors
-that are new by then.
+The end of a region cannot be observed. Its event is therefore written at the next call outside it, and its results are
+the tensors that are new by then.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Passing:
         return self._open is not None
 
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called for each call observed inside ``region``; the first one opens it, after the event of a region that was open before.
+        """Called for each call observed inside ``region``; the first one opens it, after the event of a
+        region that was open before.
 
         Raises :class:`TooLong` if the trace is full.
         """
@@ -68,28 +69,37 @@ class Passing:
         operands: dict[int, TensorRecord] = {}
         for real in argument_values.tensors(region.arguments()):
             if not tensor_facts.is_opaque(real):
-                if not regions.writes_down():  # while tracing, sizes are traced tensors: comparing them would warn and be traced too
+                if (
+                    not regions.writes_down()
+                ):  # while tracing, sizes are traced tensors: comparing them would warn and be traced too
                     effects += self._meeting.meet(real, region.frame)
                 record = self._records.find(real)
                 if record is not None:
                     operands[record.mark] = record
         known = list(operands.values())
         names = region.frame.f_globals if region.frame.f_code.co_name == "<module>" else None
-        self._open = _Stretch(region.name, region.reason, region.key, id(region.frame), span, scope, step, names, known, effects)
+        self._open = _Stretch(
+            region.name, region.reason, region.key, id(region.frame), span, scope, step, names, known, effects
+        )
 
     def _note(self, name: str, span: Span | None, step: int) -> None:
         """Add a note, once for each place, that the calls inside the region were not observed."""
         if (name, span) not in self._noted:
             self._noted.add((name, span))
-            en = f"{name} runs a function as one piece here: no call inside it was seen, so no rule looked at what it does."
+            en = (
+                f"{name} runs a function as one piece here: no call inside it was seen, so no rule "
+                "looked at what it does."
+            )
             zh = f"{name} 在这里把一个函数作为整体运行：其内部的调用都没有看到，因此没有规则检查它所做的事。"
             self._writer.notes.append(Note("unseen", en, zh, step, span))
 
-    def leave(self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None) -> None:
+    def leave(
+        self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None
+    ) -> None:
         """The program has left the region: write its event. ``arguments`` are those of the next call.
 
-        ``failure``, the error that ended the program, is the event's if it was raised on the region's line; ``parent`` is the step of the
-        backward that runs. Nothing happens if no region is open.
+        ``failure``, the error that ended the program, is the event's if it was raised on the region's line; ``parent``
+        is the step of the backward that runs. Nothing happens if no region is open.
         """
         stretch, self._open = self._open, None
         if stretch is None:
@@ -106,10 +116,21 @@ class Passing:
         raised = failure if failure is not None and _same_line(failure.span, stretch.span) else None
         self._writer.mirrored += 1
         operands = tuple(Operand(known.label) for known in stretch.operands)
-        self._writer.put(Event(
-            stretch.step, "call", stretch.name, stretch.span, stretch.scope, parent, operands, tuple(results), effects=tuple(effects),
-            error=raised, reason=stretch.reason,
-        ))  # fmt: skip
+        self._writer.put(
+            Event(
+                stretch.step,
+                "call",
+                stretch.name,
+                stretch.span,
+                stretch.scope,
+                parent,
+                operands,
+                tuple(results),
+                effects=tuple(effects),
+                error=raised,
+                reason=stretch.reason,
+            )
+        )
 
     def _fresh(self, stretch: _Stretch, frame: FrameType | None, arguments: Any) -> list[tuple[Any, tuple[str, ...]]]:
         """New tensors, with their names: those assigned on the region's line, and the arguments of the next call."""

@@ -64,14 +64,18 @@ class Optimizers:
         self.steps: list[OptimizerStep] = []
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None) -> None:
-        """Called when an optimizer receives a parameter, in its constructor or later: add it to the record of the optimizer."""
+        """Called when an optimizer receives a parameter, in its constructor or later: add it to
+        the record of the optimizer.
+        """
         number = self.number(optimizer)
         if number is None:
             self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
         self._made[-1 if number is None else number].held.add(parameter)
 
     def stepping(self, optimizer: Any, pace: Pace, step: int, span: Span | None) -> None:
-        """Called before one of an optimizer's first steps: record the step, its pace and the labels of the parameters held now."""
+        """Called before one of an optimizer's first steps: record the step, its pace and the
+        labels of the parameters held now.
+        """
         for made in self._made:
             made.held.name(self._label)
         held = (self._label(parameter) for group in optimizer.param_groups for parameter in group["params"])
@@ -86,7 +90,14 @@ class Optimizers:
         for made in self._made:
             made.held.name(self._label)
         return tuple(
-            OptimizerMade(m.step, m.kind, m.span, m.held.labels, m.pace.steps if m.pace else 0, tuple(m.pace.rates) if m.pace else ())
+            OptimizerMade(
+                m.step,
+                m.kind,
+                m.span,
+                m.held.labels,
+                m.pace.steps if m.pace else 0,
+                tuple(m.pace.rates) if m.pace else (),
+            )
             for m in self._made
         )
 

@@ -1,4 +1,6 @@
-"""Describes how a call ended: the nodes that a backward ran, the error it raised, or the wrong gradients it left without an error."""
+"""Describes how a call ended: the nodes that a backward ran, the error it raised, or the wrong
+gradients it left without an error.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Outcomes:
         self._describe = describe
         self._parted: set[int] = set()
 
-    def failure(self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None) -> Failure:
+    def failure(
+        self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None
+    ) -> Failure:
         """The Failure for torch's error, with the shadow's facts about it if it was ``predicted``."""
         failure = Failure(type(error).__name__, message, "other", step, span)
         if predicted is None:
@@ -55,39 +59,68 @@ class Outcomes:
         # A leaf's node runs in each backward: what it has now did not come in the parts of an earlier one.
         parts |= {k: [] for k, node in enumerate(nodes) if k not in parts and _mark(node) in self._parted}
         self._parted |= {_mark(nodes[k]) for k in parts}
-        ran = Ran(parent, place, len(events), list(map(_mark, nodes)), list(map(_name, nodes)), shapes, gradients, freed, parts)
+        ran = Ran(
+            parent,
+            place,
+            len(events),
+            list(map(_mark, nodes)),
+            list(map(_name, nodes)),
+            shapes,
+            gradients,
+            freed,
+            parts,
+        )
         events += [ran] * len(nodes)
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
-        """Write the event of the node at which a backward raised, if what it saved was modified or freed; other errors have none."""
+        """Write the event of the node at which a backward raised, if what it saved was modified or
+        freed; other errors have none.
+        """
         label = self._records.node_label(node)
         if label is not None and failure.kind in ("saved-tensor-modified", "backward-twice"):
             step = self._writer.reserve()
             effects = (Effect(f"nodes.{label}.ran", step, "modelled"),)
-            self._writer.put(Event(step, "node", node.name, span, parent=parent, effects=effects, by="modelled", error=failure))
+            self._writer.put(
+                Event(step, "node", node.name, span, parent=parent, effects=effects, by="modelled", error=failure)
+            )
 
     def harms(self, step: int, applied: Applied | None) -> tuple[Harm, ...]:
-        """The wrong gradients that a backward has left. A gradient is left out if its actual or its intended value is unknown."""
+        """The wrong gradients that a backward has left.
+
+        A gradient is left out if its actual or its intended value is unknown.
+        """
         found = applied.harms if applied is not None else ()
         return tuple(self._harm(step, harm) for harm in found if harm.torch is not None and harm.meant is not None)
 
     def _harm(self, step: int, harm: Any) -> Harm:
-        """A wrong gradient, the intended gradient, and the reads of changed saved tensors that caused the difference."""
+        """A wrong gradient, the intended gradient, and the reads of changed saved
+        tensors that caused the difference.
+        """
         causes = []
         for node, saved in harm.causes:
             known = self._describe.saved(saved)
             storage = known["storage"] or ""
-            changed = tuple(at for at in self._writes.get(storage, ()) if known["saved_at"] is None or at > known["saved_at"])
-            causes.append(StaleRead(self._records.node_label(node) or "", saved.name, storage, known["saved_at"], changed))
+            changed = tuple(
+                at for at in self._writes.get(storage, ()) if known["saved_at"] is None or at > known["saved_at"]
+            )
+            causes.append(
+                StaleRead(self._records.node_label(node) or "", saved.name, storage, known["saved_at"], changed)
+            )
         leaf = self._records.shadow_label(harm.leaf) or ""
         given, meant = np.asarray(harm.torch), np.asarray(harm.meant)
         # of a large gradient, show the elements that differ
-        apart = tuple(np.flatnonzero(given.reshape(-1) != meant.reshape(-1))[:CELL_LIMIT].tolist()) if given.shape == meant.shape else ()
+        apart = (
+            tuple(np.flatnonzero(given.reshape(-1) != meant.reshape(-1))[:CELL_LIMIT].tolist())
+            if given.shape == meant.shape
+            else ()
+        )
         return Harm(step, leaf, cells(given, keep=apart), cells(meant, keep=apart), tuple(causes))
 
 
 def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether torch raised an error of the predicted type, with the same message up to a hint at its end; False without a prediction."""
+    """Whether torch raised an error of the predicted type, with the same message up to a hint at its
+    end; False without a prediction.
+    """
     if predicted is None or predicted.type_name != type(error).__name__:
         return False
     return _without_hint(predicted.message) == _without_hint(message)
@@ -96,9 +129,12 @@ def is_as_predicted(predicted: ShadowError | None, error: BaseException, message
 def is_same_error(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
     """Whether an error has the predicted type and the first 60 characters of its message are as predicted.
 
-    Both then describe the same failure and differ only in details, so that it can be explained despite the disagreement.
+    Both then describe the same failure and differ only in details, so that it can be
+    explained despite the disagreement.
     """
-    return predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]
+    return (
+        predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]
+    )
 
 
 def _without_hint(message: str) -> str:

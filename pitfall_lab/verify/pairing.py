@@ -23,13 +23,15 @@ class Pairing:
         self._engine, self._limit = world.engine, world.limit
         self._describe = describe
 
-    def pair(self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = "") -> bool:
+    def pair(
+        self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = ""
+    ) -> bool:
         """Match torch's node, and every node behind it, with the shadow's.
 
         Return False, with nothing entered, if they differ or ``mine`` is None.
 
-        New nodes get a label, and ``effects`` one effect each. With a ``step``, a difference is recorded as a disagreement about the tensor
-        ``label``, and what the new nodes saved is compared.
+        New nodes get a label, and ``effects`` one effect each. With a ``step``, a difference is recorded as a
+        disagreement about the tensor ``label``, and what the new nodes saved is compared.
         """
         if mine is None:
             return False
@@ -64,16 +66,27 @@ class Pairing:
 
     def _differ(self, step: int | None, label: str, theirs: Any, own: Node) -> None:
         if step is not None:
-            behind = [None if child is None else tensor_facts.node_name(child) for child, _ in tensor_facts.next_nodes(theirs)]
+            behind = [
+                None if child is None else tensor_facts.node_name(child) for child, _ in tensor_facts.next_nodes(theirs)
+            ]
             expected = [None if edge is None else edge.name for edge in own.children]
-            self._writer.disagree(step, f"tensors.{label}.grad_fn", [tensor_facts.node_name(theirs), behind], [own.name, expected])
+            self._writer.disagree(
+                step, f"tensors.{label}.grad_fn", [tensor_facts.node_name(theirs), behind], [own.name, expected]
+            )
 
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
         """Compare which tensors a new node saved, and their versions; each difference is a disagreement at ``step``.
 
-        Not without a step, for an AccumulateGrad, a node without a model or CopySlices, nor where saved tensors cannot be read.
+        Not without a step, for an AccumulateGrad, a node without a model or CopySlices, nor where
+        saved tensors cannot be read.
         """
-        if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not tensor_facts.may_read_saved():
+        if (
+            step is None
+            or own.leaf is not None
+            or own.mirrored
+            or own.name == "CopySlices"
+            or not tensor_facts.may_read_saved()
+        ):
             return
         kept = dict(tensor_facts.saved_tensors(theirs))
         observed = {slot: tensor._version for slot, tensor in kept.items() if not tensor.is_inference()}
@@ -89,20 +102,33 @@ class Pairing:
                 self._writer.disagree(step, f"nodes.{own.name}.saved.{slot}", observed.get(slot), predicted)
 
     def _take_drawn(self, saved: Saved, real: Any) -> None:
-        """Copy random values that an operation drew and saved (the mask of dropout) from torch: they cannot be predicted."""
-        if saved.storage.data is None and saved.shape == tuple(real.shape) and saved.dtype == tensor_facts.dtype_name(real.dtype):
+        """Copy random values that an operation drew and saved (the mask of dropout) from
+        torch: they cannot be predicted.
+        """
+        if (
+            saved.storage.data is None
+            and saved.shape == tuple(real.shape)
+            and saved.dtype == tensor_facts.dtype_name(real.dtype)
+        ):
             flat = tensor_facts.flat_values(real, self._limit)
             if flat is not None and flat.size == saved.storage.size:
                 self._engine.fill(saved.storage, flat)
 
 
 def _is_unpacked_leaf(known: Node, own: Node, user: Node | None) -> bool:
-    """Whether ``own`` is the AccumulateGrad of a leaf unpacked by saved-tensor hooks; if so, its edge is moved to torch's ``known``.
+    """Whether ``own`` is the AccumulateGrad of a leaf unpacked by saved-tensor hooks; if so, its edge
+    is moved to torch's ``known``.
 
-    What an unpack hook returns for a saved leaf becomes a new tensor on the same memory with the *old* leaf's AccumulateGrad
-    (``SavedVariable::unpack``). The shadow adopts that tensor without an observed call and takes it for a leaf of its own.
+    What an unpack hook returns for a saved leaf becomes a new tensor on the same memory with the *old*
+    leaf's AccumulateGrad (``SavedVariable::unpack``). The shadow adopts that tensor without an observed
+    call and takes it for a leaf of its own.
     """
-    if user is None or known.leaf is None or own.leaf in {None, known.leaf} or own.leaf.storage is not known.leaf.storage:
+    if (
+        user is None
+        or known.leaf is None
+        or own.leaf in {None, known.leaf}
+        or own.leaf.storage is not known.leaf.storage
+    ):
         return False
     user.next = tuple((known if edge is own else edge, index) for edge, index in user.next)
     own.leaf.accumulator = ref(known)

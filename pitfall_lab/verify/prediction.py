@@ -18,8 +18,9 @@ HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_acc
 def predict(world: World, call: Call) -> str:
     """Run the call in the shadow. Return the reason why it cannot be modelled, or an empty string.
 
-    The result is stored in ``call.memory``: what the shadow ``applied``, or the error that it ``predicted``. Reasons are also settings of
-    the program (autocast, dispatch modes), tensors without a shadow, and operands on several devices.
+    The result is stored in ``call.memory``: what the shadow ``applied``, or the error that it
+    ``predicted``. Reasons are also settings of the program (autocast, dispatch modes), tensors without a
+    shadow, and operands on several devices.
     """
     reason = _unsuitable(call) or _strange_gradient(world, call)
     if reason:
@@ -31,15 +32,20 @@ def predict(world: World, call: Call) -> str:
             raise argument_values.Unconvertible(tensor_facts.opacity(real) or "a tensor whose memory cannot be read")
         if record.shadow.counter is None and not record.shadow.inference:
             raise argument_values.Unconvertible(
-                "an inference tensor whose storage belongs to a normal tensor: some torch functions treat it as one, some do not"
+                "an inference tensor whose storage belongs to a normal tensor: some torch functions treat "
+                "it as one, some do not"
             )
         if devices and record.shadow.device != devices[0]:
-            raise argument_values.Unconvertible(f"tensors on different devices ({devices[0][:]} and {record.shadow.device[:]})")
+            raise argument_values.Unconvertible(
+                f"tensors on different devices ({devices[0][:]} and {record.shadow.device[:]})"
+            )
         devices.append(record.shadow.device)
         return record.shadow
 
     devices: list[Device] = []
-    call_args = (call.args[0], None) if call.name in HOOKS and len(call.args) == 2 else call.args  # the shadow does not run hooks
+    call_args = (
+        (call.args[0], None) if call.name in HOOKS and len(call.args) == 2 else call.args
+    )  # the shadow does not run hooks
     world.engine.default_float = DType(tensor_facts.default_dtype())
     try:
         args, kwargs = (argument_values.convert(part, shadow, DType, Device) for part in (call_args, call.kwargs))
@@ -57,11 +63,15 @@ def predict(world: World, call: Call) -> str:
 
 
 MODES = re.compile(r"\bforward AD\b|\binside of vmap\b")
-"""Errors about forward-mode gradients and about vmap: neither has a model, and a tensor's facts do not show whether it takes part."""
+"""Errors about forward-mode gradients and about vmap: neither has a model, and a tensor's facts do
+not show whether it takes part.
+"""
 
 
 def undecided(world: World, call: Call, message: str) -> str:
-    """The reason why the shadow could not predict the error ``message``, if that depends on what it does not have; else ""."""
+    """The reason why the shadow could not predict the error ``message``, if that depends on
+    what it does not have; else "".
+    """
     if MODES.search(message):
         return "torch computes forward-mode gradients or batches here, which have no model"
     entry = ENTRIES.get(call.name)
@@ -96,7 +106,9 @@ def _strange(record: TensorRecord | None) -> str:
 
 
 def _unsuitable(call: Call) -> str:
-    """The reason why the program's settings, or the class of an operand, make torch behave in another way than the shadow; or ""."""
+    """The reason why the program's settings, or the class of an operand, make torch behave in
+    another way than the shadow; or "".
+    """
     if tensor_facts.autocasting():
         return "autocast decides the dtypes of the operands"
     entry = ENTRIES.get(call.name)

@@ -46,20 +46,22 @@ def for_drawing() -> Sampling:
 
 
 class Session:
-    """Records part of a program: a context manager around the code to record; call :meth:`finish` afterwards for the trace.
+    """Records part of a program: a context manager around the code to record; call
+    :meth:`finish` afterwards for the trace.
 
-    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text`` its
-    source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled at
-    all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
-    ``limit`` is the number of events after which only lines that had not called torch before are recorded, until there are twice as many
-    (:mod:`.reach`). With ``finite``, numbers that are not finite are looked for (:mod:`~pitfall_lab.verify.finite_watch`). With
-    ``sampling``, rounds of loops that repeat what was recorded are not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places``
-    and ``begins`` are for a text that is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
+    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the
+    trace, ``text`` its source. Tensors with more than ``value_limit`` elements are modelled without values. With
+    ``values=False`` no values are modelled at all: shapes, strides, dtypes, versions, aliasing, the graph, saved
+    tensors and errors still are, and recording costs much less. ``limit`` is the number of events after which only
+    lines that had not called torch before are recorded, until there are twice as many (:mod:`.reach`). With ``finite``,
+    numbers that are not finite are looked for (:mod:`~pitfall_lab.verify.finite_watch`). With ``sampling``, rounds of
+    loops that repeat what was recorded are not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and
+    ``begins`` are for a text that is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
-        self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True,
-        limit: int | None = None, finite: Finite | None = None,
+        self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *,
+        values: bool = True, limit: int | None = None, finite: Finite | None = None,
         parts: tuple[Part, ...] = (), places: Sequence[tuple[str, int, int, int]] = (),
         begins: int = 1, sampling: Sampling | None = None,
     ) -> None:  # fmt: skip
@@ -76,7 +78,9 @@ class Session:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked by the program; then nothing is recorded and the program ends as it would without us."""
+        """Whether this process was forked by the program; then nothing is recorded and the program
+        ends as it would without us.
+        """
         return os.getpid() != self._process
 
     def __enter__(self) -> Self:
@@ -101,7 +105,9 @@ class Session:
         except Exception as error:  # the program runs even if recording cannot start
             self._recorder.decline(reason_of(error))
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._forks.stop()
         self._lockstep.lines.stop()
         self._recorder.leave()
@@ -157,7 +163,9 @@ class Session:
         with contextlib.suppress(Exception), unseen():  # facts that cannot be read are left out
             failure = uncaught(error, failure, self.sources, self._lockstep.label)
         if last is not None and any(last[:2] == (type(cause).__name__, str(cause)) for cause in _causes(error)):
-            failure = replace(failure, step=last[2].step)  # the program raised an error of its own because of torch's error
+            failure = replace(
+                failure, step=last[2].step
+            )  # the program raised an error of its own because of torch's error
         refused = self._lockstep.label(_refused_by_optimizer(error))
         return failure if refused is None else replace(failure, kind="non-leaf-optimized", tensor=refused)
 
@@ -182,12 +190,18 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refused_by_optimizer(error: BaseException) -> torch.Tensor | None:
-    """The non-leaf tensor that an optimizer rejected, read from the frame that raised (no torch function is called with it); or None."""
+    """The non-leaf tensor that an optimizer rejected, read from the frame that raised (no torch
+    function is called with it); or None.
+    """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     frame = traceback.tb_frame if traceback is not None else None
-    if frame is None or frame.f_code.co_name != "add_param_group" or frame.f_globals.get("__name__") != "torch.optim.optimizer":
+    if (
+        frame is None
+        or frame.f_code.co_name != "add_param_group"
+        or frame.f_globals.get("__name__") != "torch.optim.optimizer"
+    ):
         return None
     given = frame.f_locals.get("param")
     return given if isinstance(error, ValueError) and isinstance(given, torch.Tensor) and not given.is_leaf else None
@@ -210,25 +224,29 @@ def trace_program(
 ) -> Trace:
     """Run ``source`` on torch and the shadow, and return the trace.
 
-    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its name.
-    Its exceptions are not raised here but become the trace's outcome (also a syntax error, with which nothing runs); only KeyboardInterrupt
-    is raised. ``values=False`` records without values; for ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a
-    syntax tree to run in place of ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just
-    before that.
+    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the
+    arguments after its name. Its exceptions are not raised here but become the trace's outcome (also a syntax error,
+    with which nothing runs); only KeyboardInterrupt is raised. ``values=False`` records without values; for ``limit``,
+    ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of ``source``.
+    ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
         code = compile(source if tree is None else tree, filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         return _unparsable(source, name, error)
-    scope = {"__name__": "__main__", "__builtins__": __builtins__, "__file__": filename} if namespace is None else namespace
+    scope = (
+        {"__name__": "__main__", "__builtins__": __builtins__, "__file__": filename} if namespace is None else namespace
+    )
     known = linecache.cache.get(filename)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     arguments = sys.argv
     try:
         if argv:
             sys.argv = [name, *argv]
-        session = Session(filename, name, source, value_limit, values=values, limit=limit, finite=finite, sampling=sampling)
+        session = Session(
+            filename, name, source, value_limit, values=values, limit=limit, finite=finite, sampling=sampling
+        )
         with contextlib.nullcontext() if leaving is None else _before_leaving(session, leaving):
             return _run(code, scope, session)
     finally:
@@ -242,8 +260,8 @@ def trace_program(
 def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling: Sampling | None = None) -> Trace:
     """Call ``function`` while recording and return the trace; the source is the function's file.
 
-    Its exceptions become the trace's outcome, except KeyboardInterrupt. ``values=False`` records no values; for ``sampling`` see
-    :class:`Session`. Raises TypeError for a callable that is not written in Python.
+    Its exceptions become the trace's outcome, except KeyboardInterrupt. ``values=False`` records no values; for
+    ``sampling`` see :class:`Session`. Raises TypeError for a callable that is not written in Python.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
@@ -268,7 +286,9 @@ def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling
 
 @contextlib.contextmanager
 def _before_leaving(session: Session, leaving: Callable[[Trace], None]) -> Iterator[None]:
-    """While active, ``os._exit`` first passes the trace to ``leaving``; in a process forked by the program it only exits."""
+    """While active, ``os._exit`` first passes the trace to ``leaving``; in a process forked
+    by the program it only exits.
+    """
     leave = os._exit
 
     def finish_and_leave(status: int) -> NoReturn:

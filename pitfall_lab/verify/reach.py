@@ -25,10 +25,16 @@ class Extent:
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Record that observation ends here; without a ``span``, at the last place that was recorded. Only the first stop gets a note."""
+        """Record that observation ends here; without a ``span``, at the last place that was recorded.
+
+        Only the first stop gets a note.
+        """
         en, zh = f"Observation stopped here, because {reason.en}.", f"从这里起停止观察，原因：{reason.zh}。"
         if cause == "never":
-            en, zh = f"The program ran unobserved, because {reason.en}.", f"程序在没有观察的情况下运行，原因：{reason.zh}。"
+            en, zh = (
+                f"The program ran unobserved, because {reason.en}.",
+                f"程序在没有观察的情况下运行，原因：{reason.zh}。",
+            )
         writer = self._writer
         with contextlib.suppress(Exception):  # the failure that stopped the recording may have left an unreadable row
             span = span or writer.last_span()
@@ -65,12 +71,16 @@ class Extent:
             self._later[span.line] = None
 
     def reach(self) -> Reach:
-        """Return the numbers for the trace: how many lines were recorded, how many calls missed, and the lines of these."""
+        """Return the numbers for the trace: how many lines were recorded, how many calls
+        missed, and the lines of these.
+        """
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))
 
 
 def rounds_note(rounds: Rounds, sources: SourceMap) -> Note:
-    """The note about rounds of loops that were not recorded, because all their calls had been recorded in earlier rounds."""
+    """The note about rounds of loops that were not recorded, because all their calls had
+    been recorded in earlier rounds.
+    """
     en, zh, spans = [], [], []
     for loop in rounds.loops.values():
         if loop.rounds > loop.recorded:
@@ -80,7 +90,10 @@ def rounds_note(rounds: Rounds, sources: SourceMap) -> Note:
             en.append(f"{file}line {loop.line}: {loop.recorded:,} of {loop.rounds:,}")
             zh.append(f"{file}第 {loop.line} 行：{loop.rounds} 轮中的 {loop.recorded} 轮")
     counts_en, counts_zh = (f" ({'; '.join(en)})", f"（{'；'.join(zh)}）") if en else ("", "")
-    text_en = f"Of loops whose rounds repeat, the first rounds, samples and all rounds with something new were recorded{counts_en}."
+    text_en = (
+        "Of loops whose rounds repeat, the first rounds, samples and all rounds with something new were "
+        f"recorded{counts_en}."
+    )
     text_en += f" At least {rounds.unseen:,} other calls came from the same places with the same shapes and modes."
     text_zh = f"对于重复的循环，只记录了最初几轮、抽样的几轮以及出现新情况的各轮{counts_zh}。"
     text_zh += f"其余至少 {rounds.unseen} 次调用来自相同的位置，形状和模式也相同。"

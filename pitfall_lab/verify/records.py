@@ -1,7 +1,8 @@
-"""Tables that connect each live tensor, array, storage and node of the program with its shadow and its label in the trace.
+"""Tables that connect each live tensor, array, storage and node of the program with its
+shadow and its label in the trace.
 
-Nothing here keeps the program's objects alive: tensors and arrays are held by weak references, storages by a weak reference to the
-StorageImpl, which keeps its address unique but not its memory.
+Nothing here keeps the program's objects alive: tensors and arrays are held by weak references, storages by a weak
+reference to the StorageImpl, which keeps its address unique but not its memory.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ LOOKS = 16
 
 
 class StorageRecord:
-    """One block of memory. Torch may have several StorageImpls for it (after NumPy round trips); the shadow has one Storage.
+    """One block of memory.
 
-    ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the living tensors and arrays on this memory;
-    ``shared`` is True if NumPy code can write it without torch's knowledge. ``pointer``, its address, is None until
-    :meth:`Records.covering` first needs it.
+    Torch may have several StorageImpls for it (after NumPy round trips); the shadow has one Storage.
+
+    ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the living tensors and arrays on
+    this memory; ``shared`` is True if NumPy code can write it without torch's knowledge. ``pointer``, its address, is
+    None until :meth:`Records.covering` first needs it.
     """
 
     __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "shadow", "shared")
@@ -65,16 +68,19 @@ class StorageRecord:
 class TensorRecord(Watching):
     """One tensor or array of the program. The record is itself the weak reference to it.
 
-    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how often a name was looked for: a parameter
-    is used, by its initialisation, before its module has a name. ``place`` is its StorageRecord, or just the weak reference to the
-    StorageImpl while no StorageRecord has been needed (the common case).
+    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how
+    often a name was looked for: a parameter is used, by its initialisation, before its module has a
+    name. ``place`` is its StorageRecord, or just the weak reference to the StorageImpl while no
+    StorageRecord has been needed (the common case).
 
-    Most shadows are never needed either. Such a shadow is created on first access of :attr:`shadow`, from ``window`` (its shape, strides,
-    dtype and so on; None once the shadow exists) and ``node`` (its grad_fn); ``made`` is the shadow that exists.
+    Most shadows are never needed either. Such a shadow is created on first access of :attr:`shadow`, from
+    ``window`` (its shape, strides, dtype and so on; None once the shadow exists) and ``node`` (its grad_fn);
+    ``made`` is the shadow that exists.
     """
 
     __slots__ = (
-        "born", "epoch", "form", "key", "kind", "made", "mark", "names", "node", "place", "records", "searches", "window",
+        "born", "epoch", "form", "key", "kind", "made", "mark", "names", "node", "place", "records", "searches",
+        "window",
     )  # fmt: skip
 
     key: int
@@ -127,7 +133,10 @@ class TensorRecord(Watching):
 
 
 def torch_key_of(node: Node) -> Any:
-    """The key of the torch node that a shadow node models, or None. The fast path stores only the node's sequence number."""
+    """The key of the torch node that a shadow node models, or None.
+
+    The fast path stores only the node's sequence number.
+    """
     torch_key = node.torch_key
     return (torch_key, full_name(node.name)) if type(torch_key) is int else torch_key
 
@@ -135,8 +144,9 @@ def torch_key_of(node: Node) -> Any:
 class Nodes:
     """A table of shadow nodes by the key of the torch node that each models (:func:`torch_key_of`).
 
-    Nodes are held weakly; dead entries are removed whenever the table has doubled. Nodes made on the fast path are not entered when they
-    are made: the first lookup that needs them enters them all, by walking the graph from the living tensors.
+    Nodes are held weakly; dead entries are removed whenever the table has doubled. Nodes made on the fast
+    path are not entered when they are made: the first lookup that needs them enters them all, by walking
+    the graph from the living tensors.
     """
 
     def __init__(self, living: dict[int, TensorRecord]) -> None:
@@ -257,7 +267,9 @@ class Records:
         """The record of the living tensor that ``shadow`` models; None if there is none."""
         return None if shadow is None else self.by_mark.get(shadow.mark)
 
-    def enter(self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None) -> TensorRecord:
+    def enter(
+        self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
+    ) -> TensorRecord:
         """Make a record for an object seen for the first time."""
         self.tensor_count += 1
         return self.enter_as(self.tensor_count, real, shadow, kind, born, storage)
@@ -268,7 +280,14 @@ class Records:
         """Make a record with a label number that was already reserved."""
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
-        record.mark, record.shadow, record.kind, record.born, record.place, record.records = mark, shadow, kind, born, storage, self
+        record.mark, record.shadow, record.kind, record.born, record.place, record.records = (
+            mark,
+            shadow,
+            kind,
+            born,
+            storage,
+            self,
+        )
         record.names, record.searches, record.form, record.epoch = (), 0, None, -1
         self.by_id[key] = self.by_mark[mark] = record
         if shadow is not None:
@@ -289,8 +308,13 @@ class Records:
             storage.members.add(record.mark)
 
     def exchange(self, one: TensorRecord, other: TensorRecord) -> None:
-        """Exchange the shadows and storages of two objects that torch.utils.swap_tensors swapped; labels and names stay."""
-        was = [(record.shadow, record.storage, record.kind, self.strange_gradients.pop(record.mark, None)) for record in (one, other)]
+        """Exchange the shadows and storages of two objects that torch.utils.swap_tensors
+        swapped; labels and names stay.
+        """
+        was = [
+            (record.shadow, record.storage, record.kind, self.strange_gradients.pop(record.mark, None))
+            for record in (one, other)
+        ]
         for record in (one, other):
             self.nodes.forget(("leaf", record.key))
             if record.storage is not None:
@@ -313,7 +337,8 @@ class Records:
         if known is record:
             del self.by_id[record.key]
             if record.window is None and (record.made is None or record.made.accumulator is not None):
-                # A leaf's AccumulateGrad is keyed by the leaf's address (`tensor_facts.node_key`), which the next tensor may get.
+                # A leaf's AccumulateGrad is keyed by the leaf's address (`tensor_facts.node_key`),
+                # which the next tensor may get.
                 self.nodes.forget(("leaf", record.key))
         if self.by_mark.pop(record.mark, None) is not None:
             self.died.append(record)
@@ -321,7 +346,9 @@ class Records:
     # ------------------------------------------------------------------ storages
 
     def storage_of(self, seen: Facts) -> StorageRecord | None:
-        """The record of a tensor's memory, found by its StorageImpl, else by its address; None if the memory is not known."""
+        """The record of a tensor's memory, found by its StorageImpl, else by its address;
+        None if the memory is not known.
+        """
         if seen.storage is None:
             return None
         record = self.by_impl.get(seen.storage) or self._settled(seen.storage)
@@ -340,15 +367,22 @@ class Records:
             self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
-        """The living memory that contains the byte range, or None; memory that begins before the range is found only if NumPy shares it."""
+        """The living memory that contains the byte range, or None; memory that begins before the range is
+        found only if NumPy shares it.
+        """
         self._place_all()
         if not pointer or not nbytes:
             return None
         exact = self._by_pointer.get(pointer)
         if exact is not None and nbytes <= exact.nbytes and exact.alive:
             return exact
-        # Only NumPy makes a second StorageImpl that begins inside other memory, so it is enough to search the shared records.
-        inside = (r for r in self.shared.values() if r.pointer and r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes)
+        # Only NumPy makes a second StorageImpl that begins inside other memory, so it is enough
+        # to search the shared records.
+        inside = (
+            r
+            for r in self.shared.values()
+            if r.pointer and r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes
+        )
         return next((record for record in inside if record.alive), None)
 
     def add_storage(self, shadow: Storage, seen: Facts, real: Any) -> StorageRecord:
@@ -420,8 +454,9 @@ class Records:
     def bury(self) -> Deaths:  # noqa: C901 - runs after every call
         """Return the marks of the tensors and storages that died since the last call, and remove their records.
 
-        A graph may keep a storage alive after its last tensor died. Such storages are checked again after every call, those that waited
-        longest first, but only :data:`LOOKS` of them: the cost of a call must not grow with the number of tensors made so far.
+        A graph may keep a storage alive after its last tensor died. Such storages are checked again after every call,
+        those that waited longest first, but only :data:`LOOKS` of them: the cost of a call must not grow with the
+        number of tensors made so far.
         """
         died = self.died
         if len(died) == 1 and not self.left:
@@ -477,7 +512,9 @@ class Records:
             record.shadow.share()
 
     def offset(self, seen: Facts, storage: StorageRecord) -> int:
-        """The tensor's offset in elements from the start of the recorded memory, even if its StorageImpl begins further inside."""
+        """The tensor's offset in elements from the start of the recorded memory, even if its
+        StorageImpl begins further inside.
+        """
         own = seen.offset or 0
         return own + (seen.pointer - storage.pointer) // seen.itemsize if storage.pointer and seen.pointer else own
 
@@ -486,7 +523,11 @@ class Records:
         """Like :meth:`offset`, read from the tensor itself."""
         own: int = real.storage_offset()
         pointer = real.untyped_storage().data_ptr() if storage.pointer else 0
-        return own + (pointer - storage.pointer) // storage.itemsize if storage.pointer and pointer not in (0, storage.pointer) else own
+        return (
+            own + (pointer - storage.pointer) // storage.itemsize
+            if storage.pointer and pointer not in (0, storage.pointer)
+            else own
+        )
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         """Yield the living tensors and arrays on a storage."""

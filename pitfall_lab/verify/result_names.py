@@ -19,7 +19,10 @@ MOST_OPERANDS = 64
 
 
 class Naming:
-    """Names results. Takes a name back when a later step of the same line turns out to produce the value that is assigned."""
+    """Names results.
+
+    Takes a name back when a later step of the same line turns out to produce the value that is assigned.
+    """
 
     def __init__(self, world: World, describe: Description) -> None:
         self._sources, self._records, self._writer = world.sources, world.records, world.writer
@@ -30,9 +33,12 @@ class Naming:
         self.record: TensorRecord | None = None
 
     def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
-        """Name the result after its variable. Inside a module's call, each step counts as the result until the next one comes.
+        """Name the result after its variable.
 
-        No effects for several results, for one that is assigned to no variable, or for a part of an object under construction.
+        Inside a module's call, each step counts as the result until the next one comes.
+
+        No effects for several results, for one that is assigned to no variable, or for a part
+        of an object under construction.
         """
         if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
             return []
@@ -43,8 +49,11 @@ class Naming:
         effects = self._describe.names(taken) if taken is not None else []
         return effects + self._describe.names(record) if mine else effects
 
-    def claim(self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None) -> tuple[Any, Any] | None:
-        """Name the result of a call on the fast path; returns its names, and (mark, names) of the tensor that lost its name.
+    def claim(
+        self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None
+    ) -> tuple[Any, Any] | None:
+        """Name the result of a call on the fast path; returns its names, and (mark, names) of
+        the tensor that lost its name.
 
         Each is None if unchanged. ``outside`` is the learner's frame if library code that it called makes the call.
         """
@@ -59,10 +68,19 @@ class Naming:
         return (record.names if mine else None, lost) if mine or lost else None
 
     def _claim(self, name: str, span: Span | None, record: TensorRecord, step: int) -> tuple[bool, TensorRecord | None]:
-        """Give the result its name. Returns whether that changed its names, and the record that lost the name, if any."""
+        """Give the result its name.
+
+        Returns whether that changed its names, and the record that lost the name, if any.
+        """
         taken = None
         before = self.record
-        if before is not None and self.step == step - 1 and span == self.span and before is not record and before.names[-1:] == (name,):
+        if (
+            before is not None
+            and self.step == step - 1
+            and span == self.span
+            and before is not record
+            and before.names[-1:] == (name,)
+        ):
             before.names = before.names[:-1]
             taken = before
         self.step, self.span, self.record = step, span, record
@@ -72,8 +90,12 @@ class Naming:
         return mine, taken
 
     def operands(self, call: Call) -> tuple[Operand, ...]:
-        """The call's operands for the trace: tensors by their labels, everything else as text; arguments None and False are left out."""
-        found = [self._operand(value, "") for value in call.args] + [self._operand(value, key) for key, value in call.kwargs.items()]
+        """The call's operands for the trace: tensors by their labels, everything else as text; arguments
+        None and False are left out.
+        """
+        found = [self._operand(value, "") for value in call.args] + [
+            self._operand(value, key) for key, value in call.kwargs.items()
+        ]
         shown = itertools.chain.from_iterable(found)
         # torch's Python functions pass on their default arguments, which the program did not write
         return tuple(operand for operand in shown if operand.label or operand.text not in ("None", "False"))
@@ -90,7 +112,9 @@ class Naming:
 
 
 def _is_being_built(frame: FrameType) -> bool:
-    """Whether the call is made inside a constructor that the learner's ``frame`` called; then its result is only a part of the object."""
+    """Whether the call is made inside a constructor that the learner's ``frame`` called; then its
+    result is only a part of the object.
+    """
     walk: FrameType | None = sys._getframe(1)
     while walk is not None and walk is not frame:
         if walk.f_code.co_name in ("__init__", "reset_parameters"):

@@ -1,4 +1,6 @@
-"""The state that all parts of the lockstep share: the program's source, the shadow engine, the records and the trace."""
+"""The state that all parts of the lockstep share: the program's source, the shadow
+engine, the records and the trace.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from pitfall_lab.verify.writer import Writer
 
 @dataclass(slots=True)
 class World:
-    """State shared by the parts of one lockstep. ``limit``: tensors with more elements than this are modelled without values."""
+    """State shared by the parts of one lockstep.
+
+    ``limit``: tensors with more elements than this are modelled without values.
+    """
 
     sources: SourceMap
     lines: LineWatch
@@ -30,7 +35,9 @@ class World:
     writes: dict[str, list[int]] = field(default_factory=dict)
     """For each storage's label, the steps that wrote it."""
     writes_unseen: bool = False
-    """Whether the program may increment versions in calls that are not observed; then an unexpected version is no disagreement."""
+    """Whether the program may increment versions in calls that are not observed; then an
+    unexpected version is no disagreement.
+    """
 
     def __post_init__(self) -> None:
         self.records.graph, self.records.rows = self.engine.graph, self.writer.rows

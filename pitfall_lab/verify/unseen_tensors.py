@@ -1,4 +1,6 @@
-"""After each line, looks for what a torch function mode cannot observe: new tensors, changed tensors, threads and processes."""
+"""After each line, looks for what a torch function mode cannot observe: new tensors, changed
+tensors, threads and processes.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,19 @@ from pitfall_lab.verify.compare_memory import Memory
 from pitfall_lab.verify.description import Description, read
 from pitfall_lab.verify.shared_state import World
 
-#: Functions that create tensors unobserved: a word that the program must contain, the call's text, and the function's qualified name.
-MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
+#: Functions that create tensors unobserved: a word that the program must contain, the call's text, and
+#: the function's qualified name.
+MAKERS = (
+    ("from_numpy", "from_numpy(", "torch.from_numpy"),
+    ("autograd.Function", ".apply(", "torch.autograd.Function.apply"),
+)
 
 
 #: What changes the version counter or the storage of a tensor in C++, without a torch function being called.
 RESETS = ("_unsafe_preserve_version_counter", "increment_version", ".set_(")
 
-#: Makes torch keep, for each view, the function that recreates it after a write; that state cannot be read from a tensor.
+#: Makes torch keep, for each view, the function that recreates it after a write; that state
+#: cannot be read from a tensor.
 REPLAYS = "_force_original_view_tracking"
 ANEW = T(
     "the program makes torch regenerate views with the functions that created them, which cannot be read from a tensor",
@@ -37,14 +44,26 @@ SHARING = "share_memory"
 WRITERS = ("untyped_storage", "ctypes", SHARING)
 
 
-#: What may increment a version in a call that is not observed, or gives a tensor another storage but leaves it the old version counter.
+#: What may increment a version in a call that is not observed, or gives a tensor another storage but
+#: leaves it the old version counter.
 COUNTED = (
-    *RESETS, "autograd.Function", "DisableTorchFunction", "_dispatch", "Thread", "torch.jit", "torch.ops", "torch.library", "distributed",
-    "parametriz", "resize_", ".set_(",
-)  # fmt: skip
+    *RESETS,
+    "autograd.Function",
+    "DisableTorchFunction",
+    "_dispatch",
+    "Thread",
+    "torch.jit",
+    "torch.ops",
+    "torch.library",
+    "distributed",
+    "parametriz",
+    "resize_",
+    ".set_(",
+)
 
 
-#: Compilers whose compiled functions are recorded as one step, with a function that returns how many have been compiled.
+#: Compilers whose compiled functions are recorded as one step, with a function that returns
+#: how many have been compiled.
 COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": private.functions_scripted}
 
 
@@ -60,7 +79,9 @@ def _variable(frame: FrameType, name: str) -> Any:
 class Unseen:
     """Finds what happened outside observed calls and writes it to the trace."""
 
-    def __init__(self, world: World, describe: Description, memory: Memory, adoption: Adoption, meeting: Meeting) -> None:
+    def __init__(
+        self, world: World, describe: Description, memory: Memory, adoption: Adoption, meeting: Meeting
+    ) -> None:
         self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
@@ -79,7 +100,9 @@ class Unseen:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line has run: look for memory that was written and tensors that were created without an observed call."""
+        """Called after a line has run: look for memory that was written and tensors that were
+        created without an observed call.
+        """
         if regions.writes_down():  # sizes are traced tensors there; all is looked at after the line that traces
             return
         self._memory.look_for_writes(span)
@@ -94,7 +117,8 @@ class Unseen:
                 self._made(frame, "", returned, answer, op)
 
     def before(self, call: Call) -> None:
-        """Called before a call: look for what happened earlier on its line; before a backward, read again tensors that may have changed.
+        """Called before a call: look for what happened earlier on its line; before a backward, read again
+        tensors that may have changed.
 
         Raises :class:`Enough` for a program that makes torch regenerate views by functions.
         """
@@ -117,10 +141,17 @@ class Unseen:
     # ------------------------------------------------------------------ compiled code, other threads
 
     def note_compiled(self) -> None:
-        """Add a note for each compiler that has compiled code of the program during the recording, whose calls cannot be observed."""
+        """Add a note for each compiler that has compiled code of the program during the recording,
+        whose calls cannot be observed.
+        """
         for name, count in COMPILERS.items():
-            if count() > self._compiled[name] and not any(note.kind == "unseen" and name in note.en for note in self._writer.notes):
-                en = f"{name} compiled code of the program: no call inside it was seen, so no rule looked at what it does."
+            if count() > self._compiled[name] and not any(
+                note.kind == "unseen" and name in note.en for note in self._writer.notes
+            ):
+                en = (
+                    f"{name} compiled code of the program: no call inside it was seen, so no rule "
+                    "looked at what it does."
+                )
                 zh = f"{name} 编译了程序的代码：其内部的调用都没有看到，因此没有规则检查它所做的事。"
                 self._writer.notes.append(Note("unseen", en, zh))
 
@@ -130,7 +161,10 @@ class Unseen:
             where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
             en = f"Another thread used torch, first {op}{where_en}: that was not recorded."
             en += " Tensors that it may have changed are read again from torch."
-            zh = f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变过的张量改为重新从 torch 读取。"
+            zh = (
+                f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变过的张量改"
+                "为重新从 torch 读取。"
+            )
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     def look_again(self) -> list[Effect]:
@@ -141,7 +175,11 @@ class Unseen:
             real = None if record.kind == "array" else record()
             if real is not None:
                 effects += self._meeting.catch_up(real, announce=True)
-                self._release(tensor_facts.node_of(real) if record.shadow is not None and not record.shadow.has_stale_grad_fn else None)
+                self._release(
+                    tensor_facts.node_of(real)
+                    if record.shadow is not None and not record.shadow.has_stale_grad_fn
+                    else None
+                )
         return effects
 
     def _release(self, node: Any) -> None:
@@ -159,7 +197,10 @@ class Unseen:
     # ------------------------------------------------------------------ other processes
 
     def process_started(self, frame: FrameType) -> None:
-        """Add a note, once, that other processes are not recorded. If they may share memory, all tensors are read again at each call."""
+        """Add a note, once, that other processes are not recorded.
+
+        If they may share memory, all tensors are read again at each call.
+        """
         if self._shares:
             self._world.other_threads.assume_writes()
         if self._has_processes:
@@ -176,10 +217,14 @@ class Unseen:
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
         """Before a swap of two tensors: make sure that both have a record."""
-        self._before_swap = [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
+        self._before_swap = (
+            [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
+        )
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """After a swap of two tensors: exchange their shadows and write the event. Names and labels stay with the objects.
+        """After a swap of two tensors: exchange their shadows and write the event.
+
+        Names and labels stay with the objects.
 
         Nothing happens if one of them has no record, if the program did not call, or if the trace is full.
         """
@@ -190,13 +235,18 @@ class Unseen:
         for record in (first, second):
             shadow = record.shadow
             if shadow is not None and shadow.accumulator is not None and shadow.accumulator() is not None:
-                self._world.engine.suspicious = True  # torch put a hook on this node that raises when a backward reaches it
+                self._world.engine.suspicious = (
+                    True  # torch put a hook on this node that raises when a backward reaches it
+                )
         self._records.exchange(first, second)
         step, effects, self._before_swap = self._writer.reserve(), self._before_swap, []
         for record, real in ((first, one), (second, other)):
             effects += self._describe.tensor(record, read(record, real), "observed")
         self._writer.mirrored += 1
-        op, reason = "torch.utils.swap_tensors", "a call of swap_tensors cannot be observed; both tensors were read after it"
+        op, reason = (
+            "torch.utils.swap_tensors",
+            "a call of swap_tensors cannot be observed; both tensors were read after it",
+        )
         span, scope = self._world.sources.span(learners), self._world.sources.scope(learners)
         labels = tuple(Operand(record.label) for record in (first, second))
         self._writer.put(Event(step, "call", op, span, scope, operands=labels, effects=tuple(effects), reason=reason))
@@ -204,9 +254,11 @@ class Unseen:
     # ------------------------------------------------------------------ makers
 
     def _made(self, frame: FrameType, name: str, real: Any, where: Span, op: str) -> None:
-        """Write the event that creates the tensor ``real``, which is called ``name``, unless it is in the trace already.
+        """Write the event that creates the tensor ``real``, which is called ``name``,
+        unless it is in the trace already.
 
-        A known tensor gets one too if its grad_fn is new. Nothing is written for what is no tensor, or if the trace is full.
+        A known tensor gets one too if its grad_fn is new. Nothing is written for what is no
+        tensor, or if the trace is full.
         """
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return
@@ -227,4 +279,8 @@ class Unseen:
         arrays = tuple(Operand(other.label) for other, _ in living if other.kind == "array")
         self._writer.mirrored += 1
         reason = f"a call of {op} cannot be observed; its result was read after the line"
-        self._writer.put(Event(step, "call", op, where, operands=arrays, results=(record.label,), effects=tuple(effects), reason=reason))
+        self._writer.put(
+            Event(
+                step, "call", op, where, operands=arrays, results=(record.label,), effects=tuple(effects), reason=reason
+            )
+        )

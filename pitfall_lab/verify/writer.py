@@ -43,8 +43,8 @@ _SERIES = {"tensors": 0, "storages": 1, "counters": 2, "nodes": 3}
 class Writer:
     """Collects the events. A call's step is reserved before it runs, because its parts (hooks, nodes) get later steps.
 
-    Events describe objects at *paths* such as ``tensors.t3`` or ``storages.S1``. Calls that took the fast path are rows in the list, not
-    events. Which values a row gives to a path is computed only when they are needed.
+    Events describe objects at *paths* such as ``tensors.t3`` or ``storages.S1``. Calls that took the fast path are rows
+    in the list, not events. Which values a row gives to a path is computed only when they are needed.
     """
 
     def __init__(self) -> None:
@@ -98,13 +98,18 @@ class Writer:
             self.events.pop()
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the changed fields.
+        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time,
+        later only the changed fields.
 
         No effects if nothing changed.
         """
         known = self.last(path)
         if isinstance(value, dict) and isinstance(known, dict):
-            found = [Effect(f"{path}.{key}", item, by) for key, item in value.items() if key not in known or known[key] != item]
+            found = [
+                Effect(f"{path}.{key}", item, by)
+                for key, item in value.items()
+                if key not in known or known[key] != item
+            ]
             known.update(value)
             return found
         if known == value and path in self._last:
@@ -147,7 +152,9 @@ class Writer:
     # ------------------------------------------------------------------ rows
 
     def wrote(self, storage: int, counter: int, version: int, seen: Look | None) -> None:
-        """Note that a row has written a storage: the version of its counter now, and the storage's contents (None without values)."""
+        """Note that a row has written a storage: the version of its counter now, and the storage's
+        contents (None without values).
+        """
         self._last[f"counters.C{counter}"] = version
         if seen is not None:
             self._looks[f"storages.S{storage}"] = seen
@@ -161,7 +168,9 @@ class Writer:
             self._renamed[mark] = list(names)
 
     def forget_gone(self) -> None:
-        """Discard the last values of objects that rows have reported dead, once many have accumulated (marks are never reused)."""
+        """Discard the last values of objects that rows have reported dead, once many have
+        accumulated (marks are never reused).
+        """
         if len(self._last) + len(self._renamed) < self._room:
             return
         for step in self.row_steps[self._forgotten :]:
@@ -197,7 +206,9 @@ class Writer:
         return step
 
     def _recall(self, path: str) -> bool:
-        """Store the value that a row gave to ``path`` as the value last written there; return False if no row wrote it."""
+        """Store the value that a row gave to ``path`` as the value last written there;
+        return False if no row wrote it.
+        """
         step = self._row_of(path)
         if step < 0:
             return False
@@ -223,8 +234,8 @@ class Writer:
         self.disagreed_steps.add(step)
 
     def finish(
-        self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach, *,
-        steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
+        self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...],
+        reach: Reach, *, steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
         """Return the finished trace; if it has rows, their events are made when they are first read."""
         written, rows = self.events, self.rows
@@ -242,7 +253,9 @@ class Writer:
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
-        """Replace fields of an event that was already written (for instance a forecast that came true); a row stays as it is."""
+        """Replace fields of an event that was already written (for instance a forecast that came
+        true); a row stays as it is.
+        """
         event = self.events[step]
         if isinstance(event, Event):
             self.events[step] = replace(event, **fields)
@@ -272,5 +285,8 @@ class TooLong(Enough):
     only_pauses = True
 
     def __init__(self, limit: int) -> None:
-        en = f"the trace has reached its limit of {limit:,} steps; after that only lines that had not called torch before are recorded"
+        en = (
+            f"the trace has reached its limit of {limit:,} steps; after that only lines that had not called "
+            "torch before are recorded"
+        )
         super().__init__(T(en=en, zh=f"记录已达到 {limit:,} 步的上限；此后只记录此前没有调用过 torch 的行"))

@@ -28,7 +28,10 @@ __all__ = ["fragment", "later_stories", "names", "page", "rest", "scene", "text"
 
 
 class SceneEvent(TypedDict):
-    """A step in a sentence; ``matters`` if a failure or a finding depends on it. A look at live tensors has no lines."""
+    """A step in a sentence; ``matters`` if a failure or a finding depends on it.
+
+    A look at live tensors has no lines.
+    """
 
     step: int
     sentence: Text
@@ -92,14 +95,17 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg))
 
 
-def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None, *, first: bool = False) -> dict[str, Any]:
-    """Everything the browser needs to draw ``trace``, as JSON-able data; ``facts`` may be passed in if already computed.
+def scene(
+    trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None, *, first: bool = False
+) -> dict[str, Any]:
+    """Everything the browser needs to draw ``trace``, as JSON-able data; ``facts`` may be
+    passed in if already computed.
 
-    ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None`` gives that, if it is
-    not None; what it left out comes with :func:`rest`.
+    ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None``
+    gives that, if it is not None; what it left out comes with :func:`rest`.
 
-    A view that raises is replaced by ``{"failed": its error's type}``: one broken picture must not prevent the others. ``worth`` is empty
-    where there are stories of findings.
+    A view that raises is replaced by ``{"failed": its error's type}``: one broken picture must not prevent the others.
+    ``worth`` is empty where there are stories of findings.
     """
     found = list(findings)
     facts = facts or gather(trace)
@@ -161,7 +167,9 @@ def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, 
     ]
 
 
-def page(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "", facts: Facts | None = None) -> str:
+def page(
+    trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "", facts: Facts | None = None
+) -> str:
     """A complete HTML document: code with marks, storyboard, pictures, explanation, a stepper without scripts.
 
     ``key`` sets the prefix of the ids in it (random when empty), so that several pages can be in one notebook.
@@ -172,7 +180,9 @@ def page(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", 
 
 
 def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
-    """The page's content as one ``<div>`` with its own stylesheet, for inclusion in another page (a notebook's output)."""
+    """The page's content as one ``<div>`` with its own stylesheet, for inclusion in
+    another page (a notebook's output).
+    """
     from pitfall_lab.views.document import fragment as render
 
     return render(trace, list(findings), language, key)
@@ -186,8 +196,12 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None) ->
 
 
 def _palette(facts: Facts, shown: list[Story]) -> list[str]:
-    """The storages that get a hue: the first six of the first finding; without a finding (or storages of it), the palette of the facts."""
-    return [*dict.fromkeys(storage for story in shown[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
+    """The storages that get a hue: the first six of the first finding; without a finding (or storages of
+    it), the palette of the facts.
+    """
+    return [*dict.fromkeys(storage for story in shown[:1] for storage in story["slice"]["storages"])][
+        :6
+    ] or facts.palette
 
 
 def _said(text: T | None) -> Text | None:
@@ -203,7 +217,8 @@ def _project(name: str, facts: Facts, *, first: bool = False) -> dict[str, Any]:
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:
-    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, explanation and facts, which ``to_dict`` omits.
+    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, explanation and
+    facts, which ``to_dict`` omits.
 
     A dict is returned as it is.
     """

@@ -54,7 +54,9 @@ class SaidStep(TypedDict):
 
 
 class ComparedSide(TypedDict):
-    """One of two programs from their first difference on; ``raised`` is its error, ``wrong`` if a gradient was silently wrong."""
+    """One of two programs from their first difference on; ``raised`` is its error, ``wrong`` if a
+    gradient was silently wrong.
+    """
 
     steps: list[SaidStep]
     more: int
@@ -74,7 +76,9 @@ class ComparedRuns(TypedDict):
 
 
 def compare(before: Trace, after: Trace) -> ComparedRuns:
-    """Both traces as plain data: ``STEPS`` steps in words from their first difference on, endings, last gradients, and peaks of memory."""
+    """Both traces as plain data: ``STEPS`` steps in words from their first difference on, endings, last
+    gradients, and peaks of memory.
+    """
     first = first_difference(before, after)
     facts = gather(before), gather(after)
     alike = same(before, after)
@@ -92,19 +96,30 @@ def _side(trace: Trace, first: int | None) -> ComparedSide:
     for event, text in sentences(trace):
         if first is not None and first <= event.step < first + STEPS:
             line = event.span.line if event.span else None
-            steps.append({"step": event.step, "line": line, "code": excerpt(trace, event.span), "sentence": {"en": text.en, "zh": text.zh}})
+            steps.append(
+                {
+                    "step": event.step,
+                    "line": line,
+                    "code": excerpt(trace, event.span),
+                    "sentence": {"en": text.en, "zh": text.zh},
+                }
+            )
     failure, stopped = trace.outcome.failure, stopped_at(trace)
     return {
         "steps": steps,
         "more": max(0, len(trace.events) - first - STEPS) if first is not None else 0,
-        "raised": f"{failure.type}: {failure.message.partition(' Hint: ')[0]}"[:400] if trace.outcome.kind == "raised" and failure else "",
+        "raised": f"{failure.type}: {failure.message.partition(' Hint: ')[0]}"[:400]
+        if trace.outcome.kind == "raised" and failure
+        else "",
         "wrong": bool(trace.harms),
         "stopped": None if stopped is None else {"en": stopped.en, "zh": stopped.zh},
     }
 
 
 def _gradients(before: Facts, after: Facts) -> list[tuple[str, str, str]]:
-    """``(name, gradient before, gradient after)`` of the first 12 named tensors that have one at the end in either run; "–" for none."""
+    """``(name, gradient before, gradient after)`` of the first 12 named tensors that have one at the
+    end in either run; "–" for none.
+    """
     found = [_gradients_of(facts) for facts in (before, after)]
     names = list(dict.fromkeys([*found[0], *found[1]]))[:12]
     return [(name, found[0].get(name, "–"), found[1].get(name, "–")) for name in names]
@@ -126,10 +141,14 @@ def text(compared: ComparedRuns, language: Language = "en") -> str:
     zh = language == "zh"
     if compared["first"] is None:
         return f"{compared['same'][language]}\n"
-    lines = [f"从第 {compared['first'] + 1} 步开始不同" if zh else f"The runs differ from step {compared['first'] + 1} on"]
+    lines = [
+        f"从第 {compared['first'] + 1} 步开始不同" if zh else f"The runs differ from step {compared['first'] + 1} on"
+    ]
     for title, side in zip(("修改前", "修改后") if zh else ("Before", "After"), compared["sides"], strict=True):
         lines += ["", f"{title}: {_ending(side).say(language)}"]
-        lines += [f"  {('L' + str(s['line'])) if s['line'] else '':>5}  {s['sentence'][language]}" for s in side["steps"]]
+        lines += [
+            f"  {('L' + str(s['line'])) if s['line'] else '':>5}  {s['sentence'][language]}" for s in side["steps"]
+        ]
         if side["more"]:
             lines.append(f"         … {side['more']}")
     lines += [f"{name}.grad: {one}  →  {other}" for name, one, other in compared["gradients"]]
@@ -162,10 +181,18 @@ def html(compared: ComparedRuns, language: Language = "en") -> str:
     heads = ("修改前", "修改后") if zh else ("before", "after")
     columns = "".join(
         f"<section><h3>{head}</h3><p>{clean(_ending(side).say(language))}</p><ol>"
-        + "".join(f"<li>{'L' + str(s['line']) + ' ' if s['line'] else ''}{clean(s['sentence'][language])}</li>" for s in side["steps"])
+        + "".join(
+            f"<li>{'L' + str(s['line']) + ' ' if s['line'] else ''}{clean(s['sentence'][language])}</li>"
+            for s in side["steps"]
+        )
         + "</ol></section>"
         for head, side in zip(heads, compared["sides"], strict=True)
     )
-    rows = "".join(f"<tr><th>{clean(n)}.grad</th><td>{clean(a)}</td><td>{clean(b)}</td></tr>" for n, a, b in compared["gradients"])
-    peak = f"<tr><th>{'内存峰值' if zh else 'peak'}</th><td>{compared['peaks'][0]}</td><td>{compared['peaks'][1]}</td></tr>"
+    rows = "".join(
+        f"<tr><th>{clean(n)}.grad</th><td>{clean(a)}</td><td>{clean(b)}</td></tr>" for n, a, b in compared["gradients"]
+    )
+    peak = (
+        f"<tr><th>{'内存峰值' if zh else 'peak'}</th><td>{compared['peaks'][0]}</td><td>"
+        f"{compared['peaks'][1]}</td></tr>"
+    )
     return f'<div class="pl-sides">{columns}</div><table>{rows}{peak}</table>'

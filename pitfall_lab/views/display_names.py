@@ -1,7 +1,9 @@
-"""One display name for each tensor, storage, counter and node, taken from the program, so that no labels (t3, S2) are shown.
+"""One display name for each tensor, storage, counter and node, taken from the program, so that
+no labels (t3, S2) are shown.
 
-A tensor has the program's own name for it, such as ``w``. Others are named by origin: ``w.grad`` by its leaf, ``momentum of w`` by the
-optimizer's state, a result among several by the name that it is used under, and everything else by the expression that made it.
+A tensor has the program's own name for it, such as ``w``. Others are named by origin: ``w.grad`` by its leaf,
+``momentum of w`` by the optimizer's state, a result among several by the name that it is used under, and everything
+else by the expression that made it.
 """
 
 from __future__ import annotations
@@ -59,12 +61,15 @@ def _tensors(facts: Facts) -> dict[str, str]:
 
 
 def written(name: str) -> str:
-    """A name as the program would write it, without ``self.``: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
+    """A name as the program would write it, without ``self.``: ``net[0].weight`` for the parameter that
+    torch calls ``net.0.weight``.
+    """
     return part_names.written(name.removeprefix("self."))
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names for an optimizer's state, by label: ``momentum of w`` for what ``opt.step()`` made of a known tensor ``w`` or ``w.grad``.
+    """Names for an optimizer's state, by label: ``momentum of w`` for what ``opt.step()`` made of a
+    known tensor ``w`` or ``w.grad``.
 
     Made by ``zeros_like``, ``clone`` or ``detach``; ``mean square of w`` if it is then written by ``addcmul_``.
     """
@@ -81,7 +86,9 @@ def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names, by label, for the running statistics of batch norms: ``bn1.running_mean`` if ``known`` has ``bn1.weight`` for the weight."""
+    """Names, by label, for the running statistics of batch norms: ``bn1.running_mean`` if ``known`` has
+    ``bn1.weight`` for the weight.
+    """
     out: dict[str, str] = {}
     for event in facts.trace.events:
         weight = next((known.get(o.label or "", "") for o in event.operands if o.name == "weight"), "")
@@ -93,7 +100,9 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _taken_apart(facts: Facts) -> dict[str, str]:
-    """Names for what a call returned among others, from the assignment that takes it apart; none for a result that this gives no name."""
+    """Names for what a call returned among others, from the assignment that takes it apart; none for a
+    result that this gives no name.
+    """
     out: dict[str, str] = {}
     for event in facts.trace.events:
         if event.kind == "call" and len(event.results) > 1:
@@ -104,9 +113,11 @@ def _taken_apart(facts: Facts) -> dict[str, str]:
 
 
 def _made_by(facts: Facts, label: str, step: int) -> str:
-    """The expression that made a tensor at ``step``, shortened; for a call of a module, preceded by torch's name of the operation.
+    """The expression that made a tensor at ``step``, shortened; for a call of a module, preceded by
+    torch's name of the operation.
 
-    For what a loop's head made, the loop's variable; for one of several results, its index with it. Empty if the source is unknown.
+    For what a loop's head made, the loop's variable; for one of several results, its index with it.
+    Empty if the source is unknown.
     """
     event = facts.trace.events[step]
     text = excerpt(facts.trace, event.span, WHOLE)
@@ -126,7 +137,9 @@ def shortened(name: str) -> str:
 
 
 def _calls_another(text: str, operation: str) -> bool:
-    """Whether the text is a call of a function with another name than ``operation``, inside which torch ran the operation."""
+    """Whether the text is a call of a function with another name than ``operation``, inside
+    which torch ran the operation.
+    """
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -138,7 +151,9 @@ def _calls_another(text: str, operation: str) -> bool:
 
 
 def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
-    """The display name of the oldest label that the program has a name for; else of the oldest with a plain name; else of the oldest."""
+    """The display name of the oldest label that the program has a name for; else of the oldest with a
+    plain name; else of the oldest.
+    """
     named = (label for label in labels if facts.tensor(label).get("name"))
     plain = (label for label in labels if PLAIN.fullmatch(tensors.get(label, "")))
     label = next(named, None) or next(plain, labels[0] if labels else None)

@@ -53,23 +53,29 @@ font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
 cursor:pointer;text-align:center}
 .pl-stepper input:focus-visible+.pl-step{outline:3px solid #0072B2}.pl-page .pl-none{visibility:hidden}
 .pl-page summary{cursor:pointer;min-height:28px}.pl-stepper input:checked+.pl-step{display:block}
-"""
+"""  # noqa: E501
 
 WINDOW = "<style>body{margin:0;background:#fff}@media(prefers-color-scheme:dark){body{background:#1b1b1d}}</style>"
 """When the page is a document of its own, its background extends to the edges of the window."""
 
 
-def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
+def render(
+    trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None
+) -> str:
     """The page as a complete HTML document."""
     title = clean(trace.sources[0].name if trace.sources else "program")
     lang = "zh-CN" if language == "zh" else "en"
     return (
-        f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title>{WINDOW}</head><body>{fragment(trace, findings, language, key, facts)}</body></html>\n"
+        "<!doctype html>\n"
+        f'<html lang="{lang}"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width"><title>{title}</title>{WINDOW}</head><body>'
+        f"{fragment(trace, findings, language, key, facts)}</body></html>\n"
     )
 
 
-def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
+def fragment(
+    trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None
+) -> str:
     """The page's content as one ``<div>`` with its stylesheet, to be put inside another document."""
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = facts or gather(trace)
@@ -89,11 +95,16 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
         "</details>",
         _notes(trace, say),
     ]
-    return f'<div class="pl-page" lang="{"zh-CN" if language == "zh" else "en"}"><style>{CSS}</style>{"".join(parts)}</div>'
+    return (
+        '<div class="pl-page" '
+        f'lang="{"zh-CN" if language == "zh" else "en"}"><style>{CSS}</style>{"".join(parts)}</div>'
+    )
 
 
 def _guarded(say: _Say, part: Callable[[], str]) -> str:
-    """A part of the page, or one sentence instead if making it raises: a damaged trace file must not prevent the whole page."""
+    """A part of the page, or one sentence instead if making it raises: a damaged trace file
+    must not prevent the whole page.
+    """
     try:
         return part()
     except Exception as error:
@@ -124,16 +135,25 @@ def _stopped(trace: Trace, say: _Say) -> str:
     headline, why = stopped_at(trace), stop(trace)
     if headline is None or why is None:
         return ""
-    return f'<p role="status"><span class="pl-bad">■ {say(headline.en, headline.zh)}</span><br>{say(why.en, why.zh)}</p>'
+    return (
+        f'<p role="status"><span class="pl-bad">■ {say(headline.en, headline.zh)}</span><br>{say(why.en, why.zh)}</p>'
+    )
 
 
 def _outcome(trace: Trace, say: _Say) -> str:
     failure = trace.outcome.failure
     if trace.outcome.kind == "raised" and failure is not None:
         line = f" · {_line_name(failure.span.line, say)}" if failure.span else ""
-        return f'<p><span class="pl-bad">✕ {clean(failure.type)}</span>{line}<br><code>{clean(failure.message)}</code></p>'
+        return (
+            f'<p><span class="pl-bad">✕ {clean(failure.type)}</span>{line}<br><code>{clean(failure.message)}</code></p>'
+        )
     wrong = (
-        [f'<p><span class="pl-bad">≠</span> {say("A gradient is wrong, and no error said so.", "有梯度不对，却没有报错。")}</p>']
+        [
+            (
+                '<p><span class="pl-bad">≠</span> '
+                f"{say('A gradient is wrong, and no error said so.', '有梯度不对，却没有报错。')}</p>"
+            )
+        ]
         if trace.harms
         else []
     )
@@ -151,7 +171,8 @@ def _finding(finding: dict[str, Any], say: _Say) -> str:
     head = f"<h2>{clean(finding.get('rule', ''))} {clean(finding.get('name', ''))}</h2><p>{where}{said}</p>"
     why = say.of(finding.get("explanation"))
     related = "".join(
-        f"<li><b>{clean(r.get('role', ''))}</b> {_line_name(r.get('line') or '?', say)}: {say.of(r.get('message'))}</li>"
+        f"<li><b>{clean(r.get('role', ''))}</b> {_line_name(r.get('line') or '?', say)}: "
+        f"{say.of(r.get('message'))}</li>"
         for r in finding.get("related", [])
     )
     fixes = "".join(_fix(fix, say) for fix in finding.get("fixes", []))
@@ -171,7 +192,8 @@ def _printed(printed: dict[str, Any], say: _Say) -> str:
 def _fix(fix: dict[str, Any], say: _Say) -> str:
     tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix.get("verified") else ""
     edits = "".join(
-        f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: {clean(e.get("text") or "") or say("(removed)", "(删去)")}</pre>'
+        f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: '
+        f"{clean(e.get('text') or '') or say('(removed)', '(删去)')}</pre>"
         for e in fix.get("edits", [])
     )
     printed = _printed(fix["printed"], say) if isinstance(fix.get("printed"), dict) else ""
@@ -193,12 +215,17 @@ def _code(trace: Trace, facts: Facts, say: _Say) -> str:
     for number, source in enumerate(trace.sources):
         here = [m for m in marks if m["source"] == number]
         lines = [_line(i, line, here, say) for i, line in enumerate(source_lines(source.text), 1)]
-        out.append(f'<h2>{clean(source.name)}</h2><pre tabindex="0" aria-label="{say("source", "源代码")}">{chr(10).join(lines)}</pre>')
+        out.append(
+            f'<h2>{clean(source.name)}</h2><pre tabindex="0" '
+            f'aria-label="{say("source", "源代码")}">{chr(10).join(lines)}</pre>'
+        )
     return "".join(out)
 
 
 def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str:
-    """One numbered line of the source. The first mark that starts on it is drawn; the labels of all its marks are listed after it.
+    """One numbered line of the source.
+
+    The first mark that starts on it is drawn; the labels of all its marks are listed after it.
 
     At most two labels of each kind, and the number of the others.
     """
@@ -206,7 +233,10 @@ def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str
     body = clean(line)
     if here:
         start, end = here[0]["column"], here[0]["end_column"] if here[0]["end_line"] == number else len(line)
-        body = f'{clean(line[:start])}<mark class="pl-{here[0]["kind"]}">{clean(line[start:end])}</mark>{clean(line[end:])}'
+        body = (
+            f"{clean(line[:start])}<mark "
+            f'class="pl-{here[0]["kind"]}">{clean(line[start:end])}</mark>{clean(line[end:])}'
+        )
     tags = []
     for kind in dict.fromkeys(m["kind"] for m in here):
         described = list(dict.fromkeys(say.of(m["text"]) for m in here if m["kind"] == kind))
@@ -218,11 +248,19 @@ def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str
 
 def _image(svg: str, alt: str) -> str:
     data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
-    return f'<figure tabindex="0" aria-label="{clean(alt)}"><img src="data:image/svg+xml;base64,{data}" alt="{clean(alt)}"></figure>'
+    return (
+        f'<figure tabindex="0" aria-label="{clean(alt)}"><img src="data:image/svg+xml;base64,{data}" '
+        f'alt="{clean(alt)}"></figure>'
+    )
 
 
 def _story(trace: Trace, facts: Facts, described: list[dict[str, Any]], texts: list[T], say: _Say) -> str:
-    extra = [s for f in described for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")] if isinstance(s, int)]
+    extra = [
+        s
+        for f in described
+        for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")]
+        if isinstance(s, int)
+    ]
     steps = story(trace, extra)
     projected = facts.projected(storage)
     items = []
@@ -241,11 +279,17 @@ def _where(event: Event, say: _Say) -> str:
 
 
 def _storages_of(event: Event, facts: Facts) -> list[str]:
-    """At most two storages to draw beside a step: that of its error alone, else those that it wrote, saved for backward or used."""
+    """At most two storages to draw beside a step: that of its error alone, else those that it
+    wrote, saved for backward or used.
+    """
     if event.error and event.error.storage:
         return [event.error.storage]
     labels = [*event.results, *(o.label for o in event.operands if o.label)]
-    kept = [slot.get("storage") for node in nodes_of(event) for slot in (facts.nodes.get(node, [(0, {})])[0][1] or {}).get("saved", ())]
+    kept = [
+        slot.get("storage")
+        for node in nodes_of(event)
+        for slot in (facts.nodes.get(node, [(0, {})])[0][1] or {}).get("saved", ())
+    ]
     found = [*event.writes, *kept, *(facts.tensor(label, event.step).get("storage") for label in labels)]
     return list(dict.fromkeys(s for s in found if s))[:2]
 
@@ -294,12 +338,16 @@ def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
         checked = " checked" if not place else ""
         name = f"{say('step', '步骤')} {step + 1}"
         panels.append(
-            f'<input type="radio" name="pl{key}" id="pl{key}-{place}" aria-label="{name}"{checked}>'
-            f'<div class="pl-step">{before} {after} {_where(event, say)}{say.of(texts[step])}{_context(trace, event.span)}</div>'
+            f'<input type="radio" name="pl{key}" id="pl{key}-{place}" aria-label="{name}"{checked}><div '
+            f'class="pl-step">{before} {after} '
+            f"{_where(event, say)}{say.of(texts[step])}{_context(trace, event.span)}</div>"
         )
     more = ""
     if left_out:
-        en, zh = f"{left_out} steps that do not matter for the outcome are left out here.", f"这里略去 {left_out} 个与结果无关的步骤。"
+        en, zh = (
+            f"{left_out} steps that do not matter for the outcome are left out here.",
+            f"这里略去 {left_out} 个与结果无关的步骤。",
+        )
         more = f"<p>{say(en, zh)}</p>"
     return f'<h2>{say("Step by step", "逐步")}</h2>{more}<div class="pl-stepper">{"".join(panels)}</div>'
 
@@ -327,7 +375,8 @@ def _context(trace: Trace, span: Span | None) -> str:
 def _notes(trace: Trace, say: _Say) -> str:
     a = trace.agreement
     text = say(
-        f"{a.checked} calls compared on two engines: {a.agreed} agreed, {a.mirrored} taken over from torch, {a.disagreed} disagreed.",
+        f"{a.checked} calls compared on two engines: {a.agreed} agreed, {a.mirrored} taken over from torch, "
+        f"{a.disagreed} disagreed.",
         f"两个引擎比较了 {a.checked} 个调用：一致 {a.agreed}，取自 torch {a.mirrored}，不一致 {a.disagreed}。",
     )
     notes = "".join(f"<p>{say(note.en, note.zh)}</p>" for note in trace.notes if note.kind != "stopped")

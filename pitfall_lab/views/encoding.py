@@ -1,7 +1,7 @@
 """Colours, letters and SVG text: the encoding that all pictures share.
 
-Storage = hue. At most six hues (Okabe and Ito's without yellow and black); every other storage is grey with a letter, which tells
-it from the other grey ones. Red is kept for "torch raised" and "the value is wrong".
+Storage = hue. At most six hues (Okabe and Ito's without yellow and black); every other storage is grey with a letter,
+which tells it from the other grey ones. Red is kept for "torch raised" and "the value is wrong".
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ GREY = "#8A8A8A"
 # XML 1.0 cannot carry these characters at all, not even escaped; a picture with one of them would not open.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
-LIGHT = "--paper:#fff;--ink:#1c1c1c;--dim:#5b5b5b;--box:#fff;--edge:#4a4a4a;--red:#c62828;--redt:#c62828;--ghost:#7a7a7a;--rule:#bdbdbd;"
-DARK = "--paper:#1b1b1d;--ink:#ececec;--dim:#b4b4b4;--box:#26262a;--edge:#b9b9b9;--red:#ff6b6b;--redt:#ff8080;--ghost:#999;--rule:#55555a;"
+LIGHT = (
+    "--paper:#fff;--ink:#1c1c1c;--dim:#5b5b5b;--box:#fff;--edge:#4a4a4a;--red:#c62828;--redt:#c62828;--ghost:#"
+    "7a7a7a;--rule:#bdbdbd;"
+)
+DARK = (
+    "--paper:#1b1b1d;--ink:#ececec;--dim:#b4b4b4;--box:#26262a;--edge:#b9b9b9;--red:#ff6b6b;--redt:#ff8080;--ghost"
+    ":#999;--rule:#55555a;"
+)
 RULES = """
 .bg{fill:var(--paper)}.t{fill:var(--ink);font:13px ui-sans-serif,system-ui,"Noto Sans CJK SC",sans-serif}
 .m{font-family:ui-monospace,"DejaVu Sans Mono",monospace}
@@ -30,7 +36,9 @@ RULES = """
 .rule{stroke:var(--rule);stroke-width:1;fill:none}.now{stroke:var(--ink);stroke-width:3;fill:none}
 """
 STYLE = f"svg{{{LIGHT}}}@media (prefers-color-scheme:dark){{svg{{{DARK}}}}}{RULES}"
-"""A picture of its own follows the system's colours; one inside a page follows the page (see :mod:`pitfall_lab.views.picture`)."""
+"""A picture of its own follows the system's colours; one inside a page follows the page (see
+:mod:`pitfall_lab.views.picture`).
+"""
 
 
 def ink_on(colour: str) -> str:
@@ -68,14 +76,18 @@ def clean(text: object) -> str:
 
 
 def width_of(text: str, size: float = 13.0) -> float:
-    """A generous estimate of a text's width in px at font size ``size`` (px); wide (East Asian) characters count nearly double."""
+    """A generous estimate of a text's width in px at font size ``size`` (px); wide (East Asian)
+    characters count nearly double.
+    """
     from unicodedata import east_asian_width
 
     return sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text) * size
 
 
 def cut(text: str, limit: int) -> str:
-    """Return ``text``; if it is longer than ``limit`` characters, its beginning followed by "…", ``limit`` characters in all."""
+    """Return ``text``; if it is longer than ``limit`` characters, its beginning followed by "…",
+    ``limit`` characters in all.
+    """
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
 
 
@@ -84,14 +96,28 @@ class Canvas:
 
     def __init__(self) -> None:
         tip = '<path class="head" d="M0 0L8 4L0 8z"/>'
-        marker = f'<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">{tip}</marker>'
+        marker = (
+            '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+            f'orient="auto">{tip}</marker>'
+        )
         self.parts: list[str] = [f"<defs>{marker}</defs>"]
 
     def text(self, x: float, y: float, text: object, kind: str = "t", anchor: str = "start") -> None:
         """One line of text with its baseline at ``y``; ``kind`` is a list of classes of :data:`STYLE`."""
         self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{clean(text)}</text>')
 
-    def rect(self, x: float, y: float, w: float, h: float, kind: str = "box", *, fill: str = "", stroke: str = "", rx: float = 0) -> None:
+    def rect(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        kind: str = "box",
+        *,
+        fill: str = "",
+        stroke: str = "",
+        rx: float = 0,
+    ) -> None:
         """A box; ``fill`` and ``stroke`` are for a storage's hue, everything else comes from ``kind``."""
         style = (f"fill:{fill};" if fill else "") + (f"stroke:{stroke};" if stroke else "")
         self.parts.append(
@@ -112,7 +138,9 @@ class Canvas:
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, style: str = "") -> None:
         """A straight line; ``style`` is CSS of our own making, never data."""
         self.parts.append(
-            f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"' + (f' style="{style}"' if style else "") + "/>"
+            f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+            + (f' style="{style}"' if style else "")
+            + "/>"
         )
 
     def path(self, d: str, kind: str = "line", *, style: str = "") -> None:

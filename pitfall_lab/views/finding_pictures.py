@@ -1,4 +1,5 @@
-"""The picture of a finding: the tensors involved at the moments that matter, as plain data, small enough for one screen.
+"""The picture of a finding: the tensors involved at the moments that matter, as plain data,
+small enough for one screen.
 
 ``kind`` says how it is drawn:
 
@@ -7,7 +8,8 @@
 - ``"table"``: two shapes, the table that they broadcast to, and the resulting number beside the intended one;
 - ``"path"``: the path from the loss to the place where the graph ends, and the operations that it does not reach;
 - ``"curve"``: the learning rate at each update, and the lines that the schedule is about;
-- ``"axes"``: one tensor as a table, with the axis along which its elements add up to 1 and the axis along which they are used.
+- ``"axes"``: one tensor as a table, with the axis along which its elements add up to 1 and the
+  axis along which they are used.
 
 It contains only data of the trace. A finding for which no other kind can be made gets ``"time"``.
 """
@@ -88,10 +90,16 @@ class Moment(BeatText):
 Keeper = TypedDict(
     "Keeper",
     {
-        "node": str, "name": str, "slot": str | None, "from": int, "to": int, "freed": int | None, "expected": int | None,
+        "node": str,
+        "name": str,
+        "slot": str | None,
+        "from": int,
+        "to": int,
+        "freed": int | None,
+        "expected": int | None,
         "found": int | None,
     },
-)  # fmt: skip
+)
 """The node that keeps the storage from one moment (an index) to another."""
 
 
@@ -118,7 +126,8 @@ class Round(TypedDict):
 class SumPicture(TypedDict):
     """A ``.grad`` that one backward after another adds to; ``cleared`` if it was meant to be cleared in between.
 
-    ``rounds`` begin with the one before the finding's; ``first`` is its index, and ``left`` the number of rounds that are left out.
+    ``rounds`` begin with the one before the finding's; ``first`` is its index, and ``left`` the number
+    of rounds that are left out.
     """
 
     kind: Literal["sum"]
@@ -142,7 +151,9 @@ class TableSide(TypedDict):
 
 
 class TablePicture(TypedDict):
-    """Two operands that broadcast to a table, with the number that came out of it and the intended one, where they are known."""
+    """Two operands that broadcast to a table, with the number that came out of it and the
+    intended one, where they are known.
+    """
 
     kind: Literal["table"]
     step: int
@@ -201,8 +212,9 @@ class PathPicture(TypedDict):
 class AxesPicture(TypedDict):
     """A tensor whose elements add up to 1 along one axis (``along``) and are used along another (``used``).
 
-    Used: reduced, contracted or indexed by a later call. The picture is a table of these two axes, the first of them downwards, at index 0
-    of all other axes. ``cells`` is None if the tensor is large or some of these elements are unknown.
+    Used: reduced, contracted or indexed by a later call. The picture is a table of these two axes, the
+    first of them downwards, at index 0 of all other axes. ``cells`` is None if the tensor is large or some
+    of these elements are unknown.
     """
 
     kind: Literal["axes"]
@@ -230,7 +242,8 @@ class CurvePlace(TypedDict):
 
 
 class CurvePicture(TypedDict):
-    """The learning rate of an optimizer's updates: each of the ``points`` is an update (from 0) and the rate from it on.
+    """The learning rate of an optimizer's updates: each of the ``points`` is an update
+    (from 0) and the rate from it on.
 
     ``updates``: how many there were. Of many points some are left out.
     """
@@ -247,7 +260,8 @@ FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPic
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture that fits a finding: a table, a path, a sum, axes or a curve if one can be made, else moments in time.
+    """The picture that fits a finding: a table, a path, a sum, axes or a curve if one can
+    be made, else moments in time.
 
     The finding is given as plain data (:func:`pitfall_lab.views.in_two_languages`), with its beats.
     """
@@ -263,9 +277,16 @@ def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat
 def moment(beat: Beat, memory: list[StorageThen]) -> Moment:
     """A beat with its storages."""
     return {
-        "role": beat["role"], "title": beat["title"], "step": beat["step"], "line": beat["line"], "place": beat["place"],
-        "source": beat["source"], "code": beat["code"], "text": beat["text"], "memory": memory,
-    }  # fmt: skip
+        "role": beat["role"],
+        "title": beat["title"],
+        "step": beat["step"],
+        "line": beat["line"],
+        "place": beat["place"],
+        "source": beat["source"],
+        "code": beat["code"],
+        "text": beat["text"],
+        "memory": memory,
+    }
 
 
 class _Board:
@@ -284,17 +305,28 @@ class _Board:
         """What the line of an earlier moment calls a storage without a variable of its own."""
 
     def time(self, finding: Data, known: Data, beats: list[Beat]) -> TimePicture:
-        """Moments with the storages that the finding is about; if it is about none, each with those that its step touched.
+        """Moments with the storages that the finding is about; if it is about none, each with
+        those that its step touched.
 
         A moment is left out if the next one is on the same line and shows all of its storages.
         """
         moments = _few(beats)
         subjects = self._subjects(known)
-        for beat in moments if not subjects else ():  # the line where they meet calls them so; the line that made one need not name it
+        for beat in (
+            moments if not subjects else ()
+        ):  # the line where they meet calls them so; the line that made one need not name it
             if beat["was"] == "used":
-                self.said |= {storage: name for storage, (label, name) in self._on_line(beat["step"]).items() if PLAIN.fullmatch(name)}
+                self.said |= {
+                    storage: name
+                    for storage, (label, name) in self._on_line(beat["step"]).items()
+                    if PLAIN.fullmatch(name)
+                }
         columns = [self._moment(beat, subjects or self._touched(beat)) for beat in moments]
-        kept = [at for at in range(len(columns)) if not _is_within(columns[at : at + 2], freed=moments[at]["was"] == "freed")]
+        kept = [
+            at
+            for at in range(len(columns))
+            if not _is_within(columns[at : at + 2], freed=moments[at]["was"] == "freed")
+        ]
         moments, columns = [moments[at] for at in kept], [columns[at] for at in kept]
         keeper = self._keeper(known, moments)
         _mark_changes(columns)
@@ -302,7 +334,8 @@ class _Board:
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
 
     def _subjects(self, known: Data) -> list[str]:
-        """Return at most ``SUBJECTS`` storages that the finding's facts name: ``storage`` alone, else those of its tensors.
+        """Return at most ``SUBJECTS`` storages that the finding's facts name: ``storage``
+        alone, else those of its tensors.
 
         If it names no tensor, that of its node's output.
         """
@@ -314,15 +347,24 @@ class _Board:
         if isinstance(known.get("holder"), str):  # the tensors of a tuple have no names of their own
             known = {**known, "carried": known["carried"][:1]}
             self.given[known["carried"][0]] = str(known["holder"])
-        values = [known.get(key) for key in ("tensor", "kept", "gradient", "copy", "source", "carried", "leaf", "named")]
-        labels = [label for value in values for label in (value if isinstance(value, tuple) else (value,)) if isinstance(label, str)]
+        values = [
+            known.get(key) for key in ("tensor", "kept", "gradient", "copy", "source", "carried", "leaf", "named")
+        ]
+        labels = [
+            label
+            for value in values
+            for label in (value if isinstance(value, tuple) else (value,))
+            if isinstance(label, str)
+        ]
         if not labels and isinstance(known.get("node"), str):  # a node represents its output
             labels = [label for label in [self.facts.output(str(known["node"]))] if label]
         found = [self.facts.tensor(label).get("storage") for label in labels]
         return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]
 
     def _kept_as(self, label: str) -> str:
-        """Return the expression under which a line kept a tensor: ``best["weight"]`` for ``best = model.state_dict()``; else empty."""
+        """Return the expression under which a line kept a tensor: ``best["weight"]`` for ``best =
+        model.state_dict()``; else empty.
+        """
         step = self.facts.tensors[label][0][0]
         event = self.trace.events[step]
         if event.span is None:
@@ -332,7 +374,9 @@ class _Board:
         if found is None:
             return ""
         storage = self.facts.tensor(label).get("storage")
-        owner = next((self.names[t] for t in self.facts.of_storage(storage) if self.names[t].startswith(f"{found[2]}.")), "")
+        owner = next(
+            (self.names[t] for t in self.facts.of_storage(storage) if self.names[t].startswith(f"{found[2]}.")), ""
+        )
         return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
 
     def _touched(self, beat: Beat) -> list[str]:
@@ -353,11 +397,17 @@ class _Board:
     def _moment(self, beat: Beat, storages: Iterable[str]) -> Moment:
         step = beat["step"]
         said = self._on_line(step)
-        memory = [m for storage in storages if step is not None and (m := self._memory(storage, step, said.get(storage))) is not None]
+        memory = [
+            m
+            for storage in storages
+            if step is not None and (m := self._memory(storage, step, said.get(storage))) is not None
+        ]
         return moment(beat, memory)
 
     def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
-        """For each storage whose tensor the line names, or that a new result is on: that tensor and its name in the line."""
+        """For each storage whose tensor the line names, or that a new result is on: that
+        tensor and its name in the line.
+        """
         event = self._event(step)
         out: dict[str, tuple[str, str]] = {}
         if event is None or event.kind != "call" or event.span is None:
@@ -372,7 +422,9 @@ class _Board:
             new = tensor.get("storage") and self.facts.storages[tensor["storage"]][0][0] == event.step
             if new and not tensor.get("names") and label not in self.given:
                 own = self.names.get(label, "")  # another line may call it by a name
-                name = self.said.get(str(tensor["storage"])) or (own if PLAIN.fullmatch(own) else cut(self.facts.code(event.step), LONGEST))
+                name = self.said.get(str(tensor["storage"])) or (
+                    own if PLAIN.fullmatch(own) else cut(self.facts.code(event.step), LONGEST)
+                )
                 out.setdefault(str(tensor["storage"]), (label, name))
         return out
 
@@ -385,7 +437,11 @@ class _Board:
         record = next((r for s, r in reversed(history) if s <= step and r), None)
         if record is None:
             return None
-        labels = [t for t in self.facts.of_storage(storage) if (r := self.facts.tensor(t, step)) and r.get("storage") == storage]
+        labels = [
+            t
+            for t in self.facts.of_storage(storage)
+            if (r := self.facts.tensor(t, step)) and r.get("storage") == storage
+        ]
         alive = [t for t in labels if self.facts.tensor(t, step).get("alive")]
         called = self._names_of(alive or labels, step)
         shown = next(iter(alive or labels), None)
@@ -406,7 +462,9 @@ class _Board:
         called = self._as_written(called, storage, step)
         first = self.facts.tensor(shown, step)
         counter = self.counter.setdefault(storage, first.get("counter"))
-        if first.get("counter") != counter:  # `x.data` and `x` have counters of their own: what is said of `x` is about that of `x`
+        if (
+            first.get("counter") != counter
+        ):  # `x.data` and `x` have counters of their own: what is said of `x` is about that of `x`
             called = list(dict.fromkeys([*self.shown[storage][:1], *called]))
         count = prod(first.get("shape") or ())
         part = bool(called) and first.get("shape") is not None and count < (record.get("size") or 0)
@@ -428,13 +486,20 @@ class _Board:
         If it has none, the display name of its oldest tensor (one with a plain name before others).
         """
         named = [
-            n for t in labels for n in ([self.given[t]] if t in self.given else map(written, self.facts.tensor(t, step).get("names") or ()))
+            n
+            for t in labels
+            for n in (
+                [self.given[t]] if t in self.given else map(written, self.facts.tensor(t, step).get("names") or ())
+            )
         ]
         found = named or [self.names[t] for t in self._plain(labels) if t in self.names]
         return list(dict.fromkeys(found))
 
     def _as_written(self, names: list[str], storage: str, step: int) -> list[str]:
-        """The names of a storage to be shown. If the step's line contains none of them, those earlier names that it contains."""
+        """The names of a storage to be shown.
+
+        If the step's line contains none of them, those earlier names that it contains.
+        """
         known = self.shown.setdefault(storage, [])
         known += [name for name in names if name not in known]
         code = self._line(step)
@@ -447,7 +512,9 @@ class _Board:
         return "\n".join(lines[span.line - 1 : span.end_line]) if span is not None else ""
 
     def _plain(self, labels: list[str]) -> list[str]:
-        """Return, in a list, the oldest of these tensors whose display name is a plain name; if there is none, the oldest of all."""
+        """Return, in a list, the oldest of these tensors whose display name is a plain name; if
+        there is none, the oldest of all.
+        """
         return next(([t] for t in labels if PLAIN.fullmatch(self.names.get(t, ""))), labels[:1])
 
     def _version(self, counter: str, step: int) -> int | None:
@@ -455,7 +522,8 @@ class _Board:
         return history[-1] if history else None
 
     def _keeper(self, known: Data, moments: list[Beat]) -> Keeper | None:
-        """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that reads it, or to the last moment.
+        """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that
+        reads it, or to the last moment.
 
         None if the finding names no node, or if there is no such moment.
         """
@@ -464,7 +532,9 @@ class _Board:
             return None
         roles, parts = [beat["role"] for beat in moments], [beat["was"] for beat in moments]
         first = next((i for i, beat in enumerate(moments) if beat["role"] == "saved" or beat["was"] == "made"), None)
-        last = next((i for i, role in enumerate(roles) if role in ("raised", "wrong") and i > (first or 0)), len(roles) - 1)
+        last = next(
+            (i for i, role in enumerate(roles) if role in ("raised", "wrong") and i > (first or 0)), len(roles) - 1
+        )
         if first is None or last <= first:
             return None
         slots = (self.facts.nodes[node][0][1] or {}).get("saved", ())
@@ -511,15 +581,27 @@ class _Board:
     def _with_gradient(self, leaf: str) -> list[str]:
         tensor = self.facts.tensor(leaf)
         grads = [record["grad"] for _, record in self.facts.tensors.get(leaf, ()) if record and record.get("grad")]
-        return list(dict.fromkeys(s for s in (tensor.get("storage"), *(self.facts.tensor(g).get("storage") for g in grads)) if s))
+        return list(
+            dict.fromkeys(
+                s for s in (tensor.get("storage"), *(self.facts.tensor(g).get("storage") for g in grads)) if s
+            )
+        )
 
     def _added(self, leaf: str) -> list[Round]:
-        """For each backward that changed the known ``.grad`` of a leaf: ``.grad`` before, the gradient added, and ``.grad`` after."""
+        """For each backward that changed the known ``.grad`` of a leaf: ``.grad`` before, the
+        gradient added, and ``.grad`` after.
+        """
         out: list[Round] = []
         for event in self.trace.events:
             if event.name != "backward" or event.kind != "call" or event.error is not None:
                 continue
-            end = next((e.step for e in self.trace.events[event.step + 1 :] if e.parent != event.step), len(self.trace.events)) - 1
+            end = (
+                next(
+                    (e.step for e in self.trace.events[event.step + 1 :] if e.parent != event.step),
+                    len(self.trace.events),
+                )
+                - 1
+            )
             before, after = self._gradient(leaf, event.step - 1), self._gradient(leaf, end)
             if after is None or before == after:
                 continue
@@ -534,9 +616,11 @@ class _Board:
         return self._cells(self.facts.tensor(grad, step).get("storage"), step) if grad else None
 
     def path(self, finding: Data, known: Data, beats: list[Beat]) -> PathPicture | None:
-        """The picture of the path from the loss back to the call where the graph ends, and of the parameters that are not reached.
+        """The picture of the path from the loss back to the call where the graph ends, and of the
+        parameters that are not reached.
 
-        Of the path at most ``PATH`` nodes, of the parameters four. None if the finding names no such call or no backward.
+        Of the path at most ``PATH`` nodes, of the parameters four. None if the finding
+        names no such call or no backward.
         """
         cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
         back = self._event(_step(beats, "backward"))
@@ -544,7 +628,9 @@ class _Board:
             return None
         root = self.facts.tensor(back.operands[0].label, back.step).get("grad_fn")
         way = self._way(root, self._users(cut, back.step))
-        behind = next((o.label for o in cut.operands if o.label and self.facts.tensor(o.label, cut.step).get("grad_fn")), None)
+        behind = next(
+            (o.label for o in cut.operands if o.label and self.facts.tensor(o.label, cut.step).get("grad_fn")), None
+        )
         lost = self._leaves(self.facts.tensor(behind, cut.step).get("grad_fn") if behind else None)
         leaf = known.get("tensor")
         if isinstance(leaf, str) and self.facts.tensor(leaf).get("is_leaf") and leaf not in lost:
@@ -663,7 +749,8 @@ class _Board:
         }
 
     def axes(self, finding: Data, known: Data, beats: list[Beat]) -> AxesPicture | None:
-        """The picture of a tensor whose elements sum to 1 along one axis and that a later call reduces or contracts along another.
+        """The picture of a tensor whose elements sum to 1 along one axis and that a later call
+        reduces or contracts along another.
 
         None if the finding is not about two such axes.
         """
@@ -700,9 +787,16 @@ class _Board:
         if not pairs or len(pairs) != len(points) or not all(isfinite(x) for each in pairs for x in each):
             return None
         places: list[CurvePlace] = [
-            {"role": b["role"], "title": b["title"], "step": b["step"], "line": b["line"], "place": b["place"], "code": b["code"]}
+            {
+                "role": b["role"],
+                "title": b["title"],
+                "step": b["step"],
+                "line": b["line"],
+                "place": b["place"],
+                "code": b["code"],
+            }
             for b in _few(beats)
-        ]  # fmt: skip
+        ]
         return {"kind": "curve", "points": pairs, "updates": updates, "places": places, "moments": [], "about": []}
 
     def _place(self, step: int) -> CutPlace:
@@ -718,7 +812,9 @@ class _Board:
         steps, sizes = ([tensor[key][axis] for axis in axes] for key in ("stride", "shape"))
         if max(sizes) > TABLE:
             return None
-        places = [[tensor.get("offset", 0) + r * steps[0] + c * steps[1] for c in range(sizes[1])] for r in range(sizes[0])]
+        places = [
+            [tensor.get("offset", 0) + r * steps[0] + c * steps[1] for c in range(sizes[1])] for r in range(sizes[0])
+        ]
         table = [[cell for place in row if isinstance(cell := seen.get(place), (int, float))] for row in places]
         return table if all(len(row) == sizes[1] for row in table) else None
 
@@ -729,10 +825,11 @@ class _Board:
         return {"name": name, "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
-        """The last single number that calls on the call's line compute, and the one that was intended; None for an unknown number.
+        """The last single number that calls on the call's line compute, and the one that was
+        intended; None for an unknown number.
 
-        The number is the mean or the sum of the squares or absolute values of all ``differences`` (rows × columns); the intended one is the
-        same of those on the diagonal. If it is none of these, the intended one is unknown.
+        The number is the mean or the sum of the squares or absolute values of all ``differences`` (rows × columns); the
+        intended one is the same of those on the diagonal. If it is none of these, the intended one is unknown.
         """
         came = None
         for later in self.trace.events[event.step :]:
@@ -759,7 +856,10 @@ class _Board:
         return record.get("cells") if record else None
 
     def _products(self, event: Event, one: TableSide, other: TableSide, column: str) -> list[list[float]] | None:
-        """Every difference of the two operands: the elements of the table before it is squared and reduced. None if a number is unknown."""
+        """Every difference of the two operands: the elements of the table before it is squared and reduced.
+
+        None if a number is unknown.
+        """
         left, right = _numbers_of(one["cells"]), _numbers_of(other["cells"])
         if left is None or right is None or len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
             return None
@@ -780,12 +880,20 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
 
 
 def _few(beats: list[Beat]) -> list[Beat]:
-    """The moments that are shown, at most ``MOMENTS``: those with a place, without the forward, the last of the writes of one statement.
+    """The moments that are shown, at most ``MOMENTS``: those with a place, without the forward, the last of
+    the writes of one statement.
 
-    If these are too many, those of role ``other`` are left out; if still too many, the first ones and the last one stay.
+    If these are too many, those of role ``other`` are left out; if still too many, the
+    first ones and the last one stay.
     """
-    placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
-    placed = [beat for beat, after in zip(placed, [*placed[1:], None], strict=True) if after is None or not _goes_on(beat, after)]
+    placed = [
+        beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"
+    ]
+    placed = [
+        beat
+        for beat, after in zip(placed, [*placed[1:], None], strict=True)
+        if after is None or not _goes_on(beat, after)
+    ]
     if len(placed) <= MOMENTS:
         return placed
     chosen = [beat for beat in placed if beat["role"] != "other"] or placed
@@ -800,13 +908,18 @@ def _is_within(pair: list[Moment], *, freed: bool) -> bool:
     """
     first, second = (pair[0], pair[-1])
     same = (
-        len(pair) > 1 and first["role"] == "other" and not freed and (first["source"], first["line"]) == (second["source"], second["line"])
+        len(pair) > 1
+        and first["role"] == "other"
+        and not freed
+        and (first["source"], first["line"]) == (second["source"], second["line"])
     )
     return same and {m["storage"] for m in first["memory"]} <= {m["storage"] for m in second["memory"]}
 
 
 def _goes_on(beat: Beat, after: Beat) -> bool:
-    """Whether the next moment continues the same change: both are changes on one line, at most two steps apart, ``h.mul_(2).add_(1)``."""
+    """Whether the next moment continues the same change: both are changes on one line, at most two steps
+    apart, ``h.mul_(2).add_(1)``.
+    """
     if beat["step"] is None or after["step"] is None or beat["role"] != "changed" or after["role"] != "changed":
         return False
     return (beat["source"], beat["line"]) == (after["source"], after["line"]) and after["step"] - beat["step"] <= 2
@@ -823,7 +936,9 @@ def _mark_changes(columns: list[Moment]) -> None:
 
 
 def _differ(one: Cells | None, other: Cells | None) -> bool:
-    """Whether two views of a storage differ, as they are shown, in an element that both show; two complete ones also in their length."""
+    """Whether two views of a storage differ, as they are shown, in an element that both show; two
+    complete ones also in their length.
+    """
     if isinstance(one, list) and isinstance(other, list):
         return cells_text(one) != cells_text(other)
     was, now = (dict(_listed(each)) for each in (one, other))
@@ -837,7 +952,9 @@ def _listed(cells: Cells | None) -> list[tuple[int, Any]]:
 
 
 def _seen(tensor: Data, record: Data) -> Cells | None:
-    """The known cells of a storage that a view looks at, by their places in the storage; None if none of them is known."""
+    """The known cells of a storage that a view looks at, by their places in the storage;
+    None if none of them is known.
+    """
     axes = sorted(zip(tensor.get("shape") or (), tensor.get("stride") or (), strict=True), key=lambda axis: -axis[1])
     offset = int(tensor.get("offset") or 0)
 
@@ -872,14 +989,24 @@ def _difference(after: Any, before: Any) -> Any:
     if before is None:
         return after
     numbers = isinstance(before, list) and all(isinstance(v, (int, float)) for v in (*before, *after))
-    return [float(f"{a - b:.6g}") for a, b in zip(after, before, strict=True)] if numbers and len(before) == len(after) else None
+    return (
+        [float(f"{a - b:.6g}") for a, b in zip(after, before, strict=True)]
+        if numbers and len(before) == len(after)
+        else None
+    )
 
 
 def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
-    """Return the same difference for a large tensor, at the positions whose values are known before and after; None if there are none."""
+    """Return the same difference for a large tensor, at the positions whose values are known before and
+    after; None if there are none.
+    """
     if before is None:
         return after
     former = dict(before.get("shown", ())) if isinstance(before, dict) else {}
     shown = [(index, value) for index, value in after.get("shown", ()) if index in former]
     values = _difference([value for _, value in shown], [former[index] for index, _ in shown])
-    return {**after, "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]} if values else None
+    return (
+        {**after, "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]}
+        if values
+        else None
+    )

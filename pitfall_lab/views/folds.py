@@ -22,8 +22,8 @@ class Fold(TypedDict):
 def folds(trace: Trace) -> list[Fold]:
     """Repeated runs as ``{"first": step, "length": events per turn, "times": turns}``, in order, without overlap.
 
-    At least ``FEWEST`` turns and six events in all, and at most ``LONGEST`` events per turn. A program of 700 events that does the same
-    seven operations a hundred times is one fold of length 7, times 100.
+    At least ``FEWEST`` turns and six events in all, and at most ``LONGEST`` events per turn. A program of 700 events
+    that does the same seven operations a hundred times is one fold of length 7, times 100.
     """
     keys = [_key(event) for event in trace.events]
     found: list[Fold] = []

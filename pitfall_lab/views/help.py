@@ -1,4 +1,7 @@
-"""The texts of the Explorer's help: every key and every sign. They are data of the picture, as the script comes with each widget."""
+"""The texts of the Explorer's help: every key and every sign.
+
+They are data of the picture, as the script comes with each widget.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,14 @@ _KEYS = {
 }
 _SIGNS = {
     "v1": T("how often this memory was written, as its version counter says", "版本计数器所记的这块内存被写入的次数"),
-    "t S C n": T("labels of a tensor, a storage, a counter, a node; L shows them", "张量、存储、版本计数器、节点的标签；按 L 显示"),
+    "t S C n": T(
+        "labels of a tensor, a storage, a counter, a node; L shows them",
+        "张量、存储、版本计数器、节点的标签；按 L 显示",
+    ),
 }
 _AGREEMENT = T(
-    "Every operation runs on real torch and, independently, on a model of torch. This is how often both gave the same answer.",
+    "Every operation runs on real torch and, independently, on a model of torch. This is how often both "
+    "gave the same answer.",
     "每个操作都在真实的 torch 上运行，同时在一个独立的模型上运行；这里是两者答案一致的次数。",
 )
 

@@ -55,7 +55,9 @@ class Facts:
     """The sentences of the events, computed when first needed."""
 
     def projected(self, view: ModuleType, *, first: bool = False) -> Any:
-        """Return what the module ``view`` projects from these facts, computed once; with ``first`` its outline, if it has one."""
+        """Return what the module ``view`` projects from these facts, computed once; with
+        ``first`` its outline, if it has one.
+        """
         name = view.__name__
         if name not in self.drawn:
             outline = view.outline(self.trace, self) if first and hasattr(view, "outline") else None
@@ -93,8 +95,12 @@ class Facts:
         return self.names.get(label or "", str(label))
 
     def badge(self, counter: str | None, storage: str | None, version: Any) -> str:
-        """A version as ``v2``; with the counter's label where labels are shown, or where the storage has more than one counter."""
-        several = len({record["counter"] for t in self.of_storage(storage) if (record := self.tensor(t)).get("counter")}) > 1
+        """A version as ``v2``; with the counter's label where labels are shown, or where the
+        storage has more than one counter.
+        """
+        several = (
+            len({record["counter"] for t in self.of_storage(storage) if (record := self.tensor(t)).get("counter")}) > 1
+        )
         return f"{counter}·v{version}" if self.labelled or several else f"v{version}"
 
     def of_storage(self, storage: str | None) -> list[str]:
@@ -106,12 +112,15 @@ class Facts:
         return self.on_counter.get(counter, [])
 
     def output(self, node: str) -> str | None:
-        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the tensor's grad_fn; None if unknown.
+        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the
+        tensor's grad_fn; None if unknown.
 
         Where the trace does not name it, the oldest tensor that had the node as grad_fn.
         """
         record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
-        known = record.get("output") or next((r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None)
+        known = record.get("output") or next(
+            (r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None
+        )
         return known or next(iter(self.of_node.get(node, [])), None)
 
     def line(self, step: int | None) -> int | None:
@@ -122,7 +131,9 @@ class Facts:
         return span.line if span else None
 
     def code(self, step: int | None) -> str:
-        """The piece of source that a step ran, on one line; torch's name of the call if that is unknown, empty without a step."""
+        """The piece of source that a step ran, on one line; torch's name of the call if that is
+        unknown, empty without a step.
+        """
         if step is None or not 0 <= step < len(self.trace.events):
             return ""
         return excerpt(self.trace, self.trace.events[step].span) or self.trace.events[step].name
@@ -170,7 +181,9 @@ def gather(trace: Trace) -> Facts:
 
 
 def _sound(group: str, record: Any) -> Any:
-    """Return the record if it has the right type, else None: a trace may come from a file that another program wrote."""
+    """Return the record if it has the right type, else None: a trace may come from a
+    file that another program wrote.
+    """
     kind = int if group == "counters" else dict
     return record if isinstance(record, kind) else None
 
@@ -185,7 +198,9 @@ def _owners(tensors: dict[str, History], key: str) -> dict[str, list[str]]:
 
 
 def _broken(trace: Trace) -> dict[tuple[str, str], int]:
-    failures = [event.error for event in trace.events if event.error] + ([trace.outcome.failure] if trace.outcome.failure else [])
+    failures = [event.error for event in trace.events if event.error] + (
+        [trace.outcome.failure] if trace.outcome.failure else []
+    )
     return {(f.node, f.saved or ""): f.step for f in failures if f.node and f.step is not None}
 
 
@@ -198,9 +213,15 @@ def _wrong(trace: Trace) -> dict[tuple[str, str], int]:
 
 
 def _palette(facts: Facts) -> list[str]:
-    """At most six storages that get a hue, sorted by birth: what failed, then what is shared, was written, has a name, then the others."""
+    """At most six storages that get a hue, sorted by birth: what failed, then what is shared, was written,
+    has a name, then the others.
+    """
     trace, order = facts.trace, list(facts.storages)
-    named = [f.storage for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts] if f and f.storage]
+    named = [
+        f.storage
+        for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts]
+        if f and f.storage
+    ]
     named += [cause.storage for harm in trace.harms for cause in harm.causes]
     shared = [s for s in order if len(facts.of_storage(s)) > 1]
     written = [s for s in order if s in facts.writes]

@@ -1,4 +1,6 @@
-"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event trace, each with a text version."""
+"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event
+trace, each with a text version.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
     scene = storage_view.project(trace, facts)
     lines = []
     for one in scene["storages"]:
-        lines.append(f"{facts.called(one['id'])}: {one['size']} × {one['dtype']}, {one['nbytes']} {'字节' if zh else 'bytes'}")
+        lines.append(
+            f"{facts.called(one['id'])}: {one['size']} × {one['dtype']}, {one['nbytes']} {'字节' if zh else 'bytes'}"
+        )
         for brush in one["brushes"]:
             entry = brush["history"][-1]
             name = facts.name(brush["tensor"])
@@ -48,10 +52,15 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
             )
             if not entry["counter"] and brush["kind"] != "array":
                 kind = "无版本计数器" if zh else "no version counter"
-            lines.append(f"  {name}  {kind}  shape {tuple(entry['shape'])}  stride {tuple(entry['stride'])}  offset {entry['offset']}")
+            lines.append(
+                f"  {name}  {kind}  shape {tuple(entry['shape'])}  stride {tuple(entry['stride'])}  "
+                f"offset {entry['offset']}"
+            )
             reads = [
                 f"[{c}]→{'/'.join(names)}={cell_text(v) if v is not None else '?'}"
-                for c, names, v in zip(one["columns"], entry["cover"], one["values"][-1]["cells"] if one["values"] else (), strict=False)
+                for c, names, v in zip(
+                    one["columns"], entry["cover"], one["values"][-1]["cells"] if one["values"] else (), strict=False
+                )
                 if names
             ]
             if reads:
@@ -60,13 +69,17 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
     notes = (*((Note("limit", said, said),) if said else ()), *trace.notes)
     drawing = storage_svg.draw(scene, facts, language) if scene["storages"] else ""
     files = _on_paper("storage", scene, facts, language) if drawing else {}
-    return Picture(drawing, "\n".join(lines), title="存储" if zh else "Storage", notes=notes, language=language, files=files)
+    return Picture(
+        drawing, "\n".join(lines), title="存储" if zh else "Storage", notes=notes, language=language, files=files
+    )
 
 
 def _on_paper(
     view: str, scene: StorageScene | BroadcastScene | MemoryScene, facts: Facts, language: Language
 ) -> dict[str, Callable[[Path], None]]:
-    """Functions that draw the picture for print, by file ending. matplotlib is imported only when a picture is saved."""
+    """Functions that draw the picture for print, by file ending. matplotlib is imported
+    only when a picture is saved.
+    """
 
     def write(path: Path) -> None:
         import_module(f"pitfall_lab.views.{view}.paper").draw(scene, facts, language).savefig(path, dpi=200)
@@ -79,7 +92,12 @@ def scene(trace: Trace, view: str) -> dict[str, Any]:
     facts = _moment(trace)
     said = [{"step": event.step, "sentence": {"en": text.en, "zh": text.zh}} for event, text in sentences(trace)]
     facts.called(None)
-    return {view: {"storage": storage_view}[view].project(trace, facts), "events": said, "palette": facts.palette, "names": facts.names}
+    return {
+        view: {"storage": storage_view}[view].project(trace, facts),
+        "events": said,
+        "palette": facts.palette,
+        "names": facts.names,
+    }
 
 
 def _moment(trace: Trace) -> Facts:
@@ -88,8 +106,12 @@ def _moment(trace: Trace) -> Facts:
 
 
 def _sharing(scene: StorageScene, facts: Facts, *, zh: bool) -> str:
-    """One sentence saying which tensors share memory, or that none do; empty for a single storage with one tensor, and without any."""
-    groups = [[facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]]
+    """One sentence saying which tensors share memory, or that none do; empty for a single storage with
+    one tensor, and without any.
+    """
+    groups = [
+        [facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]
+    ]
     shared = [group for group in groups if len(group) > 1]
     if not any(groups):
         return ""
@@ -113,7 +135,9 @@ def graph(trace: Trace, language: Language = "en") -> Picture:
         record = facts.nodes[card["id"]][-1][1]
         sources = ", ".join(str(s) for s in record["next"] if s)
         arrow = f" ← {sources}" if sources else ""
-        lines.append(f"{card['id']} {card['title']}{arrow}" + (f"  {card['sub']}" if card["sub"] else "") + _leaf(facts, record))
+        lines.append(
+            f"{card['id']} {card['title']}{arrow}" + (f"  {card['sub']}" if card["sub"] else "") + _leaf(facts, record)
+        )
         lines += [f"    {_saved(slot, facts, card['id'], zh=zh)}" for slot in record["saved"]]
     drawing = graph_svg.draw(scene, facts, language) if scene["nodes"] else ""
 
@@ -141,11 +165,19 @@ def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
     name = f"{slot['name']} = {who}" if who else slot["name"]
     version = f" v{slot['version']}" if slot["version"] is not None else ""
     if slot["state"] == "stale":
-        failure = next(e.error for e in facts.trace.events if e.error and e.error.node == node and e.error.saved == slot["name"])
+        failure = next(
+            e.error for e in facts.trace.events if e.error and e.error.node == node and e.error.saved == slot["name"]
+        )
         now = f"v{failure.found}"
-        sentence = f"保存于{version}，现在 {now}，torch 拒绝使用" if zh else f"saved at{version}, now {now}: torch refuses it"
+        sentence = (
+            f"保存于{version}，现在 {now}，torch 拒绝使用" if zh else f"saved at{version}, now {now}: torch refuses it"
+        )
         return f"✕ {name}: {sentence}: {failure.message.split(' Hint:')[0]}"
-    fate = {"freed": ("freed", "已释放"), "hooked": ("saved through a hook", "经钩子保存"), "kept": ("saved", "已保存")}[slot["state"]]
+    fate = {
+        "freed": ("freed", "已释放"),
+        "hooked": ("saved through a hook", "经钩子保存"),
+        "kept": ("saved", "已保存"),
+    }[slot["state"]]
     return f"{fate[zh]} {name}{version}"
 
 
@@ -159,7 +191,9 @@ def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Pict
     if not scene["cases"]:
         return Picture("", "", title="", notes=trace.notes, language=language)
     (met,) = scene["cases"]
-    lines = [f"{facts.tensor(o['label']).get('name')}: {shape_text(o['shape'])}{_stretch(o, zh=zh)}" for o in met["operands"]]
+    lines = [
+        f"{facts.tensor(o['label']).get('name')}: {shape_text(o['shape'])}{_stretch(o, zh=zh)}" for o in met["operands"]
+    ]
     said = _meeting(met, zh=zh)
     notes = (*trace.notes, Note("limit", said, said))
     drawing = broadcast_svg.draw(scene, facts, language)
@@ -194,7 +228,8 @@ def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
 
 
 def _pairs(met: Meeting) -> list[Cell | None] | None:
-    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements that it combines; else None.
+    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements
+    that it combines; else None.
 
     None too for more than 10,000 cells.
     """
@@ -202,14 +237,22 @@ def _pairs(met: Meeting) -> list[Cell | None] | None:
         return None
     flat_first = len(met["operands"][0]["shape"]) == 1
     rows, columns = met["shape"]
-    return [f"{c}·{r}" if flat_first else f"{r}·{c}" for r in range(rows) for c in range(columns)] if rows * columns <= 10_000 else None
+    return (
+        [f"{c}·{r}" if flat_first else f"{r}·{c}" for r in range(rows) for c in range(columns)]
+        if rows * columns <= 10_000
+        else None
+    )
 
 
 def _stretch(operand: BroadcastOperand, *, zh: bool) -> str:
     if not operand["summed"]:
         return ""
     dims = ", ".join(map(str, operand["summed"]))
-    return f"，在第 {dims} 维拉伸（步长 0），反向时求和" if zh else f", stretched in dim {dims} (stride 0); backward sums there"
+    return (
+        f"，在第 {dims} 维拉伸（步长 0），反向时求和"
+        if zh
+        else f", stretched in dim {dims} (stride 0); backward sums there"
+    )
 
 
 def _meeting(met: BroadcastCase, *, zh: bool) -> str:
@@ -218,7 +261,11 @@ def _meeting(met: BroadcastCase, *, zh: bool) -> str:
         d = met["clash"][0]
         sizes = sorted({o["dims"][d]["size"] or 0 for o in met["operands"] if o["dims"][d]["kind"] == "clash"})
         back = d - len(met["result"]["shape"])
-        sentence = f"第 {back} 维的大小 {sizes} 既不相等也不为 1" if zh else f"sizes {sizes} in dim {back} are neither equal nor 1"
+        sentence = (
+            f"第 {back} 维的大小 {sizes} 既不相等也不为 1"
+            if zh
+            else f"sizes {sizes} in dim {back} are neither equal nor 1"
+        )
         return f"{shapes} ✕ {sentence}: {'torch 会报错' if zh else 'torch raises an error'}."
     result = f"{shapes} → {shape_text(met['result']['shape'])}"
     if met["crossed"]:
@@ -230,19 +277,31 @@ def _meeting(met: BroadcastCase, *, zh: bool) -> str:
 
 
 def versions(trace: Trace, language: Language = "en") -> Picture:
-    """The picture of version counters: the tensors of each, its version, and tensors that share memory but not the counter."""
+    """The picture of version counters: the tensors of each, its version, and tensors that
+    share memory but not the counter.
+    """
     facts, zh = _moment(trace), language == "zh"
     rows = versions_now.rows(facts)
     lines = []
     for row in rows:
-        where = facts.badge(row["counter"], row["storage"], row["version"]) if row["counter"] else ("没有计数器" if zh else "no counter")
+        where = (
+            facts.badge(row["counter"], row["storage"], row["version"])
+            if row["counter"]
+            else ("没有计数器" if zh else "no counter")
+        )
         lines.append(f"{where}: {', '.join(row['names'])}")
         if row["beside"]:
             others = ", ".join(row["beside"])
             en = f"shares memory with {others}, whose writes it does not count"
             lines.append("    " + (f"与 {others} 共享内存，但那里的写入不会计入" if zh else en))
     drawing = versions_now.draw(rows, facts, language) if rows else ""
-    return Picture(drawing, "\n".join(lines), title="版本计数器" if zh else "Version counters", notes=trace.notes, language=language)
+    return Picture(
+        drawing,
+        "\n".join(lines),
+        title="版本计数器" if zh else "Version counters",
+        notes=trace.notes,
+        language=language,
+    )
 
 
 def memory(trace: Trace, language: Language = "en") -> Picture:
@@ -251,7 +310,9 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
     drawing = memory_svg.draw(scene, facts, language)
     files = _on_paper("memory", scene, facts, language)
     notes = (*_ended(trace), *trace.notes)
-    return Picture(drawing, words, title="内存" if language == "zh" else "Live memory", notes=notes, language=language, files=files)
+    return Picture(
+        drawing, words, title="内存" if language == "zh" else "Live memory", notes=notes, language=language, files=files
+    )
 
 
 def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
@@ -259,7 +320,9 @@ def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
     looked = {name: _memory(trace, language) for name, trace in programs.items()}
     drawing = memory_svg.draw_together({name: (scene, facts) for name, (facts, scene, _) in looked.items()}, language)
     words = "\n".join(f"{name}\n{text}" for name, (_, _, text) in looked.items())
-    notes = tuple(dict.fromkeys(note for name, trace in programs.items() for note in (*_ended(trace, name), *trace.notes)))
+    notes = tuple(
+        dict.fromkeys(note for name, trace in programs.items() for note in (*_ended(trace, name), *trace.notes))
+    )
     title = "内存，同一刻度" if language == "zh" else "Live memory, on one scale"
     return Picture(drawing, words, title=title, notes=notes, language=language)
 
@@ -271,7 +334,10 @@ def _ended(trace: Trace, name: str = "") -> tuple[Note, ...]:
         return ()
     line = failure.span.line if failure.span is not None else None
     said = failure.message.partition("\n")[0].rstrip(". ")
-    en = f"{name or 'The program'} ended with {failure.type}{f' in line {line}' if line else ''}: {said}. Nothing after it was measured."
+    en = (
+        f"{name or 'The program'} ended with {failure.type}{f' in line {line}' if line else ''}: {said}. Nothing "
+        "after it was measured."
+    )
     zh = f"{name or '程序'}{f'在第 {line} 行' if line else ''}以 {failure.type} 结束：{said}。此后的部分没有测量。"
     return (Note("limit", en, zh),)
 
@@ -287,17 +353,25 @@ def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
         where = f"L{line}" if line else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
         count = f"{peak['bytes']} {'字节' if zh else 'bytes'} ({memory_view.bytes_text(peak['bytes'])})"
         lines.append(f"{'峰值' if zh else 'Peak'}: {count}, {where}")
-        alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
+        alive = [
+            b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])
+        ]
         for band in sorted(alive, key=lambda b: (-b["nbytes"], b["born"])):
-            kept = ", ".join(dict.fromkeys(k.say(language) for k in memory_view.keepers(facts, band["id"], peak["step"])))
-            lines.append(f"  {band['nbytes']:>8}  {memory_view.names(facts, band['id'])}" + (f"  ← {kept}" if kept else ""))
+            kept = ", ".join(
+                dict.fromkeys(k.say(language) for k in memory_view.keepers(facts, band["id"], peak["step"]))
+            )
+            lines.append(
+                f"  {band['nbytes']:>8}  {memory_view.names(facts, band['id'])}" + (f"  ← {kept}" if kept else "")
+            )
         if scene["others"]:
             lines.append(f"  + {scene['others']}")
     return facts, scene, "\n".join(lines)
 
 
 def allocator(found: list[allocator_view.Run], label: str, language: Language = "en") -> Picture:
-    """The caching allocator's allocated and reserved bytes over the recorded points; ``label`` names the source of the data."""
+    """The caching allocator's allocated and reserved bytes over the recorded points; ``label``
+    names the source of the data.
+    """
     said = Note("limit", label, label)
     title = "缓存分配器" if language == "zh" else "The caching allocator"
     drawing = allocator_view.draw(found, label, language) if found else ""

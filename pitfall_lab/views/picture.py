@@ -1,4 +1,6 @@
-"""A picture shown below a notebook cell: SVG in the page's light or dark colours, a text version, and files for slides and print."""
+"""A picture shown below a notebook cell: SVG in the page's light or dark colours, a text version,
+and files for slides and print.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,16 @@ from pitfall_lab.trace import Language, Note
 from pitfall_lab.views.encoding import DARK, LIGHT, RULES, STYLE, clean, clean_text
 from pitfall_lab.views.stored import with_page
 
-# JupyterLab and VS Code say on the page which theme is on; elsewhere the system's setting decides. An untrusted notebook loses the
-# stylesheet and the inline SVG, and with the stylesheet what hides the <img> with the same picture.
+# JupyterLab and VS Code say on the page which theme is on; elsewhere the system's setting decides. An untrusted
+# notebook loses the stylesheet and the inline SVG, and with the stylesheet what hides the <img> with the same picture.
 CSS = (
-    f".pl-now{{{LIGHT}color-scheme:light dark;color:var(--ink);font:14px/1.5 system-ui,sans-serif;max-width:100%}}"
-    f"@media(prefers-color-scheme:dark){{.pl-now{{{DARK}}}}}"
-    f'[data-jp-theme-light="true"] .pl-now,.vscode-light .pl-now{{{LIGHT}}}'
-    f'[data-jp-theme-light="false"] .pl-now,.vscode-dark .pl-now{{{DARK}}}'
-    ".pl-now figure{margin:.3em 0;overflow:auto}.pl-now svg{display:block}.pl-now img{display:none}.pl-now p{margin:.3em 0}"
-    ".pl-now summary{cursor:pointer;min-height:24px}"
-    ".pl-now pre{overflow:auto;white-space:pre-wrap;margin:.3em 0;color:inherit;background:none;"
-    'font:12px/1.5 ui-monospace,"DejaVu Sans Mono",monospace}'
-    f".pl-now svg{{{RULES}}}"
+    f".pl-now{{{LIGHT}color-scheme:light dark;color:var(--ink);font:14px/1.5 "
+    f"system-ui,sans-serif;max-width:100%}}@media(prefers-color-scheme:dark){{.pl-now{{{DARK}}}}}[data-jp-theme-light="
+    f'"true"] .pl-now,.vscode-light .pl-now{{{LIGHT}}}[data-jp-theme-light="false"] .pl-now,.vscode-dark '
+    f".pl-now{{{DARK}}}.pl-now figure{{margin:.3em 0;overflow:auto}}.pl-now svg{{display:block}}.pl-now "
+    "img{display:none}.pl-now p{margin:.3em 0}.pl-now summary{cursor:pointer;min-height:24px}.pl-now "
+    "pre{overflow:auto;white-space:pre-wrap;margin:.3em 0;color:inherit;background:none;font:12px/1.5 "
+    f'ui-monospace,"DejaVu Sans Mono",monospace}}.pl-now svg{{{RULES}}}'
 )
 
 Writer = Callable[[Path], None]
@@ -41,7 +41,8 @@ class Picture:
         language: Language = "en",
         files: Mapping[str, Writer] | None = None,
     ) -> None:
-        """``svg`` is the drawing (empty when there is none), ``text`` the same in words, ``files`` more kinds that it can be saved as.
+        """``svg`` is the drawing (empty when there is none), ``text`` the same in words, ``files`` more
+        kinds that it can be saved as.
 
         ``live``, when it is set, makes the widget that a notebook shows instead while a kernel runs.
         """
@@ -65,12 +66,14 @@ class Picture:
             drawing = f'<figure tabindex="0" aria-label="{clean(self.title)}">{inline}{image}</figure>'
         notes = "".join(f"<p>{clean(note)}</p>" for note in self.notes)
         return (
-            f'<div class="pl-now" lang="{"zh-CN" if self.language == "zh" else "en"}"><style>{CSS}</style>{drawing}{notes}'
-            f'<details><summary>{words}</summary><pre tabindex="0">{clean(self.text)}</pre></details></div>'
+            '<div class="pl-now" '
+            f'lang="{"zh-CN" if self.language == "zh" else "en"}"><style>{CSS}</style>{drawing}{notes}<details><summar'
+            f'y>{words}</summary><pre tabindex="0">{clean(self.text)}</pre></details></div>'
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file; its name's ending says how: ``.svg``, ``.html``, ``.txt``, and what else this picture knows.
+        """Write the picture to a file; its name's ending says how: ``.svg``, ``.html``, ``.txt``, and
+        what else this picture knows.
 
         Raises:
             ValueError: the ending is none of these.
@@ -85,12 +88,19 @@ class Picture:
             path.write_text(plain[kind], encoding="utf-8")
         else:
             known = ", ".join(sorted({*plain, *self._files}))
-            raise ValueError(f"This picture cannot be saved as {kind or 'a file without an ending'}; it can as {known}.")
+            raise ValueError(
+                f"This picture cannot be saved as {kind or 'a file without an ending'}; it can as {known}."
+            )
         return path
 
     def _page(self) -> str:
-        head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{clean(self.title)}</title>'
-        page = f"<style>body{{{LIGHT}background:var(--paper)}}@media(prefers-color-scheme:dark){{body{{{DARK}}}}}</style>"
+        head = (
+            '<meta charset="utf-8"><meta name="viewport" '
+            f'content="width=device-width"><title>{clean(self.title)}</title>'
+        )
+        page = (
+            f"<style>body{{{LIGHT}background:var(--paper)}}@media(prefers-color-scheme:dark){{body{{{DARK}}}}}</style>"
+        )
         lang = "zh-CN" if self.language == "zh" else "en"
         return f'<!doctype html>\n<html lang="{lang}"><head>{head}{page}</head><body>{self.html}</body></html>\n'
 

@@ -17,7 +17,9 @@ STORAGES = 40
 
 
 def render(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
-    """The whole trace in words: source, steps, storages, counters, outcome; steps and storages that are left out are counted."""
+    """The whole trace in words: source, steps, storages, counters, outcome; steps and storages
+    that are left out are counted.
+    """
     zh = language == "zh"
     facts = facts or gather(trace)
     parts = [
@@ -60,7 +62,9 @@ def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
             if event.step == fold["first"] + fold["length"]:
                 turns, length = fold["times"] - 1, fold["length"]
                 lines.append(
-                    f"       … 再重复 {turns} 次，同样的 {length} 步" if zh else f"       … ×{turns} more, the same {length} steps"
+                    f"       … 再重复 {turns} 次，同样的 {length} 步"
+                    if zh
+                    else f"       … ×{turns} more, the same {length} steps"
                 )
             continue
         if len(lines) > STEPS and not (event.error or event.forecasts or event.harms):
@@ -78,7 +82,9 @@ def _storages(facts: Facts, zh: bool) -> str:
     for label in list(facts.storages)[:STORAGES]:
         record: dict[str, Any] = next((r for _, r in reversed(facts.storages[label]) if r), {})
         who = "; ".join(f"{facts.name(t)} {'/'.join(_where(facts, t))}" for t in facts.of_storage(label)[:6])
-        lines.append(f"  {label}  {record.get('size')} × {record.get('dtype')}  {cells_text(record.get('cells'))}  {who}")
+        lines.append(
+            f"  {label}  {record.get('size')} × {record.get('dtype')}  {cells_text(record.get('cells'))}  {who}"
+        )
     more = len(facts.storages) - STORAGES
     if more > 0:
         lines.append(f"  另有 {more} 个" if zh else f"  {more} more")
@@ -87,7 +93,11 @@ def _storages(facts: Facts, zh: bool) -> str:
 
 def _where(facts: Facts, tensor: str) -> list[str]:
     record = facts.tensor(tensor)
-    return [f"shape {tuple(record.get('shape') or ())}", f"stride {tuple(record.get('stride') or ())}", f"offset {record.get('offset', 0)}"]
+    return [
+        f"shape {tuple(record.get('shape') or ())}",
+        f"stride {tuple(record.get('stride') or ())}",
+        f"offset {record.get('offset', 0)}",
+    ]
 
 
 def _counters(facts: Facts, zh: bool) -> str:
@@ -96,11 +106,15 @@ def _counters(facts: Facts, zh: bool) -> str:
         if not track["bumps"] and not track["pins"]:
             continue
         path = " → ".join(
-            [f"v{track['start']}", *(f"v{b['to']} ({'第' if zh else 'step '}{b['step']}{'步' if zh else ''})" for b in track["bumps"][:8])]
+            [
+                f"v{track['start']}",
+                *(f"v{b['to']} ({'第' if zh else 'step '}{b['step']}{'步' if zh else ''})" for b in track["bumps"][:8]),
+            ]
         )
         pins = "; ".join(_pin(p, zh) for p in track["pins"][:6])
         lines.append(
-            f"  {track['counter']} ({', '.join(facts.name(t) for t in track['tensors'][:4])}): {path}" + (f"; {pins}" if pins else "")
+            f"  {track['counter']} ({', '.join(facts.name(t) for t in track['tensors'][:4])}): {path}"
+            + (f"; {pins}" if pins else "")
         )
     return "\n".join(lines[: STORAGES + 1]) if len(lines) > 1 else ""
 
@@ -124,7 +138,13 @@ def _outcome(trace: Trace, language: Language) -> str:
     zh = language == "zh"
     failure = trace.outcome.failure
     if trace.outcome.kind == "raised" and failure is not None:
-        where = f"（第 {failure.span.line} 行）" if failure.span and zh else f" (line {failure.span.line})" if failure.span else ""
+        where = (
+            f"（第 {failure.span.line} 行）"
+            if failure.span and zh
+            else f" (line {failure.span.line})"
+            if failure.span
+            else ""
+        )
         said = f"结果：引发 {failure.type}{where}：" if zh else f"Outcome: raised {failure.type}{where}: "
         lines = [said + failure.message]
     else:
@@ -133,7 +153,10 @@ def _outcome(trace: Trace, language: Language) -> str:
     lines.append(
         f"两个引擎比较了 {a.checked} 个调用：一致 {a.agreed}，取自 torch {a.mirrored}，不一致 {a.disagreed}"
         if zh
-        else f"Two engines compared on {a.checked} calls: {a.agreed} agreed, {a.mirrored} taken over from torch, {a.disagreed} disagreed"
+        else (
+            f"Two engines compared on {a.checked} calls: {a.agreed} agreed, {a.mirrored} taken over from torch, "
+            f"{a.disagreed} disagreed"
+        )
     )
     lines.append(whole(trace).say(language))
     lines += [note.zh if zh else note.en for note in trace.notes if note.kind != "stopped"]

@@ -1,7 +1,8 @@
 """Common style of the printable pictures: size, fonts, and hatchings that identify a storage without colour.
 
-A figure is 16 cm wide, the text block of an A4 page, and no letter is smaller than 8 pt. A storage has its letter, its hue *and* a
-hatching, so that a black-and-white printer loses nothing. Figures are made without pyplot: nothing global is touched.
+A figure is 16 cm wide, the text block of an A4 page, and no letter is smaller than 8 pt. A storage has its
+letter, its hue *and* a hatching, so that a black-and-white printer loses nothing. Figures are made without
+pyplot: nothing global is touched.
 """
 
 from __future__ import annotations
@@ -42,12 +43,20 @@ def sheet(height: float) -> tuple[Figure, Axes]:
 def families() -> list[str]:
     """Font families in order of preference: matplotlib's own, then one with Chinese characters if installed."""
     known = {font.name for font in font_manager.fontManager.ttflist}
-    return ["DejaVu Sans", *(name for name in ("Noto Sans CJK SC", "Noto Sans SC", "Microsoft YaHei", "PingFang SC") if name in known)]
+    return [
+        "DejaVu Sans",
+        *(name for name in ("Noto Sans CJK SC", "Noto Sans SC", "Microsoft YaHei", "PingFang SC") if name in known),
+    ]
 
 
 def write(axes: Axes, x: float, y: float, text: object, *, size: float = SMALL, **how: Any) -> None:
     """Draw one line of text; ``$`` is printed literally."""
-    axes.text(x, y, clean_text(text), **{"fontsize": size, "family": families(), "color": INK, "parse_math": False, "va": "center", **how})
+    axes.text(
+        x,
+        y,
+        clean_text(text),
+        **{"fontsize": size, "family": families(), "color": INK, "parse_math": False, "va": "center", **how},
+    )
 
 
 def looks(storage: str | None, palette: Sequence[str]) -> dict[str, Any]:
@@ -71,12 +80,26 @@ def badge(axes: Axes, x: float, y: float, storage: str | None, palette: Sequence
     write(axes, x, y, letter(storage), ha="center", weight="bold", color=colour, bbox=box, gid=f"letter-{storage}")
 
 
-def cell(axes: Axes, place: tuple[float, float], size: tuple[float, float], text: object = "", *, ghost: bool = False, **how: Any) -> None:
+def cell(
+    axes: Axes,
+    place: tuple[float, float],
+    size: tuple[float, float],
+    text: object = "",
+    *,
+    ghost: bool = False,
+    **how: Any,
+) -> None:
     """A box from the corner ``place`` on, with text in its middle; a ghost has a dashed edge and dim text.
 
     ``how`` are arguments of matplotlib's ``Rectangle``.
     """
-    style = {"facecolor": "white", "edgecolor": DIM if ghost else INK, "linewidth": 0.8, "linestyle": (0, (2, 2)) if ghost else "-", **how}
+    style = {
+        "facecolor": "white",
+        "edgecolor": DIM if ghost else INK,
+        "linewidth": 0.8,
+        "linestyle": (0, (2, 2)) if ghost else "-",
+        **how,
+    }
     axes.add_patch(Rectangle(place, *size, **style))
     if text != "":
         write(axes, place[0] + size[0] / 2, place[1] + size[1] / 2, text, ha="center", color=DIM if ghost else INK)
@@ -86,7 +109,11 @@ def pill(axes: Axes, place: tuple[float, float], size: tuple[float, float], text
     """A rounded box with text in it, such as the label of a version counter."""
     x, y, (wide, tall) = *place, size
     style = f"round,pad=0,rounding_size={tall / 2.5}"
-    axes.add_patch(FancyBboxPatch((x, y), wide, tall, boxstyle=style, **{"facecolor": "white", "edgecolor": INK, "linewidth": 0.8, **how}))
+    axes.add_patch(
+        FancyBboxPatch(
+            (x, y), wide, tall, boxstyle=style, **{"facecolor": "white", "edgecolor": INK, "linewidth": 0.8, **how}
+        )
+    )
     if text != "":
         write(axes, x + wide / 2, y + tall / 2, text, ha="center")
 

@@ -13,7 +13,9 @@ NODES = 14
 
 
 class Slice(TypedDict):
-    """The part of a trace that is shown for a finding: the labels of its storages, tensors, counters and nodes, and its steps."""
+    """The part of a trace that is shown for a finding: the labels of its storages, tensors,
+    counters and nodes, and its steps.
+    """
 
     storages: list[str]
     tensors: list[str]
@@ -29,7 +31,8 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
     counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))
     marked = [beat["step"] for beat in beats if isinstance(beat["step"], int)]
     steps = sorted({*marked, *_touching(facts, {*storages}, {*tensors})})
-    # A line of role "call" only says from where another line was reached; the tensors it made do not belong to the finding.
+    # A line of role "call" only says from where another line was reached; the tensors it made
+    # do not belong to the finding.
     picked = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] != "forward"]
     return {
         "storages": storages,
@@ -50,7 +53,8 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
 
 
 def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str]) -> list[str]:
-    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only for leaves on these storages.
+    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only
+    for leaves on these storages.
 
     If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the picture's own.
     """
@@ -64,4 +68,7 @@ def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages
 
 def _of_other_leaf(facts: Facts, node: str, storages: set[str]) -> bool:
     record = facts.nodes[node][-1][1] or {}
-    return record.get("name") == "AccumulateGrad" and str(facts.tensor(str(record.get("output"))).get("storage")) not in storages
+    return (
+        record.get("name") == "AccumulateGrad"
+        and str(facts.tensor(str(record.get("output"))).get("storage")) not in storages
+    )

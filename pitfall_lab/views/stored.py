@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 MARK = "application/vnd.pitfall-lab.look+json"
-"""Marks an output that has a static page: the JupyterLab extension shows it in a reopened notebook in place of the missing widget."""
+"""Marks an output that has a static page: the JupyterLab extension shows it in a reopened notebook in
+place of the missing widget.
+"""
 
 
 def with_page(live: Any, page: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:

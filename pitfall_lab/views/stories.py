@@ -1,4 +1,6 @@
-"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed → raised), its picture, and its fixes."""
+"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed →
+raised), its picture, and its fixes.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ Sign = Literal[" ", "−", "+"]
 
 
 class Edit(TypedDict):
-    """An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell."""
+    """An edit of the program's first source: whole lines, both ends included, from 1.
+
+    In a notebook it also has the place in its cell.
+    """
 
     line: int
     end_line: int
@@ -110,7 +115,9 @@ class Story(Drawn):
 
 
 def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
-    """One story per finding, as plain data for the browser; without findings, one made of the error that ended the program, if one did."""
+    """One story per finding, as plain data for the browser; without findings, one made of the error that
+    ended the program, if one did.
+    """
     facts.called(None)
     names = facts.names
     failure = facts.trace.outcome.failure
@@ -146,7 +153,11 @@ def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
     step, line = beat["step"], beat["line"]
     place: float = len(trace.events) if step is None else step
     if step is None and line is not None:
-        later = (e.step for e in trace.events if e.span and e.span.source == beat["source"] and e.span.line > line and e.kind != "node")
+        later = (
+            e.step
+            for e in trace.events
+            if e.span and e.span.source == beat["source"] and e.span.line > line and e.kind != "node"
+        )
         place = next(later, len(trace.events)) - 0.5
     return (place, ORDER.index(beat["role"]))
 
@@ -177,7 +188,9 @@ def _roots(facts: Facts, beats: list[Beat]) -> list[str]:
 
 
 def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
-    """The fixes of a finding as data: their edits as rows to be read, and as edits of the program's first source to be applied."""
+    """The fixes of a finding as data: their edits as rows to be read, and as edits of the
+    program's first source to be applied.
+    """
     lines = _lines(trace)
     return [
         {
@@ -208,7 +221,9 @@ def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
     if step is None:
         step = _step_on(trace, related.get("line"), role)
     place = {"line": related.get("line"), "source": related.get("source")}
-    beat = _beat(trace, role, step, **place, title=None if refused else _ROLES.get(was), text=related.get("message") or "")
+    beat = _beat(
+        trace, role, step, **place, title=None if refused else _ROLES.get(was), text=related.get("message") or ""
+    )
     beat["was"] = was
     return beat
 
@@ -221,23 +236,37 @@ def _own_place(trace: Trace, finding: dict[str, Any]) -> Beat:
     event = _event(trace, step)
     if event is not None and event.error:
         return _beat(trace, "raised", step, line=finding.get("line"))
-    writes = event is not None and bool(event.writes) and event.span is not None and event.span.line == finding.get("line")
+    writes = (
+        event is not None and bool(event.writes) and event.span is not None and event.span.line == finding.get("line")
+    )
     return _beat(trace, "changed" if writes else "other", step, line=finding.get("line"))
 
 
 def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> Story:
     trace = facts.trace
     steps: list[tuple[BeatRole, int | None]]
-    steps = [("saved", failure.saved_at), *(("changed", step) for step in failure.changed_at[:CHANGES]), ("raised", failure.step)]
+    steps = [
+        ("saved", failure.saved_at),
+        *(("changed", step) for step in failure.changed_at[:CHANGES]),
+        ("raised", failure.step),
+    ]
     beats = [_beat(trace, role, step) for role, step in steps if step is not None]
     message = f"{failure.type}: {failure.message}"
     known = ("node", "saved", "tensor", "storage", "expected", "found")
     values = [{"name": key, "value": getattr(failure, key)} for key in known if getattr(failure, key) is not None]
     finding = {"step": failure.step, "facts": values}
     return {
-        "rule": "", "name": failure.kind, "message": message, "explanation": "", "advice": "", "severity": "error", "predicted": False,
-        "step": failure.step, "fixes": [], **_drawn(facts, names, finding, beats),
-    }  # fmt: skip
+        "rule": "",
+        "name": failure.kind,
+        "message": message,
+        "explanation": "",
+        "advice": "",
+        "severity": "error",
+        "predicted": False,
+        "step": failure.step,
+        "fixes": [],
+        **_drawn(facts, names, finding, beats),
+    }
 
 
 def _beat(
@@ -252,7 +281,11 @@ def _beat(
 ) -> Beat:
     event = _event(trace, step)
     if event is not None and event.span and (line is None or source is None):
-        line, source = (event.span.line, event.span.source) if line is None else (line, event.span.source if event.span.line == line else 0)
+        line, source = (
+            (event.span.line, event.span.source)
+            if line is None
+            else (line, event.span.source if event.span.line == line else 0)
+        )
     lines = _lines(trace, source or 0)
     code = lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ""
     title = title or _TITLES[role]
@@ -284,8 +317,8 @@ def _raised(trace: Trace, step: int | None) -> bool:
 def _step_on(trace: Trace, line: int | None, role: str) -> int | None:
     """The step of an event on this line of the source (node runs do not count); None if there is none.
 
-    For the role "raised" the first event that raised, for "changed" the first that wrote memory; for other roles, or where there is none
-    of these, the first event on the line.
+    For the role "raised" the first event that raised, for "changed" the first that wrote memory; for other roles, or
+    where there is none of these, the first event on the line.
     """
     here = [e for e in trace.events if line is not None and e.span and e.span.line == line and e.kind != "node"]
     best = (e for e in here if (role == "raised" and e.error) or (role == "changed" and e.writes))
@@ -320,8 +353,8 @@ def _rows(lines: list[str], edits: Any) -> list[tuple[Sign, str]]:
 def _edits(trace: Trace, edits: Any) -> list[Edit]:
     """The edits of a fix, as data for the browser, which applies them to the notebook's cells or to the program's text.
 
-    If the program consists of notebook cells, each edit also has the ``cell`` (the notebook's id for it), the cell's ``name``, and ``own``,
-    the line within the cell.
+    If the program consists of notebook cells, each edit also has the ``cell`` (the notebook's id for it), the cell's
+    ``name``, and ``own``, the line within the cell.
     """
     out: list[Edit] = []
     for edit in edits:

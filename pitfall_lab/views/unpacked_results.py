@@ -17,7 +17,8 @@ Structure = int | tuple["Structure", ...]
 
 
 def assigned(trace: Trace, event: Event, text: str, *, own: bool) -> list[str]:
-    """A name for each result of a call, in order, from the assignment whose value the call is; empty where there is none that says it.
+    """A name for each result of a call, in order, from the assignment whose value the call is; empty
+    where there is none that says it.
 
     Args:
         trace: The trace that the event is of.
@@ -45,7 +46,9 @@ def indexed(event: Event, text: str) -> list[str]:
 
 
 def _structure(event: Event, text: str) -> Structure:
-    """How the results come back: torch.nn.LSTM returns (output, (h, c)), torch's operation below it the three beside one another."""
+    """How the results come back: torch.nn.LSTM returns (output, (h, c)), torch's operation below it
+    the three beside one another.
+    """
     count = len(event.results)
     nested = event.name == "lstm" and count == 3 and not text.startswith(("torch.", "_VF."))
     return (0, (1, 2)) if nested else tuple(range(count))
@@ -82,7 +85,9 @@ def _leaves(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _matched(target: ast.expr, results: Structure) -> Iterator[tuple[int, str]]:
-    """Give each result the part of the target that takes it; nothing where the two do not fit; a starred name gives ``rest[0]``, …."""
+    """Give each result the part of the target that takes it; nothing where the two do not fit; a
+    starred name gives ``rest[0]``, ….
+    """
     if not isinstance(target, ast.Tuple | ast.List):
         yield from _indexed(ast.unparse(target), results)
         return

@@ -1,7 +1,8 @@
 """Facts worth showing in a program in which no rule finds anything, from the trace alone: they are seldom intended.
 
-They are not called mistakes: a write in place, a tensor taken out of the graph, a result larger than both operands, a parameter that no
-backward reached, and the first NaN. Each is one line of the program, with the first step at which it was seen.
+They are not called mistakes: a write in place, a tensor taken out of the graph, a result larger than both
+operands, a parameter that no backward reached, and the first NaN. Each is one line of the program, with the
+first step at which it was seen.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def notable(facts: Facts) -> list[Notable]:
         for kind, said in _facts_of(facts, event):
             where = place(facts.trace, line, 0)
             one: Notable = {
-                "step": event.step, "line": line, "place": {"en": where.en, "zh": where.zh}, "text": {"en": said.en, "zh": said.zh},
+                "step": event.step, "line": line, "place": {"en": where.en, "zh": where.zh}, "text": {"en": said.en,
+                "zh": said.zh},
             }  # fmt: skip
             found.setdefault((kind, line if kind != "nan" else 0), one)
     ordered = sorted(found, key=lambda key: (key[0] != "nan", found[key]["step"]))
@@ -46,7 +48,13 @@ def notable(facts: Facts) -> list[Notable]:
 
 def _is_own(event: Event) -> bool:
     """Whether the event is a call on a line of the program itself that did not raise."""
-    return event.kind == "call" and event.error is None and event.parent is None and event.span is not None and not event.span.source
+    return (
+        event.kind == "call"
+        and event.error is None
+        and event.parent is None
+        and event.span is not None
+        and not event.span.source
+    )
 
 
 def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
@@ -55,15 +63,21 @@ def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
         return
     operands = [facts.tensor(label, event.step - 1) or facts.tensor(label, event.step) for label in labels]
     first, names = operands[0], [facts.called(label) for label in labels]
-    written = event.writes and first.get("storage") in event.writes and first.get("requires_grad") and not first.get("is_leaf")
+    written = (
+        event.writes
+        and first.get("storage") in event.writes
+        and first.get("requires_grad")
+        and not first.get("is_leaf")
+    )
     later = _read_later(facts, event) if written else None
     if later is not None:
         yield (
             "write",
             T(
-                en=f"`{names[0]}` itself gets new numbers here, and line {later} reads it afterwards. If the old ones are meant, "
-                "make a new tensor here.",
-                zh=f"`{names[0]}` 本身在这里得到新的数值，而第 {later} 行之后又读取它。如果那里要的是原来的数值，请在这里创建新张量。",
+                en=f"`{names[0]}` itself gets new numbers here, and line {later} reads it afterwards. If the old ones "
+                "are meant, make a new tensor here.",
+                zh=f"`{names[0]}` 本身在这里得到新的数值，而第 {later} 行之后又读取它。如果那里要的是原来的数值，"
+                "请在这里创建新张量。",
             ),
         )
     if event.name == "detach" and first.get("grad_fn"):
@@ -80,20 +94,35 @@ def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
         one, other = (f"`{name}` {shape_text(shape)}" for name, shape in zip(names, shapes, strict=False))
         yield (
             "table",
-            T(en=f"{one} and {other} are both stretched, to {shape_text(made)}.", zh=f"{one} 与 {other} 都被扩展成 {shape_text(made)}。"),
+            T(
+                en=f"{one} and {other} are both stretched, to {shape_text(made)}.",
+                zh=f"{one} 与 {other} 都被扩展成 {shape_text(made)}。",
+            ),
         )
-    if event.results and _has_nan(facts, event.results[0], event.step) and not any(_has_nan(facts, o, event.step - 1) for o in labels):
+    if (
+        event.results
+        and _has_nan(facts, event.results[0], event.step)
+        and not any(_has_nan(facts, o, event.step - 1) for o in labels)
+    ):
         yield "nan", T(en="The first NaN (not a number) was seen here.", zh="在这里第一次看到 NaN（不是数）。")
 
 
 def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> bool:
-    """Whether an arithmetic operator made a larger result of two operands with one number of elements, such as (N, 1) and (N,)."""
+    """Whether an arithmetic operator made a larger result of two operands with one number of
+    elements, such as (N, 1) and (N,).
+    """
     counts = [prod(shape) for shape in shapes]
-    return event.name.strip("_") in ARITHMETIC and len(counts) == STRETCHED and counts[0] == counts[1] > 1 and prod(made) > counts[0]
+    return (
+        event.name.strip("_") in ARITHMETIC
+        and len(counts) == STRETCHED
+        and counts[0] == counts[1] > 1
+        and prod(made) > counts[0]
+    )
 
 
 def _read_later(facts: Facts, write: Event) -> int | None:
-    """The line of the first later call that has a tensor on the written storage and is made in another function than the write.
+    """The line of the first later call that has a tensor on the written storage and is made in
+    another function than the write.
 
     None if there is none; only calls on the program's own lines count.
     """

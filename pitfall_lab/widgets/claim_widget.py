@@ -1,4 +1,6 @@
-"""The Claim widget: decide with one click whether a sentence is so, then see the program and the verdict; several come one at a time."""
+"""The Claim widget: decide with one click whether a sentence is so, then see the program and the
+verdict; several come one at a time.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ _WORDS: dict[str, T] = {
     "leave": T(en="Stop here", zh="到此为止"),
     "end": T(en="Summary", zh="小结"),
     "summary": T(
-        en="{n} of {all} decided; in {held} of them the program agrees with you.", zh="已判断 {n}/{all} 条；程序支持其中 {held} 条。"
+        en="{n} of {all} decided; in {held} of them the program agrees with you.",
+        zh="已判断 {n}/{all} 条；程序支持其中 {held} 条。",
     ),
     "otherwise": T(en="Where the program decides otherwise:", zh="程序给出不同结论的："),
     "more": T(en="Go on with the others", zh="继续判断其余的"),
@@ -54,8 +57,8 @@ _WORDS: dict[str, T] = {
 class ClaimWidget(anywidget.AnyWidget):
     """Claims to decide by keyboard or mouse, one at a time. They are judged in the browser.
 
-    ``decisions`` are kept in the progress beside the notebook, by the claim's id. ``at`` is the number of the claim that is shown; behind
-    the last one comes a summary.
+    ``decisions`` are kept in the progress beside the notebook, by the claim's id. ``at`` is the number of the claim
+    that is shown; behind the last one comes a summary.
     """
 
     _esm = Path(__file__).with_name("claim.js")
@@ -116,7 +119,8 @@ def claim(identifier: str, language: Language = "en") -> ClaimWidget:
 
 
 def claims(*identifiers: str, language: Language = "en") -> ClaimWidget:
-    """Return a widget with several claims, one at a time, each of which the learner calls true or false: ``claims("s1-2-h", "s1-2-i")``.
+    """Return a widget with several claims, one at a time, each of which the learner calls true or false:
+    ``claims("s1-2-h", "s1-2-i")``.
 
     Raises ``ValueError`` if no id is given, and ``KeyError`` with similar ids if there is no claim with an id.
     """
@@ -126,7 +130,10 @@ def claims(*identifiers: str, language: Language = "en") -> ClaimWidget:
 
 
 def content(boxes: Sequence[ClaimBox]) -> dict[str, Any]:
-    """Return everything the browser needs, as plain data in one language. The ledger is English in every language of the box."""
+    """Return everything the browser needs, as plain data in one language.
+
+    The ledger is English in every language of the box.
+    """
     language = boxes[0].language
     words = {key: word.say(language) for key, word in _WORDS.items()}
     return {"language": language, "words": words, "claims": [_content(box) for box in boxes]}

@@ -44,7 +44,9 @@ class Progress(Protocol):
 
 
 class Lab(Protocol):
-    """Tries what an Explorer offers, in a process of its own; ``said`` is why it cannot, ``stopped`` whether the reader ended it."""
+    """Tries what an Explorer offers, in a process of its own; ``said`` is why it cannot, ``stopped``
+    whether the reader ended it.
+    """
 
     said: T | None
     stopped: bool
@@ -66,10 +68,13 @@ class Explorer(anywidget.AnyWidget):
         trace: What to show.
         findings: What the rules found in it; their stories and fixes are shown beside the views.
         language: ``"en"`` or ``"zh"``; the reader can switch.
-        lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"), and :meth:`try_fixes` works.
-        step: Where to open; by default at the write that breaks something, else at what is worth a look, else at the end. -1 is before the
+        lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"),
+            and :meth:`try_fixes` works.
+        step: Where to open; by default at the write that breaks something, else at what is worth a look, else
+            at the end. -1 is before the
             first event.
-        whole: Whether large pictures are complete from the beginning; otherwise :meth:`complete` brings the rest of them.
+        whole: Whether large pictures are complete from the beginning; otherwise
+            :meth:`complete` brings the rest of them.
 
     ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
 
@@ -84,8 +89,8 @@ class Explorer(anywidget.AnyWidget):
     # All deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
     _trace = traitlets.Bytes().tag(sync=True)
     _scene = traitlets.Bytes().tag(sync=True)
-    #: What comes after the first drawing, in place of parts of the scene: the rest of large pictures; "stories" and "changes", how far the
-    #: "trials" are, and whether they are still "trying".
+    #: What comes after the first drawing, in place of parts of the scene: the rest of large pictures; "stories" and
+    #: "changes", how far the "trials" are, and whether they are still "trying".
     _rest = traitlets.Bytes().tag(sync=True)
     _tried = traitlets.Bytes().tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
@@ -126,7 +131,8 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(self._received)
 
     def complete(self) -> None:
-        """Compute the parts of large views that were left out at first, in the background, and send them to the browser.
+        """Compute the parts of large views that were left out at first, in the background,
+        and send them to the browser.
 
         Once, if there are any.
         """
@@ -174,7 +180,10 @@ class Explorer(anywidget.AnyWidget):
             self.findings = progress.findings
             offered = changes(self.trace, self.findings)
             self._changes.update((change.id, change) for change in offered)
-            later = {"stories": views.later_stories(self.trace, self.findings, self._stories), "changes": _named(offered)}
+            later = {
+                "stories": views.later_stories(self.trace, self.findings, self._stories),
+                "changes": _named(offered),
+            }
         trials = {"state": state, "done": done, "total": total, "said": said and {"en": said.en, "zh": said.zh}}
         self._shown |= {**later, "trying": state == "trying", "trials": trials}
         self._tried = packed(self._shown)
@@ -185,7 +194,10 @@ class Explorer(anywidget.AnyWidget):
         threading.Thread(target=contextvars.copy_context().run, args=(work,), name="pitfall_lab", daemon=True).start()
 
     def _received(self, _: Any, content: Any, __: Any) -> None:
-        """Handle the page's message: try a change, named by its ``id``, or end all trials. The page never sends code."""
+        """Handle the page's message: try a change, named by its ``id``, or end all trials.
+
+        The page never sends code.
+        """
         if not isinstance(content, dict) or self._lab is None:
             return
         if content.get("stop") is True:
@@ -209,20 +221,25 @@ class Explorer(anywidget.AnyWidget):
             self.send({"what_if": change.id, "failed": said})
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The MIME bundle and its metadata: a widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
+        """The MIME bundle and its metadata: a widget for a live page, a page that needs no scripts for a
+        dead one, and the same as text.
+        """
         facts, self._facts = self._facts, None  # a second display is rare: nothing is kept for it
         return with_page(super()._repr_mimebundle_(**options), _static(self.trace, self.findings, self.language, facts))
 
 
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
-    """The step at which the Explorer opens: the last write that broke something, else that of the worst finding, else the failure.
+    """The step at which the Explorer opens: the last write that broke something, else that of the
+    worst finding, else the failure.
 
     Without any of these, the last step.
     """
     failure = trace.outcome.failure
     failures = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
     causes = [cause for harm in trace.harms for cause in harm.causes]
-    writes = [steps[-1] for steps in (*(one.changed_at for one in failures), *(one.changed_at for one in causes)) if steps]
+    writes = [
+        steps[-1] for steps in (*(one.changed_at for one in failures), *(one.changed_at for one in causes)) if steps
+    ]
     worst = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     named = [step for finding in worst if (step := _step_of(trace, finding)) is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
@@ -237,13 +254,18 @@ def _step_of(trace: Trace, finding: Finding) -> int | None:
     place = finding.span
     happened = place is None or any(event.span is not None and event.span.line == place.line for event in trace.events)
     named = [related.step for related in finding.related if related.step is not None]
-    named += [related.step for related in finding.related if related.step is not None and related.role in ("copied", "cut")]
+    named += [
+        related.step for related in finding.related if related.step is not None and related.role in ("copied", "cut")
+    ]
     return finding.step if happened or not named or finding.step is None else named[-1]
 
 
 @cache
 def style() -> bytes:
-    """The sheet of everything drawn in the browser. Its own trait: it is no script, and it goes into a shadow root, not into the page."""
+    """The sheet of everything drawn in the browser.
+
+    Its own trait: it is no script, and it goes into a shadow root, not into the page.
+    """
     return deflated((STATIC / "explorer.css").read_text(encoding="utf-8"))
 
 
@@ -253,7 +275,9 @@ def deflated(text: str) -> bytes:
 
 
 def _gathered(trace: Trace) -> Facts | None:
-    """The trace indexed by label, from which both the scene and the static page are made; None if the trace is damaged."""
+    """The trace indexed by label, from which both the scene and the static page are made;
+    None if the trace is damaged.
+    """
     try:
         from pitfall_lab.views.label_history import gather
 
@@ -263,13 +287,23 @@ def _gathered(trace: Trace) -> Facts | None:
 
 
 def _scene(
-    trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = (), facts: Facts | None = None, *, first: bool = False
+    trace: Trace,
+    findings: Sequence[Finding],
+    offered: Iterable[Change] = (),
+    facts: Facts | None = None,
+    *,
+    first: bool = False,
 ) -> dict[str, Any]:
-    """The pictures' data. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
+    """The pictures' data.
+
+    Without it the Explorer still shows the code and the text, so a failure here costs only pictures.
+    """
     try:
         from pitfall_lab import views
 
-        scene = {key: value for key, value in views.scene(trace, findings, facts, first=first).items() if key not in UNSENT}
+        scene = {
+            key: value for key, value in views.scene(trace, findings, facts, first=first).items() if key not in UNSENT
+        }
         scene["events"] = [{"step": event["step"], "sentence": event["sentence"]} for event in scene["events"]]
         scene["changes"] = _named(offered)
     except Exception:
@@ -291,6 +325,9 @@ def _static(trace: Trace, findings: Sequence[Finding], language: Language, facts
         from pitfall_lab import views
 
         listed = "".join(f"\n{each.rule} {each.name}: {each.message.say(language)}" for each in findings)
-        return {"text/html": views.page(trace, findings, language, facts=facts), "text/plain": views.text(trace, facts=facts) + listed}
+        return {
+            "text/html": views.page(trace, findings, language, facts=facts),
+            "text/plain": views.text(trace, facts=facts) + listed,
+        }
     except Exception:
         return {"text/plain": f"Explorer of {len(trace.events)} events"}

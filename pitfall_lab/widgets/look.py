@@ -23,7 +23,8 @@ class Look(anywidget.AnyWidget):
         view: Which: ``"storage"`` or ``"broadcast"``.
         trace: What was seen.
         scene: The view's data.
-        put: Writes to a cell; raises an error with a bilingual ``text`` when it will not. Without it nothing can be written.
+        put: Writes to a cell; raises an error with a bilingual ``text`` when it will not.
+            Without it nothing can be written.
         language: ``"en"`` or ``"zh"``.
     """
 
@@ -36,20 +37,30 @@ class Look(anywidget.AnyWidget):
     focus = traitlets.Unicode("").tag(sync=True)
     language = traitlets.Enum(LANGUAGES, "en").tag(sync=True)
 
-    def __init__(self, view: str, trace: Trace, scene: dict[str, Any], *, put: Put | None = None, language: Language = "en") -> None:
+    def __init__(
+        self, view: str, trace: Trace, scene: dict[str, Any], *, put: Put | None = None, language: Language = "en"
+    ) -> None:
         self._put = put
         data = {"_trace": deflated(trace.to_json()), "_scene": packed(scene), "step": len(trace.events) - 1}
         super().__init__(_style=style(), _view=view, language=language, **data)
         self.on_msg(self._received)
 
     def _received(self, _: Any, content: Any, __: Any) -> None:
-        """Handle the page's request to write: ``{"edit": {"tensor": label, "index": [numbers], "text": number}}``. It never sends code."""
+        """Handle the page's request to write: ``{"edit": {"tensor": label, "index": [numbers], "text": number}}``.
+
+        It never sends code.
+        """
         wanted = content.get("edit") if isinstance(content, dict) else None
         if not isinstance(wanted, dict) or self._put is None:
             return
         try:
             label, index, text = wanted.get("tensor"), wanted.get("index"), wanted.get("text")
-            if not (isinstance(label, str) and isinstance(text, str) and isinstance(index, list) and all(type(i) is int for i in index)):
+            if not (
+                isinstance(label, str)
+                and isinstance(text, str)
+                and isinstance(index, list)
+                and all(type(i) is int for i in index)
+            ):
                 self._refuse(T("This is no write to a cell.", "这不是对单元的写入。"))
                 return
             trace, scene = self._put(label, index, text)

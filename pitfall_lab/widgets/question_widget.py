@@ -41,7 +41,8 @@ _WORDS: dict[str, T] = {
     "right": T(en="✓ That is what torch does.", zh="✓ torch 正是这样做的。"),
     "right_reason": T(en="✓ That is what torch does, and that is why.", zh="✓ torch 正是这样做的，理由也对。"),
     "wrong_reason": T(
-        en="◐ That is what torch does, but the fact you picked does not decide it.", zh="◐ 结果对了，但你选的事实并不是决定性的。"
+        en="◐ That is what torch does, but the fact you picked does not decide it.",
+        zh="◐ 结果对了，但你选的事实并不是决定性的。",
     ),
     "wrong": T(en="≠ torch does something else.", zh="≠ torch 的做法不同。"),
     "skipped": T(en="Skipped. The answer is marked above.", zh="已跳过。答案已在上面标出。"),
@@ -59,17 +60,24 @@ _WORDS: dict[str, T] = {
     ),
     "rest": T(en="Show the rest of the program", zh="显示程序的其余部分"),
     "slip_line": T(en="So it would be if line {line} were `{text}`.", zh="如果第 {line} 行是 `{text}`，就会是这样。"),
-    "slip": T(en="Without line {line} it would be so. Did you overlook it?", zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？"),
+    "slip": T(
+        en="Without line {line} it would be so. Did you overlook it?",
+        zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？",
+    ),
     "slip_call": T(
         en="Without {call} in line {line} it would be so. Did you overlook it?",
         zh="如果第 {line} 行没有 {call}，就会是这样。是不是漏看了它？",
     ),
     "both": T(en="Two mistakes together lead to this answer:", zh="两个错误加在一起才会得出这个答案："),
-    "until": T(en="From line {line} on, your prediction and torch differ:", zh="从第 {line} 行起，你的预测与 torch 不同："),
+    "until": T(
+        en="From line {line} on, your prediction and torch differ:", zh="从第 {line} 行起，你的预测与 torch 不同："
+    ),
     "after": T(en="after line {line}", zh="第 {line} 行之后"),
     "your_world": T(en="your world", zh="你的世界"),
     "torch_world": T(en="torch's world", zh="torch 的世界"),
-    "several": T(en="Your answer fits more than one belief. Which is yours?", zh="你的回答符合不止一种信念。哪一种是你的？"),
+    "several": T(
+        en="Your answer fits more than one belief. Which is yours?", zh="你的回答符合不止一种信念。哪一种是你的？"
+    ),
     "apart": T(en="This program tells them apart. What does it print?", zh="这个程序能区分它们。它会输出什么？"),
     "who": T(en="who believes", zh="持此信念者"),
     "open": T(en="Decide first, then open the answer.", zh="先自己判断，再打开答案。"),
@@ -79,8 +87,9 @@ _WORDS: dict[str, T] = {
 class QuestionWidget(anywidget.AnyWidget):
     """A :class:`Question` to answer by keyboard or mouse; judged in the browser, so it works while the kernel is busy.
 
-    ``marks`` holds the indices of the chosen answers, ``choice`` the only one (-1: none, or several), ``reason`` that of the fact;
-    ``committed`` and ``skipped`` say how the question was left. The answer is kept in the progress beside the notebook.
+    ``marks`` holds the indices of the chosen answers, ``choice`` the only one (-1: none, or several), ``reason``
+    that of the fact; ``committed`` and ``skipped`` say how the question was left. The answer is kept in the
+    progress beside the notebook.
     """
 
     _esm = Path(__file__).with_name("question.js")
@@ -107,8 +116,8 @@ class QuestionWidget(anywidget.AnyWidget):
     def entry(self) -> progress.Entry:
         """Return the answer as the progress has it: what was chosen (and why), and the beliefs that it fits.
 
-        One point for the right answer, one for the right reason with it. A wrong answer that fits no belief is kept in words, for the
-        author of the question.
+        One point for the right answer, one for the right reason with it. A wrong answer that fits no belief is kept in
+        words, for the author of the question.
         """
         question, marks = self.question, frozenset(self.marks)
         right = marks == {n for n, choice in enumerate(question.choices) if choice.right}
@@ -123,7 +132,10 @@ class QuestionWidget(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the widget, and for pages without a kernel HTML with the answer folded away, and plain text."""
-        without_kernel = {"text/html": page(self.question, self.language), "text/plain": text(self.question, self.language)}
+        without_kernel = {
+            "text/html": page(self.question, self.language),
+            "text/plain": text(self.question, self.language),
+        }
         return with_page(super()._repr_mimebundle_(**kwargs), without_kernel)
 
 
@@ -139,12 +151,13 @@ def question(
 ) -> QuestionWidget:
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
-    ``kind`` selects another question: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
-    changes. Right and wrong answers are computed; ``taken_for`` are lines that many take for another one, ``because`` can be reasons to
-    choose from: see
-    :func:`pitfall_lab.lessons.question.pose`.
+    ``kind`` selects another question: its shape, the shape of its gradient, its version, the line that fails, or what
+    the last statement changes. Right and wrong answers are computed; ``taken_for`` are lines that many take for another
+    one, ``because`` can be reasons to choose from: see :func:`pitfall_lab.lessons.question.pose`.
     """
-    return QuestionWidget(pose(program, ask, because, beliefs, kind, taken_for=taken_for, learner=progress.learner()), language)
+    return QuestionWidget(
+        pose(program, ask, because, beliefs, kind, taken_for=taken_for, learner=progress.learner()), language
+    )
 
 
 def content(question: Question, language: Language) -> dict[str, Any]:
@@ -186,7 +199,11 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
     if prediction.separating is not None:
         source = prediction.separating
         endings = [[m.belief.say(language), _short(str(worlds.ending(source, m(TORCH))))] for m in prediction.beliefs]
-        said["separating"] = {"program": source.rstrip(), "torch": _short(str(worlds.ending(source, TORCH))), "endings": endings}
+        said["separating"] = {
+            "program": source.rstrip(),
+            "torch": _short(str(worlds.ending(source, TORCH))),
+            "endings": endings,
+        }
     return said
 
 
@@ -216,7 +233,9 @@ def page(question: Question, language: Language) -> str:
         boxes.line(word["title"], strong=True),
         boxes.listing(_numbered(question.program)),
         boxes.line(word["what"]) + boxes.items([c.text.say(language) for c in question.choices]),
-        boxes.line(word["because"]) + boxes.items([r.text.say(language) for r in question.reasons]) if question.reasons else "",
+        boxes.line(word["because"]) + boxes.items([r.text.say(language) for r in question.reasons])
+        if question.reasons
+        else "",
         boxes.fold(
             word["open"],
             boxes.items([*right, *(r.text.say(language) for r in question.reasons if r.right)]),

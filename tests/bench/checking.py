@@ -1,6 +1,8 @@
-"""What ``pitfall-lab check`` adds to the running time of a training script of 200 lines: ``python3 -m tests.bench.checking [runs [FILE]]``.
+"""What ``pitfall-lab check`` adds to the running time of a training script of 200 lines: ``python3 -m
+tests.bench.checking [runs [FILE]]``.
 
-Prints the own time of the script, or of another FILE (``python training.py``), that of the check, and what the check spends it on.
+Prints the own time of the script, or of another FILE (``python training.py``), that of the check, and
+what the check spends it on.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ def timed(work: Callable[[], object]) -> float:
 def command(*words: str) -> tuple[float, float]:
     """The time of a whole process, and the processor time that it and its children took.
 
-    It finds and keeps compiled modules, as an installed package does: in a tree whose modules are not compiled, and where Python is told to
-    keep none (``PYTHONDONTWRITEBYTECODE``), each process would compile all of this package.
+    It finds and keeps compiled modules, as an installed package does: in a tree whose modules are not compiled, and
+    where Python is told to keep none (``PYTHONDONTWRITEBYTECODE``), each process would compile all of this package.
     """
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    passed = timed(lambda: subprocess.run([sys.executable, *words], cwd=HOME, capture_output=True, check=False, env=variables))
+    passed = timed(
+        lambda: subprocess.run([sys.executable, *words], cwd=HOME, capture_output=True, check=False, env=variables)
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return passed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

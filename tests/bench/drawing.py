@@ -1,12 +1,15 @@
-"""From running a cell to a drawn Explorer, and to its fixes: ``python -m tests.bench.drawing``; with ``--browser``, in a real page too.
+"""From running a cell to a drawn Explorer, and to its fixes: ``python -m tests.bench.drawing``; with
+``--browser``, in a real page too.
 
-The first part is processor time, in one process, of three cells in a shell: 50 operations, and a training step of a small GPT in which
-nothing is wrong, and one in which something is. It is split into what is done until the Explorer is sent: the recording (what the cell
-takes more than without it), what is carried for later runs, the rules, the pictures, the stored page, and writing all of it down. Then
-what the fixes take: processor time of the kernel and of the process that tries them (they take turns, so on two idle cores this is what
-is waited for), and the time on the wall; first without a pause after the extension was loaded, while that process still imports torch.
+The first part is processor time, in one process, of three cells in a shell: 50 operations, and a training step of a
+small GPT in which nothing is wrong, and one in which something is. It is split into what is done until the Explorer is
+sent: the recording (what the cell takes more than without it), what is carried for later runs, the rules, the pictures,
+the stored page, and writing all of it down. Then what the fixes take: processor time of the kernel and of the process
+that tries them (they take turns, so on two idle cores this is what is waited for), and the time on the wall; first
+without a pause after the extension was loaded, while that process still imports torch.
 
-``--browser`` measures the budgets in a page of its own (:mod:`tests.bench.pages`), and the time on the wall in a real JupyterLab.
+``--browser`` measures the budgets in a page of its own (:mod:`tests.bench.pages`), and the time on
+the wall in a real JupyterLab.
 """
 
 from __future__ import annotations
@@ -97,12 +100,18 @@ def in_a_shell(rounds: int, cells: Iterable[str] = CELLS) -> int:
         best = min(runs, key=lambda run: run["drawn"])
         over = "" if best["drawn"] <= budget else "   over"
         exceeded += (best["drawn"] > budget) + (best["trials"] > 0 and best["work"] > FIXES)
-        print(f"{title}: {best.pop('calls'):.0f} calls; drawn after {best.pop('drawn'):.2f} s of processor time (budget {budget:g}){over}")
+        print(
+            f"{title}: {best.pop('calls'):.0f} calls; drawn after {best.pop('drawn'):.2f} s of processor time "
+            f"(budget {budget:g}){over}"
+        )
         wall, work, trials = best.pop("fixes"), best.pop("work"), best.pop("trials")
         print("   " + ", ".join(f"{part} {seconds:.3f}" for part, seconds in best.items()))
         if trials:
             over = "" if work <= FIXES else "   over"
-            print(f"   {trials:.0f} trials of fixes: {work:.2f} s of processor time (budget {FIXES:g}), {wall:.2f} s on the wall{over}")
+            print(
+                f"   {trials:.0f} trials of fixes: {work:.2f} s of processor time (budget {FIXES:g}), "
+                f"{wall:.2f} s on the wall{over}"
+            )
             print(f"   the first time: {first['fixes']:.2f} s on the wall")
     return exceeded
 
@@ -156,11 +165,14 @@ def _worked() -> float:
 
     worker = bench().shop()._worker
     stat = Path(f"/proc/{worker.pid}/stat") if worker is not None else None
-    ticks = stat.read_text(encoding="ascii").rpartition(")")[2].split()[11:15] if stat is not None and stat.exists() else []
+    ticks = (
+        stat.read_text(encoding="ascii").rpartition(")")[2].split()[11:15] if stat is not None and stat.exists() else []
+    )
     return time.process_time() + sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
-# Measured in the page: from the command to the first frame in which the picture and the code are there; beside it, the kernel's answer.
+# Measured in the page: from the command to the first frame in which the picture and the code are there;
+# beside it, the kernel's answer.
 RUN_AND_WAIT = """async number => {
     const panel = window.jupyterapp.shell.currentWidget;
     panel.content.activeCellIndex = number;
@@ -180,7 +192,7 @@ RUN_AND_WAIT = """async number => {
     const seen = performance.now();
     while (!answered) await new Promise(requestAnimationFrame);
     return [seen - started, answered - started];
-}"""
+}"""  # noqa: E501
 
 
 def measure(lab: Lab, rounds: int) -> None:

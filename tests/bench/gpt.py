@@ -1,4 +1,6 @@
-"""A small GPT, as people write one in the first cell of a notebook: tests/bench/drawing.py explains a training step of it."""
+"""A small GPT, as people write one in the first cell of a notebook: tests/bench/drawing.py
+explains a training step of it.
+"""
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - as people write it

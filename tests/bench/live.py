@@ -1,7 +1,8 @@
-"""What the live panel costs: ``python -m tests.bench.live`` prints the table of a cell's cost and that of the start of JupyterLab.
+"""What the live panel costs: ``python -m tests.bench.live`` prints the table of a cell's cost and
+that of the start of JupyterLab.
 
-With ``--short`` only the first, up to 200 tensors. Processor time, and each figure is the median of several cells. "hidden" is the check
-for stale graphs alone, "shown" has the rows too.
+With ``--short`` only the first, up to 200 tensors. Processor time, and each figure is the median of several cells.
+"hidden" is the check for stale graphs alone, "shown" has the rows too.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ import torch
 from torch import nn
 
 LOAD = (
-    "import time\nfrom IPython.core.interactiveshell import InteractiveShell\nshell = InteractiveShell.instance()\n"
-    "began = time.process_time()\nimport pitfall_lab.notebook.magic\npitfall_lab.notebook.magic.load_ipython_extension(shell)\n"
-    "import sys\nprint(1000 * (time.process_time() - began), 'torch' in sys.modules, 'numpy' in sys.modules)"
+    "import time\n"
+    "from IPython.core.interactiveshell import InteractiveShell\n"
+    "shell = InteractiveShell.instance()\n"
+    "began = time.process_time()\n"
+    "import pitfall_lab.notebook.magic\n"
+    "pitfall_lab.notebook.magic.load_ipython_extension(shell)\n"
+    "import sys\n"
+    "print(1000 * (time.process_time() - began), 'torch' in sys.modules, 'numpy' in sys.modules)"
 )
 
 
@@ -81,7 +87,9 @@ def cost(
     return statistics.median(mine) * 1000, statistics.median(its) * 1000, cut
 
 
-def table(sizes: tuple[int, ...] = (20, 200, 1000, 10_000), trainings: int = 5) -> list[tuple[str, float, float, float, bool]]:
+def table(
+    sizes: tuple[int, ...] = (20, 200, 1000, 10_000), trainings: int = 5
+) -> list[tuple[str, float, float, float, bool]]:
     """The lines: what, the panel's milliseconds hidden and shown, the cell's, and whether time ran out."""
     out = []
     for what, make in (("tensors", plain), ("tensors, half with graphs", with_graphs)):
@@ -98,13 +106,20 @@ def table(sizes: tuple[int, ...] = (20, 200, 1000, 10_000), trainings: int = 5) 
 
 
 def loading(starts: int) -> tuple[float, bool]:
-    """Milliseconds that loading the extension takes in a kernel without torch (best of some), and whether torch or NumPy came with it."""
-    found = [subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True).stdout.split() for _ in range(starts)]
+    """Milliseconds that loading the extension takes in a kernel without torch (best of some), and whether
+    torch or NumPy came with it.
+    """
+    found = [
+        subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(starts)
+    ]
     return min(float(each[0]) for each in found), any("True" in each for each in found)
 
 
 def main() -> int:
-    """Print the tables; 1 where a budget is exceeded: 20 ms for 200 tensors, 2 % of a training cell, loading 50 ms, the start 100 ms."""
+    """Print the tables; 1 where a budget is exceeded: 20 ms for 200 tensors, 2 % of a training cell,
+    loading 50 ms, the start 100 ms.
+    """
     torch.set_num_threads(1)
     over = 0
     print(f"{'after a cell':<45}{'hidden':>10}{'shown':>10}{'the cell':>12}{'part':>8}")
@@ -115,7 +130,10 @@ def main() -> int:
         over |= shown > (0.02 * its if its else 20 if what.startswith("200 ") else math.inf)
         print(f"{what:<45}{hidden:>7.1f} ms{shown:>7.1f} ms{its:>9.0f} ms{part:>8}{up}")
     took, heavy = loading(1 if short else 3)
-    print(f"{'%load_ext pitfall_lab':<45}{took:>17.1f} ms   {'imports torch or NumPy' if heavy else 'imports neither torch nor NumPy'}")
+    print(
+        f"{'%load_ext pitfall_lab':<45}{took:>17.1f} ms   "
+        f"{'imports torch or NumPy' if heavy else 'imports neither torch nor NumPy'}"
+    )
     print(f"(load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
     if not short:
         from tests.bench import startup  # needs a browser

@@ -1,10 +1,10 @@
 """Long trainings: what is found in them, and what a check of them costs: ``python -m tests.bench.long_programs``.
 
-The first table has the programs of tests/check/long, as they are and with their mistake planted: how many steps of each are recorded, of
-how many, and whether the findings are the same when every round is recorded. The second has longer versions of some: the processor time
-of ``python FILE`` and of ``pitfall-lab check --no-fixes FILE``, without what starting either takes. ``--short`` is the first table for the
-programs with a mistake, without the comparison; ``--cost`` the second alone. Ends with 1 if findings differ or a check costs more than
-one and a half times as much.
+The first table has the programs of tests/check/long, as they are and with their mistake planted: how many steps of each
+are recorded, of how many, and whether the findings are the same when every round is recorded. The second has longer
+versions of some: the processor time of ``python FILE`` and of ``pitfall-lab check --no-fixes FILE``, without what
+starting either takes. ``--short`` is the first table for the programs with a mistake, without the comparison;
+``--cost`` the second alone. Ends with 1 if findings differ or a check costs more than one and a half times as much.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def findings(*, short: bool) -> bool:
         right = right and same
         listed = ", ".join(f"{rule} (line {line})" for rule, line in found(trace)) or "nothing"
         print(
-            f"{name:26}{len(trace.events):10,}{'' if short else f'{len(whole.events):,}':>9}  {listed}{'' if same else '  DIFFERS'}",
+            f"{name:26}{len(trace.events):10,}{'' if short else f'{len(whole.events):,}':>9}  "
+            f"{listed}{'' if same else '  DIFFERS'}",
             flush=True,
         )
     return right
@@ -82,7 +83,9 @@ def cost() -> bool:
             file = Path(folder, f"{name}.py")
             file.write_text(text, encoding="utf-8")
             plain = command(str(file))[1] - start
-            check = command("-m", "pitfall_lab", "check", "--no-fixes", "--timeout", "3000", str(file))[1] - start_of_check
+            check = (
+                command("-m", "pitfall_lab", "check", "--no-fixes", "--timeout", "3000", str(file))[1] - start_of_check
+            )
             right = right and (check <= MOST * plain or plain < 10)
             print(f"{name:20}{plain:10.1f}{check:10.1f}{check / plain:8.2f}", flush=True)
     return right

@@ -1,13 +1,14 @@
-"""What recording and checking cost, each figure beside its budget: ``python -m tests.bench.overhead``; it ends with 1 when one is exceeded.
+"""What recording and checking cost, each figure beside its budget: ``python -m tests.bench.overhead``; it ends
+with 1 when one is exceeded.
 
-Forward and backward of four programs, in one run and in turns: without anything, under a function mode that does nothing (the
-floor for every recorder of this kind), under torch's own anomaly mode, recorded by pitfall_lab with and without numbers (both with
-both engines at work); and what TorchLens, where it is installed, adds to the forward alone, in times of what a metadata trace adds to
-both. What ``pitfall-lab check`` adds to programs of a few lines (more in tests/bench/checking.py). Then what it costs to read a metadata
-trace, the peak memory of the CNN, each way in a process of its own, and the cost of one operation in traces of 10 to 100,000 (torch 2.13
-ends the process when it frees a chain of some 50,000 nodes that Python has looked at: pitfall_lab.verify.fastpath.lane.DEEP).
-``--short`` measures the programs once, where they have a budget, but not the slow CNN, and allows twice as much, since the machine may be
-busy.
+Forward and backward of four programs, in one run and in turns: without anything, under a function mode that does
+nothing (the floor for every recorder of this kind), under torch's own anomaly mode, recorded by pitfall_lab with and
+without numbers (both with both engines at work); and what TorchLens, where it is installed, adds to the forward alone,
+in times of what a metadata trace adds to both. What ``pitfall-lab check`` adds to programs of a few lines (more in
+tests/bench/checking.py). Then what it costs to read a metadata trace, the peak memory of the CNN, each way in a process
+of its own, and the cost of one operation in traces of 10 to 100,000 (torch 2.13 ends the process when it frees a chain
+of some 50,000 nodes that Python has looked at: pitfall_lab.verify.fastpath.lane.DEEP). ``--short`` measures the
+programs once, where they have a budget, but not the slow CNN, and allows twice as much, since the machine may be busy.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ BATCH, LABELS = torch.randn(128, 784), torch.randint(0, 10, (128,))
 
 def mlp() -> None:
     """A perceptron for digits, ten batches of 128."""
-    # Three layers, 784-512-512-10. One batch takes milliseconds: what a recording costs once would be most of what is measured.
+    # Three layers, 784-512-512-10. One batch takes milliseconds: what a recording costs once would
+    # be most of what is measured.
     for _ in range(10):
         MLP.zero_grad()
         nn.functional.cross_entropy(MLP(BATCH), LABELS).backward()
@@ -110,10 +112,17 @@ class Block(nn.Module):
 
     def __init__(self, before: int, after: int, step: int) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(before, after, 3, step, 1, bias=False), nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.first, self.second = (
+            nn.Conv2d(before, after, 3, step, 1, bias=False),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+        )
         self.norm, self.again = nn.BatchNorm2d(after), nn.BatchNorm2d(after)
         plain = before == after and step == 1
-        self.around = nn.Identity() if plain else nn.Sequential(nn.Conv2d(before, after, 1, step, bias=False), nn.BatchNorm2d(after))
+        self.around = (
+            nn.Identity()
+            if plain
+            else nn.Sequential(nn.Conv2d(before, after, 1, step, bias=False), nn.BatchNorm2d(after))
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = torch.relu(self.norm(self.first(x)))
@@ -126,7 +135,16 @@ class ResNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-        sizes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        sizes = [
+            (64, 64, 1),
+            (64, 64, 1),
+            (64, 128, 2),
+            (128, 128, 1),
+            (128, 256, 2),
+            (256, 256, 1),
+            (256, 512, 2),
+            (512, 512, 1),
+        ]
         self.blocks = nn.Sequential(*(Block(*size) for size in sizes))
         self.head = nn.Linear(512, 10)
 
@@ -156,11 +174,21 @@ class Chain(nn.Module):
 
 PROGRAMS: dict[str, Callable[[], None]] = {"chain": chain, "mlp": mlp, "gpt": gpt, "cnn": cnn}
 MODULES = {
-    "chain": (Chain(), torch.ones(64, requires_grad=True)), "mlp": (MLP, BATCH), "gpt": (MODEL, TOKENS), "cnn": (RESNET, PICTURES),
-}  # fmt: skip
+    "chain": (Chain(), torch.ones(64, requires_grad=True)),
+    "mlp": (MLP, BATCH),
+    "gpt": (MODEL, TOKENS),
+    "cnn": (RESNET, PICTURES),
+}
 WAYS = ("eager", "nothing", "anomaly", "metadata", "values")
-#: How many times eager a trace may take, how many times it the peak memory may be, and how many seconds a check may add.
-BUDGETS = {("chain", "metadata"): 2.6, ("mlp", "metadata"): 1.7, ("gpt", "metadata"): 1.7, ("gpt", "values"): 2.7, ("cnn", "metadata"): 1.2}
+#: How many times eager a trace may take, how many times it the peak memory may be, and how
+#: many seconds a check may add.
+BUDGETS = {
+    ("chain", "metadata"): 2.6,
+    ("mlp", "metadata"): 1.7,
+    ("gpt", "metadata"): 1.7,
+    ("gpt", "values"): 2.7,
+    ("cnn", "metadata"): 1.2,
+}
 MEMORY_BUDGET, CHECK_BUDGET = 1.25, 1.0
 SHORT = 2.0
 #: Programs of a few lines: one that is right, and one whose repairs are tried.
@@ -268,7 +296,8 @@ def peak_elsewhere(way: str) -> float:
 
 
 def microseconds(length: int, rounds: int) -> tuple[float, float]:
-    """Microseconds for one operation, forward and backward, in a chain of ``length``: eager and recorded, the session's start included.
+    """Microseconds for one operation, forward and backward, in a chain of ``length``: eager and recorded,
+    the session's start included.
 
     The best of ``rounds``, or of fewer where the chain is long.
     """
@@ -313,7 +342,9 @@ def main() -> int:
             exceeded.append(f"{what}: {figure:.2f} {unit}, budget {budget * room:.2f}")
         return f"{figure:.2f} {unit} (<= {budget * room:.2f})"
 
-    print(f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {rounds} rounds in turns")
+    print(
+        f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {rounds} rounds in turns"
+    )
     print(f"{'':42}{'eager':>10}{'do-nothing':>14}{'anomaly':>12}{'metadata':>19}{'values':>19}{'TorchLens':>15}")
     for name, program in PROGRAMS.items():
         if asked.short and name == "cnn":
@@ -325,7 +356,10 @@ def main() -> int:
         told = "not measured" if lens is None else f"adds {lens * batches / added:.0f} x"
         title = (program.__doc__ or "").rstrip(".")
         widths = {"nothing": 14, "anomaly": 12, "metadata": 19, "values": 19}
-        times = {way: held(f"{name}, {way}", middle[way] / middle["eager"], BUDGETS.get((name, way)), "x") for way in ways[1:]}
+        times = {
+            way: held(f"{name}, {way}", middle[way] / middle["eager"], BUDGETS.get((name, way)), "x")
+            for way in ways[1:]
+        }
         cells = [f"{times.get(way, '-'):>{width}}" for way, width in widths.items()]
         print(f"{title:42}{middle['eager'] * 1000:7.1f} ms{''.join(cells)}{told:>15}")
         # Both run the same kernels, which no recorder can make faster: what they add is compared.

@@ -1,7 +1,8 @@
 """The Explorer's budgets, measured in a real Chromium without a server: ``python -m tests.bench.pages``.
 
-Times are those of the page's main thread, as Chromium counts them: what other programs of the machine take meanwhile does not count.
-"First paint" ends with the frame after the one in which everything stands; beside it, what a clock on the wall said.
+Times are those of the page's main thread, as Chromium counts them: what other programs of the machine take
+meanwhile does not count. "First paint" ends with the frame after the one in which everything stands; beside it,
+what a clock on the wall said.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ PAINT = """async ({code, states}) => {
   while (!window.hosts.every(drawn)) await new Promise(requestAnimationFrame);
   await new Promise(requestAnimationFrame);
   return performance.now() - started;
-}"""
+}"""  # noqa: E501
 
 STEP = """async () => {
   window.hosts[0].shadowRoot.querySelector('[data-key="ArrowLeft"]').click();
@@ -126,7 +127,9 @@ def measure(rounds: int) -> list[Figure]:
                 before = clock.read("ScriptDuration")
                 stage.page.evaluate(STEP)
                 times.append(clock.read("ScriptDuration") - before)
-            out.append(Figure(f"a step among {name} operations, script, median of 30", statistics.median(times), budget, "ms"))
+            out.append(
+                Figure(f"a step among {name} operations, script, median of 30", statistics.median(times), budget, "ms")
+            )
         taken, wall = painted([states[small]] * 20, 1)
         out.append(Figure(f"20 Explorers on one page ({wall:,.0f} ms on the wall)", taken, 3000, "ms"))
     return out

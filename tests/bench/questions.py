@@ -1,7 +1,8 @@
-"""How fast a Question answers: every answer of every question of the chapters, in Chromium: ``python -m tests.bench.questions [CHAPTER]``.
+"""How fast a Question answers: every answer of every question of the chapters, in Chromium: ``python -m
+tests.bench.questions [CHAPTER]``.
 
-From the commit to the drawn verdict (styles and layout included). ``computed`` is how many wrong answers were computed for the program: by
-beliefs and by leaving something out; a question about cells or lines offers all of them besides.
+From the commit to the drawn verdict (styles and layout included). ``computed`` is how many wrong answers were computed
+for the program: by beliefs and by leaving something out; a question about cells or lines offers all of them besides.
 """
 
 from __future__ import annotations
@@ -54,15 +55,28 @@ def main() -> int:
             content, took = json.dumps(widget.content(asked, "en")), []
             for marks in [*([n] for n in range(len(asked.choices))), *(sorted(p.marks) for p in asked.predictions)]:
                 page.set_content('<main id="notebook"></main>')
-                state = {"_content": content, "marks": [], "choice": -1, "reason": -1, "committed": False, "skipped": False}
+                state = {
+                    "_content": content,
+                    "marks": [],
+                    "choice": -1,
+                    "reason": -1,
+                    "committed": False,
+                    "skipped": False,
+                }
                 page.evaluate(MOUNT, {"code": MODULE, "states": [state]})
                 milliseconds, height = page.evaluate(COMMIT, marks)
                 assert height > 0, (name, marks)
                 took.append(milliseconds)
             times += took
-            said = f"{len(asked.choices):2d} choices, {len(asked.predictions)} computed, slowest answer {max(took):5.1f} ms"
+            said = (
+                f"{len(asked.choices):2d} choices, {len(asked.predictions)} computed, slowest "
+                f"answer {max(took):5.1f} ms"
+            )
             print(f"{name:34s} {said}", flush=True)
-    print(f"{len(times)} answers: median {statistics.median(times):.1f} ms, slowest {max(times):.1f} ms (limit {LIMIT} ms)")
+    print(
+        f"{len(times)} answers: median {statistics.median(times):.1f} ms, slowest "
+        f"{max(times):.1f} ms (limit {LIMIT} ms)"
+    )
     return int(max(times) > LIMIT)
 
 

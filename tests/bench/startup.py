@@ -1,7 +1,8 @@
 """What the extension adds to the start of JupyterLab: ``python -m tests.bench.startup [pairs]`` prints the table.
 
-One server and one browser; each pair is a page with the extension and one that was not given it, in turns. "processor" is the time that
-the page's main thread worked, "restored" the time on the clock until the workspace stood. A notebook is open in each.
+One server and one browser; each pair is a page with the extension and one that was not given it, in turns.
+"processor" is the time that the page's main thread worked, "restored" the time on the clock until the workspace
+stood. A notebook is open in each.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def main(pairs: int) -> bool:
     medians = {ours: [statistics.median(each[at] for each in figures[ours]) for at in (0, 1)] for ours in figures}
     for ours, name in ((False, "without the extension"), (True, "with it")):
         print(f"{name:22}{medians[ours][0]:9.0f}{medians[ours][1]:10.0f}")
-    differences = [statistics.median(a[at] - b[at] for a, b in zip(figures[True], figures[False], strict=True)) for at in (0, 1)]
+    differences = [
+        statistics.median(a[at] - b[at] for a, b in zip(figures[True], figures[False], strict=True)) for at in (0, 1)
+    ]
     print(f"{'more, pair by pair':22}{differences[0]:9.0f}{differences[1]:10.0f}   (budget: {BUDGET})")
     return differences[0] > BUDGET
 

@@ -19,8 +19,8 @@ from pitfall_lab.verify.finite_watch import Finite
 from tests.bench import overhead
 
 TEXT = Path(__file__).read_text(encoding="utf-8")
-#: Measured: 3.4 without numbers, about 15 with them (thread time on a busy machine; a quiet one gives less, fifteen processes at once
-#: up to twice as much).
+#: Measured: 3.4 without numbers, about 15 with them (thread time on a busy machine; a quiet one gives less, fifteen
+#: processes at once up to twice as much).
 MOST = {False: 5.5, True: 45.0}
 
 
@@ -63,11 +63,15 @@ def test_an_operation_costs_the_same_in_a_long_trace() -> None:
     recorded(200, values=False)
     short = min(recorded(1_000, values=False) for _ in range(5)) / 1_000
     long = min(recorded(20_000, values=False) for _ in range(2)) / 20_000
-    assert long < 2 * short, f"{short * 1e6:.1f} us an operation in a trace of 1,000, {long * 1e6:.1f} us in one of 20,000"
+    assert long < 2 * short, (
+        f"{short * 1e6:.1f} us an operation in a trace of 1,000, {long * 1e6:.1f} us in one of 20,000"
+    )
 
 
 def test_nearly_every_call_of_a_training_script_takes_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the budget of a check rests on: it records without numbers first, and each call of the full lane costs ten others."""
+    """What the budget of a check rests on: it records without numbers first, and each call of
+    the full lane costs ten others.
+    """
     script = Path(overhead.__file__).with_name("training.py")
     text = script.read_text(encoding="utf-8")
     session = Session(str(script), script.name, text, values=False, finite=Finite())
@@ -91,7 +95,9 @@ def test_every_call_but_backward_takes_the_fast_lane(monkeypatch: pytest.MonkeyP
         torch.nn.functional.cross_entropy(net(pictures), classes).backward()
 
     forget_plans()  # of the many programs that this process may have recorded: there is room for so many only
-    monkeypatch.setattr(regions, "frames_compiled", lambda: 0)  # another test of this process may have compiled something
+    monkeypatch.setattr(
+        regions, "frames_compiled", lambda: 0
+    )  # another test of this process may have compiled something
     sessions = [Session(__file__, "resnet.py", TEXT, values=False) for _ in range(2)]
     for session in sessions:
         with session:

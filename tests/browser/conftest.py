@@ -32,15 +32,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCREENSHOTS = ROOT / "tests" / "screenshots"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--force-color-profile=srgb", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]  # fmt: skip
 # Other tests run beside these: what is waited for comes, later.
 PATIENCE = 90_000
 expect.set_options(timeout=30_000)
 OURS = "/lab/extensions/pitfall-lab/"
 OTHERS = re.compile(r"/lab/extensions/(?!pitfall-lab/)")
-# What JupyterLab itself writes into the console, with no extension installed; the whole of a line, and its address where one is meant.
+# What JupyterLab itself writes into the console, with no extension installed; the whole of a line, and
+# its address where one is meant.
 NOT_OURS = (
     # Workspaces and sessions that do not exist yet.
     re.compile(r"Failed to load resource: the server responded with a status of 404 \(Not Found\)"),
@@ -53,9 +55,11 @@ NOT_OURS = (
 
 
 def is_ours(text: str, url: str) -> bool:
-    """Whether a line of the console may be about this extension: JupyterLab and other extensions write some on every start.
+    """Whether a line of the console may be about this extension: JupyterLab and other
+    extensions write some on every start.
 
-    A line belongs to another extension if its file wrote it, or if it is an error whose trace has files of others, and none of ours.
+    A line belongs to another extension if its file wrote it, or if it is an error whose trace has files
+    of others, and none of ours.
     """
     if OURS in url or OURS in text:
         return True
@@ -88,7 +92,9 @@ class Server:
 
     def ask(self, path: str, method: str = "GET") -> Any:
         """Call the server's own interface."""
-        request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers={"Authorization": f"token {self.token}"})
+        request = urllib.request.Request(
+            f"{self.url}/api/{path}", method=method, headers={"Authorization": f"token {self.token}"}
+        )
         with urllib.request.urlopen(request, timeout=20) as answer:
             body = answer.read()
         return json.loads(body) if body else None
@@ -124,7 +130,9 @@ class Lab:
 
     def command(self, name: str, **arguments: Any) -> None:
         """Run a JupyterLab command and wait for it."""
-        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args).then(() => null)", [name, arguments])
+        self.page.evaluate(
+            "([name, args]) => window.jupyterapp.commands.execute(name, args).then(() => null)", [name, arguments]
+        )
 
     def theme(self, name: str) -> None:
         """Switch to "JupyterLab Light", "JupyterLab Dark" or the high contrast theme and wait for its style sheet."""
@@ -137,8 +145,12 @@ class Lab:
 
     def run_cell(self, number: int, timeout: float = 60) -> None:
         """Select the cell and run it in place; returns when the kernel has answered."""
-        self.page.evaluate("number => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = number; }", number)
-        before = self.page.evaluate("number => window.jupyterapp.shell.currentWidget.content.widgets[number].model.executionCount", number)
+        self.page.evaluate(
+            "number => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = number; }", number
+        )
+        before = self.page.evaluate(
+            "number => window.jupyterapp.shell.currentWidget.content.widgets[number].model.executionCount", number
+        )
         self.command("notebook:run-cell")
         self.page.wait_for_function(
             """([number, before]) => {
@@ -168,8 +180,9 @@ def _environment(home: Path) -> dict[str, str]:
     """Private folders for everything that Jupyter and IPython would read from or write into the user's home."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
     places = {
-        "HOME": home, "JUPYTER_CONFIG_DIR": home / "config", "JUPYTER_DATA_DIR": home / "data", "JUPYTER_RUNTIME_DIR": home / "runtime",
-        "JUPYTERLAB_SETTINGS_DIR": home / "settings", "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces", "IPYTHONDIR": home / "ipython",
+        "HOME": home, "JUPYTER_CONFIG_DIR": home / "config", "JUPYTER_DATA_DIR": home / "data",
+        "JUPYTER_RUNTIME_DIR": home / "runtime", "JUPYTERLAB_SETTINGS_DIR": home / "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces", "IPYTHONDIR": home / "ipython",
         "MPLCONFIGDIR": home / "matplotlib",
     }  # fmt: skip
     environment |= {name: str(path) for name, path in places.items()}
@@ -206,7 +219,10 @@ def _configure(home: Path, token: str) -> None:
 
 
 def _warm_kernels(home: Path, python: str) -> None:
-    """Let kernels begin in forks of a process that has imported torch. Those cannot be interrupted by a signal to what was started."""
+    """Let kernels begin in forks of a process that has imported torch.
+
+    Those cannot be interrupted by a signal to what was started.
+    """
     place = home / "data" / "kernels" / "python3"
     place.mkdir(parents=True)
     words = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -216,13 +232,17 @@ def _warm_kernels(home: Path, python: str) -> None:
 
 @contextlib.contextmanager
 def serve(home: Path, folder: Path, command: Sequence[str | Path] = ()) -> Iterator[Server]:
-    """JupyterLab as `pitfall-lab lab` starts it, with notebooks copied into a folder of its own; or what ``command`` starts."""
+    """JupyterLab as `pitfall-lab lab` starts it, with notebooks copied into a folder of its
+    own; or what ``command`` starts.
+    """
     token, port = secrets.token_hex(16), _free_port()
     _configure(home, token)
     log = home / "server.log"
     command = command or [sys.executable, "-m", "pitfall_lab", "lab", "--no-browser", "--folder", folder]
     with log.open("wb") as out:
-        process = subprocess.Popen([*command, f"--port={port}"], cwd=folder, env=_environment(home), stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [*command, f"--port={port}"], cwd=folder, env=_environment(home), stdout=out, stderr=subprocess.STDOUT
+        )
     try:
         _wait_until_it_answers(f"http://127.0.0.1:{port}/api/status?token={token}", process, log)
         yield Server(f"http://127.0.0.1:{port}", token, folder, home)
@@ -273,15 +293,20 @@ def browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def visit(browser: Browser, server: Server) -> Iterator[Lab]:
-    """An emptied profile whose console is listened to; requests to other machines are noted (Chromium finds none, see ``FLAGS``).
+    """An emptied profile whose console is listened to; requests to other machines are noted
+    (Chromium finds none, see ``FLAGS``).
 
-    Only the browser's cache stays: to load and compile JupyterLab anew costs seconds. For the same reason requests are not intercepted,
-    with which Chromium caches nothing.
+    Only the browser's cache stays: to load and compile JupyterLab anew costs seconds. For the same reason requests are
+    not intercepted, with which Chromium caches nothing.
     """
     # JupyterLab keeps the theme and the open tabs on the server's side.
     for kept in ("settings", "workspaces"):
         shutil.rmtree(server.home / kept, ignore_errors=True)
-    context = browser.contexts[0] if browser.contexts else browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
+    context = (
+        browser.contexts[0]
+        if browser.contexts
+        else browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
+    )
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
     kept_here = "cookies,local_storage,indexeddb,cache_storage,service_workers"
@@ -308,7 +333,10 @@ def visit(browser: Browser, server: Server) -> Iterator[Lab]:
 
 @pytest.fixture
 def lab(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """JupyterLab in a fresh profile. After the test its console must be silent and nothing may have asked for another machine."""
+    """JupyterLab in a fresh profile.
+
+    After the test its console must be silent and nothing may have asked for another machine.
+    """
     with visit(browser, server) as lab:
         yield lab
         failed = getattr(request.node, "failed", False)

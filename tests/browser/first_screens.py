@@ -1,10 +1,12 @@
-"""Pictures of what a user sees when a cell has run, for people to look at: ``python -m tests.browser.first_screens PROGRAM.py …``.
+"""Pictures of what a user sees when a cell has run, for people to look at: ``python -m
+tests.browser.first_screens PROGRAM.py …``.
 
-Each program is put under ``%%pitfall`` into a notebook of its own in a real JupyterLab, the cell is run, and the window is scrolled to its
-Explorer, once the fixes have been tried. ``--to FOLDER`` is where the pictures go, ``--size 1280x800 390x844`` are the windows (the first
-when none is named), ``--theme Light Dark`` the themes, ``--alone`` shuts the side bar. Named after their programs, with the size and the
-theme where these differ from the first. What a program can see is printed, and makes the exit code 1: text that stands out of the
-Explorer, what axe-core finds, words in the console, and requests that leave the machine.
+Each program is put under ``%%pitfall`` into a notebook of its own in a real JupyterLab, the cell is run, and the window
+is scrolled to its Explorer, once the fixes have been tried. ``--to FOLDER`` is where the pictures go, ``--size 1280x800
+390x844`` are the windows (the first when none is named), ``--theme Light Dark`` the themes, ``--alone`` shuts the side
+bar. Named after their programs, with the size and the theme where these differ from the first. What a program can see
+is printed, and makes the exit code 1: text that stands out of the Explorer, what axe-core finds, words in the console,
+and requests that leave the machine.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ NARROW = 700
 
 def main(words: list[str]) -> int:
     """Take the pictures; 1 when something was seen that should not be."""
-    parser = argparse.ArgumentParser(prog="python -m tests.browser.first_screens", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.browser.first_screens", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("programs", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, default=SCREENSHOTS / "first", metavar="FOLDER")
     parser.add_argument("--size", nargs="+", default=["1280x800"], metavar="WIDTHxHEIGHT")

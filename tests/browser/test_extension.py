@@ -15,7 +15,11 @@ SOURCE = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid
 
 
 def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
-    for entry in (Entry("05", "5.1", "exercise", 3, 4), Entry("05", "5.1", "exercise", 4, 4), Entry("05", "5.2", "exercise", 6, 6)):
+    for entry in (
+        Entry("05", "5.1", "exercise", 3, 4),
+        Entry("05", "5.1", "exercise", 4, 4),
+        Entry("05", "5.2", "exercise", 6, 6),
+    ):
         keep(entry, lab.server.folder / "notebooks")
     lab.open("notebooks/00-start-here.ipynb")
     lab.command("pitfall-lab:open-panel")
@@ -23,20 +27,29 @@ def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
     items.first.wait_for()
     names = sorted(path.name for path in (lab.server.folder / "notebooks").glob("[0-9][0-9]-*.ipynb"))
     assert [item.split("/")[-1] for item in items.evaluate_all("all => all.map(one => one.dataset.path)")] == names
-    assert lab.page.locator('.pl-chapters-item[aria-current="page"]').get_attribute("data-path") == "notebooks/00-start-here.ipynb"
+    assert (
+        lab.page.locator('.pl-chapters-item[aria-current="page"]').get_attribute("data-path")
+        == "notebooks/00-start-here.ipynb"
+    )
     # Progress, times, and the first unsolved exercise of the chapter that was worked on last.
     assert lab.page.locator(".pl-chapters-solved").all_inner_texts() == ["✓ 2/4"]
     opening = (lab.server.folder / "notebooks" / "05-copies-and-views.ipynb").read_text("utf-8")
     minutes = re.search(r"(\d+) minutes", opening)[1]
-    assert lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-time').inner_text() == f"{minutes} min"
-    assert lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-solved').count() == 1
+    assert (
+        lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-time').inner_text()
+        == f"{minutes} min"
+    )
+    assert (
+        lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-solved').count() == 1
+    )
     assert violations(lab.page, ".pl-chapters") == []
     lab.picture("panel")
     items.nth(1).click()
     lab.page.wait_for_function("name => window.jupyterapp.shell.currentWidget?.title?.label === name", arg=names[1])
     lab.page.get_by_role("button", name="Next exercise: 5.3").click()
     lab.page.wait_for_function(
-        "window.jupyterapp.shell.currentWidget?.content?.activeCell?.model.sharedModel.getSource().startsWith('%%exercise 5.3')"
+        "window.jupyterapp.shell.currentWidget?.content?.activeCell?.model.sharedModel.getSource().startsW"
+        "ith('%%exercise 5.3')"
     )
 
 
@@ -46,10 +59,14 @@ def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(l
     lab.command(EXPLAIN)
     root = lab.cell(0).locator(".jp-OutputArea .pl-root")
     root.wait_for()
-    assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.getSource()") == SOURCE
+    assert (
+        lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.getSource()")
+        == SOURCE
+    )
     assert "RuntimeError" in root.locator(".pl-outcome").inner_text()
     lab.page.wait_for_function(
-        "() => document.querySelector('.jp-OutputArea [data-lm-suppress-shortcuts]').getBoundingClientRect().top < innerHeight"
+        "() => document.querySelector('.jp-OutputArea "
+        "[data-lm-suppress-shortcuts]').getBoundingClientRect().top < innerHeight"
     )
     # Its lines are marked, with the edits that help.
     marked = lab.cell(0).locator(".jp-InputArea .pl-marked")
@@ -67,7 +84,9 @@ def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(l
 def test_explain_falls_back_to_the_cell_that_was_run_last(lab):
     lab.open(lab.server.write("after.ipynb", SOURCE, ""))
     lab.command("notebook:run-cell-and-select-next")
-    lab.cell(0).locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr'], .jp-OutputArea-output").first.wait_for()
+    lab.cell(0).locator(
+        ".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr'], .jp-OutputArea-output"
+    ).first.wait_for()
     assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex") == 1
     lab.page.locator('[data-command="pitfall-lab:explain-cell"]').first.click()
     lab.cell(0).locator(".jp-OutputArea .pl-root").wait_for()
@@ -82,7 +101,9 @@ def test_an_output_without_its_widget_shows_the_page_that_is_stored_beside_it(la
         "text/plain": "what the cell did",
     }
     lab.open(lab.server.write("again.ipynb", f"display({bundle!r}, raw=True)"))
-    with lab.page.expect_console_message(lambda said: "widget model not found" in said.text):  # the widgets' own word about it
+    with lab.page.expect_console_message(
+        lambda said: "widget model not found" in said.text
+    ):  # the widgets' own word about it
         lab.run_cell(0)
     output = lab.cell(0).locator(".jp-OutputArea")
     output.locator(".stored").wait_for()
@@ -108,11 +129,18 @@ def test_after_a_run_the_first_screen_is_in_sight_unless_the_reader_has_moved(la
     lab.run_cell(0)
 
     def run(command: str) -> None:
-        lab.page.evaluate("() => document.querySelectorAll('[data-lm-suppress-shortcuts]').forEach(old => { old.dataset.old = ''; })")
-        lab.page.evaluate("() => { const { content } = window.jupyterapp.shell.currentWidget; content.activeCellIndex = 1; }")
+        lab.page.evaluate(
+            "() => document.querySelectorAll('[data-lm-suppress-shortcuts]').forEach(old => { old.dataset.old = ''; })"
+        )
+        lab.page.evaluate(
+            "() => { const { content } = window.jupyterapp.shell.currentWidget; content.activeCellIndex = 1; }"
+        )
         lab.page.evaluate("name => void window.jupyterapp.commands.execute(name)", command)
 
-    for command in ("notebook:run-cell", "notebook:run-cell-and-select-next"):  # below a long cell; then, where the old output ended
+    for command in (
+        "notebook:run-cell",
+        "notebook:run-cell-and-select-next",
+    ):  # below a long cell; then, where the old output ended
         run(command)
         lab.page.wait_for_function(SEEN)
     run("notebook:run-cell-and-select-next")

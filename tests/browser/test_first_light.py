@@ -1,4 +1,6 @@
-"""The whole product as a learner meets it: open chapter 12, run it, and follow one error from cause to effect by keyboard."""
+"""The whole product as a learner meets it: open chapter 12, run it, and follow one error from
+cause to effect by keyboard.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_chapter_12_leads_by_keyboard_from_saved_over_changed_to_raised(lab: Lab
         lab.run_cell(number)
     # The cell failed exactly as it does without us ...
     output = lab.cell(program).locator(".jp-OutputArea")
-    expect(output.locator("[data-mime-type='application/vnd.jupyter.stderr'], .jp-RenderedText").first).to_contain_text("RuntimeError")
+    expect(output.locator("[data-mime-type='application/vnd.jupyter.stderr'], .jp-RenderedText").first).to_contain_text(
+        "RuntimeError"
+    )
     assert "site-packages/pitfall_lab" not in output.locator(".jp-RenderedText").first.inner_text()
     # ... and below it is the Explorer.
     root = explorer(lab, program)
@@ -108,7 +112,11 @@ def test_a_broadcast_loss_has_its_picture_and_its_fix_goes_into_the_cell(lab: La
 
 def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 800})
-    lab.open(lab.server.write("fits.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{(PROGRAMS / 'gpt.py').read_text(encoding='utf-8')}"))
+    lab.open(
+        lab.server.write(
+            "fits.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{(PROGRAMS / 'gpt.py').read_text(encoding='utf-8')}"
+        )
+    )
     lab.run_cell(0)
     lab.run_cell(1)
     root = explorer(lab, 1)
@@ -122,7 +130,9 @@ def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(la
 
 
 def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> None:
-    lab.open(lab.server.write("keys.ipynb", "%load_ext pitfall_lab\nimport torch", "%%pitfall\nx = torch.ones(2)\nx.add_(1)"))
+    lab.open(
+        lab.server.write("keys.ipynb", "%load_ext pitfall_lab\nimport torch", "%%pitfall\nx = torch.ones(2)\nx.add_(1)")
+    )
     lab.run_cell(0)
     lab.run_cell(1)
     root = explorer(lab, 1)
@@ -138,7 +148,11 @@ def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> Non
 
 
 def test_stepping_works_while_the_kernel_is_busy_and_after_it_is_gone(lab: Lab) -> None:
-    cells = ["%load_ext pitfall_lab\nimport torch", "%%pitfall\nx = torch.ones(2)\nx.add_(1)", "import time\ntime.sleep(60)"]
+    cells = [
+        "%load_ext pitfall_lab\nimport torch",
+        "%%pitfall\nx = torch.ones(2)\nx.add_(1)",
+        "import time\ntime.sleep(60)",
+    ]
     lab.open(lab.server.write("busy.ipynb", *cells))
     lab.run_cell(0)
     lab.run_cell(1)
@@ -156,8 +170,8 @@ def test_stepping_works_while_the_kernel_is_busy_and_after_it_is_gone(lab: Lab) 
 
 
 HOSTILE = (
-    "html_in_names", "unicode", "nan_inf", "complex_numbers", "low_precision", "empty_and_scalar", "meta_huge", "lazily_huge",
-    "own_exception",
+    "html_in_names", "unicode", "nan_inf", "complex_numbers", "low_precision", "empty_and_scalar", "meta_huge",
+    "lazily_huge", "own_exception",
 )  # fmt: skip
 
 
@@ -173,7 +187,8 @@ def test_odd_programs_run_as_without_us_and_put_nothing_into_the_page(lab: Lab) 
         lab.cell(number).scroll_into_view_if_needed()
     for number, name in enumerate(HOSTILE, 1):
         root = explorer(lab, number)
-        # Markup from the program would be an element; everything that we draw ourselves is HTML without handlers and SVG.
+        # Markup from the program would be an element; everything that we draw ourselves is
+        # HTML without handlers and SVG.
         assert root.locator("script, img, iframe, object, b:has-text('bold'), [onerror], [onload]").count() == 0, name
     assert dialogs == []
     text = lab.page.locator(".jp-Notebook").inner_text()

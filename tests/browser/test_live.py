@@ -1,4 +1,6 @@
-"""The live panel beside ordinary notebooks: warned before backward fails, several kernels, one that dies, and names that are markup."""
+"""The live panel beside ordinary notebooks: warned before backward fails, several kernels, one that
+dies, and names that are markup.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ class Net(nn.Module):
 """
 FORWARD = "torch.manual_seed(0)\nnet = Net()\nh = net(torch.ones(4, 3))\nloss = h.sum()"
 WALK = (MODEL, FORWARD, "for _ in range(2):\n    h.mul_(2)", "loss.backward()")
-JUPYTERLAB_ON_A_KILLED_KERNEL = ("warning: Connection lost, reconnecting", "error: Could not restore the debugger state: Canceled future")
+JUPYTERLAB_ON_A_KILLED_KERNEL = (
+    "warning: Connection lost, reconnecting",
+    "error: Could not restore the debugger state: Canceled future",
+)
 MARKUP = "<img src=x onerror=alert(1)>"
 HOSTILE = f"""import torch
 globals()[{MARKUP!r}] = torch.ones(3)
@@ -57,7 +62,9 @@ def source(lab: Lab, number: int, text: str) -> None:
 
 def text(lab: Lab, number: int) -> str:
     """What a cell says."""
-    return lab.page.evaluate("n => window.jupyterapp.shell.currentWidget.content.widgets[n].model.sharedModel.getSource()", number)
+    return lab.page.evaluate(
+        "n => window.jupyterapp.shell.currentWidget.content.widgets[n].model.sharedModel.getSource()", number
+    )
 
 
 def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(lab: Lab) -> None:
@@ -102,10 +109,15 @@ def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(la
     frames.click()
     expect(inner).to_be_visible()
     lab.command("pitfall-lab:explain-cell")
-    expect(output.locator(".pl-root")).to_contain_text("h changed in In [3]; SigmoidBackward0 still holds v0 from In [2]")
+    expect(output.locator(".pl-root")).to_contain_text(
+        "h changed in In [3]; SigmoidBackward0 still holds v0 from In [2]"
+    )
 
-    # The line that wrote and the line that saved are marked; the edit is one step of the cell's history, and goes as it came.
-    lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1)")  # JupyterLab 4.2 draws only what is in sight
+    # The line that wrote and the line that saved are marked; the edit is one step of the cell's
+    # history, and goes as it came.
+    lab.page.evaluate(
+        "window.jupyterapp.shell.currentWidget.content.scrollToItem(1)"
+    )  # JupyterLab 4.2 draws only what is in sight
     changed, saved = (lab.cell(number).locator(".pl-marked") for number in (2, 1))
     expect(changed).to_have_text("h.mul_(2)")
     expect(saved).to_have_text("h = net(torch.ones(4, 3))")
@@ -121,7 +133,9 @@ def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(la
     card.get_by_role("button", name="Undo").click()
     assert text(lab, 2) == WALK[2]
     card.get_by_role("button", name="Apply").click()
-    lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.undo()")  # as Ctrl+Z does
+    lab.page.evaluate(
+        "window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.undo()"
+    )  # as Ctrl+Z does
     assert text(lab, 2) == WALK[2]
     warning.get_by_role("button", name="Apply").click()
     assert text(lab, 2) == mended
@@ -205,14 +219,20 @@ def test_switched_off_nothing_is_sent_to_any_kernel(lab: Lab) -> None:
 
 
 def test_every_cell_of_a_notebook_is_recorded_from_the_first_after_a_restart(lab: Lab) -> None:
-    lab.open(lab.server.write("always.ipynb", "import torch\nx = torch.ones(3, requires_grad=True)", "h = x.sigmoid()", "n = 1"))
+    lab.open(
+        lab.server.write(
+            "always.ipynb", "import torch\nx = torch.ones(3, requires_grad=True)", "h = x.sigmoid()", "n = 1"
+        )
+    )
     alive(lab)
     shown = lab.page.locator(".jp-Notebook .jp-OutputArea .pl-root")
     button = lab.page.locator('[data-command="pitfall-lab:record-always"]:not(li)')
     expect(button).to_have_attribute("aria-pressed", "false")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
-    assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.model.getMetadata('pitfall_lab')") == {"record": True}
+    assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.model.getMetadata('pitfall_lab')") == {
+        "record": True
+    }
     lab.run_cell(0)
     expect(shown).to_have_count(1)
     lab.picture("live-recording")

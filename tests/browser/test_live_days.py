@@ -1,6 +1,8 @@
-"""What a day beside one's own notebooks brings: interrupts, lost connections, many cells and tensors, hostile notebooks, another language.
+"""What a day beside one's own notebooks brings: interrupts, lost connections, many cells and tensors, hostile
+notebooks, another language.
 
-Each takes a while: one of them has its turn each day. ``PITFALL_ALL_VARIANTS=1 python -m pytest tests/browser/test_live_days.py`` runs all.
+Each takes a while: one of them has its turn each day. ``PITFALL_ALL_VARIANTS=1 python -m pytest
+tests/browser/test_live_days.py`` runs all.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ for data in [
     {"version": 1, "kind": "rows", "rows": [row] * 50, "more": -5, "cell": {"count": 3}, "cells": [row], "note": {"en": "<b>x</b>"}},
 ]:
     comm.send(data)
-"""
+"""  # noqa: E501
 HOSTILE = f"""import torch
 globals()[{MARKUP!r}] = torch.ones(3)
 
@@ -63,14 +65,20 @@ t = torch.ones(2)
 def run_to_the_end(lab: Lab, first: int) -> None:
     """Run all cells from this one on, and wait for the last one."""
     last = f"window.jupyterapp.shell.currentWidget.content.widgets[{CELLS + 1}].model"
-    lab.page.evaluate(f"{last}.clearExecution(); window.jupyterapp.shell.currentWidget.content.activeCellIndex = {first}")
+    lab.page.evaluate(
+        f"{last}.clearExecution(); window.jupyterapp.shell.currentWidget.content.activeCellIndex = {first}"
+    )
     lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-below')")
     lab.page.wait_for_function(f"{last}.executionCount !== null && {KERNEL}.status === 'idle'", timeout=300_000)
 
 
 def interrupted_disconnected_and_five_hundred_cells(lab: Lab) -> None:
     cells = [f"t{n} = torch.ones({n + 1})" for n in range(CELLS)]
-    lab.open(lab.server.write("many.ipynb", "import torch\nfirst = torch.ones(1)", "first.add_(1)\nwhile True:\n    pass", *cells))
+    lab.open(
+        lab.server.write(
+            "many.ipynb", "import torch\nfirst = torch.ones(1)", "first.add_(1)\nwhile True:\n    pass", *cells
+        )
+    )
     alive(lab)
     lab.command("pitfall-lab:open-live-panel")
     lab.run_cell(0)
@@ -98,7 +106,8 @@ def interrupted_disconnected_and_five_hundred_cells(lab: Lab) -> None:
         lab.page.keyboard.press("ArrowLeft")
     expect(lab.page.locator(".pl-live-past")).to_contain_text("As it was after In [")
     expect(row(lab, f"t{CELLS - 1}")).to_have_count(0)
-    # The kernel is killed in the middle and starts again by itself: what was there is gone, and the other cells are followed as before.
+    # The kernel is killed in the middle and starts again by itself: what was there is gone, and the other
+    # cells are followed as before.
     middle = CELLS // 2
     source(lab, middle, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     lab.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {middle}")
@@ -143,7 +152,11 @@ def ten_thousand_tensors_are_searched_sorted_and_scrolled(lab: Lab) -> None:
     metrics.send("Performance.enable")
 
     def worked() -> float:
-        return next(each["value"] for each in metrics.send("Performance.getMetrics")["metrics"] if each["name"] == "TaskDuration")
+        return next(
+            each["value"]
+            for each in metrics.send("Performance.getMetrics")["metrics"]
+            if each["name"] == "TaskDuration"
+        )
 
     before = worked()
     keys = ["End", "Home", *["ArrowDown"] * 10, "PageDown", "PageUp"]
@@ -175,12 +188,25 @@ def a_hostile_notebook_shows_text_and_nothing_else(lab: Lab) -> None:
 
 
 def forged_outputs(lab: Lab, name: str) -> None:
-    """Put outputs into the first cell of a notebook file as someone else's page could have stored them; the notebook is not trusted."""
+    """Put outputs into the first cell of a notebook file as someone else's page could have stored them;
+    the notebook is not trusted.
+    """
     text = {"en": f"{MARKUP} <script>alert(6)</script>", "zh": 7}
     stored = [
         {HINT: {"version": 7, "text": text}, "text/plain": "of another version"},
-        {HINT: {"version": 1, "text": text, "rule": MARKUP, "again": {"cells": [{"count": "2"}, {"count": 2}, None], "effects": text}}},
-        {MARK: {"version": 99}, "text/html": "<script>alert(7)</script><p class='stored'>kept</p>", "text/plain": "kept"},
+        {
+            HINT: {
+                "version": 1,
+                "text": text,
+                "rule": MARKUP,
+                "again": {"cells": [{"count": "2"}, {"count": 2}, None], "effects": text},
+            }
+        },
+        {
+            MARK: {"version": 99},
+            "text/html": "<script>alert(7)</script><p class='stored'>kept</p>",
+            "text/plain": "kept",
+        },
     ]
     path = lab.server.folder / name
     notebook = nbformat.read(path, 4)
@@ -192,7 +218,9 @@ def forged_outputs(lab: Lab, name: str) -> None:
 def an_untrusted_notebook_runs_nothing_when_it_is_opened(lab: Lab) -> None:
     dialogs: list[str] = []
     lab.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    name = lab.server.write("untrusted.ipynb", "ran = True", "print('ran' in globals(), get_ipython()._pitfall_lab._always)")
+    name = lab.server.write(
+        "untrusted.ipynb", "ran = True", "print('ran' in globals(), get_ipython()._pitfall_lab._always)"
+    )
     forged_outputs(lab, name)
     lab.open(name)
     alive(lab)
@@ -225,7 +253,12 @@ def found_by_menu_palette_right_click_launcher_and_key(lab: Lab) -> None:
     expect(row(lab, "t")).to_be_visible()
     lab.command("apputils:activate-command-palette")
     lab.page.locator(".lm-CommandPalette-input").fill("pitfall")
-    for words in ("Explain this cell", "Open Pitfall Lab panel", "Record every cell of this notebook", "Show live tensors"):
+    for words in (
+        "Explain this cell",
+        "Open Pitfall Lab panel",
+        "Record every cell of this notebook",
+        "Show live tensors",
+    ):
         expect(lab.page.locator(".lm-CommandPalette-itemLabel", has_text=words)).to_have_count(1)
     lab.page.keyboard.press("Escape")
     lab.command("launcher:create")
@@ -283,7 +316,9 @@ def what_is_warned_of_is_explained_before_it_fails(lab: Lab) -> None:
         lab.run_cell(number)
     # The cell that would fail is the one that is explained, with those that matter before it.
     notice = lab.cell(2).locator(".pl-live-notice.pl-live-error")
-    expect(notice.locator(".pl-live-together")).to_contain_text("Runs them again, and loss.backward(). They add to .grad again.")
+    expect(notice.locator(".pl-live-together")).to_contain_text(
+        "Runs them again, and loss.backward(). They add to .grad again."
+    )
     assert violations(lab.page, ".pl-live-notice") == []
     notice.get_by_role("button", name="Explain together with In [2], In [3]").click()
     root = lab.cell(4).locator(".pl-root")
@@ -297,12 +332,17 @@ def what_is_warned_of_is_explained_before_it_fails(lab: Lab) -> None:
         lab.run_cell(number)
     lab.command("pitfall-lab:open-live-panel")
     lab.page.locator(".pl-live-warning").get_by_role("button", name="Explain together with In [2], In [3]").click()
-    expect(lab.cell(3).locator(".pl-root .pl-cell-name")).to_have_text(["In [1]", "In [2]", "In [3]", "In [4]"], timeout=90_000)
+    expect(lab.cell(3).locator(".pl-root .pl-cell-name")).to_have_text(
+        ["In [1]", "In [2]", "In [3]", "In [4]"], timeout=90_000
+    )
     assert text(lab, 3) == "loss.backward()"
 
 
 def what_is_out_of_date_or_silently_wrong_is_said_under_its_cell(lab: Lab) -> None:
-    data, net = "import torch\nx = torch.ones(4, 3)\ny = torch.ones(4)", "net = torch.nn.Linear(3, 1)\nnormal = x / x.sum(0)"
+    data, net = (
+        "import torch\nx = torch.ones(4, 3)\ny = torch.ones(4)",
+        "net = torch.nn.Linear(3, 1)\nnormal = x / x.sum(0)",
+    )
     lab.open(lab.server.write("silent.ipynb", data, net, "loss = (net(normal) - y).square().mean()"))
     alive(lab)
     for number in range(3):
@@ -331,9 +371,13 @@ def in_chinese(lab: Lab) -> None:
         lab.run_cell(number)
     lab.command("pitfall-lab:open-live-panel")
     warning = lab.page.locator(".pl-live-warning.pl-live-error")
-    expect(warning).to_contain_text("h 在 In [3] 中被修改了；SigmoidBackward0 仍持有 In [2] 的 v0：所以 loss.backward() 失败了。")
+    expect(warning).to_contain_text(
+        "h 在 In [3] 中被修改了；SigmoidBackward0 仍持有 In [2] 的 v0：所以 loss.backward() 失败了。"
+    )
     expect(lab.cell(3).locator(".pl-live-hint")).to_contain_text("与 In [2], In [3] 一起解释")
-    expect(lab.page.locator('.jp-NotebookPanel-toolbar [data-command="pitfall-lab:explain-cell"]')).to_contain_text("解释")
+    expect(lab.page.locator('.jp-NotebookPanel-toolbar [data-command="pitfall-lab:explain-cell"]')).to_contain_text(
+        "解释"
+    )
     labels = "id => window.jupyterapp.commands.label(id)"
     assert lab.page.evaluate(labels, "pitfall-lab:record-always") == "记录此 notebook 的每个单元格"
     for theme in ("Light", "Dark"):

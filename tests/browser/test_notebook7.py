@@ -1,4 +1,6 @@
-"""Notebook 7: the Explorer, a picture that is written to, a question, the chapters and the live panel work there as in JupyterLab."""
+"""Notebook 7: the Explorer, a picture that is written to, a question, the chapters and the live panel
+work there as in JupyterLab.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,22 @@ from tests.browser.test_live import row
 
 CELLS = (
     "%load_ext pitfall_lab",
-    "%%pitfall\nimport torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.sum().backward()",
+    (
+        "%%pitfall\n"
+        "import torch\n"
+        "x = torch.ones(3, requires_grad=True)\n"
+        "h = torch.sigmoid(x)\n"
+        "h.mul_(2)\n"
+        "h.sum().backward()"
+    ),
     "import torch, pitfall_lab\nt = torch.arange(6.0)\neven = t[::2]\npitfall_lab.show_storage(t, even)",
     "print(even, t._version)",
     'pitfall_lab.question("import torch\\nt = torch.zeros(3)\\nv = t[1:]\\nv[0] = 5", ask="t")',
     "s = torch.ones(3, requires_grad=True).sigmoid()\ntotal = s.sum()",
     "s.mul_(2)",
 )
-# Warnings about its own menus, and a listener of its own (every frame of the stack is in notebook_core) that is sometimes called too early.
+# Warnings about its own menus, and a listener of its own (every frame of the stack is in notebook_core)
+# that is sometimes called too early.
 ITS_OWN = ("warning: ", "uncaught: Cannot read properties of undefined (reading 'schema')")
 
 

@@ -16,4 +16,6 @@ def test_a_cell_runs_in_jupyterlab_started_by_our_command(lab: Lab) -> None:
 def test_the_start_notebook_is_the_first_page(lab: Lab) -> None:
     lab.page.goto(f"{lab.server.url}/?token={lab.server.token}")
     lab.page.wait_for_function("window.jupyterapp && window.jupyterapp.started")
-    expect(lab.page.locator(".lm-DockPanel-tabBar .lm-mod-current .lm-TabBar-tabLabel")).to_have_text("00-start-here.ipynb")
+    expect(lab.page.locator(".lm-DockPanel-tabBar .lm-mod-current .lm-TabBar-tabLabel")).to_have_text(
+        "00-start-here.ipynb"
+    )

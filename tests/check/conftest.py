@@ -17,7 +17,9 @@ def open_shop() -> Iterator[Workshop]:
 
 @pytest.fixture
 def shop(open_shop: Workshop) -> Workshop:
-    """Runs programs in forks of one process, within the usual limits: a test that sets others sets them for itself alone."""
+    """Runs programs in forks of one process, within the usual limits: a test that sets
+    others sets them for itself alone.
+    """
     usual = Workshop(timeout=60)
     open_shop.timeout, open_shop.memory, open_shop.steps = usual.timeout, usual.memory, usual.steps
     open_shop.every_round = usual.every_round

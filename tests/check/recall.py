@@ -1,11 +1,13 @@
 """What the rules find and what they should find, over all programs of the tests: ``python3 -m tests.check.recall``.
 
-- *bad*: each rule's bad program and the programs under ``tests/check/programs``; their comments say what must be found, and where.
-- *silent*: each rule's good program and the programs under ``tests/rules/silent``: an error or a warning there is a false alarm.
+- *bad*: each rule's bad program and the programs under ``tests/check/programs``; their comments say
+  what must be found, and where.
+- *silent*: each rule's good program and the programs under ``tests/rules/silent``: an error or a
+  warning there is a false alarm.
 
-One row for each rule: how many of the findings that programs expect were found on their lines, how many were missed, in how many programs a
-finding of the rule was a false alarm. The exit code is 1 when something was missed or an alarm was false. With codes (``PL1``), only the
-programs of these rules are run.
+One row for each rule: how many of the findings that programs expect were found on their lines, how many were missed, in
+how many programs a finding of the rule was a false alarm. The exit code is 1 when something was missed or an alarm was
+false. With codes (``PL1``), only the programs of these rules are run.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Program:
 
 @dataclass
 class Tally:
-    """Findings that were expected and found, expected and missed, and found without being expected (with the programs)."""
+    """Findings that were expected and found, expected and missed, and found without being
+    expected (with the programs).
+    """
 
     hits: Counter[str] = field(default_factory=Counter)
     missed: dict[str, list[str]] = field(default_factory=dict)
@@ -45,7 +49,9 @@ class Tally:
     def count(self, program: Program, findings: list[Finding]) -> None:
         """Compare what was found in one program with what it expects. Notes count only where they are expected."""
         asked = {code for code, _ in program.expects}
-        here = Counter((f.rule, f.span.line if f.span else 0) for f in findings if f.severity != "info" or f.rule in asked)
+        here = Counter(
+            (f.rule, f.span.line if f.span else 0) for f in findings if f.severity != "info" or f.rule in asked
+        )
         wanted = Counter(program.expects)
         self.hits.update(code for code, _ in (wanted & here).elements())
         for code, line in (wanted - here).elements():

@@ -1,7 +1,9 @@
-"""``check`` names the lines (for clashes: the save, the change and the backward) of each program under ``programs/``, with a verified fix.
+"""``check`` names the lines (for clashes: the save, the change and the backward) of each program under
+``programs/``, with a verified fix.
 
-The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.kit.expected_marks`).
-Fixes are tried for every sixth program, since that takes tens of runs each: in turns (:mod:`tests.turns`).
+The programs say themselves which lines these are: comments like ``# PL101 changed``
+(:mod:`pitfall_lab.rules.kit.expected_marks`). Fixes are tried for every sixth program, since that takes tens of runs
+each: in turns (:mod:`tests.turns`).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ def examined(path: Path, shop: Workshop) -> tuple[Subject, Trace, list[Finding]]
     return EXAMINED[path]
 
 
-# What has to be decided by a person: which differentiable quantity stands for the one that is not, what a parameter was meant for,
-# whether the past of a recurrent cell is to be learned from.
+# What has to be decided by a person: which differentiable quantity stands for the one that is not, what a parameter was
+# meant for, whether the past of a recurrent cell is to be learned from.
 NO_FIX = {
     "changed_parameter_unrolled",
     "cut_argmax",

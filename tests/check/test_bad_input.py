@@ -1,4 +1,6 @@
-"""Whatever cannot be checked gets one clear line and its exit code; other files are checked all the same; nothing reaches the checker."""
+"""Whatever cannot be checked gets one clear line and its exit code; other files are checked all the same;
+nothing reaches the checker.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def shop() -> Iterator[Workshop]:
         yield workshop
 
 
-def checked(shop: Workshop, folder: Path, content: str | bytes, *argv: str, name: str = "program.py", timeout: float = 20.0) -> Checked:
+def checked(
+    shop: Workshop, folder: Path, content: str | bytes, *argv: str, name: str = "program.py", timeout: float = 20.0
+) -> Checked:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return examine(path, shop, replace(Settings(), timeout=timeout), argv, name=name, fixes=False)
@@ -41,9 +45,15 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "binary data": (b"\x00\xff\xfe\x80\x81", "not a text file that Python can read"),
     "NUL bytes": (b"import torch\n\x00\n", "NUL bytes"),
     "an unknown encoding": (b"# -*- coding: klingon -*-\nx = 1\n", "not a text file that Python can read"),
-    "text in another encoding than it says": (b"# -*- coding: ascii -*-\nx = '\xe9'\n", "not a text file that Python can read"),
+    "text in another encoding than it says": (
+        b"# -*- coding: ascii -*-\nx = '\xe9'\n",
+        "not a text file that Python can read",
+    ),
     "an exit with an error code": ("import sys\nsys.exit(3)\n", "SystemExit on line 2 (3)"),
-    "an exit in a function": ("import sys\ndef f():\n    sys.exit('no data')\nf()\nprint(1)\n", "SystemExit on line 3 (no data)"),
+    "an exit in a function": (
+        "import sys\ndef f():\n    sys.exit('no data')\nf()\nprint(1)\n",
+        "SystemExit on line 3 (no data)",
+    ),
     "a hard exit": ("import os\nos._exit(4)\n", "SystemExit on line 2 (4)"),
     "a crash": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "crashed its process (SIGSEGV)"),
     "a real segmentation fault": ("import ctypes\nctypes.string_at(0)\n", "crashed its process (SIGSEGV)"),
@@ -54,11 +64,17 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         "SystemExit on line 4 (2), so it could not be checked to its end; pass arguments on to it after `--`",
     ),
     "an exception of its own": ("import torch\ndef f():\n    raise KeyError('lost')\nf()\n", "KeyError on line 3"),
-    "an exception whose text fails": ("class E(Exception):\n    def __str__(self):\n        raise ValueError\nraise E\n", "E on line 4"),
+    "an exception whose text fails": (
+        "class E(Exception):\n    def __str__(self):\n        raise ValueError\nraise E\n",
+        "E on line 4",
+    ),
     "a question to the user": ("x = input('name? ')\n", "EOFError on line 1"),
     "endless recursion": ("def f():\n    f()\nf()\n", "RecursionError on line 2"),
     "a window": ("import tkinter\ntkinter.Tk()\n", "on line"),
-    "killing the process that runs it": ("import os\nos.kill(os.getppid(), 9)\nwhile True: pass\n", "ended the process"),
+    "killing the process that runs it": (
+        "import os\nos.kill(os.getppid(), 9)\nwhile True: pass\n",
+        "ended the process",
+    ),
 }
 
 
@@ -83,7 +99,9 @@ NEVER_ENDING = {
 
 
 @pytest.mark.parametrize("title", NEVER_ENDING)
-def test_a_program_that_never_ends_is_stopped_with_a_code_of_its_own(title: str, tmp_path: Path, shop: Workshop) -> None:
+def test_a_program_that_never_ends_is_stopped_with_a_code_of_its_own(
+    title: str, tmp_path: Path, shop: Workshop
+) -> None:
     checked(shop, tmp_path, "pass\n")  # how long the worker process takes to start is another question
     before = time.monotonic()
     result = checked(shop, tmp_path, NEVER_ENDING[title], timeout=1.0)
@@ -111,7 +129,9 @@ def test_waiting_for_a_busy_processor_does_not_count(tmp_path: Path, monkeypatch
 
 RUNS = {
     "binary output": "import sys\nsys.stdout.buffer.write(bytes(range(256)))\n",
-    "a plot": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nassert plt.get_backend().lower() == 'agg'\n",
+    "a plot": (
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nassert plt.get_backend().lower() == 'agg'\n"
+    ),
     "no standard input": "import sys\nassert sys.stdin.read() == ''\n",
     "deleting itself": "import os\nos.remove(__file__)\n",
     "another folder": "import os\nos.chdir('/')\n",
@@ -173,9 +193,13 @@ def test_children_of_a_stopped_program_are_stopped_with_it(tmp_path: Path, shop:
 
 
 def test_a_program_ends_when_the_process_that_runs_it_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(f"import os\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n")
+    (tmp_path / "program.py").write_text(
+        f"import os\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n"
+    )
     with Workshop() as workshop:
-        ended = threading.Thread(target=examine, args=(tmp_path / "program.py", workshop, Settings()), kwargs={"fixes": False})
+        ended = threading.Thread(
+            target=examine, args=(tmp_path / "program.py", workshop, Settings()), kwargs={"fixes": False}
+        )
         ended.start()
         while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
             time.sleep(0.05)
@@ -206,13 +230,19 @@ def test_a_program_that_wants_too_much_memory_gets_an_error_of_its_own(tmp_path:
 
 def test_arguments_are_passed_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
-    lines = ["import argparse as a", "p = a.ArgumentParser()", "p.add_argument('--epochs', type=int)", "assert p.parse_args().epochs == 2"]
+    lines = [
+        "import argparse as a",
+        "p = a.ArgumentParser()",
+        "p.add_argument('--epochs', type=int)",
+        "assert p.parse_args().epochs == 2",
+    ]
     path.write_text("\n".join(lines))
     assert main(["check", str(path), "--", "--epochs", "2"]) == 0
     assert main(["check", str(path), "--timeout", "50", "--", "--epochs", "x"]) == 2
 
 
-# --- several files -----------------------------------------------------------------------------------------------------
+# --- several files
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_other_files_are_checked_and_results_come_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +268,9 @@ def test_other_files_are_checked_and_results_come_in_order(tmp_path: Path, capsy
     assert len([line for line in found.err.splitlines() if line.startswith("pitfall-lab check:")]) == 4
 
 
-def test_a_folder_is_searched_without_what_is_not_the_authors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_searched_without_what_is_not_the_authors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for folder in (".git", "venv", "env", "node_modules", "build", "__pycache__", "pkg/inner"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "x.py").write_text(GOOD)
@@ -270,13 +302,17 @@ def test_a_pipe_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "not an ordinary file" in capsys.readouterr().err
 
 
-def test_what_may_not_be_read_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_read_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "secret.py").write_text(GOOD)
 
     def refuse(self: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # root may read everything: no mode would stop the tests of a container
+    monkeypatch.setattr(
+        Path, "read_bytes", refuse
+    )  # root may read everything: no mode would stop the tests of a container
     assert main(["check", str(tmp_path / "secret.py")]) == 2
     assert "cannot be read: Permission denied." in capsys.readouterr().err
 

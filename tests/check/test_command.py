@@ -40,7 +40,9 @@ def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own as a user would start it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     start = [sys.executable, "-m", "pitfall_lab", "check", *words]
-    return subprocess.run(start, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False)
+    return subprocess.run(
+        start, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False
+    )
 
 
 def write(folder: Path, text: str, name: str = "program.py") -> str:
@@ -76,7 +78,9 @@ def test_the_help_says_that_a_program_runs_with_the_users_rights(capsys: pytest.
     assert "is RUN, with your rights: this is no sandbox" in " ".join(capsys.readouterr().out.split())
 
 
-def test_what_a_program_prints_is_shown_where_that_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_program_prints_is_shown_where_that_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["check", write(tmp_path, BAD), "--show-output", "--json"])
     printed = capsys.readouterr()
     assert json.loads(printed.out)["findings"]
@@ -147,7 +151,7 @@ def test_a_script_finds_its_name_its_file_its_arguments_and_its_siblings(tmp_pat
 
         if __name__ == "__main__":
             main()
-        """,
+        """,  # noqa: E501
     )
     found = check_file(path, ["--epochs", "2"])
     (finding,) = found["findings"]
@@ -202,7 +206,13 @@ def test_two_mistakes_are_both_reached_by_repairing_the_first(tmp_path: Path) ->
 def test_a_report_lines_up_wide_characters_and_shows_control_characters(tmp_path: Path) -> None:
     assert columns("变量 = 1") == 8
     assert "\x1b" not in shown("print('\x1b[2J')")
-    text = 'import torch\n变量 = torch.ones(2, requires_grad=True)\nh = torch.exp(变量)  # 🙂\n"\x1b[2J"; h.mul_(2)\nh.sum().backward()\n'
+    text = (
+        "import torch\n"
+        "变量 = torch.ones(2, requires_grad=True)\n"
+        "h = torch.exp(变量)  # 🙂\n"
+        '"\x1b[2J"; h.mul_(2)\n'
+        "h.sum().backward()\n"
+    )
     findings = check(text)
     from pitfall_lab.trace import Source, Trace
 
@@ -233,8 +243,12 @@ def test_a_trace_without_findings_travels_without_its_events() -> None:
         assert shop.trace(wrong, whole=False) == shop.trace(wrong)
 
 
-@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
-def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals_that_want_them(
+    environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():

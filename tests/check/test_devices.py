@@ -28,7 +28,14 @@ def refused(device: str, shape: list[int]) -> Trace:
     failure = Failure("RuntimeError", "anything at all", "other", 2, line(MOVED, 4, "w * x"))
     made = [tensor(0, "w", [3], device=device, requires_grad=True), tensor(1, "x", shape, "S2", "C2")]
     events = [
-        Event(step, "call", "torch.ones", span=span, results=(f"t{step + 1}",), effects=(Effect(f"tensors.t{step + 1}", record),))
+        Event(
+            step,
+            "call",
+            "torch.ones",
+            span=span,
+            results=(f"t{step + 1}",),
+            effects=(Effect(f"tensors.t{step + 1}", record),),
+        )
         for step, (span, record) in enumerate(zip(places, made, strict=True))
     ]
     operands = (Operand("t1", name="self"), Operand("t2", name="other"))
@@ -57,5 +64,7 @@ def test_data_go_to_the_device_of_the_parameter() -> None:
 def test_one_device_or_a_single_number_is_no_mismatch() -> None:
     trace = refused("cuda:0", [3])
     assert [finding.rule for finding in find(refused("cpu", [3]))] == ["PLE90"]
-    assert [f.rule for f in find(refused("cuda:0", []))] == ["PLE90"]  # a number on the CPU meets every device: the reason is another one
+    assert [f.rule for f in find(refused("cuda:0", []))] == [
+        "PLE90"
+    ]  # a number on the CPU meets every device: the reason is another one
     assert find(dataclasses.replace(trace, events=trace.events[:2], outcome=Outcome("finished", None))) == []

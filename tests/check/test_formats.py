@@ -1,4 +1,6 @@
-"""Findings for other tools: SARIF 2.1.0 as its schema demands it, GitHub's workflow commands, patches, and fixes in the files."""
+"""Findings for other tools: SARIF 2.1.0 as its schema demands it, GitHub's workflow commands,
+patches, and fixes in the files.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,13 @@ from pitfall_lab.check.settings import Settings
 from pitfall_lab.cli import main
 from pitfall_lab.rules import CATALOGUE
 
-BAD = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(10)  # ten\nh.sum().backward()\n"
+BAD = (
+    "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(10)  # ten\nh.sum().backward()\n"
+)
 TWO = BAD + "w = torch.ones(3, requires_grad=True)\nk = torch.exp(w)\nk += 1\nk.sum().backward()\n"
 
-# What the SARIF 2.1.0 schema demands of the parts that are used here: every object closed, its required properties and value ranges.
+# What the SARIF 2.1.0 schema demands of the parts that are used here: every object closed, its required
+# properties and value ranges.
 TEXT = {"text": {"type": "string", "minLength": 1}}
 MESSAGE = {"type": "object", "required": ["text"], "properties": TEXT, "additionalProperties": False}
 MARKDOWN = {
@@ -37,7 +42,9 @@ ARTIFACT = {
 REGION = {
     "type": "object",
     "required": ["startLine"],
-    "properties": {name: {"type": "integer", "minimum": 1} for name in ("startLine", "startColumn", "endLine", "endColumn")},
+    "properties": {
+        name: {"type": "integer", "minimum": 1} for name in ("startLine", "startColumn", "endLine", "endColumn")
+    },
     "additionalProperties": False,
 }
 LOCATION = {
@@ -74,7 +81,10 @@ FIX = {
                         "items": {
                             "type": "object",
                             "required": ["deletedRegion"],
-                            "properties": {"deletedRegion": REGION, "insertedContent": {"type": "object", "required": ["text"]}},
+                            "properties": {
+                                "deletedRegion": REGION,
+                                "insertedContent": {"type": "object", "required": ["text"]},
+                            },
                             "additionalProperties": False,
                         },
                     },
@@ -218,7 +228,9 @@ def test_a_file_that_could_not_be_checked_is_a_notification_in_sarif_and_an_erro
 
 def test_github_shows_a_finding_at_its_line(bad: Checked) -> None:
     (line,) = github([bad]).splitlines()
-    assert line.startswith("::error file=my program.py,line=4,endLine=4,col=1,endColumn=10,title=PL101 saved-tensor-overwritten::Line 4 ")
+    assert line.startswith(
+        "::error file=my program.py,line=4,endLine=4,col=1,endColumn=10,title=PL101 saved-tensor-overwritten::Line 4 "
+    )
 
 
 def test_the_command_prints_one_sarif_log_for_all_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,10 +241,13 @@ def test_the_command_prints_one_sarif_log_for_all_files(tmp_path: Path, capsys: 
     assert [result["ruleId"] for result in run["results"]] == ["PL101"]
 
 
-# --- fixes in the files -------------------------------------------------------------------------------------------------
+# --- fixes in the files
+# -------------------------------------------------------------------------------------------------
 
 
-def test_a_diff_shows_what_a_fix_would_change_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_diff_shows_what_a_fix_would_change_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "x.py"
     path.write_text(BAD)
     (right := tmp_path / "y.py").write_text("import torch\n")
@@ -252,7 +267,9 @@ def test_fix_repairs_one_mistake_after_the_other(tmp_path: Path, capsys: pytest.
     assert "Made 2 fixes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("before", [b"\xef\xbb\xbf" + BAD.replace("\n", "\r\n").encode(), b"# coding: latin-1\n# \xe9\n" + BAD.encode()])
+@pytest.mark.parametrize(
+    "before", [b"\xef\xbb\xbf" + BAD.replace("\n", "\r\n").encode(), b"# coding: latin-1\n# \xe9\n" + BAD.encode()]
+)
 def test_a_fix_keeps_the_encoding_and_the_line_ends(before: bytes, tmp_path: Path, shop: Workshop) -> None:
     path = tmp_path / "x.py"
     path.write_bytes(before)

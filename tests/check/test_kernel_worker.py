@@ -1,4 +1,6 @@
-"""The process behind a notebook's kernel outlives an interrupt and a fork, ends with the kernel, and takes no module from the folder."""
+"""The process behind a notebook's kernel outlives an interrupt and a fork, ends with the kernel, and
+takes no module from the folder.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,16 @@ time.sleep(60)
 
 
 def is_running(process: int) -> bool:
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False).stdout.strip()
+    told = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return bool(told) and not told.startswith("Z")
 
 
 def test_it_outlives_an_interrupt_and_a_fork_and_ends_with_the_kernel(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("open('ran', 'w')\nraise ImportError('a planted module ran')\n", encoding="utf-8")
+    (tmp_path / "torch.py").write_text(
+        "open('ran', 'w')\nraise ImportError('a planted module ran')\n", encoding="utf-8"
+    )
     (tmp_path / "kernel.py").write_text(KERNEL, encoding="utf-8")
     words = [sys.executable, "-P", str(tmp_path / "kernel.py")]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True) as kernel:

@@ -87,7 +87,10 @@ def test_as_many_rounds_as_are_always_recorded_are_all_recorded() -> None:
     [
         ("if number == 43: model(x[:, :3])", "PLE01"),  # another shape, which torch refuses
         ("if number > 40: (model(x)[:, :1] - y).pow(2).mean().backward()", "PL401"),  # a line that is new
-        ("(model(x)[:, :1] - (y if number > 40 else y[:, None])).pow(2).mean().backward()", "PL401"),  # a shape that is new
+        (
+            "(model(x)[:, :1] - (y if number > 40 else y[:, None])).pow(2).mean().backward()",
+            "PL401",
+        ),  # a shape that is new
     ],
 )
 def test_what_is_new_in_a_late_round_is_found(new: str, rule: str) -> None:
@@ -113,7 +116,13 @@ def test_graphs_that_grow_from_round_to_round_are_recorded_all_the_time() -> Non
 
 
 def test_a_loop_that_ends_is_recorded_and_so_is_what_follows() -> None:
-    text = HEAD + ROUNDS + "    step(x, y)\nstate = model.state_dict()\n" + ROUNDS + "    step(x, y)\nmodel.load_state_dict(state)\n"
+    text = (
+        HEAD
+        + ROUNDS
+        + "    step(x, y)\nstate = model.state_dict()\n"
+        + ROUNDS
+        + "    step(x, y)\nmodel.load_state_dict(state)\n"
+    )
     assert ("PL703", line_of(text, "state_dict()")) in found(sampled(text))
 
 
@@ -136,7 +145,10 @@ def test_weights_kept_in_a_round_that_was_not_recorded_are_found_where_they_were
     trace = sampled(text)
     assert trace.unseen
     assert found(trace) == [("PL703", line_of(text, "best = min(lowest"))]
-    assert found(sampled(text.replace("model.state_dict()", "{k: v.clone() for k, v in model.state_dict().items()}"))) == []
+    assert (
+        found(sampled(text.replace("model.state_dict()", "{k: v.clone() for k, v in model.state_dict().items()}")))
+        == []
+    )
 
 
 BY_HAND = """
@@ -181,7 +193,12 @@ ONE_CALL = "import torch\nx = torch.ones(3)\nfor number in range(30000):\n    x 
 
 @pytest.mark.parametrize(
     ("text", "rule", "words"),
-    [(BY_HAND, "PL702", "kept = w.detach()"), (MESSAGES, "PL720", "sums[edges[1]] +="), (ONE_CALL, None, ""), (LOADED, None, "")],
+    [
+        (BY_HAND, "PL702", "kept = w.detach()"),
+        (MESSAGES, "PL720", "sums[edges[1]] +="),
+        (ONE_CALL, None, ""),
+        (LOADED, None, ""),
+    ],
 )
 def test_long_loops_that_are_no_trainings_are_sampled_too(text: str, rule: str | None, words: str) -> None:
     trace = trace_program(text, sampling=Sampling(), limit=20_000)
@@ -193,7 +210,9 @@ def test_long_loops_that_are_no_trainings_are_sampled_too(text: str, rule: str |
 
 
 def test_a_short_loop_that_is_no_training_is_recorded_whole() -> None:
-    assert not sampled("import torch\nx = torch.ones(3)\nfor number in range(300):\n    x = x * 0.99\n    y = x + 1\n").unseen
+    assert not sampled(
+        "import torch\nx = torch.ones(3)\nfor number in range(300):\n    x = x * 0.99\n    y = x + 1\n"
+    ).unseen
 
 
 def test_graphs_that_grow_around_an_inner_loop_are_recorded_all_the_time() -> None:
@@ -210,7 +229,13 @@ def checked(tmp_path: Path, text: str) -> Checked:
 
 
 def test_check_sees_the_last_rounds_before_an_error_in_full(tmp_path: Path) -> None:
-    body = "    loss = model(x).sum()\n    loss.backward()\n    if number == 43:\n        loss.backward()\n    optimizer.step()\n"
+    body = (
+        "    loss = model(x).sum()\n"
+        "    loss.backward()\n"
+        "    if number == 43:\n"
+        "        loss.backward()\n"
+        "    optimizer.step()\n"
+    )
     text = HEAD + ROUNDS + body
     result = checked(tmp_path, text)
     assert [finding.rule for finding in result.findings if finding.severity == "error"] == ["PL501"]
@@ -224,7 +249,9 @@ def test_left_out_rounds_are_no_reason_to_call_a_program_unchecked(tmp_path: Pat
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(("name", "rule"), [("folds", None), ("stopping_planted", "PL703"), ("q_learning_planted", "PL710")])
+@pytest.mark.parametrize(
+    ("name", "rule"), [("folds", None), ("stopping_planted", "PL703"), ("q_learning_planted", "PL710")]
+)
 def test_realistic_trainings_are_judged_from_samples(name: str, rule: str | None) -> None:
     plain, printed = io.StringIO(), io.StringIO()
     random.seed(0)
@@ -241,7 +268,9 @@ def test_realistic_trainings_are_judged_from_samples(name: str, rule: str | None
 
 # --- with pitfall_lab.watching(): -------------------------------------------------------------------------------------
 
-WATCHED = HEAD + "import pitfall_lab\nwith pitfall_lab.watching():\n" + textwrap.indent(ROUNDS + "    step(x, y)\n", "    ")
+WATCHED = (
+    HEAD + "import pitfall_lab\nwith pitfall_lab.watching():\n" + textwrap.indent(ROUNDS + "    step(x, y)\n", "    ")
+)
 
 
 def test_watching_reports_at_the_end_of_its_block(tmp_path: Path) -> None:
@@ -271,7 +300,9 @@ def test_watching_in_a_test_is_finished_when_its_block_is(tmp_path: Path) -> Non
     file = tmp_path / "test_it.py"
     body = textwrap.indent(HEAD + ROUNDS + "    step(x, y)\n", " " * 8)
     file.write_text(
-        "import pitfall_lab\ndef test_it():\n    with pitfall_lab.watching() as watched:\n" + body + "    assert not watched.findings\n"
+        "import pitfall_lab\ndef test_it():\n    with pitfall_lab.watching() as watched:\n"
+        + body
+        + "    assert not watched.findings\n"
         "    assert watched.trace.unseen\n",
         encoding="utf-8",
     )

@@ -1,4 +1,6 @@
-"""A notebook is checked cell after cell in one namespace; findings name the cell and the line in it; magics do no harm."""
+"""A notebook is checked cell after cell in one namespace; findings name the cell and the
+line in it; magics do no harm.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,14 @@ def shop() -> Iterator[Workshop]:
 
 
 def notebook(folder: Path, *cells: str, tags: dict[int, list[str]] | None = None, language: str = "python") -> Path:
-    made = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": language}})
+    made = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": language}}
+    )
     made.cells = [nbformat.v4.new_markdown_cell("# A title")]
-    made.cells += [nbformat.v4.new_code_cell(text, metadata={"tags": (tags or {}).get(n, [])}) for n, text in enumerate(cells, start=1)]
+    made.cells += [
+        nbformat.v4.new_code_cell(text, metadata={"tags": (tags or {}).get(n, [])})
+        for n, text in enumerate(cells, start=1)
+    ]
     path = folder / "book.ipynb"
     nbformat.write(made, path)
     return path
@@ -45,7 +52,11 @@ def test_a_story_over_several_cells_names_each_cell_and_its_line(tmp_path: Path,
     checked = looked_at(notebook(tmp_path, IMPORTS, SAVED, CHANGED, BACKWARD), shop)
     (finding,) = document(checked)["findings"]
     assert (finding["rule"], finding["cell"], finding["line"], finding["end_line"]) == ("PL101", 3, 2, 2)
-    assert [(r["role"], r["cell"], r["line"]) for r in finding["related"]] == [("saved", 2, 4), ("changed", 3, 2), ("backward", 4, 1)]
+    assert [(r["role"], r["cell"], r["line"]) for r in finding["related"]] == [
+        ("saved", 2, 4),
+        ("changed", 3, 2),
+        ("backward", 4, 1),
+    ]
     assert finding["message"].startswith("Line 2 of cell 3 overwrites `h`, but the backward pass on line 1 of cell 4")
     edit = finding["fixes"][0]["edits"][0]
     assert (edit["cell"], edit["line"], edit["text"]) == (3, 2, "h = h * 10\n")
@@ -87,7 +98,9 @@ def test_a_cell_that_may_raise_ends_and_the_next_ones_run(tmp_path: Path, shop: 
         ("async with something() as h:\n    pass", "uses `async`"),
     ],
 )
-def test_a_cell_that_is_no_python_of_the_notebook_is_left_out_with_a_note(cell: str, note: str, tmp_path: Path, shop: Workshop) -> None:
+def test_a_cell_that_is_no_python_of_the_notebook_is_left_out_with_a_note(
+    cell: str, note: str, tmp_path: Path, shop: Workshop
+) -> None:
     checked = looked_at(notebook(tmp_path, IMPORTS, cell, "y = 1"), shop)
     assert checked.exit_code == 0
     assert checked.script is not None
@@ -96,7 +109,14 @@ def test_a_cell_that_is_no_python_of_the_notebook_is_left_out_with_a_note(cell: 
 
 def test_await_outside_a_function_runs_as_in_a_notebook(tmp_path: Path, shop: Workshop) -> None:
     work = "import asyncio\n\nasync def work(t):\n    await asyncio.sleep(0)\n    return t.sigmoid()"
-    path = notebook(tmp_path, IMPORTS, work, "x = torch.ones(2, requires_grad=True)\nh = await work(x)", "h += 1", "h.sum().backward()")
+    path = notebook(
+        tmp_path,
+        IMPORTS,
+        work,
+        "x = torch.ones(2, requires_grad=True)\nh = await work(x)",
+        "h += 1",
+        "h.sum().backward()",
+    )
     (finding,) = document(looked_at(path, shop))["findings"]
     assert (finding["rule"], finding["cell"], finding["line"]) == ("PL101", 4, 1)
     assert ("saved", 2, 5) in [(r["role"], r["cell"], r["line"]) for r in finding["related"]]
@@ -154,8 +174,19 @@ def test_a_notebook_without_code_of_another_language_or_with_a_slip_is_one_sente
 
 def test_cells_that_only_show_a_question_or_a_claim_are_not_run(tmp_path: Path) -> None:
     asking = 'import torch\nshown = pitfall_lab.question("x = 1")'
-    cells = ("import pitfall_lab", "pitfall_lab.claim('no-such-claim').run()\npitfall_lab.question('x =')", asking, "pitfall_lab.claim")
+    cells = (
+        "import pitfall_lab",
+        "pitfall_lab.claim('no-such-claim').run()\npitfall_lab.question('x =')",
+        asking,
+        "pitfall_lab.claim",
+    )
     script = read(notebook(tmp_path, *cells))
-    assert [line for line in script.text.split("\n") if line] == ["import pitfall_lab", *asking.split("\n"), "pitfall_lab.claim"]
-    assert [note.en for note in script.notes] == ["cell 2 was left out: it shows only questions, claims or pictures of pitfall_lab"]
+    assert [line for line in script.text.split("\n") if line] == [
+        "import pitfall_lab",
+        *asking.split("\n"),
+        "pitfall_lab.claim",
+    ]
+    assert [note.en for note in script.notes] == [
+        "cell 2 was left out: it shows only questions, claims or pictures of pitfall_lab"
+    ]
     assert script.shown.count("\n") == script.text.count("\n")

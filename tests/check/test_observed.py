@@ -1,7 +1,7 @@
 """A checker that saw nothing never says "nothing found": it says first where observation stopped, and ends with 2.
 
-The programs here break the recorder from inside, because they run in its process: what they do stands for a name that a torch lacks, for a
-failure of ours, and for what a program may do to torch itself.
+The programs here break the recorder from inside, because they run in its process: what they do stands for a name that a
+torch lacks, for a failure of ours, and for what a program may do to torch itself.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ LONG = "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(21_0
 BLIND = {
     "at the first call": Blind(f"{BREAK}Lockstep.before = boom\nx = torch.ones(2)\ny = x + 1\n", "failure", 6, 0),
     "after the first call": Blind(f"{BREAK}Lockstep.after = boom\nx = torch.ones(2)\ny = x + 1\n", "failure", 6, 0),
-    "in the middle": Blind(f"{BREAK}x = torch.ones(2)\nLockstep.lane, Lockstep.before = None, boom\ny = x * 2\n", "failure", 7, 1),
+    "in the middle": Blind(
+        f"{BREAK}x = torch.ones(2)\nLockstep.lane, Lockstep.before = None, boom\ny = x * 2\n", "failure", 7, 1
+    ),
     "when something raises": Blind(BREAK + RAISED, "failure", 8, 2),
     "inside a backward": Blind(BREAK + HOOK, "failure", 9, 4),
     "where calls come from": Blind(BREAK + SOURCES, "failure", 5, 1),
@@ -127,8 +129,12 @@ def test_where_observation_stops_it_is_said_first_and_everywhere(name: str, shop
     text = report("program.py", found.trace, found.findings, Style())
     assert text.startswith(f"program.py:{line}: Observation stopped here, because ")
     assert "nothing found:" not in text
-    assert "没有发现问题" not in report("program.py", found.trace, found.findings, Style("zh")).replace("部分没有发现问题", "")
-    assert report("program.py", found.trace, found.findings, Style("zh")).startswith(f"program.py:{line}：从这里起停止观察")
+    assert "没有发现问题" not in report("program.py", found.trace, found.findings, Style("zh")).replace(
+        "部分没有发现问题", ""
+    )
+    assert report("program.py", found.trace, found.findings, Style("zh")).startswith(
+        f"program.py:{line}：从这里起停止观察"
+    )
 
     log = sarif([found])
     import jsonschema  # takes seconds, in each process that collects the tests
@@ -140,7 +146,9 @@ def test_where_observation_stops_it_is_said_first_and_everywhere(name: str, shop
     assert notification["level"] == "error"
     assert notification["message"]["text"].startswith(f"program.py:{line}: Observation stopped here")
     assert notification["locations"][0]["physicalLocation"]["region"] == {"startLine": line}
-    assert github([found]).startswith(f"::error file=program.py,line={line}::program.py:{line}: Observation stopped here")
+    assert github([found]).startswith(
+        f"::error file=program.py,line={line}::program.py:{line}: Observation stopped here"
+    )
     with pytest.raises(Unchecked, match="Observation stopped here"):
         check(program)
 
@@ -204,7 +212,9 @@ def test_what_was_not_seen_is_no_part_of_what_nothing_was_found_in(shop: Worksho
 
 def test_a_notebook_is_told_in_cells(shop: Workshop, tmp_path: Path) -> None:
     cells = [BREAK, "x = torch.ones(2)\nLockstep.lane, Lockstep.before = None, boom\ny = x + 1\n", "z = x + 2\n"]
-    made = [{"cell_type": "code", "source": each, "metadata": {}, "outputs": [], "execution_count": None} for each in cells]
+    made = [
+        {"cell_type": "code", "source": each, "metadata": {}, "outputs": [], "execution_count": None} for each in cells
+    ]
     notebook = {"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}
     found = checked(shop, tmp_path, json.dumps(notebook), "book.ipynb")
     assert found.problem is not None
@@ -222,10 +232,15 @@ def test_a_torch_that_cannot_be_watched_is_one_sentence(tmp_path: Path) -> None:
     home = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path / "old"), home))}
     start = [sys.executable, "-m", "pitfall_lab", "check", "--json", str(tmp_path / "program.py")]
-    done = subprocess.run(start, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False)
+    done = subprocess.run(
+        start, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pitfall_lab cannot watch programs with torch 1.0.0 (ModuleNotFoundError: No module named 'torch." in done.stderr
+    assert (
+        "pitfall_lab cannot watch programs with torch 1.0.0 (ModuleNotFoundError: No module named 'torch."
+        in done.stderr
+    )
     said: dict[str, Any] = json.loads(done.stdout)["observation"]
     assert (said["complete"], said["stopped"]["cause"], said["calls"]) == (False, "never", 0)
 
@@ -240,7 +255,9 @@ def test_a_recorder_that_cannot_begin_leaves_the_program_alone(monkeypatch: pyte
     assert names["y"] == [2.0, 2.0]
     assert trace.stopped is not None
     assert trace.stopped.cause == "never"
-    assert report("p.py", trace, (), Style()).startswith("p.py: The program ran unobserved, because pitfall_lab failed (ZeroDivisionError")
+    assert report("p.py", trace, (), Style()).startswith(
+        "p.py: The program ran unobserved, because pitfall_lab failed (ZeroDivisionError"
+    )
 
 
 def test_a_repair_is_not_good_because_less_of_it_was_seen(shop: Workshop) -> None:
@@ -254,7 +271,9 @@ def test_a_repair_is_not_good_because_less_of_it_was_seen(shop: Workshop) -> Non
     assert not is_better(finding, was, Facts.of(Story(blind)))
 
 
-def test_where_only_the_recording_with_numbers_stops_the_findings_of_the_other_stay(shop: Workshop, tmp_path: Path) -> None:
+def test_where_only_the_recording_with_numbers_stops_the_findings_of_the_other_stay(
+    shop: Workshop, tmp_path: Path
+) -> None:
     program = textwrap.dedent(
         """\
         import torch

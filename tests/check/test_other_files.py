@@ -67,11 +67,17 @@ WEIGHTS = "import torch\n\nh = torch.ones(2, requires_grad=True).exp()\n"
         (CLIPS, {"saved": 5, "changed": 6, "backward": 7}, "Line 5 of rewards.py overwrites `values`"),
         (SAVES, {"saved": 6, "changed": 7, "backward": 8}, "it had on line 10 of rewards.py"),
         (AT_IMPORT, {"saved": 2, "changed": 4, "backward": 5}, "it had on line 3 of weights.py"),
-        (CLIPS.replace("clip_rewards(values, 0.4, 0.6)", "(lambda v: clip_rewards(v))(values)"), {"saved": 5, "changed": 6}, "Line 5 of"),
+        (
+            CLIPS.replace("clip_rewards(values, 0.4, 0.6)", "(lambda v: clip_rewards(v))(values)"),
+            {"saved": 5, "changed": 6},
+            "Line 5 of",
+        ),
     ],
     ids=["a function that writes", "a module that saves", "what the import ran", "through a lambda"],
 )
-def test_the_lines_are_those_of_the_checked_file(program: str, lines: dict[str, int], said: str, tmp_path: Path) -> None:
+def test_the_lines_are_those_of_the_checked_file(
+    program: str, lines: dict[str, int], said: str, tmp_path: Path
+) -> None:
     (tmp_path / "rewards.py").write_text(HELPERS, encoding="utf-8")
     (tmp_path / "weights.py").write_text(WEIGHTS, encoding="utf-8")
     path = tmp_path / "program.py"
@@ -92,6 +98,8 @@ def test_a_comment_on_the_calling_line_ignores_what_the_other_file_does(tmp_path
 
 
 def test_what_exec_runs_is_told_at_the_line_that_runs_it(shop: Workshop) -> None:
-    text = 'import torch\nx = torch.ones(2, requires_grad=True)\nexec("h = x.exp()\\nh.mul_(2)\\n")\nh.sum().backward()\n'
+    text = (
+        'import torch\nx = torch.ones(2, requires_grad=True)\nexec("h = x.exp()\\nh.mul_(2)\\n")\nh.sum().backward()\n'
+    )
     (finding,) = find(shop.trace(Subject(text, "program.py")))
     assert json.loads(json.dumps(finding.to_dict()))["line"] == 3

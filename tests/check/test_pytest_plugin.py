@@ -65,7 +65,9 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", ROOT)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_it=TESTS)
-    return lambda *words: pytester.runpytest_subprocess("-p", "pitfall_lab.pytest_plugin", "-p", "no:cacheprovider", *words)
+    return lambda *words: pytester.runpytest_subprocess(
+        "-p", "pitfall_lab.pytest_plugin", "-p", "no:cacheprovider", *words
+    )
 
 
 def test_tests_that_trigger_a_finding_fail_with_the_report(run) -> None:
@@ -101,7 +103,9 @@ def test_settings_are_read_from_pyproject(run, pytester: pytest.Pytester) -> Non
 
 def test_without_the_option_nothing_is_imported(run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        test_it="import sys\ndef test_imports():\n    assert not {'torch', 'pitfall_lab.rules', 'pitfall_lab.verify'} & set(sys.modules)\n"
+        test_it="import sys\n"
+        "def test_imports():\n"
+        "    assert not {'torch', 'pitfall_lab.rules', 'pitfall_lab.verify'} & set(sys.modules)\n"
     )
     run().assert_outcomes(passed=1)
 
@@ -113,7 +117,9 @@ def test_the_plugin_is_known_to_pytest_when_the_package_is_installed() -> None:
     assert project["entry-points"]["pytest11"] == {"pitfall-lab": "pitfall_lab.pytest_plugin"}
 
 
-def test_a_test_that_was_not_observed_to_its_end_fails_and_what_passed_unseen_is_a_warning(run, pytester: pytest.Pytester) -> None:
+def test_a_test_that_was_not_observed_to_its_end_fails_and_what_passed_unseen_is_a_warning(
+    run, pytester: pytest.Pytester
+) -> None:
     pytester.makepyfile(
         test_it="""
         import sys
@@ -137,5 +143,7 @@ def test_a_test_that_was_not_observed_to_its_end_fails_and_what_passed_unseen_is
     )
     done = run("--pitfalls")
     done.assert_outcomes(passed=1, failed=1, warnings=1)
-    done.stdout.fnmatch_lines(["*:7: Observation stopped here, because the program removed pitfall_lab's function mode*"])
+    done.stdout.fnmatch_lines(
+        ["*:7: Observation stopped here, because the program removed pitfall_lab's function mode*"]
+    )
     done.stdout.fnmatch_lines(["*--pitfalls did not see everything: Writes that bypass torch functions*"])

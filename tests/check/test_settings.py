@@ -1,4 +1,6 @@
-"""What is reported is chosen as linters' users expect: codes and prefixes, pyproject.toml, comments; mistakes there get one sentence."""
+"""What is reported is chosen as linters' users expect: codes and prefixes, pyproject.toml, comments;
+mistakes there get one sentence.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def looked_at(shop: Workshop, folder: Path, text: str, settings: Settings | None
         (("PL1",), ("PL1",), False),
     ],
 )
-def test_the_longer_prefix_wins_and_ignore_wins_ties(select: tuple[str, ...], ignore: tuple[str, ...], wanted: bool) -> None:
+def test_the_longer_prefix_wins_and_ignore_wins_ties(
+    select: tuple[str, ...], ignore: tuple[str, ...], wanted: bool
+) -> None:
     assert Settings(select=select, ignore=ignore).wants("PL101", Path("x.py")) is wanted
 
 
@@ -67,14 +71,22 @@ def test_patterns_are_about_the_folder_of_the_settings(tmp_path: Path) -> None:
 
 def test_settings_come_from_the_nearest_pyproject_that_has_some(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.pitfall-lab]\nselect = ["PL1", "loss-broadcast"]\nignore = ["PL102"]\nexclude = ["old"]\ntimeout = 5\nmemory = 100\n'
-        '[tool.pitfall-lab.per-file-ignores]\n"tests/*" = ["ALL"]\n'.replace('"PL102"', '"PL101"')
+        "[tool.pitfall-lab]\n"
+        'select = ["PL1", "loss-broadcast"]\n'
+        'ignore = ["PL102"]\n'
+        'exclude = ["old"]\n'
+        "timeout = 5\n"
+        "memory = 100\n"
+        "[tool.pitfall-lab.per-file-ignores]\n"
+        '"tests/*" = ["ALL"]\n'.replace('"PL102"', '"PL101"')
     )
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "pyproject.toml").write_text('[project]\nname = "x"\n')
     found = near(inner / "x.py")
-    assert found == Settings(tmp_path.resolve(), ("PL1", "PL401"), ("PL101",), ("old",), (("tests/*", ("PL",)),), 5.0, 100)
+    assert found == Settings(
+        tmp_path.resolve(), ("PL1", "PL401"), ("PL101",), ("old",), (("tests/*", ("PL",)),), 5.0, 100
+    )
 
 
 def test_the_settings_in_the_documentation_are_settings(tmp_path: Path) -> None:
@@ -127,7 +139,12 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_comment_ignores_what_it_names_on_its_line(tmp_path: Path, shop: Workshop) -> None:
-    for comment in ("# pitfall: ignore[PL201]", "# pitfall: ignore", "#pitfall:ignore[PL1, PL2] because", "# x # pitfall: ignore[PL201]"):
+    for comment in (
+        "# pitfall: ignore[PL201]",
+        "# pitfall: ignore",
+        "#pitfall:ignore[PL1, PL2] because",
+        "# x # pitfall: ignore[PL201]",
+    ):
         assert rules(shop, tmp_path, LEAF.format("  " + comment)) == []
     assert rules(shop, tmp_path, LEAF.format("  # pitfall: ignored")) == [("PL201", "info")]
 

@@ -39,7 +39,10 @@ def test_the_last_printed_line_that_differs_is_shown(shop: Workshop) -> None:
 
 
 def test_programs_that_draw_without_a_seed_are_run_with_the_same_numbers(shop: Workshop) -> None:
-    noisy = BROADCAST.replace("torch.linspace(0, 1, 8)[:, None]", "torch.rand(8, 1)") + "print(f'{x.sum():.6f} {loss:.3f}')\n"
+    noisy = (
+        BROADCAST.replace("torch.linspace(0, 1, 8)[:, None]", "torch.rand(8, 1)")
+        + "print(f'{x.sum():.6f} {loss:.3f}')\n"
+    )
     shown = first_fix(shop, noisy)
     assert shown is not None
     assert shown.before.split()[0] == shown.after.split()[0]
@@ -73,9 +76,18 @@ def test_what_differs_without_the_fix_as_well_is_not_its_work(shop: Workshop, mo
 
 
 def test_nothing_is_shown_where_the_program_computes_the_same(shop: Workshop) -> None:
-    source = "import torch\nw = torch.ones(2, requires_grad=True)\nwith torch.no_grad():\n    w = w * 2\ny = w.sum()\ny.backward()\n"
+    source = (
+        "import torch\n"
+        "w = torch.ones(2, requires_grad=True)\n"
+        "with torch.no_grad():\n"
+        "    w = w * 2\n"
+        "y = w.sum()\n"
+        "y.backward()\n"
+    )
     subject = Subject(source, "program.py")
-    assert all(fix.printed is None for finding in tried(shop, subject, recorded(shop, subject)) for fix in finding.fixes)
+    assert all(
+        fix.printed is None for finding in tried(shop, subject, recorded(shop, subject)) for fix in finding.fixes
+    )
 
 
 @pytest.mark.parametrize(

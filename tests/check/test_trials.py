@@ -76,7 +76,9 @@ def test_a_repair_that_keeps_all_values_is_verified(source: str, shop: Workshop)
 
 
 def test_a_fused_step_between_two_backwards_is_found_and_repaired(shop: Workshop) -> None:
-    source = UPDATE.replace("lr=0.1", "lr=0.1, fused=True").replace("(w ** 2).sum(), (w ** 3).sum()", "(w ** 2).sum(), (w ** 3).sum()")
+    source = UPDATE.replace("lr=0.1", "lr=0.1, fused=True").replace(
+        "(w ** 2).sum(), (w ** 3).sum()", "(w ** 2).sum(), (w ** 3).sum()"
+    )
     subject = Subject(source, "program.py")
     (finding,) = tried(shop, subject, shop.trace(subject))
     assert (finding.rule, finding.span and finding.span.line) == ("PL304", 6)
@@ -89,7 +91,13 @@ def record(gradient: list[float], *, leaf: float = 1.0, root: float = 2.0, **mor
     def digest(*numbers: float) -> dict[str, Any]:
         return {"shape": [len(numbers)], "numbers": [sum(numbers), max(map(abs, numbers)), *numbers]}
 
-    entry = {"roots": [digest(root)], "leaves": [digest(leaf)], "gradients": [digest(*gradient)], "results": [], "raised": False}
+    entry = {
+        "roots": [digest(root)],
+        "leaves": [digest(leaf)],
+        "gradients": [digest(*gradient)],
+        "results": [],
+        "raised": False,
+    }
     return {"error": None, "backwards": [entry], "leaves": [digest(leaf)], "warnings": [], "names": {}, **more}
 
 
@@ -99,14 +107,19 @@ def test_rounding_is_no_difference_and_another_gradient_is_one() -> None:
 
 
 def test_a_new_warning_or_another_end_of_a_parameter_is_a_difference() -> None:
-    assert not keeps_what_was_right(record([1.0]), record([1.0], warnings=["The .grad attribute of a Tensor that is not a leaf …"]), "same")
+    assert not keeps_what_was_right(
+        record([1.0]), record([1.0], warnings=["The .grad attribute of a Tensor that is not a leaf …"]), "same"
+    )
     assert not keeps_what_was_right(record([1.0]), record([1.0], leaf=3.0), "same")
     assert not keeps_what_was_right(record([1.0]), record([1.0], error="RuntimeError"), "shape")
 
 
 def test_a_prelude_imports_what_another_process_can_import() -> None:
     names = {"dumps": json.dumps, "js": json, "unused": json, "local": lambda: 0, "x": 3}
-    assert prelude("dumps(js, local, x)", names).splitlines() == ["from json import dumps as dumps", "import json as js"]
+    assert prelude("dumps(js, local, x)", names).splitlines() == [
+        "from json import dumps as dumps",
+        "import json as js",
+    ]
     assert prelude("x = (", names) == ""
 
 
@@ -156,30 +169,44 @@ NUMBERS = {
     "a gradient that is NaN": (RIGHT.replace("(w * w).sum()", "((w - w) ** 0.5).sum()"), True),
     "a way around the counter": (RIGHT.replace("    loss.backward", "    w.data.mul_(2)\n    loss.backward"), True),
     "a way that no trace tells of": (RIGHT.replace("    loss.backward", "    w.data_ptr()\n    loss.backward"), True),
-    "memory of NumPy's without a name": (RIGHT + "\nimport numpy\nw.detach() * [torch.from_numpy(numpy.ones(3, 'f4'))][0]\n", True),
+    "memory of NumPy's without a name": (
+        RIGHT + "\nimport numpy\nw.detach() * [torch.from_numpy(numpy.ones(3, 'f4'))][0]\n",
+        True,
+    ),
     "a counter kept from counting": (
         RIGHT.replace("    loss.backward", "    torch.autograd._unsafe_preserve_version_counter(w)\n    loss.backward"),
         True,
     ),
-    "saved tensors packed": (RIGHT.replace("    loss =", "    torch.autograd.graph.saved_tensors_hooks\n    loss ="), True),
+    "saved tensors packed": (
+        RIGHT.replace("    loss =", "    torch.autograd.graph.saved_tensors_hooks\n    loss ="),
+        True,
+    ),
     "a rule that asks": (RIGHT + "\ncounts = torch.zeros(3, dtype=torch.int64)\ncounts.copy_(w.detach())\n", True),
 }
 
 
 @pytest.mark.parametrize("reason", NUMBERS)
-def test_numbers_are_recorded_where_something_asks_for_them(reason: str, shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_recorded_where_something_asks_for_them(
+    reason: str, shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, wanted = NUMBERS[reason]
     limits = []
     trace = shop.trace
-    monkeypatch.setattr(shop, "trace", lambda *given, **named: limits.append(named.get("value_limit")) or trace(*given, **named))
+    monkeypatch.setattr(
+        shop, "trace", lambda *given, **named: limits.append(named.get("value_limit")) or trace(*given, **named)
+    )
     recorded(shop, Subject(source, "program.py"))
     assert limits[0] == -1
     assert (len(limits) > 1) == wanted
 
 
-def test_a_loop_whose_rounds_are_sampled_is_recorded_once_with_numbers(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_whose_rounds_are_sampled_is_recorded_once_with_numbers(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limits, trace = [], shop.trace
-    monkeypatch.setattr(shop, "trace", lambda *given, **named: limits.append(named.get("value_limit", 0)) or trace(*given, **named))
+    monkeypatch.setattr(
+        shop, "trace", lambda *given, **named: limits.append(named.get("value_limit", 0)) or trace(*given, **named)
+    )
     shop.every_round = False
     recorded(shop, Subject(RIGHT, "program.py"))
     assert limits == [0]
@@ -187,10 +214,22 @@ def test_a_loop_whose_rounds_are_sampled_is_recorded_once_with_numbers(shop: Wor
 
 def test_after_a_long_loop_the_backward_that_ended_the_program_is_the_last_one(shop: Workshop) -> None:
     source = (
-        "import torch\n\ndef evaluate(net):\n    torch.set_grad_enabled(False)\n    return net(torch.ones(1, 2)).item()\n\n"
-        "torch.manual_seed(0)\nnet = torch.nn.Linear(2, 1)\nopt = torch.optim.SGD(net.parameters(), lr=0.01)\n"
-        "for epoch in range(2):\n    for x in torch.randn(20, 4, 2):\n        loss = net(x).pow(2).mean()\n        opt.zero_grad()\n"
-        "        loss.backward()\n        opt.step()\n    evaluate(net)\n"
+        "import torch\n"
+        "\n"
+        "def evaluate(net):\n"
+        "    torch.set_grad_enabled(False)\n"
+        "    return net(torch.ones(1, 2)).item()\n"
+        "\n"
+        "torch.manual_seed(0)\n"
+        "net = torch.nn.Linear(2, 1)\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.01)\n"
+        "for epoch in range(2):\n"
+        "    for x in torch.randn(20, 4, 2):\n"
+        "        loss = net(x).pow(2).mean()\n"
+        "        opt.zero_grad()\n"
+        "        loss.backward()\n"
+        "        opt.step()\n"
+        "    evaluate(net)\n"
     )
     subject = Subject(source, "program.py")
     shop.every_round = False
@@ -202,14 +241,19 @@ def test_after_a_long_loop_the_backward_that_ended_the_program_is_the_last_one(s
 
 def test_a_module_beside_the_program_may_go_around_the_counter_too(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "clipping_of_mine.py").write_text("def clip(p):\n    p.data.clamp_(-0.5, 0.5)\n", encoding="utf-8")
-    source = "from clipping_of_mine import clip\n" + RIGHT.replace("    loss.backward", "    clip(w)\n    loss.backward")
+    source = "from clipping_of_mine import clip\n" + RIGHT.replace(
+        "    loss.backward", "    clip(w)\n    loss.backward"
+    )
     path = tmp_path / "program.py"
     path.write_text(source, encoding="utf-8")
     assert [f.rule for f in find(recorded(shop, Subject(source, "program.py", str(path))))] == ["PL301"]
 
 
 def test_a_write_that_a_later_line_relies_on_must_still_reach_it(shop: Workshop) -> None:
-    """A copy inside ``mask`` would leave ``h`` as it was. The loss does not show it, but what ``h`` is afterwards does."""
+    """A copy inside ``mask`` would leave ``h`` as it was.
+
+    The loss does not show it, but what ``h`` is afterwards does.
+    """
     fix = Fix(T(en="copy", zh="副本"), (Edit(3, 3, "    t = t.clone()\n    t[0] = 0.5\n"),))
     trial, finding = examined(HELPER, shop)
     assert trial.ending(finding, fix) == ""
@@ -219,7 +263,11 @@ def test_a_write_that_a_later_line_relies_on_must_still_reach_it(shop: Workshop)
 
 def test_a_write_that_no_later_line_relies_on_may_go(shop: Workshop) -> None:
     source = (
-        "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.tanh(x)\ny = torch.nn.ReLU(inplace=True)(h)\ny.sum().backward()\n"
+        "import torch\n"
+        "x = torch.ones(3, requires_grad=True)\n"
+        "h = torch.tanh(x)\n"
+        "y = torch.nn.ReLU(inplace=True)(h)\n"
+        "y.sum().backward()\n"
     )
     trial, finding = examined(source, shop)
     assert trial.kept(finding)[0].edits[0].text == "y = torch.nn.ReLU()(h)\n"
@@ -233,7 +281,12 @@ def test_a_gradient_asked_for_with_keywords_is_witnessed(shop: Workshop) -> None
 
 
 def test_the_fix_of_a_warning_does_not_wait_for_another_mistakes_error(shop: Workshop) -> None:
-    shapes = "import torch\nw = torch.ones(3, 1, requires_grad=True)\ny = torch.ones(3)\nloss = torch.nn.functional.mse_loss(w * 2, y)\n"
+    shapes = (
+        "import torch\n"
+        "w = torch.ones(3, 1, requires_grad=True)\n"
+        "y = torch.ones(3)\n"
+        "loss = torch.nn.functional.mse_loss(w * 2, y)\n"
+    )
     source = f"{shapes}loss.backward()\nh = torch.sigmoid(w)\nh.mul_(2)\nh.sum().backward()\n"
     subject = Subject(source, "program.py")
     findings = {finding.name: finding for finding in tried(shop, subject, shop.trace(subject))}

@@ -1,4 +1,6 @@
-"""NaN and infinity: the operation that makes the first one is named, whatever the size of the tensors and wherever the loop is."""
+"""NaN and infinity: the operation that makes the first one is named, whatever the size of the
+tensors and wherever the loop is.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,9 @@ def line_of(text: str) -> int:
         (INFINITE, "PL808", "65,504"),
     ],
 )
-def test_the_line_that_makes_the_first_one_is_named(shop: Workshop, tmp_path: Path, text: str, rule: str, words: str) -> None:
+def test_the_line_that_makes_the_first_one_is_named(
+    shop: Workshop, tmp_path: Path, text: str, rule: str, words: str
+) -> None:
     (finding,) = checked(shop, tmp_path, text).findings
     assert finding.span is not None
     assert (finding.rule, finding.span.line) == (rule, line_of(text))
@@ -210,7 +214,10 @@ def test_what_does_no_harm_is_not_told(shop: Workshop, tmp_path: Path, text: str
     assert result.exit_code == 0
 
 
-STEPPED = (REFUSED.replace("        continue", "        pass"), COMPARED.replace("if net.weight.grad.norm() < 1e4", "if i >= 0"))
+STEPPED = (
+    REFUSED.replace("        continue", "        pass"),
+    COMPARED.replace("if net.weight.grad.norm() < 1e4", "if i >= 0"),
+)
 
 
 @pytest.mark.parametrize("text", STEPPED)
@@ -263,7 +270,9 @@ CURVES = (
 
 
 @pytest.mark.parametrize(("curve", "repair"), CURVES)
-def test_a_gradient_that_is_nothing_but_nan_and_then_0_is_told(shop: Workshop, tmp_path: Path, curve: str, repair: str) -> None:
+def test_a_gradient_that_is_nothing_but_nan_and_then_0_is_told(
+    shop: Workshop, tmp_path: Path, curve: str, repair: str
+) -> None:
     text = wiped(curve, repair)
     (finding,) = checked(shop, tmp_path, text).findings
     assert (finding.rule, finding.span and finding.span.line) == ("PL804", line_of(text))

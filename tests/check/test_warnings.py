@@ -1,4 +1,6 @@
-"""A checked program warns as it does alone: ``--show-output`` prints every warning, under the filters that its own imports set."""
+"""A checked program warns as it does alone: ``--show-output`` prints every warning, under the
+filters that its own imports set.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import pytest
 
 from pitfall_lab.cli import main
 
-# As in two public scripts (graykode/nlp-tutorial), whose warnings were lost: memory is shared, so that a check takes several runs.
+# As in two public scripts (graykode/nlp-tutorial), whose warnings were lost: memory is shared, so
+# that a check takes several runs.
 PROGRAM = """\
 import sys
 import warnings
@@ -38,7 +41,9 @@ for action, message, category, module, line in warnings.filters:
 def test_a_checked_program_warns_as_it_does_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    plain = subprocess.run([sys.executable, program], capture_output=True, encoding="utf-8", timeout=120, check=True).stderr
+    plain = subprocess.run(
+        [sys.executable, program], capture_output=True, encoding="utf-8", timeout=120, check=True
+    ).stderr
     assert main(["check", str(program), "--show-output"]) == 0
     checked = capfd.readouterr().err.partition("program.py\n")[2]
     assert plain.count("UserWarning: ") == 4

@@ -20,7 +20,9 @@ TARGET = "12.2"
 
 @dataclass(frozen=True)
 class Case:
-    """``cells`` are the answers by key; the other exercises are there as given. ``write`` makes the file where a notebook will not do.
+    """``cells`` are the answers by key; the other exercises are there as given.
+
+    ``write`` makes the file where a notebook will not do.
 
     ``status`` is what each key must come to (others: unsolved); ``verdict`` is the row's, or several
     with ``|`` between them; ``family`` is one of :data:`FAMILIES`.
@@ -71,7 +73,10 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 
 def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
-    """All cases, or those of some rounds. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
+    """All cases, or those of some rounds.
+
+    ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete.
+    """
     from tests.classroom import (
         eighth_class,
         eleventh_class,
@@ -152,10 +157,18 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
 
 FAMILIES = {
     "exhaust": "each run has limits of time, memory, output and files, and is ended with its group when it reaches one",
-    "reach": "Landlock lets a cell read libraries and write in its folder; seccomp allows some calls; its process has read nothing else",
-    "forge": "another process decides; what was replaced is found before it is used; no frame leads to the observer; words that no "
-    "exercise needs are named",
-    "fit": "arguments of exercises are drawn anew for each run; what is watched has to make the numbers that it makes unwatched",
+    "reach": (
+        "Landlock lets a cell read libraries and write in its folder; seccomp allows some calls; its process "
+        "has read nothing else"
+    ),
+    "forge": (
+        "another process decides; what was replaced is found before it is used; no frame leads to the observer; words "
+        "that no exercise needs are named"
+    ),
+    "fit": (
+        "arguments of exercises are drawn anew for each run; what is watched has to make the numbers "
+        "that it makes unwatched"
+    ),
     "disturb": "each run is a process of its own, and settings of torch's are those of a lesson before and after it",
     "end": "a cell that ends its process has ended a fork: its room and the other cells continue",
     "notebook": "a notebook is read as data, within a size, and only sources of exercises count",
@@ -175,14 +188,28 @@ def _honest() -> Iterator[Case]:
     yield Case("right-1", "the first right solutions", "graded", right(0), SOLVED)
     yield Case("right-2", "other right solutions", "graded", right(1), SOLVED)
     yield Case("unchanged", "everything as it was given", "empty")
-    yield Case("half", "two of four are solved", "graded", {k: right()[k] for k in KEYS[:2]}, dict.fromkeys(KEYS[:2], "solved"))
+    yield Case(
+        "half", "two of four are solved", "graded", {k: right()[k] for k in KEYS[:2]}, dict.fromkeys(KEYS[:2], "solved")
+    )
     for key in KEYS:
         for n, source in enumerate(exercises()[key].wrong, 1):
-            yield Case(f"wrong-{key}-{n}", f"a known wrong answer to {key}", "graded", {key: source}, {key: ("partly", "failed", "error")})
+            yield Case(
+                f"wrong-{key}-{n}",
+                f"a known wrong answer to {key}",
+                "graded",
+                {key: source},
+                {key: ("partly", "failed", "error")},
+            )
     constant = "def attend(*arguments):\n    return torch.zeros(3, 2, requires_grad=True) * 1"
     yield Case("constant", "a constant", "graded", {TARGET: constant}, {TARGET: "partly"})
     commented = "\n".join(f"# {line}" for line in right()[TARGET].splitlines())
-    yield Case("commented", "the right answer as a comment", "graded", {TARGET: commented}, {TARGET: ("partly", "failed", "error")})
+    yield Case(
+        "commented",
+        "the right answer as a comment",
+        "graded",
+        {TARGET: commented},
+        {TARGET: ("partly", "failed", "error")},
+    )
     yield Case("syntax", "no Python", "graded", {TARGET: "def attend(:"}, {TARGET: "error"})
     yield Case("raises", "an error in the cell", "graded", {TARGET: "1 / 0"}, {TARGET: "error"})
 
@@ -210,7 +237,11 @@ def _exhausting() -> Iterator[Case]:
     wrong = _wrong()
     yield _cell("loop", "loops for ever", "timeout", "while True:\n    pass", "stopped", says="did not end in time")
     yield _cell(
-        "sleep", "sleeps for ever, in the function", "timeout", f"{wrong}\nimport time\ndef attend(*a):\n    time.sleep(9999)", "stopped"
+        "sleep",
+        "sleeps for ever, in the function",
+        "timeout",
+        f"{wrong}\nimport time\ndef attend(*a):\n    time.sleep(9999)",
+        "stopped",
     )
     yield _cell(
         "memory",
@@ -221,13 +252,31 @@ def _exhausting() -> Iterator[Case]:
         says="memory",
     )
     kept = "import math\nmath.kept = kept = []\nwhile True:\n    kept.append(bytes(100))"
-    yield _cell("keeps", "takes all the memory and keeps it after the cell has failed", "memory", kept, "stopped", says="memory")
-    yield _cell("bytes", "asks for eight gigabytes at once", "memory", "bytearray(8 << 30)", "stopped")
-    yield _cell("prints", "prints a gigabyte", "output", "for _ in range(1000):\n    print('x' * 10**6)", "stopped", says="printed more")
     yield _cell(
-        "writes", "prints a gigabyte past Python", "output", "import os\nfor _ in range(1000):\n    os.write(1, b'x' * 10**6)", "stopped"
+        "keeps", "takes all the memory and keeps it after the cell has failed", "memory", kept, "stopped", says="memory"
     )
-    yield _cell("fills", "fills the disk", NOT_SOLVED, "with open('large', 'wb') as f:\n    while True:\n        f.write(b'0' * 10**6)")
+    yield _cell("bytes", "asks for eight gigabytes at once", "memory", "bytearray(8 << 30)", "stopped")
+    yield _cell(
+        "prints",
+        "prints a gigabyte",
+        "output",
+        "for _ in range(1000):\n    print('x' * 10**6)",
+        "stopped",
+        says="printed more",
+    )
+    yield _cell(
+        "writes",
+        "prints a gigabyte past Python",
+        "output",
+        "import os\nfor _ in range(1000):\n    os.write(1, b'x' * 10**6)",
+        "stopped",
+    )
+    yield _cell(
+        "fills",
+        "fills the disk",
+        NOT_SOLVED,
+        "with open('large', 'wb') as f:\n    while True:\n        f.write(b'0' * 10**6)",
+    )
     many = "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').write(b'0' * 10**6)"
     yield _cell("fills-many", "fills the disk with many files", "output", many, "stopped", says="write into files")
 
@@ -235,31 +284,55 @@ def _exhausting() -> Iterator[Case]:
 def _reaching(outside: Path) -> Iterator[Case]:
     """What looks for files, processes or the network outside."""
     correct = right()[TARGET]
-    yield _cell("deletes", "deletes the teacher's folder", NOT_SOLVED, f"import shutil\nshutil.rmtree({str(outside)!r})")
-    yield _cell("overwrites", "writes its own grades", NOT_SOLVED, f"open({str(outside / 'grades.csv')!r}, 'w').write('1,1,1')")
+    yield _cell(
+        "deletes", "deletes the teacher's folder", NOT_SOLVED, f"import shutil\nshutil.rmtree({str(outside)!r})"
+    )
+    yield _cell(
+        "overwrites", "writes its own grades", NOT_SOLVED, f"open({str(outside / 'grades.csv')!r}, 'w').write('1,1,1')"
+    )
     yield _cell("reads", "reads the teacher's files", NOT_SOLVED, f"print(open({str(outside / 'notes.txt')!r}).read())")
     yield _cell("chmod", "locks the teacher out", NOT_SOLVED, f"import os\nos.chmod({str(outside / 'notes.txt')!r}, 0)")
     answers = f"from pitfall_lab.lessons.exercises import exercises\nexec(exercises()[{TARGET!r}].right[0])"
     yield _cell("answers", "imports the answers", NOT_SOLVED, answers)
-    files = "import pitfall_lab, pathlib\nfor path in pathlib.Path(pitfall_lab.__file__).parent.rglob('c12*'):\n    exec(path.read_text())"
+    files = (
+        "import pitfall_lab, pathlib\n"
+        "for path in pathlib.Path(pitfall_lab.__file__).parent.rglob('c12*'):\n"
+        "    exec(path.read_text())"
+    )
     yield _cell("answer-files", "looks for the files with the answers", NOT_SOLVED, files)
     linked = f"import os\nos.symlink({str(outside / 'notes.txt')!r}, 'mine')\nprint(open('mine').read())\n{correct}"
     yield _cell("links", "reads the teacher's files through a link", NOT_SOLVED, linked)
     attaches = "import ctypes, os\nassert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0"
     yield _cell("traces-parent", "attaches to the grader", NOT_SOLVED, attaches)
     yield _cell("forks", "starts processes", NOT_SOLVED, "import os\nwhile True:\n    os.fork()")
-    yield _cell("shell", "starts a shell", NOT_SOLVED, "import subprocess\nsubprocess.run(['sh', '-c', 'echo gone'], check=True)")
+    yield _cell(
+        "shell",
+        "starts a shell",
+        NOT_SOLVED,
+        "import subprocess\nsubprocess.run(['sh', '-c', 'echo gone'], check=True)",
+    )
     yield _cell("kills", "kills whom it can", NOT_SOLVED, "import os, signal\nos.kill(-1, signal.SIGKILL)")
-    yield _cell("network", "sends something away", NOT_SOLVED, "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)")
+    yield _cell(
+        "network", "sends something away", NOT_SOLVED, "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)"
+    )
 
 
 def _forging() -> Iterator[Case]:
     """What would have points without an answer."""
     wrong = _wrong()
     correct = right()[TARGET]
-    patch = "import pitfall_lab.lessons.attempt as a\na._Stage._unchanged = lambda *args: True\na.shares = lambda *args: False\n"
+    patch = (
+        "import pitfall_lab.lessons.attempt as a\n"
+        "a._Stage._unchanged = lambda *args: True\n"
+        "a.shares = lambda *args: False\n"
+    )
     yield _cell(
-        "patches-grader", "puts its own functions into the grader", "tampered", patch + wrong, "tampered", says="replaced a function"
+        "patches-grader",
+        "puts its own functions into the grader",
+        "tampered",
+        patch + wrong,
+        "tampered",
+        says="replaced a function",
     )
     yield _cell(
         "patches-exercise",
@@ -274,7 +347,13 @@ def _forging() -> Iterator[Case]:
         "torch.Tensor.__eq__ = lambda *a: True\ntorch.equal = lambda *a: True\n" + wrong,
         "tampered",
     )
-    yield _cell("patches-json", "rewrites the report", "tampered", "import json\njson.dumps = lambda *a, **k: '{}'\n" + wrong, "tampered")
+    yield _cell(
+        "patches-json",
+        "rewrites the report",
+        "tampered",
+        "import json\njson.dumps = lambda *a, **k: '{}'\n" + wrong,
+        "tampered",
+    )
     yield _cell(
         "patches-code",
         "swaps a function's code",
@@ -282,7 +361,13 @@ def _forging() -> Iterator[Case]:
         "import pitfall_lab.lessons.attempt as a\na.plain.__code__ = (lambda v: 1).__code__\n" + wrong,
         "tampered",
     )
-    yield _cell("frames", "climbs the stack to the observer", "tampered", "import sys\nf = sys._getframe(1)\n" + wrong, "tampered")
+    yield _cell(
+        "frames",
+        "climbs the stack to the observer",
+        "tampered",
+        "import sys\nf = sys._getframe(1)\n" + wrong,
+        "tampered",
+    )
     climbs = (
         "while f:\n    if hasattr(f.f_locals.get('self'), 'request'):\n"
         "        type(f.f_locals['self']).value = lambda *a: True\n    f = f.f_back\n"
@@ -308,7 +393,12 @@ def _ending() -> Iterator[Case]:
     correct = right()[TARGET]
     yield _cell("exit", "calls exit()", "exit", "exit()", "stopped")
     yield _cell(
-        "os-exit", "ends its process as if all were well", "exit", "import os\nos._exit(0)", "stopped", says="ended its own process"
+        "os-exit",
+        "ends its process as if all were well",
+        "exit",
+        "import os\nos._exit(0)",
+        "stopped",
+        says="ended its own process",
     )
     yield _cell("aborts", "crashes its process", "crash", "import os\nos.abort()", "stopped", says="SIGABRT")
     yield _cell("segfault", "reads memory that is not there", "crash", "import ctypes\nctypes.string_at(0)", "stopped")
@@ -335,17 +425,28 @@ def _files() -> Iterator[Case]:
     forged = notebook({})
     for each in forged["cells"]:
         each["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "Solved. 4 of 4 hold."}]
-        each["metadata"] = {"tags": ["solved"], "nbgrader": {"grade": True, "points": 100}, "pitfall_lab": {"held": 4, "total": 4}}
-    forged["metadata"] = {"pitfall_lab": {"grade": 100}, "kernelspec": {"name": "trusted", "language": "R", "display_name": "R"}}
+        each["metadata"] = {
+            "tags": ["solved"],
+            "nbgrader": {"grade": True, "points": 100},
+            "pitfall_lab": {"held": 4, "total": 4},
+        }
+    forged["metadata"] = {
+        "pitfall_lab": {"grade": 100},
+        "kernelspec": {"name": "trusted", "language": "R", "display_name": "R"},
+    }
     yield Case("forged", "outputs and metadata say that all is solved", "empty", write=raw(text(forged)))
     yield Case(
         "missing",
         "two cells are missing",
         "graded",
         status={**SOLVED, "12.3": "missing", "12.4": "missing"},
-        write=raw(text(book([c for c in everything["cells"] if "12.3" not in c["source"] and "12.4" not in c["source"]]))),
+        write=raw(
+            text(book([c for c in everything["cells"] if "12.3" not in c["source"] and "12.4" not in c["source"]]))
+        ),
     )
-    yield Case("no-cells", "all cells are missing", "empty", status=dict.fromkeys(KEYS, "missing"), write=raw(text(book([]))))
+    yield Case(
+        "no-cells", "all cells are missing", "empty", status=dict.fromkeys(KEYS, "missing"), write=raw(text(book([])))
+    )
     first_wrong = notebook({TARGET: "attend = None"}, extra=[code(f"%%exercise {TARGET}\n{right()[TARGET]}")])
     yield Case(
         "twice",
@@ -364,7 +465,13 @@ def _files() -> Iterator[Case]:
         write=raw(text(last_wrong)),
     )
     lines = book([code([line + "\n" for line in c["source"].split("\n")]) for c in one["cells"]])
-    yield Case("lines", "sources as lists of lines, with CR LF", "graded", status=solved, write=raw(text(lines).replace(b"\\n", b"\\r\\n")))
+    yield Case(
+        "lines",
+        "sources as lists of lines, with CR LF",
+        "graded",
+        status=solved,
+        write=raw(text(lines).replace(b"\\n", b"\\r\\n")),
+    )
     odd = book(
         [
             None,
@@ -387,16 +494,26 @@ def _files() -> Iterator[Case]:
     yield Case("empty", "an empty file", "unreadable", write=raw(b""), says="empty")
     yield Case("list", "JSON, but a list", "unreadable", write=raw(b"[1, 2]"), says="list of cells")
     yield Case("deep", "JSON, a hundred thousand levels deep", "unreadable", write=raw(b"[" * 100_000))
-    yield Case("digits", "a number of a million digits", "unreadable", write=raw(b'{"cells": [' + b"9" * 1_000_000 + b"]}"))
     yield Case(
-        "old", "a notebook of format 3", "unreadable", write=raw(text({"nbformat": 3, "worksheets": [{"cells": []}]})), says="old format"
+        "digits", "a number of a million digits", "unreadable", write=raw(b'{"cells": [' + b"9" * 1_000_000 + b"]}")
+    )
+    yield Case(
+        "old",
+        "a notebook of format 3",
+        "unreadable",
+        write=raw(text({"nbformat": 3, "worksheets": [{"cells": []}]})),
+        says="old format",
     )
     yield Case("huge", "a file of 33 MiB", "unreadable", write=_huge, says="larger than")
     yield Case("essay.docx", "another kind of file", "unreadable", write=raw(b"PK\x03\x04 not a notebook", "{name}"))
     yield Case("link", "a link to the teacher's notes", "unreadable", write=_link, says="link")
     yield Case("pipe", "a named pipe", "unreadable", write=_pipe, says="ordinary file")
     yield Case(
-        "folder-empty", "a folder without notebooks", "unreadable", write=lambda folder, stem: (folder / stem).mkdir(), says="no notebook"
+        "folder-empty",
+        "a folder without notebooks",
+        "unreadable",
+        write=lambda folder, stem: (folder / stem).mkdir(),
+        says="no notebook",
     )
     yield Case("folder", "a folder with the answers in two notebooks", "graded", status=SOLVED, write=_two)
     yield Case("<b>=1+1", "a name with markup in it", "graded", {TARGET: right()[TARGET]}, {TARGET: "solved"})
@@ -406,25 +523,56 @@ def _files() -> Iterator[Case]:
 def _kernel() -> Iterator[Case]:
     """What uses, or abuses, that a cell is read as a notebook's kernel would read it."""
     wrong, correct = _wrong(), right()[TARGET]
-    yield _cell("magics", "right, with magics and shell lines", "solved", f"%time 1\n!pip list\n{correct}\ntorch.cat?", says="were skipped")
     yield _cell(
-        "pasted", "right, pasted with prompts", "solved", "".join(f"{'...' if l[:1] == ' ' else '>>>'} {l}\n" for l in correct.splitlines())
+        "magics",
+        "right, with magics and shell lines",
+        "solved",
+        f"%time 1\n!pip list\n{correct}\ntorch.cat?",
+        says="were skipped",
+    )
+    yield _cell(
+        "pasted",
+        "right, pasted with prompts",
+        "solved",
+        "".join(f"{'...' if l[:1] == ' ' else '>>>'} {l}\n" for l in correct.splitlines()),
     )
     shown = f"{right()['12.4']}\ntry:\n    counterexample()\nexcept RuntimeError as e:\n    print(e)\n"
     yield Case("shown", "shows below the answer that it fails", "graded", {"12.4": shown}, {"12.4": "solved"})
-    yield _cell("many-magics", "two thousand shell lines, each read anew", ("error", "timeout"), "!x\n" * 2000 + correct, "stopped")
+    yield _cell(
+        "many-magics",
+        "two thousand shell lines, each read anew",
+        ("error", "timeout"),
+        "!x\n" * 2000 + correct,
+        "stopped",
+    )
     yield _cell("question-marks", "a line of a hundred thousand question marks", NOT_SOLVED, "x" + "?" * 100_000)
     yield _cell("equals", "a hundred thousand equals signs and spaces", NOT_SOLVED, "= " * 100_000)
-    yield _cell("shell-class", "replaces what skips magics", "tampered", f"type(get_ipython()).system = print\n{wrong}", "tampered")
+    yield _cell(
+        "shell-class",
+        "replaces what skips magics",
+        "tampered",
+        f"type(get_ipython()).system = print\n{wrong}",
+        "tampered",
+    )
     forged = f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = ['=1+1<script>' * 99] * 99\n{wrong}"
     yield _cell("skipped-forged", "forges what was skipped", NOT_SOLVED, forged)
     yield _cell(
-        "skipped-odd", "puts no texts there", NOT_SOLVED, f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = [[], None, 7]\n{wrong}"
+        "skipped-odd",
+        "puts no texts there",
+        NOT_SOLVED,
+        f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = [[], None, 7]\n{wrong}",
     )
     yield _cell("input", "asks at the terminal", "solved", f"name = input('who?')\n{correct}")
-    yield _cell("clock", "sets the processor's clock back", NOT_SOLVED, f"import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)\n{wrong}")
+    yield _cell(
+        "clock",
+        "sets the processor's clock back",
+        NOT_SOLVED,
+        f"import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)\n{wrong}",
+    )
     yield _cell("nested", "five thousand brackets", NOT_SOLVED, "(" * 5000)
-    yield _cell("long-line", "a line of a million statements", ("timeout", "memory", "crash"), "x=1;" * 1_000_000, "stopped")
+    yield _cell(
+        "long-line", "a line of a million statements", ("timeout", "memory", "crash"), "x=1;" * 1_000_000, "stopped"
+    )
     yield _cell("nuls", "NULs alone", NOT_SOLVED, "\0" * 1000)
     yield _cell(
         "display",
@@ -464,7 +612,13 @@ def _names() -> Iterator[Case]:
         ("%s{0}$HOME`id`", "%s{0}$HOME`id`.ipynb", "a name with what shells and formats expand"),
     ):
         yield Case(row, what, "empty", write=as_file(name))
-    yield Case("marks.csv", "a table among the submissions", "unreadable", write=as_file_of("marks.csv", b"ada,1\n"), says="no JSON")
+    yield Case(
+        "marks.csv",
+        "a table among the submissions",
+        "unreadable",
+        write=as_file_of("marks.csv", b"ada,1\n"),
+        says="no JSON",
+    )
 
 
 def as_file_of(name: str, content: bytes) -> Callable[[Path, Path], None]:
@@ -487,7 +641,9 @@ def _more_files() -> Iterator[Case]:
     loud = notebook({TARGET: right()[TARGET]})
     loud["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "x" * 5_000_000}]
     copy = [code(f"%%exercise {TARGET}\n{text}") for text in (exercises()[TARGET].given, "", "# nothing yet\n\n")]
-    timed = notebook({TARGET: "attend = None"}, extra=[code(f"%%time\n%%exercise '{TARGET}' --hint\n{right()[TARGET]}")])
+    timed = notebook(
+        {TARGET: "attend = None"}, extra=[code(f"%%time\n%%exercise '{TARGET}' --hint\n{right()[TARGET]}")]
+    )
     yield Case(
         "copies",
         "empty and untouched copies below the answers",
@@ -497,7 +653,13 @@ def _more_files() -> Iterator[Case]:
         says="filled in",
     )
     yield Case("timed", "the answer below %%time", "graded", status={TARGET: "solved"}, write=raw(json.dumps(timed)))
-    yield Case("million", "a hundred thousand cells", "empty", status=missing, write=raw('{"cells": [' + "{}," * 99_999 + "{}]}"))
+    yield Case(
+        "million",
+        "a hundred thousand cells",
+        "empty",
+        status=missing,
+        write=raw('{"cells": [' + "{}," * 99_999 + "{}]}"),
+    )
     thousands = '{"cells": [' + f"{lone}," * 19_999 + f"{lone}]}}"
     yield Case(
         "thousands",
@@ -508,7 +670,11 @@ def _more_files() -> Iterator[Case]:
     )
     yield Case("outputs", "five megabytes of output", "graded", status=solved, write=raw(json.dumps(loud)))
     yield Case(
-        "format-9", "a format of the future", "graded", status=solved, write=raw(everything.replace('"nbformat": 4', '"nbformat": 9'))
+        "format-9",
+        "a format of the future",
+        "graded",
+        status=solved,
+        write=raw(everything.replace('"nbformat": 4', '"nbformat": 9')),
     )
     yield Case(
         "format-text",
@@ -531,7 +697,9 @@ def _more_files() -> Iterator[Case]:
         status=solved,
         write=raw(everything.replace('"nbformat": 4', '"nbformat": NaN, "x": -Infinity')),
     )
-    yield Case("utf-32", "encoded in UTF-32", "graded", status=solved, write=raw(everything.encode("utf-32")), says="UTF-32")
+    yield Case(
+        "utf-32", "encoded in UTF-32", "graded", status=solved, write=raw(everything.encode("utf-32")), says="UTF-32"
+    )
     yield Case("cut", "cut off in the middle", "unreadable", write=raw(everything[:-200]), says="no JSON")
     yield Case("tail", "something behind its end", "unreadable", write=raw(everything + "{}"), says="no JSON")
     yield Case(
@@ -542,7 +710,10 @@ def _more_files() -> Iterator[Case]:
         says="UTF-8",
     )
     yield Case(
-        "deep-cells", "a list of cells a hundred thousand deep", "unreadable", write=raw('{"cells": ' + "[" * 100_000 + "]" * 100_000 + "}")
+        "deep-cells",
+        "a list of cells a hundred thousand deep",
+        "unreadable",
+        write=raw('{"cells": ' + "[" * 100_000 + "]" * 100_000 + "}"),
     )
     yield Case(
         "words",
@@ -567,7 +738,9 @@ def _more_files() -> Iterator[Case]:
     )
     yield Case("loop-of-links", "a folder with a link to itself and a pipe", "graded", status=solved, write=_linked)
     yield Case("deep-folders", "three hundred folders in one another", "unreadable", write=_buried, says="no notebook")
-    yield Case("fifty-one", "fifty-one notebooks", "unreadable", write=lambda f, s: _many(f / str(s)), says="more than 50")
+    yield Case(
+        "fifty-one", "fifty-one notebooks", "unreadable", write=lambda f, s: _many(f / str(s)), says="more than 50"
+    )
 
 
 def _sparse(path: Path, size: int) -> None:
@@ -623,7 +796,9 @@ def _two(folder: Path, stem: Path) -> None:
 
 
 def write_class(folder: Path, only: Collection[int] = ()) -> list[Case]:
-    """Write an assignment of chapter 12 with all submissions, or those of some rounds, into ``folder`` and return the cases."""
+    """Write an assignment of chapter 12 with all submissions, or those of some rounds, into
+    ``folder`` and return the cases.
+    """
     (folder / "submissions").mkdir(parents=True)
     (folder / "notes.txt").write_text("the teacher's notes", encoding="utf-8")
     points = "\n".join(f'"{key}" = 1' for key in KEYS)

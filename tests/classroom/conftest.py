@@ -1,4 +1,6 @@
-"""Where the kernel has no fence for submissions, what would grade behind one is left out, and the report's head says what is missing."""
+"""Where the kernel has no fence for submissions, what would grade behind one is left out, and the
+report's head says what is missing.
+"""
 
 from __future__ import annotations
 

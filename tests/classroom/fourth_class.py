@@ -1,4 +1,6 @@
-"""A fourth round of hostile submissions, written against what held the first three: see :mod:`tests.classroom.a_class`."""
+"""A fourth round of hostile submissions, written against what held the first three: see
+:mod:`tests.classroom.a_class`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, _wrong, as_file_of, book, code, notebook, right
+from tests.classroom.a_class import (
+    KEYS,
+    NOT_SOLVED,
+    TARGET,
+    Case,
+    _cell,
+    _wrong,
+    as_file_of,
+    book,
+    code,
+    notebook,
+    right,
+)
 from tests.classroom.third_class import _ALL_BUT_ONE
 
 _ENDED = ("exit", "crash", "timeout", "memory", "output", "tampered", *NOT_SOLVED)
@@ -33,7 +47,11 @@ def forging() -> Iterator[Case]:
             "[time.perf_counter(), [torch.exp(w) for _ in range(300)], time.perf_counter()][2] < 0",
         ),
         ("asks-memory", "asks for an address", "torch.zeros(3).data_ptr() % 16"),
-        ("asks-error", "asks by an operation that is not modelled", "torch.linalg.svdvals(torch.eye(2).detach()).sum() != 2"),
+        (
+            "asks-error",
+            "asks by an operation that is not modelled",
+            "torch.linalg.svdvals(torch.eye(2).detach()).sum() != 2",
+        ),
     ):
         yield _lies(name, what, f"import time\n{start}    if {test}:\n        return\n{edit}", key="12.4")
     pick = "cbuiltins\\nexec\\n(S'import pitfall_lab.lessons.attempt as a; a._Stage._unchanged = lambda *_: True'\\ntR."
@@ -68,8 +86,8 @@ def forging() -> Iterator[Case]:
         "by-numpy",
         "has NumPy run a text",
         (
-            "np.testing.measure(''.join(map(chr, [105, 109, 112, 111, 114, 116, 32, 116, 111, 114, 99, 104, 59, 116, 111, "
-            "114, 99, 104, 46, 101, 113, 117, 97, 108, 61, 112, 114, 105, 110, 116])))\n"
+            "np.testing.measure(''.join(map(chr, [105, 109, 112, 111, 114, 116, 32, 116, 111, 114, 99, 104, 59, 116, "
+            "111, 114, 99, 104, 46, 101, 113, 117, 97, 108, 61, 112, 114, 105, 110, 116])))\n"
         )
         + _ALL_BUT_ONE,
     )
@@ -83,19 +101,25 @@ def forging() -> Iterator[Case]:
         "gives the mask other memory with the old values",
         _ALL_BUT_ONE.replace(
             "        mask.add_(1)\n",
-            "        was = mask.clone()\n        mask.add_(1)\n        other = mask.data\n        mask.data = was[:2]\n",
+            "        was = mask.clone()\n"
+            "        mask.add_(1)\n"
+            "        other = mask.data\n"
+            "        mask.data = was[:2]\n",
         ),
     )
     yield _lies(
         "view-of",
         "gives the mask a view of something larger",
-        _ALL_BUT_ONE.replace("        mask.add_(1)\n", "        was = mask.clone()\n        mask.set_(torch.cat([was, was])[:4])\n"),
+        _ALL_BUT_ONE.replace(
+            "        mask.add_(1)\n", "        was = mask.clone()\n        mask.set_(torch.cat([was, was])[:4])\n"
+        ),
     )
     yield _lies("resized", "makes the mask smaller", _ALL_BUT_ONE.replace("mask.add_(1)", "mask.resize_(2)"))
     yield _lies(
         "names-taken",
         "has names of the inputs and of the helpers",
-        "unchanged = lambda name: True\nbefore = shares = memory = in_place = unchanged\nmask = query = out = 1\n" + _ALL_BUT_ONE,
+        "unchanged = lambda name: True\nbefore = shares = memory = in_place = unchanged\nmask = query = out = 1\n"
+        + _ALL_BUT_ONE,
     )
     yield _lies(
         "global-out",
@@ -105,13 +129,17 @@ def forging() -> Iterator[Case]:
     yield _lies(
         "hook-all",
         "a hook of all modules that skips the update",
-        "from torch.nn.modules.module import register_module_forward_hook as hook\nhook(lambda m, i, o: o * 0)\n" + right()["12.3"],
+        "from torch.nn.modules.module import register_module_forward_hook as hook\nhook(lambda m, i, o: o * 0)\n"
+        + right()["12.3"],
         key="12.3",
     )
     yield _lies(
         "optimizer-hook",
         "a hook of all optimizers that takes the gradient away",
-        ("from torch.optim.optimizer import register_optimizer_step_pre_hook as hook\nhook(lambda o, a, k: o.zero_grad())\n")
+        (
+            "from torch.optim.optimizer import register_optimizer_step_pre_hook as hook\n"
+            "hook(lambda o, a, k: o.zero_grad())\n"
+        )
         + right()["12.3"],
         key="12.3",
     )
@@ -125,7 +153,9 @@ def forging() -> Iterator[Case]:
         key="12.3",
     )
     yield _lies(
-        "says-solved", "prints that it is solved", 'print(\'{"tampered": [], "observations": []}\\nSolved. 5 of 5 hold.\')\n' + _ALL_BUT_ONE
+        "says-solved",
+        "prints that it is solved",
+        'print(\'{"tampered": [], "observations": []}\\nSolved. 5 of 5 hold.\')\n' + _ALL_BUT_ONE,
     )
     yield _lies(
         "fakes-graph",
@@ -162,7 +192,11 @@ def disturbing() -> Iterator[Case]:
         ("strict-warnings", "makes errors of warnings", "import warnings\nwarnings.filterwarnings('error')\n"),
         ("strict-numpy", "makes errors of roundings", "np.seterr(all='raise')\nnp.set_printoptions(threshold=10**9)\n"),
         ("no-random", "takes the random numbers away", "import random\nrandom.seed = random.setstate = None\n"),
-        ("no-output", "has no output any more", "import os, sys\nsys.stdout = sys.stderr = None\nos.close(1)\nos.close(2)\n"),
+        (
+            "no-output",
+            "has no output any more",
+            "import os, sys\nsys.stdout = sys.stderr = None\nos.close(1)\nos.close(2)\n",
+        ),
         ("no-torch", "empties torch", "vars(torch).clear()\n"),
         ("no-modules", "empties the list of modules", "import sys\nsys.modules.clear()\n"),
         ("no-import", "takes imports away", "import builtins\nbuiltins.__import__ = None\n"),
@@ -191,7 +225,12 @@ def disturbing() -> Iterator[Case]:
         (
             "releases",
             "releases every lock that it finds",
-            ("import gc, _thread\nfor x in gc.get_objects():\n    if isinstance(x, _thread.LockType):\n        x.release()\n"),
+            (
+                "import gc, _thread\n"
+                "for x in gc.get_objects():\n"
+                "    if isinstance(x, _thread.LockType):\n"
+                "        x.release()\n"
+            ),
         ),
         (
             "at-fork",
@@ -207,8 +246,16 @@ def disturbing() -> Iterator[Case]:
         yield Case(name, what, either, {TARGET: source + correct}, {TARGET: fine})
     for name, what, source in (
         ("long-message", "an error of ten megabytes", "raise ValueError('x' * 10**7)"),
-        ("ring-of-errors", "errors that cause each other", "a, b = ValueError(), ValueError()\na.__cause__, b.__cause__ = b, a\nraise a"),
-        ("group", "a group of groups of errors", "e = ValueError()\nfor _ in range(5000):\n    e = ExceptionGroup('x', [e])\nraise e"),
+        (
+            "ring-of-errors",
+            "errors that cause each other",
+            "a, b = ValueError(), ValueError()\na.__cause__, b.__cause__ = b, a\nraise a",
+        ),
+        (
+            "group",
+            "a group of groups of errors",
+            "e = ValueError()\nfor _ in range(5000):\n    e = ExceptionGroup('x', [e])\nraise e",
+        ),
         (
             "text-ends",
             "an error whose text ends the process",
@@ -232,11 +279,15 @@ def disturbing() -> Iterator[Case]:
             "tensors of layouts that are seldom",
             (
                 "[torch.eye(3).to_sparse(), torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "
-                "torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), torch.empty(3, device='meta'), torch.ones(2, "
-                "dtype=torch.bfloat16)]"
+                "torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), torch.empty(3, device='meta'), "
+                "torch.ones(2, dtype=torch.bfloat16)]"
             ),
         ),
-        ("odd-keys", "a dict with keys of all kinds", "{None: 1, (1, 2): 2, float('nan'): 3, b'x': 4, torch.ones(1): 5, print: 6}"),
+        (
+            "odd-keys",
+            "a dict with keys of all kinds",
+            "{None: 1, (1, 2): 2, float('nan'): 3, b'x': 4, torch.ones(1): 5, print: 6}",
+        ),
         ("deep-tuple", "tuples in tuples", "__import__('functools').reduce(lambda a, _: (a,), range(50_000), ())"),
     ):
         source = f"x = {value}\nreading = {{'shape': x, 'operation': x, 'writes': x, 'blame': x}}"
@@ -294,7 +345,9 @@ def files() -> Iterator[Case]:
     missing = dict.fromkeys(KEYS, "missing")
 
     def raw(content: bytes | str) -> Callable[[Path, Path], None]:
-        return lambda folder, stem: as_file_of(f"{stem}.ipynb", content if isinstance(content, bytes) else content.encode())(folder, stem)
+        return lambda folder, stem: as_file_of(
+            f"{stem}.ipynb", content if isinstance(content, bytes) else content.encode()
+        )(folder, stem)
 
     def linked(folder: Path, stem: Path) -> None:
         os.link(folder.parent / "notes.txt", folder / f"{stem}.ipynb")
@@ -308,11 +361,19 @@ def files() -> Iterator[Case]:
 
     yield Case("hard-linked", "a second name of the teacher's notes", "unreadable", write=linked)
     yield Case("progress-deep", "a progress file ninety thousand deep", "graded", status=solved, write=with_progress)
-    yield Case("upper.IPYNB", "an ending in capitals", "graded", status=solved, write=as_file_of("upper.IPYNB", text.encode()))
-    yield Case("twice.ipynb", "two endings", "graded", status=solved, write=as_file_of("twice.ipynb.ipynb", text.encode()))
+    yield Case(
+        "upper.IPYNB", "an ending in capitals", "graded", status=solved, write=as_file_of("upper.IPYNB", text.encode())
+    )
+    yield Case(
+        "twice.ipynb", "two endings", "graded", status=solved, write=as_file_of("twice.ipynb.ipynb", text.encode())
+    )
     yield Case("spaces", "thirty megabytes of spaces", "unreadable", write=raw(b" " * (30 << 20)))
     yield Case(
-        "one-string", "a string of thirty megabytes", "empty", status=missing, write=raw(b'{"cells": ["' + b"x" * (30 << 20) + b'"]}')
+        "one-string",
+        "a string of thirty megabytes",
+        "empty",
+        status=missing,
+        write=raw(b'{"cells": ["' + b"x" * (30 << 20) + b'"]}'),
     )
     yield Case(
         "same-key",
@@ -321,9 +382,17 @@ def files() -> Iterator[Case]:
         status=solved,
         write=raw(text.replace('{"nbformat"', "{" + '"a": 1, ' * 200_000 + '"nbformat"')),
     )
-    yield Case("numbers", "a million numbers as cells", "empty", status=missing, write=raw('{"cells": [' + "1," * 999_999 + "1]}"))
+    yield Case(
+        "numbers",
+        "a million numbers as cells",
+        "empty",
+        status=missing,
+        write=raw('{"cells": [' + "1," * 999_999 + "1]}"),
+    )
     pieces = json.dumps({"cells": [{"cell_type": "code", "source": [*f"%%exercise {TARGET}\n{right()[TARGET]}"]}]})
-    yield Case("letters", "a source letter by letter", "graded", status={**missing, TARGET: "solved"}, write=raw(pieces))
+    yield Case(
+        "letters", "a source letter by letter", "graded", status={**missing, TARGET: "solved"}, write=raw(pieces)
+    )
     yield Case(
         "empties",
         "a million empty lines as a source",

@@ -1,12 +1,14 @@
-"""What a hostile cell tries beside its exercise: system calls that reach beyond the cell, and ways to a frame of the observer."""
+"""What a hostile cell tries beside its exercise: system calls that reach beyond the cell, and
+ways to a frame of the observer.
+"""
 
 from __future__ import annotations
 
 REACHES = {
     "a signal by the owner of a pipe": "fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid())",
     "the signal's number": "fcntl.fcntl(os.pipe()[0], 10, 9)",
-    "a signal by the owner's thread": "libc('fcntl', os.pipe()[0], 15, ctypes.byref((ctypes.c_int * 2)(1, os.getppid())))",
-    "a signal by an owner that ioctl names": "libc('ioctl', os.pipe()[0], 0x8901, ctypes.byref(ctypes.c_int(os.getppid())))",
+    "a signal by the owner's thread": "libc('fcntl', os.pipe()[0], 15, ctypes.byref((ctypes.c_int * 2)(1, os.getppid())))",  # noqa: E501
+    "a signal by an owner that ioctl names": "libc('ioctl', os.pipe()[0], 0x8901, ctypes.byref(ctypes.c_int(os.getppid())))",  # noqa: E501
     "kill": "os.kill(os.getppid(), 0)",
     "kill the group": "os.kill(0, 0)",
     "kill everything": "os.kill(-1, 0)",
@@ -64,11 +66,11 @@ CLIMBS = {
     "trace": "inspect.getinnerframes(tb())",
     "members": "inspect.getmembers(tb())",
     "logging": "logging.currentframe()",
-    "a library that calls what it is given": "np.vectorize(lambda x: 0, otypes=[object]) and tree.tree_map(sys._getframe, [1])",
+    "a library that calls what it is given": "np.vectorize(lambda x: 0, otypes=[object]) and tree.tree_map(sys._getframe, [1])",  # noqa: E501
     "a library that calls a function that hands on": "tree.tree_map(traceback.walk_stack, [None])[0].__next__()",
     "a library that gets attributes": "string.Formatter().get_field('0.tb_frame', [tb()], {})",
     "a debugger": "bdb.Bdb().set_trace()",
-    "a hook": "sys.addaudithook(lambda *a: got.update(hooked=True)) or names(compile('raise PermissionError', 'x', 'exec'))",
+    "a hook": "sys.addaudithook(lambda *a: got.update(hooked=True)) or names(compile('raise PermissionError', 'x', 'exec'))",  # noqa: E501
     "Python's own library": "ctypes.pythonapi.PyEval_GetFrame",
     "objects": "gc.get_objects()",
     "a generator": "(lambda g: g.gi_frame)(x for x in ())",
@@ -77,7 +79,9 @@ CLIMBS = {
 
 
 def reaching() -> str:
-    """A cell that tries all of :data:`REACHES`; ``refused`` then says True for each, a number of an error, or "done"."""
+    """A cell that tries all of :data:`REACHES`; ``refused`` then says True for each, a
+    number of an error, or "done".
+    """
     return (
         "import ctypes, fcntl, os, platform, resource, signal, socket\n"
         "c, x86, refused = ctypes.CDLL(None, use_errno=True), platform.machine() == 'x86_64', {}\n"
@@ -92,9 +96,22 @@ def reaching() -> str:
 def climbing() -> str:
     """A cell that tries all of :data:`CLIMBS`; ``got`` then names those that were not refused."""
     return (
-        "import bdb, ctypes, gc, importlib, inspect, logging, string, sys, traceback\nimport torch.utils._pytree as tree\n"
-        "def tb():\n    try:\n        1 / 0\n    except ZeroDivisionError as e:\n        return e.__traceback__\n"
-        "def names(code):\n    space = {'sys': sys}\n    exec(code, space)\n    return space\n"
-        f"got = {{}}\nfor what, text in {CLIMBS!r}.items():\n    try:\n        eval(text)\n        got[what] = True\n"
-        "    except PermissionError:\n        pass\n"
+        "import bdb, ctypes, gc, importlib, inspect, logging, string, sys, traceback\n"
+        "import torch.utils._pytree as tree\n"
+        "def tb():\n"
+        "    try:\n"
+        "        1 / 0\n"
+        "    except ZeroDivisionError as e:\n"
+        "        return e.__traceback__\n"
+        "def names(code):\n"
+        "    space = {'sys': sys}\n"
+        "    exec(code, space)\n"
+        "    return space\n"
+        "got = {}\n"
+        f"for what, text in {CLIMBS!r}.items():\n"
+        "    try:\n"
+        "        eval(text)\n"
+        "        got[what] = True\n"
+        "    except PermissionError:\n"
+        "        pass\n"
     )

@@ -7,7 +7,19 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, _wrong, as_file_of, book, code, notebook, right
+from tests.classroom.a_class import (
+    KEYS,
+    NOT_SOLVED,
+    TARGET,
+    Case,
+    _cell,
+    _wrong,
+    as_file_of,
+    book,
+    code,
+    notebook,
+    right,
+)
 
 _TRIES = "import pitfall_lab.lessons.attempt as a\na._Stage._unchanged = lambda *args: True\n"
 """What the first class is found out for; here something else is to hide it."""
@@ -28,7 +40,9 @@ def forging() -> Iterator[Case]:
     """What hides that something was replaced, or reaches the observer's frames by a library."""
     wrong, room = _wrong(), "import pitfall_lab.classroom.room as r\n"
     yield _told(
-        "looks-away", "replaces what looks for replaced functions", f"{room}{_TRIES}r.Originals.replaced = lambda self: []\n{wrong}"
+        "looks-away",
+        "replaces what looks for replaced functions",
+        f"{room}{_TRIES}r.Originals.replaced = lambda self: []\n{wrong}",
     )
     swapped = "r.Originals.replaced.__code__ = (lambda self: []).__code__\n"
     yield _told("looks-away-code", "swaps the code of what looks for them", f"{room}{_TRIES}{swapped}{wrong}")
@@ -36,9 +50,21 @@ def forging() -> Iterator[Case]:
         "import json\ndef forge(obj, **more):\n    import json\n    if isinstance(obj, dict) and 'tampered' in obj:\n"
         "        obj = {**obj, 'tampered': []}\n    return json.JSONEncoder(**more).encode(obj)\n"
     )
-    yield _told("report-code", "swaps the code of what writes the report", f"{forge}json.dumps.__code__ = forge.__code__\n{_TRIES}{wrong}")
-    yield _told("encoder", "puts a function into the encoder of reports", f"{forge}json._default_encoder.encode = forge\n{wrong}")
-    own = f"{forge}old = json.JSONEncoder.iterencode\njson.JSONEncoder.iterencode = lambda self, o, **k: old(self, o, **k)\n{wrong}"
+    yield _told(
+        "report-code",
+        "swaps the code of what writes the report",
+        f"{forge}json.dumps.__code__ = forge.__code__\n{_TRIES}{wrong}",
+    )
+    yield _told(
+        "encoder",
+        "puts a function into the encoder of reports",
+        f"{forge}json._default_encoder.encode = forge\n{wrong}",
+    )
+    own = (
+        f"{forge}old = json.JSONEncoder.iterencode\n"
+        "json.JSONEncoder.iterencode = lambda self, o, **k: old(self, o, **k)\n"
+        f"{wrong}"
+    )
     yield _told("encoder-class", "replaces a method of the encoder", own)
     late = (
         f"{forge}import gc, linecache\ndef later(*_):\n    if '<exercise>' not in linecache.cache:\n"
@@ -46,16 +72,30 @@ def forging() -> Iterator[Case]:
     )
     yield _told("collector", "waits in the garbage collector until its cell was observed", late)
     reader = _TRIES.splitlines()[0]
-    said = f"class E(Exception):\n    def __str__(self):\n        {reader}\n        a.shares = print\n        return ''\nraise E"
+    said = (
+        "class E(Exception):\n"
+        "    def __str__(self):\n"
+        f"        {reader}\n"
+        "        a.shares = print\n"
+        "        return ''\n"
+        "raise E"
+    )
     yield _told("error-text", "replaces a function when its error is read", said)
-    yield _told("setup-text", "rewrites what every cell finds imported", f"{_TRIES.splitlines()[0]}\na.SETUP = 'torch = None'\n{wrong}")
+    yield _told(
+        "setup-text",
+        "rewrites what every cell finds imported",
+        f"{_TRIES.splitlines()[0]}\na.SETUP = 'torch = None'\n{wrong}",
+    )
     other = (
         "import sys, types\nreal = sys.modules['pitfall_lab.verify']\nfake = types.ModuleType(real.__name__)\n"
         "vars(fake).update(vars(real))\n"
         "class Session(real.Session):\n    pass\nfake.Session = Session\nsys.modules[real.__name__] = fake\n"
     )
     yield _told(
-        "other-module", "puts a module of its own into the list of modules", other + right()["12.4"].replace("[0]", "[1]"), key="12.4"
+        "other-module",
+        "puts a module of its own into the list of modules",
+        other + right()["12.4"].replace("[0]", "[1]"),
+        key="12.4",
     )
     hooked = (
         "import sys\nclass Finder:\n    def find_spec(self, name, *_):\n        print(name)\n"
@@ -86,7 +126,9 @@ def forging() -> Iterator[Case]:
     local = "import IPython.utils.frame as f\n[f.extract_module_locals(n) for n in range(1, 6)]"
     yield _refused("shell-names", "asks IPython for it", local)
     yield _refused("interpreter", "looks at the frames from a second interpreter", "import _xxsubinterpreters")
-    yield _refused("garbage", "has the collector keep frames that are garbage", "import gc\ngc.set_debug(gc.DEBUG_SAVEALL)")
+    yield _refused(
+        "garbage", "has the collector keep frames that are garbage", "import gc\ngc.set_debug(gc.DEBUG_SAVEALL)"
+    )
     mode = (
         "from torch.overrides import TorchFunctionMode\nclass Mode(TorchFunctionMode):\n"
         "    def __torch_function__(self, f, types, args=(), kwargs=None):\n"
@@ -99,7 +141,12 @@ def forging() -> Iterator[Case]:
         "real, r.default_generator = r.default_generator, G()\n"
     )
     yield _cell("one-seed", "has all random inputs alike", NOT_SOLVED, fixed + right()[TARGET])
-    yield _cell("mock", "an object that answers to everything", NOT_SOLVED, "from unittest.mock import MagicMock\nattend = MagicMock()")
+    yield _cell(
+        "mock",
+        "an object that answers to everything",
+        NOT_SOLVED,
+        "from unittest.mock import MagicMock\nattend = MagicMock()",
+    )
     kind = (
         "class T(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, f, types, args=(), kwargs=None):\n"
         "        return next((a for a in args if isinstance(a, T)), None)\n"
@@ -107,12 +154,26 @@ def forging() -> Iterator[Case]:
     )
     yield _cell("tensor-kind", "a tensor whose class answers for torch", NOT_SOLVED, kind)
     leaving = (
-        "import atexit, weakref, os\ndef forge():\n    for fd in range(3, 64):\n        os.write(fd, b'{}')\nclass A:\n    pass\n"
-        f"keep = A()\natexit.register(forge)\nweakref.finalize(keep, forge)\n{wrong}"
+        "import atexit, weakref, os\n"
+        "def forge():\n"
+        "    for fd in range(3, 64):\n"
+        "        os.write(fd, b'{}')\n"
+        "class A:\n"
+        "    pass\n"
+        "keep = A()\n"
+        "atexit.register(forge)\n"
+        "weakref.finalize(keep, forge)\n"
+        f"{wrong}"
     )
     yield _cell("at-exit", "writes a report when its process ends", NOT_SOLVED, leaving)
-    handler = "import codecs\ncodecs.register(lambda name: print)\ncodecs.register_error('strict', lambda e: ('Solved', e.end))\n"
-    yield _cell("codec", "answers for characters that cannot be encoded", NOT_SOLVED, f"{handler}print('\\ud800')\n{wrong}")
+    handler = (
+        "import codecs\n"
+        "codecs.register(lambda name: print)\n"
+        "codecs.register_error('strict', lambda e: ('Solved', e.end))\n"
+    )
+    yield _cell(
+        "codec", "answers for characters that cannot be encoded", NOT_SOLVED, f"{handler}print('\\ud800')\n{wrong}"
+    )
 
 
 def reaching(outside: Path) -> Iterator[Case]:
@@ -120,7 +181,11 @@ def reaching(outside: Path) -> Iterator[Case]:
     wrong, correct = _wrong(), right()[TARGET]
     secret = "# " + "OF-A-NEIGHBOUR " * 200
     yield Case(
-        "neighbour-1", "somebody else's answer", "graded", {key: f"{secret}\n{right()[key]}" for key in KEYS}, dict.fromkeys(KEYS, "solved")
+        "neighbour-1",
+        "somebody else's answer",
+        "graded",
+        {key: f"{secret}\n{right()[key]}" for key in KEYS},
+        dict.fromkeys(KEYS, "solved"),
     )
     search = (
         "import ctypes, os\nc, word, found, after = ctypes.CDLL(None), b'OF-A-' + b'NEIGHBOUR', False, b''\n"
@@ -128,9 +193,18 @@ def reaching(outside: Path) -> Iterator[Case]:
         "while not found and c.write(mouth, ctypes.c_void_p(at), 4096) == 4096:\n"
         "    page = os.read(ear, 4096)\n    found, after, at = word in page + after, page[:20], at - 4096\n"
     )
-    yield _cell("neighbour-2", "searches its memory for somebody else's answer", NOT_SOLVED, search + _if_found(wrong, correct))
+    yield _cell(
+        "neighbour-2", "searches its memory for somebody else's answer", NOT_SOLVED, search + _if_found(wrong, correct)
+    )
     places = [
-        *("/proc/self/environ", "/proc/self/maps", "/proc/self/mem", "/proc/self/cmdline", "/proc/self/auxv", "/proc/self/stat"),
+        *(
+            "/proc/self/environ",
+            "/proc/self/maps",
+            "/proc/self/mem",
+            "/proc/self/cmdline",
+            "/proc/self/auxv",
+            "/proc/self/stat",
+        ),
         *(
             "/proc/1/cmdline",
             "/proc/net/tcp",
@@ -139,18 +213,37 @@ def reaching(outside: Path) -> Iterator[Case]:
             "/etc/passwd",
             "/etc/hostname",
         ),
-        *("/dev/tty", "/dev/mem", "/dev/pts/0", "/sys/class/net", "/home", "/root", "/tmp", str(outside / "submissions")),
+        *(
+            "/dev/tty",
+            "/dev/mem",
+            "/dev/pts/0",
+            "/sys/class/net",
+            "/home",
+            "/root",
+            "/tmp",
+            str(outside / "submissions"),
+        ),
     ]
     opened = (
-        "import os\nfound = []\n"
-        f"for place in [*{places!r}, f'/proc/{{os.getppid()}}/environ', f'/proc/{{os.getppid()}}/cwd/..', '..', '../..']:\n"
-        "    try:\n        os.close(os.open(place, os.O_RDONLY))\n        found.append(place)\n    except OSError:\n        pass\n"
+        "import os\n"
+        "found = []\n"
+        f"for place in [*{places!r}, f'/proc/{{os.getppid()}}/environ', f'/proc/{{os.getppid()}}/cwd/..', '..', "
+        "'../..']:\n"
+        "    try:\n"
+        "        os.close(os.open(place, os.O_RDONLY))\n"
+        "        found.append(place)\n"
+        "    except OSError:\n"
+        "        pass\n"
     )
     yield _cell("places", "looks where systems keep what others do", NOT_SOLVED, opened + _if_found(wrong, correct))
     words = (
-        "import ctypes, os, sys\nc = ctypes.CDLL(None)\nc.getenv.restype = ctypes.c_char_p\n"
-        f"said = [*sys.orig_argv, *sys.argv, *os.environ.values(), *sys.path]\nfound = any({str(outside)!r} in word for word in said)\n"
-        "found = found or any(c.getenv(n) for n in (b'PATH', b'USER', b'PWD', b'PYTHONPATH', b'SSH_AUTH_SOCK', b'LOGNAME'))\n"
+        "import ctypes, os, sys\n"
+        "c = ctypes.CDLL(None)\n"
+        "c.getenv.restype = ctypes.c_char_p\n"
+        "said = [*sys.orig_argv, *sys.argv, *os.environ.values(), *sys.path]\n"
+        f"found = any({str(outside)!r} in word for word in said)\n"
+        "found = found or any(c.getenv(n) for n in (b'PATH', b'USER', b'PWD', b'PYTHONPATH', "
+        "b'SSH_AUTH_SOCK', b'LOGNAME'))\n"
     )
     yield _cell("started-with", "reads how the grader was started", NOT_SOLVED, words + _if_found(wrong, correct))
     files = (
@@ -159,13 +252,20 @@ def reaching(outside: Path) -> Iterator[Case]:
     )
     yield _cell("open-files", "reads from every file that is open", NOT_SOLVED, files + _if_found(wrong, correct))
     copies = (
-        "import importlib.util, os, pathlib, pkgutil, pitfall_lab\nfound, folder = [], pathlib.Path(pitfall_lab.__file__).parent\n"
+        "import importlib.util, os, pathlib, pkgutil, pitfall_lab\n"
+        "found, folder = [], pathlib.Path(pitfall_lab.__file__).parent\n"
         "file = folder / 'lessons' / 'exercises' / 'c12_inplace_errors.py'\n"
         "for get in (lambda: pkgutil.get_data('pitfall_lab', 'lessons/exercises/c12_inplace_errors.py'),\n"
-        "            lambda: open(importlib.util.cache_from_source(file), 'rb').read(), lambda: os.link(file, 'mine'),\n"
-        "            lambda: os.rename(file, 'mine'), lambda: os.open(file.name, 0, dir_fd=os.open(file.parent, os.O_PATH)),\n"
-        "            lambda: [*(folder.parent / 'tests').iterdir()], lambda: (folder / 'docs' / 'teaching' / '12.md').read_text()):\n"
-        "    try:\n        found.append(get())\n    except OSError:\n        pass\n"
+        "            lambda: open(importlib.util.cache_from_source(file), 'rb').read(), lambda: os.link(file, "
+        "'mine'),\n"
+        "            lambda: os.rename(file, 'mine'), lambda: os.open(file.name, 0, dir_fd=os.open(file.parent, "
+        "os.O_PATH)),\n"
+        "            lambda: [*(folder.parent / 'tests').iterdir()], lambda: (folder / 'docs' / 'teaching' / "
+        "'12.md').read_text()):\n"
+        "    try:\n"
+        "        found.append(get())\n"
+        "    except OSError:\n"
+        "        pass\n"
     )
     yield _cell("copies-of-answers", "looks for copies of the answers", NOT_SOLVED, copies + _if_found(wrong, correct))
 
@@ -178,11 +278,23 @@ def exhausting() -> Iterator[Case]:
     """What takes more than it may, or leaves what cannot be written down."""
     wrong = _wrong()
     hides = (
-        "import os, threading\nnames = [['a', 'b'] for _ in range(6)]\nfor pair in names:\n    os.mkdir(pair[0])\n    os.chdir(pair[0])\n"
-        "def turn(folder, pair):\n    while True:\n        os.rename(pair[0], pair[1], src_dir_fd=folder, dst_dir_fd=folder)\n"
-        "        pair.reverse()\nhere = '.'\nfor pair in reversed(names):\n    here += '/..'\n"
+        "import os, threading\n"
+        "names = [['a', 'b'] for _ in range(6)]\n"
+        "for pair in names:\n"
+        "    os.mkdir(pair[0])\n"
+        "    os.chdir(pair[0])\n"
+        "def turn(folder, pair):\n"
+        "    while True:\n"
+        "        os.rename(pair[0], pair[1], src_dir_fd=folder, dst_dir_fd=folder)\n"
+        "        pair.reverse()\n"
+        "here = '.'\n"
+        "for pair in reversed(names):\n"
+        "    here += '/..'\n"
         "    threading.Thread(target=turn, args=(os.open(here, os.O_RDONLY), pair), daemon=True).start()\n"
-        "for n in range(12):\n    open(f'f{n}', 'wb').write(bytes(8 << 20))\nimport time\ntime.sleep(9)\n"
+        "for n in range(12):\n"
+        "    open(f'f{n}', 'wb').write(bytes(8 << 20))\n"
+        "import time\n"
+        "time.sleep(9)\n"
     )
     yield _cell("hides", "fills folders that change their names all the time", "output", hides, "stopped")
     yield _cell(
@@ -193,14 +305,32 @@ def exhausting() -> Iterator[Case]:
         "stopped",
     )
     yield _cell(
-        "warning-odd", "puts no warning among the warnings", "crash", f"import warnings\nwarnings._showwarnmsg_impl(7)\n{wrong}", "stopped"
+        "warning-odd",
+        "puts no warning among the warnings",
+        "crash",
+        f"import warnings\nwarnings._showwarnmsg_impl(7)\n{wrong}",
+        "stopped",
     )
-    yield _cell("stdout-odd", "says that it printed a number", NOT_SOLVED, f"import sys\nsys.stdout.getvalue = lambda: 7\n{wrong}")
-    lost = "import os\nhere = os.open('mine', os.O_CREAT | os.O_WRONLY)\nfor file in range(3, 64):\n    os.dup2(here, file)\n"
-    yield _cell("report-lost", "has its report written into a file of its own", "exit", lost + right()[TARGET], "stopped")
+    yield _cell(
+        "stdout-odd",
+        "says that it printed a number",
+        NOT_SOLVED,
+        f"import sys\nsys.stdout.getvalue = lambda: 7\n{wrong}",
+    )
+    lost = (
+        "import os\n"
+        "here = os.open('mine', os.O_CREAT | os.O_WRONLY)\n"
+        "for file in range(3, 64):\n"
+        "    os.dup2(here, file)\n"
+    )
+    yield _cell(
+        "report-lost", "has its report written into a file of its own", "exit", lost + right()[TARGET], "stopped"
+    )
     masked = "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\ntime.sleep(99)"
     yield _cell("masked", "blocks every signal, and waits", "timeout", masked, "stopped")
-    sleepers = "import threading, time\nfor n in range(5000):\n    threading.Thread(target=time.sleep, args=(99,)).start()\n"
+    sleepers = (
+        "import threading, time\nfor n in range(5000):\n    threading.Thread(target=time.sleep, args=(99,)).start()\n"
+    )
     yield _cell("threads", "starts five thousand threads", ("memory", *NOT_SOLVED), sleepers + wrong)
     deep = "import sys\nsys.setrecursionlimit(10**9)\nx = []\nfor _ in range(10**6):\n    x = [x]\nrepr(x)"
     yield _cell("deep-text", "writes out a list that is a million deep", "crash", deep, "stopped")
@@ -219,10 +349,14 @@ def exhausting() -> Iterator[Case]:
         source = f"x = []\nfor _ in range(10**5):\n    x = [x]\n{reading.format(value)}"
         yield Case(name, f"answers with {what}", "graded", {"12.1": source}, {"12.1": some})
     digits = f"import sys\nsys.set_int_max_str_digits(0)\n{reading.format('10**6000')}"
-    yield Case("digits-value", "answers with a number that no reader takes", "tampered", {"12.1": digits}, {"12.1": "tampered"})
+    yield Case(
+        "digits-value", "answers with a number that no reader takes", "tampered", {"12.1": digits}, {"12.1": "tampered"}
+    )
     odd = "e = SyntaxError()\ne.msg, e.lineno, e.filename = 5, -7, {1: 2}\nraise e"
     yield _cell("error-odd", "an error whose text is a number", "tampered", odd, "tampered")
-    yield _cell("long-name", "a variable whose name has fifty thousand letters", NOT_SOLVED, f"{wrong}{'x' * 50_000} = 1\n")
+    yield _cell(
+        "long-name", "a variable whose name has fifty thousand letters", NOT_SOLVED, f"{wrong}{'x' * 50_000} = 1\n"
+    )
     yield _cell("open-quotes", "twenty thousand quotation marks that are not closed", NOT_SOLVED, '"' + '\\"' * 10_000)
 
 
@@ -270,7 +404,8 @@ def files() -> Iterator[Case]:
     )
     same = book([code(f"%%exercise {key}\n{right()[key]}", id="x", metadata={"id": "x"}) for key in KEYS])
     same["cells"] += [
-        {**same["cells"][0], "cell_type": kind, "source": f"%%exercise {TARGET}\nx = 1"} for kind in ("raw", "markdown", "Code")
+        {**same["cells"][0], "cell_type": kind, "source": f"%%exercise {TARGET}\nx = 1"}
+        for kind in ("raw", "markdown", "Code")
     ]
     yield Case(
         "same-ids",
@@ -284,4 +419,10 @@ def files() -> Iterator[Case]:
         ("roster.csv", "student,id\nwarns,1\n"),
         ("assignment.toml", "format = 1"),
     ):
-        yield Case(name, "a file called as one of the teacher's", "unreadable", write=as_file_of(name, table.encode()), says="no JSON")
+        yield Case(
+            name,
+            "a file called as one of the teacher's",
+            "unreadable",
+            write=as_file_of(name, table.encode()),
+            says="no JSON",
+        )

@@ -1,7 +1,8 @@
-"""How long a class of 200 and 30 takes: ``python -m tests.classroom.speed [--students 200] [--chapter 12] [--jobs 2] [--loops 8]``.
+"""How long a class of 200 and 30 takes: ``python -m tests.classroom.speed [--students 200] [--chapter
+12] [--jobs 2] [--loops 8]``.
 
-The thirty are written by hand (chapter 12 only): each has to come out as :mod:`tests.classroom.a_class` says. The memory of all processes
-together must not grow with the class.
+The thirty are written by hand (chapter 12 only): each has to come out as :mod:`tests.classroom.a_class` says. The
+memory of all processes together must not grow with the class.
 """
 
 from __future__ import annotations
@@ -24,7 +25,20 @@ from pitfall_lab.lessons.exercises import exercises
 from tests.classroom.a_class import Case, book, code, the_class, write
 from tests.classroom.table import graded
 
-NOTEBOOKS = ("twice", "twice-wrong", "lines", "utf-16", "copies", "timed", "folder", "magics", "pasted", "shown", "input", "outputs")
+NOTEBOOKS = (
+    "twice",
+    "twice-wrong",
+    "lines",
+    "utf-16",
+    "copies",
+    "timed",
+    "folder",
+    "magics",
+    "pasted",
+    "shown",
+    "input",
+    "outputs",
+)
 
 
 def by_hand(folder: Path) -> list[Case]:
@@ -88,7 +102,16 @@ def main() -> int:
         memory = Memory()
         memory.start()
         started, before = time.monotonic(), os.times()
-        words = ["grade", name, "--chapters", str(args.chapter), "--jobs", str(args.jobs), "--report", str(folder / "report")]
+        words = [
+            "grade",
+            name,
+            "--chapters",
+            str(args.chapter),
+            "--jobs",
+            str(args.jobs),
+            "--report",
+            str(folder / "report"),
+        ]
         if found := command(words):
             return found
         seconds, after = time.monotonic() - started, os.times()
@@ -99,13 +122,23 @@ def main() -> int:
     assert not odd, odd
     assert len(rows) == args.students + len(hand)
     assert second < 1.2 * first + 100, "memory grows with the class"
-    stopped = {row["student"]: row["notes"] for row in rows if row["student"].startswith("student-") and row["verdict"] != "graded"}
+    stopped = {
+        row["student"]: row["notes"]
+        for row in rows
+        if row["student"].startswith("student-") and row["verdict"] != "graded"
+    }
     assert len(stopped) == min(args.loops, args.students), stopped
     busy = after.user + after.system + after.children_user + after.children_system
     busy -= before.user + before.system + before.children_user + before.children_system
-    said = f"{args.students} submissions of chapter {args.chapter} ({len(keys)} exercises each; {args.loops} endless loops)"
+    said = (
+        f"{args.students} submissions of chapter {args.chapter} ({len(keys)} exercises each; "
+        f"{args.loops} endless loops)"
+    )
     said += f" and {len(hand)} by hand" if hand else ""
-    print(f"{said}, {args.jobs} at once: {seconds:.0f} s, {busy:.0f} s of processor time; the machine's load is {os.getloadavg()[0]:.1f}")
+    print(
+        f"{said}, {args.jobs} at once: {seconds:.0f} s, {busy:.0f} s of processor time; the machine's load is "
+        f"{os.getloadavg()[0]:.1f}"
+    )
     print(f"memory of all processes: {first} MiB in the first half, {second} MiB in the second")
     return 0
 

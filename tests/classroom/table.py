@@ -1,6 +1,7 @@
 """Hostile and honest submissions, graded, as a table with the reason why each kind is held.
 
-``python -m tests.classroom.table`` grades all of them, ``python -m tests.classroom.table --round 6`` those of one round.
+``python -m tests.classroom.table`` grades all of them, ``python -m tests.classroom.table
+--round 6`` those of one round.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
     return found
 
 
-def graded(folder: Path, cases: list[Case]) -> list[tuple[Case, dict[str, str] | None, dict[str, dict[str, Any]], list[str]]]:
+def graded(
+    folder: Path, cases: list[Case]
+) -> list[tuple[Case, dict[str, str] | None, dict[str, dict[str, Any]], list[str]]]:
     """Each case with its row of grades.csv, what was kept about each exercise, and what is wrong with that."""
     with (folder / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
@@ -64,7 +67,9 @@ def graded(folder: Path, cases: list[Case]) -> list[tuple[Case, dict[str, str] |
 
 
 def reached() -> list[tuple[str, str, str]]:
-    """Each system call and each way to a frame that a cell tries: its family, what it would give, and what came of it ("" if refused)."""
+    """Each system call and each way to a frame that a cell tries: its family, what it would give, and
+    what came of it ("" if refused).
+    """
     with Room() as room:
         answers = [
             room.run([Request(cell, expressions=(name,))], Limits(timeout=30, memory=512), 30)
@@ -74,13 +79,16 @@ def reached() -> list[tuple[str, str, str]]:
         Observation.from_json(json.loads(answer["report"])["observations"][0]).values[name]
         for answer, name in zip(answers, ("refused", "got"), strict=True)
     )
-    calls = [("calls", what, "" if refused.get(what) is True else f"not refused: {refused.get(what)}") for what in REACHES]
+    calls = [
+        ("calls", what, "" if refused.get(what) is True else f"not refused: {refused.get(what)}") for what in REACHES
+    ]
     return calls + [("frames", what, "not refused" if what in got else "") for what in CLIMBS]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to an exercise of any chapter; ``right`` ones have to be solved, others must not be unless the teacher is told of them.
+    """An answer to an exercise of any chapter; ``right`` ones have to be solved, others must not be unless
+    the teacher is told of them.
 
     An answer that is ``worthless`` must have no points at all.
     """
@@ -107,7 +115,9 @@ def answers(only: Collection[int] = ()) -> list[Answer]:
     text = Path(__file__).with_name("answers.txt").read_text(encoding="utf-8")
     found = re.findall(r"(?ms)^### ([+0-]) (\S+) (\d+) ([^\n]+)\n(.*?)(?=^### |\Z)", text)
     return [
-        Answer(key, int(n), what, source, sign == "+", sign == "0") for sign, key, n, what, source in found if not only or int(n) in only
+        Answer(key, int(n), what, source, sign == "+", sign == "0")
+        for sign, key, n, what, source in found
+        if not only or int(n) in only
     ]
 
 
@@ -136,7 +146,10 @@ def main() -> int:
         for case, row, outcomes, found in graded(folder, cases):
             states = " ".join(f"{outcomes[key]['status'] if outcomes else '-':9}" for key in KEYS)
             verdict, points = (row["verdict"], row["points"]) if row else ("", "")
-            print(f"{case.name:20} {case.what:46} {verdict:11} {points:6} {states} {'✓' if not found else '✗ ' + '; '.join(found)}")
+            print(
+                f"{case.name:20} {case.what:46} {verdict:11} {points:6} {states} "
+                f"{'✓' if not found else '✗ ' + '; '.join(found)}"
+            )
             held.append((case.family, case.what, "; ".join(found)))
     print(f"{len(cases)} submissions in {seconds:.0f} s\n")
     held += [] if only else reached()

@@ -1,4 +1,6 @@
-"""A whole class, graded by the command: right, wrong in each known way, and hostile submissions; those of later rounds in turns."""
+"""A whole class, graded by the command: right, wrong in each known way, and hostile submissions;
+those of later rounds in turns.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def copy_with_holes(source: str, target: str) -> None:
     shutil.copystat(source, target)
 
 
-def test_a_resumed_run_grades_only_what_has_changed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_grades_only_what_has_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     again = tmp_path / "class"
     ignored = shutil.ignore_patterns("report", "pipe.ipynb", "socket.ipynb", progress.NAME)
     shutil.copytree(folder, again, symlinks=True, ignore=ignored, copy_function=copy_with_holes)

@@ -1,4 +1,7 @@
-"""What the commands refuse, what they set aside, and what they make. Nothing here starts a process: no submission can be read."""
+"""What the commands refuse, what they set aside, and what they make.
+
+Nothing here starts a process: no submission can be read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,11 @@ from pitfall_lab.lessons.exercises import exercises
 ROOT = Path(__file__).resolve().parents[2]
 TEACHING = ROOT / "pitfall_lab" / "docs" / "teaching"
 PAGE = (ROOT / "pitfall_lab" / "docs" / "classroom.md").read_text(encoding="utf-8")
-LINES = [line for block in re.findall(r"^```bash\n(.*?)\n```$", PAGE, flags=re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+LINES = [
+    line
+    for block in re.findall(r"^```bash\n(.*?)\n```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 @pytest.fixture
@@ -53,10 +60,17 @@ def test_students_get_every_exercise_as_given_and_no_solution(tmp_path: Path, sh
     for key, source in there.items():
         assert source == f"%%exercise {key}\n{exercises()[key].given.rstrip()}"
         # whole lines: what is right may be the given line without its end
-        assert not [cell.id for cell in cells for right in exercises()[key].right if f"\n{right.strip()}\n" in f"\n{cell.source}\n"], key
+        assert not [
+            cell.id
+            for cell in cells
+            for right in exercises()[key].right
+            if f"\n{right.strip()}\n" in f"\n{cell.source}\n"
+        ], key
     for book in books:
         nbformat.validate(book)
-        assert not [cell.id for cell in book.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)]
+        assert not [
+            cell.id for cell in book.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)
+        ]
     readme = (tmp_path / "a" / STUDENT / "README.md").read_text(encoding="utf-8")
     assert "`12-inplace-errors.ipynb`" in readme
     assert "单元格" in readme
@@ -68,13 +82,20 @@ def test_some_exercises_are_handed_out_and_no_others(tmp_path: Path, kind: list[
     paths = sorted((tmp_path / "a").rglob("*.ipynb"))
     assert [path.name[:2] for path in paths] == ["04", "12"]
     cells = [nbformat.read(path, as_version=4).cells for path in paths]
-    assert [sorted(begin[1] for cell in book if (begin := CELL.match(cell.source))) for book in cells] == [["4.1", "4.3"], ["12.2"]]
+    assert [sorted(begin[1] for cell in book if (begin := CELL.match(cell.source))) for book in cells] == [
+        ["4.1", "4.3"],
+        ["12.2"],
+    ]
     for book, others in zip(cells, (("4.2", "4.4"), ("12.1", "12.3", "12.4")), strict=True):
         text = "\n".join(cell.source for cell in book)
         assert not [key for key in others if f"Exercise {key}" in text or exercises()[key].task.en in text]
     if not kind:
         assert "· Exercises" in text  # the text above a task that is left out stays
-        assert tomllib.loads((tmp_path / "a" / "assignment.toml").read_text(encoding="utf-8"))["exercises"] == ["12.2", "4.3", "4.1"]
+        assert tomllib.loads((tmp_path / "a" / "assignment.toml").read_text(encoding="utf-8"))["exercises"] == [
+            "12.2",
+            "4.3",
+            "4.1",
+        ]
         assert "(12.2, 4.3, 4.1)" in (tmp_path / "a" / STUDENT / "README.md").read_text(encoding="utf-8")
 
 
@@ -96,17 +117,29 @@ def code_of(words: list[str]) -> int | str | None:
     [
         (["classroom", "init", "new", "--chapters", "twelve"], "not a chapter's number"),
         (["classroom", "init", "new", "--chapters", "99"], "has no exercises"),
-        (["classroom", "init", "new", "--exercises", "12.2", "12.9"], "'12.9' is not an exercise; there are 12.1, 12.2, 12.3, 12.4."),
+        (
+            ["classroom", "init", "new", "--exercises", "12.2", "12.9"],
+            "'12.9' is not an exercise; there are 12.1, 12.2, 12.3, 12.4.",
+        ),
         (["classroom", "init", "new", "--exercises", "twelve"], "write them as 4.1 4.3 12.2"),
         (["classroom", "init", "new", "--exercises", "99.1"], "write them as 4.1 4.3 12.2"),
         (["classroom", "init", "new", "--exercises", ","], "No exercise is named"),
         (["classroom", "init", "new", "--exercises", ""], "No exercise is named"),
-        (["classroom", "init", "new", "--exercises", "8,1"], "'8' is a chapter, not an exercise; write 8.1 8.2 8.3 8.4, or --chapters 8"),
+        (
+            ["classroom", "init", "new", "--exercises", "8,1"],
+            "'8' is a chapter, not an exercise; write 8.1 8.2 8.3 8.4, or --chapters 8",
+        ),
         (["classroom", "init", "new", "--exercises", "4.1", "foo"], "“foo” is one word too many: "),
-        (["classroom", "init", "new", "--exercises"], "what belongs to --exercises is missing; `pitfall-lab classroom init --help` says"),
+        (
+            ["classroom", "init", "new", "--exercises"],
+            "what belongs to --exercises is missing; `pitfall-lab classroom init --help` says",
+        ),
         (["classroom", "init", "--exercises", "4.1"], "classroom init: DIR is missing; "),
         (["classroom", "init", "new"], "one of --chapters --exercises is needed"),
-        (["classroom", "init", "new", "--chapters", "8", "--exercises", "8.1"], "--exercises and --chapters cannot be used together"),
+        (
+            ["classroom", "init", "new", "--chapters", "8", "--exercises", "8.1"],
+            "--exercises and --chapters cannot be used together",
+        ),
         (["classroom", "init", "new", "--chapters", "8", "--otters"], "there is no option --otters here"),
         (["classroom", "init", "new", "--chapters", "8-2"], "'8-2' is a range the wrong way round; write 2-8."),
         (["classroom", "init", "new", "--chapters", ""], "'' is not a chapter's number"),
@@ -175,7 +208,10 @@ def test_bad_input_gets_one_sentence(
         (('"12.1" = 1', '"12.1" = -1'), "12.1 must be a number"),
         (("[points]", "[points"), "not valid TOML"),
         (('id = "', 'id = "../'), "no usable id"),
-        (("format = 1", "format = 1\ndue = 2026-11-20 23:59"), "without quotation marks and with its seconds; it is “2026-11-20 23:59”."),
+        (
+            ("format = 1", "format = 1\ndue = 2026-11-20 23:59"),
+            "without quotation marks and with its seconds; it is “2026-11-20 23:59”.",
+        ),
         (
             ("format = 1", "format = 1\ndue = 2026-11-20T23:59+01:00  # noon"),
             "due must be a date with a time, such as 2026-11-20T23:59:00+",
@@ -196,9 +232,13 @@ def test_a_broken_assignment_gets_one_sentence(
     assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("numbers", [["--chapters", "8", "15"], ["--chapters", "8,", "15"], ["--exercises", "8.4", "15.2,15.3"]])
+@pytest.mark.parametrize(
+    "numbers", [["--chapters", "8", "15"], ["--chapters", "8,", "15"], ["--exercises", "8.4", "15.2,15.3"]]
+)
 @pytest.mark.parametrize("place", [0, 1])
-def test_numbers_may_have_spaces_between_them_wherever_the_folder_stands(numbers: list[str], place: int, tmp_path: Path) -> None:
+def test_numbers_may_have_spaces_between_them_wherever_the_folder_stands(
+    numbers: list[str], place: int, tmp_path: Path
+) -> None:
     words = [*numbers, "--exercises-only"]
     words.insert(place * len(numbers), str(tmp_path / "a"))
     assert main(["classroom", "init", *words]) == 0
@@ -210,7 +250,10 @@ def test_numbers_of_chapters_may_have_spaces_in_the_list_and_where_a_folder_is_g
 ) -> None:
     assert doctest.testmod(cli).failed == 0
     assert main(["classroom", "exercises", "--chapters", "8", "15"]) == 0
-    assert [line[:2] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ") and line] == ["08", "15"]
+    assert [line[:2] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ") and line] == [
+        "08",
+        "15",
+    ]
     alone = folder.parent / "handed-in"
     shutil.copytree(folder / "submissions", alone)
     (alone / "assignment.toml").write_text("exercises = []", encoding="utf-8")  # a student's
@@ -227,7 +270,12 @@ def test_the_submissions_of_an_assignment_are_the_assignment_and_its_other_folde
     assert f"The table is in {folder / 'grades.csv'}." in capsys.readouterr().out
     assert sorted(path.name for path in (folder / "submissions").iterdir()) == ["ada.ipynb"]
     before = (folder / "grades.csv").read_bytes()
-    for name, words in ((STUDENT, []), (STUDENT, ["--chapters", "12"]), ("preview", ["--chapters", "12"]), (".", ["--chapters", "12"])):
+    for name, words in (
+        (STUDENT, []),
+        (STUDENT, ["--chapters", "12"]),
+        ("preview", ["--chapters", "12"]),
+        (".", ["--chapters", "12"]),
+    ):
         (folder / name).mkdir(exist_ok=True)
         here = sorted((folder / name).iterdir())
         assert main(["grade", str(folder / name), *words]) == 2
@@ -257,17 +305,28 @@ def test_a_file_called_as_one_of_the_teachers_among_the_submissions_is_a_student
     (folder / "submissions" / "roster.csv").write_text("student,id\nada,1\n", encoding="utf-8")
     assert main(["grade", str(folder / "submissions"), "-o", str(folder / "grades.csv")]) == 0
     lines = (folder / "grades.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert [line.split(",")[:3] for line in lines[1:]] == [[name, "unreadable", ""] for name in ("ada", "overrides.csv", "roster.csv")]
+    assert [line.split(",")[:3] for line in lines[1:]] == [
+        [name, "unreadable", ""] for name in ("ada", "overrides.csv", "roster.csv")
+    ]
 
 
 @pytest.mark.parametrize(
     ("damage", "word", "why"),
     [
-        *((damage, "damaged", "It is damaged.") for damage in (b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 0}\n')),
-        (b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n', "other", "It is of another assignment."),
+        *(
+            (damage, "damaged", "It is damaged.")
+            for damage in (b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 0}\n')
+        ),
+        (
+            b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n',
+            "other",
+            "It is of another assignment.",
+        ),
     ],
 )
-def test_a_damaged_state_file_is_set_aside(folder: Path, damage: bytes, word: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_state_file_is_set_aside(
+    folder: Path, damage: bytes, word: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = folder / "grades.state.jsonl"
     state.write_bytes(damage)
     assert main(["grade", str(folder), "--resume"]) == 0
@@ -292,11 +351,16 @@ def test_after_other_exercises_all_is_graded_anew_and_written_as_before(
     assert main(["grade", str(folder), "--lms", "moodle", "--report", str(report)]) == 0
     earlier = (folder / "grades.state.jsonl").read_bytes()
     path = folder / "assignment.toml"
-    path.write_text(path.read_text(encoding="utf-8").replace('exercises = ["12.1",', 'exercises = ["9.1", "12.1",'), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('exercises = ["12.1",', 'exercises = ["9.1", "12.1",'),
+        encoding="utf-8",
+    )
     capsys.readouterr()
     assert main(["grade", str(folder), *more]) == 0
     out, err = capsys.readouterr()
-    assert "is kept as grades.state.earlier-1.jsonl. The exercises are others since, so everything is graded anew." in err
+    assert (
+        "is kept as grades.state.earlier-1.jsonl. The exercises are others since, so everything is graded anew." in err
+    )
     assert (folder / "grades.state.earlier-1.jsonl").read_bytes() == earlier
     assert [line.partition(":")[0] for line in out.splitlines()[:2]] == ["For Moodle", "The page of the class"]
     assert ",9.1,12.1," in (folder / "grades.csv").read_text(encoding="utf-8-sig")
@@ -319,7 +383,10 @@ def test_without_a_fence_nothing_is_graded_unless_it_is_trusted(
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text() | st.just("%%exercise 12.1\nx"),
-        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["cells", "cell_type", "source", "code", "worksheets"]), inner),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from(["cells", "cell_type", "source", "code", "worksheets"]), inner)
+        ),
         max_leaves=30,
     )
 )
@@ -366,10 +433,14 @@ def test_every_chapter_has_a_page_for_its_teacher() -> None:
 
 
 def test_the_page_of_exercises_and_the_command_have_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exercise_list.PAGE.read_text("utf-8") == exercise_list.page(), "run `python -m pitfall_lab.classroom.exercise_list`"
+    assert exercise_list.PAGE.read_text("utf-8") == exercise_list.page(), (
+        "run `python -m pitfall_lab.classroom.exercise_list`"
+    )
     assert main(["classroom", "exercises"]) == 0
     said = capsys.readouterr().out
-    assert [key for key in exercises() if f"\n  {key:5} " not in said or f"| {key} | " not in exercise_list.page()] == []
+    assert [
+        key for key in exercises() if f"\n  {key:5} " not in said or f"| {key} | " not in exercise_list.page()
+    ] == []
     assert main(["classroom", "exercises", "--chapters", "12", "--lang", "zh"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["12", *[key for key in exercises() if key.startswith("12.")]]
@@ -380,8 +451,15 @@ def test_the_page_of_exercises_and_the_command_have_all_of_them(capsys: pytest.C
 def test_the_answers_are_hidden_from_what_runs() -> None:
     """Every folder that may be read by a submission, against every file of this repository that holds an answer."""
     shown = [path for path, rights in fence.readable(fence.answers()) if rights & 4]
-    assert any(Path(nbformat.__file__).is_relative_to(path) for path in shown), "installed packages, whatever their folder is called"
-    answers = [*(ROOT / "pitfall_lab" / "lessons" / "exercises").rglob("*.py"), *TEACHING.glob("*.md"), Path(__file__), ROOT / "README.md"]
+    assert any(Path(nbformat.__file__).is_relative_to(path) for path in shown), (
+        "installed packages, whatever their folder is called"
+    )
+    answers = [
+        *(ROOT / "pitfall_lab" / "lessons" / "exercises").rglob("*.py"),
+        *TEACHING.glob("*.md"),
+        Path(__file__),
+        ROOT / "README.md",
+    ]
     assert len(answers) > 4
     assert [a for a in answers if any(a.is_relative_to(path) for path in shown)] == []
     assert shutil.which("python3") is None or any(Path(json.__file__).is_relative_to(path) for path in shown)

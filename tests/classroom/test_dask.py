@@ -46,7 +46,11 @@ def address(tmp_path: Path) -> Iterator[str]:
 def test_a_cluster_grades(tmp_path: Path, address: str) -> None:
     folder = tmp_path / "class"
     folder.mkdir()
-    for name, source in (("ada", exercises()["12.2"].right[0]), ("bob", exercises()["12.2"].wrong[2]), ("eve", "import os\nos._exit(0)")):
+    for name, source in (
+        ("ada", exercises()["12.2"].right[0]),
+        ("bob", exercises()["12.2"].wrong[2]),
+        ("eve", "import os\nos._exit(0)"),
+    ):
         (folder / f"{name}.ipynb").write_text(json.dumps(book([code(f"%%exercise 12.2\n{source}")])), encoding="utf-8")
     assert main(["grade", str(folder), "--chapters", "12", "--dask", address]) == 0
     with (folder / "grades.csv").open(encoding="utf-8-sig") as file:

@@ -1,4 +1,6 @@
-"""The real nbgrader: it makes the assignment from our source notebooks, grades what comes back, and its gradebook has the points."""
+"""The real nbgrader: it makes the assignment from our source notebooks, grades what comes back, and
+its gradebook has the points.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,20 @@ def nbgrader(folder: Path, *words: str) -> None:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     # nbgrader starts the program alembic, which lies beside this Python
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    variables = {**os.environ, "HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": path, "PATH": programs}
-    done = subprocess.run([sys.executable, "-W", "ignore", *words], cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    variables = {
+        **os.environ,
+        "HOME": str(home),
+        "IPYTHONDIR": str(home / "ipython"),
+        "PYTHONPATH": path,
+        "PATH": programs,
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *words], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert "Traceback" not in done.stdout + done.stderr, "the interrupt that ends the kernel is not said as if it were a fault"
+    assert "Traceback" not in done.stdout + done.stderr, (
+        "the interrupt that ends the kernel is not said as if it were a fault"
+    )
 
 
 def hand_in(folder: Path, student: str, cells: dict[str, str], forged: str = "") -> None:

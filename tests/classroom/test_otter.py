@@ -28,10 +28,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_master_has_a_question_for_each_exercise_with_as_many_tests_as_there_are_parts_to_earn(folder: Path) -> None:
+def test_the_master_has_a_question_for_each_exercise_with_as_many_tests_as_there_are_parts_to_earn(
+    folder: Path,
+) -> None:
     cells = nbformat.read(folder / "pitfalls" / NOTEBOOK, as_version=4).cells
     raw = [cell.source for cell in cells if cell.cell_type == "raw"]
-    assert [text.split("name: ")[1] for text in raw if "BEGIN QUESTION" in text] == [f"exercise_{key.replace('.', '_')}" for key in KEYS]
+    assert [text.split("name: ")[1] for text in raw if "BEGIN QUESTION" in text] == [
+        f"exercise_{key.replace('.', '_')}" for key in KEYS
+    ]
     assert raw.count("# BEGIN TESTS") == raw.count("# END TESTS") == len(KEYS)
     for key in KEYS:
         exercise = exercises()[key]
@@ -51,7 +55,9 @@ def test_a_test_says_why_a_part_was_not_earned(tmp_path: Path, monkeypatch: pyte
 
 def test_otter_gives_the_points_that_the_grader_gives(folder: Path) -> None:
     pytest.importorskip("otter")
-    call(folder, "assign", f"pitfalls/{NOTEBOOK}", "dist", "--no-pdfs")  # it grades the solutions, and fails when one does not pass
+    call(
+        folder, "assign", f"pitfalls/{NOTEBOOK}", "dist", "--no-pdfs"
+    )  # it grades the solutions, and fails when one does not pass
     student = nbformat.read(folder / "dist" / "student" / NOTEBOOK, as_version=4)
     sources = [cell.source for cell in student.cells]
     for key in KEYS:

@@ -1,4 +1,6 @@
-"""What students get back: pages that explain themselves, under names that say whose they are, in a form that can be handed back."""
+"""What students get back: pages that explain themselves, under names that say whose they are, in a
+form that can be handed back.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,11 @@ def test_two_students_of_one_name_have_two_pages_and_no_name_is_no_page() -> Non
 
 
 def test_a_table_says_which_page_is_whose_and_every_link_leads_to_one(tmp_path: Path) -> None:
-    people = [Person("adal", "1001", "Ada Łovelace", "B", "ada@x.org"), Person("=1+1", "1002", "=cmd()"), Person("gone", "1003", "Gone")]
+    people = [
+        Person("adal", "1001", "Ada Łovelace", "B", "ada@x.org"),
+        Person("=1+1", "1002", "=cmd()"),
+        Person("gone", "1003", "Gone"),
+    ]
     entries = settled(ASSIGNMENT, [_row("adal"), _row("=1+1"), _row("guest")], people)
     index = report.write_reports(tmp_path, ASSIGNMENT, entries)
     lines = list(csv.DictReader(io.StringIO((tmp_path / "pages.csv").read_text(encoding="utf-8-sig"))))
@@ -108,8 +114,14 @@ def test_the_class_page_has_the_spread_of_points_and_the_reason_that_a_line_shar
 
 
 def test_pages_go_back_to_moodle_under_the_names_of_its_download(tmp_path: Path) -> None:
-    """Moodle splits a name at underscores: who, the participant's number, the kind and name of the plugin, and the file."""
-    rows = [_row("Ada Łovelace_123_assignsubmission_file_"), _row("Zoë_Ann Müller_124_assignsubmission_file_week.ipynb"), _row("guest")]
+    """Moodle splits a name at underscores: who, the participant's number, the kind and name
+    of the plugin, and the file.
+    """
+    rows = [
+        _row("Ada Łovelace_123_assignsubmission_file_"),
+        _row("Zoë_Ann Müller_124_assignsubmission_file_week.ipynb"),
+        _row("guest"),
+    ]
     report.write_reports(tmp_path, ASSIGNMENT, settled(ASSIGNMENT, rows))
     with zipfile.ZipFile(tmp_path / "moodle-feedback.zip") as archive:
         names = archive.namelist()
@@ -129,7 +141,12 @@ def test_pages_go_back_to_canvas_under_the_names_and_endings_of_its_download(tmp
     """Canvas takes the first two numbers between underscores, and calls the comment's file as what was handed in."""
     rows = [_row("ada", right=True), _row("muellerzoe_78_914_w"), _row("guest"), _row("bob_80_917_notes")]
     files = {
-        "ada": ["lovelaceada_77_912_05", "lovelaceada_77_913_12", "lovelaceada_77_912_05.ipynb", "lovelaceada_LATE_77_913_12.ipynb"],
+        "ada": [
+            "lovelaceada_77_912_05",
+            "lovelaceada_77_913_12",
+            "lovelaceada_77_912_05.ipynb",
+            "lovelaceada_LATE_77_913_12.ipynb",
+        ],
         "muellerzoe_78_914_w": ["muellerzoe_78_914_w", "muellerzoe_78_914_w.zip"],
         "guest": ["guest", "guest.ipynb"],
         "bob_80_917_notes": ["bob_80_917_notes.pdf"],
@@ -150,7 +167,9 @@ def test_pages_go_back_to_canvas_under_the_names_and_endings_of_its_download(tmp
         beside = {**files, "bob_80_917_notes": [f"bob_80_{numbers[0]}_15.ipynb", f"bob_80_{numbers[1]}_helpers.py"]}
         report.write_reports(tmp_path, ASSIGNMENT, entries, files=beside)
         with zipfile.ZipFile(tmp_path / "canvas-feedback.zip") as archive:
-            assert f"bob_80_{numbers[0]}_15.ipynb" in archive.namelist(), "the notebook takes the page, whichever file is newer"
+            assert f"bob_80_{numbers[0]}_15.ipynb" in archive.namelist(), (
+                "the notebook takes the page, whichever file is newer"
+            )
         assert "guest" in (said := " ".join(handback.told(tmp_path, entries, beside)))
         assert "bob" not in said
     by_chance = {row.student: ["week_3_12_" + row.student + ".ipynb"] for row in rows}
@@ -169,32 +188,54 @@ def test_a_page_has_title_task_and_what_as_given_means(language: Language) -> No
     assert any(mark.had for outcome in row.outcomes for mark in outcome.marks)
     assert page.count({"en": "as it was handed out", "zh": "发下的单元格"}[language]) == 1
     assert "`" not in re.sub(r"<pre.*?</pre>", "", page, flags=re.DOTALL)
-    bare = [replace(outcome, marks=tuple(replace(mark, had=False) for mark in outcome.marks)) for outcome in row.outcomes]
+    bare = [
+        replace(outcome, marks=tuple(replace(mark, had=False) for mark in outcome.marks)) for outcome in row.outcomes
+    ]
     (entry,) = settled(ASSIGNMENT, [replace(row, outcomes=tuple(bare))])
-    assert {"en": "as it was handed out", "zh": "发下的单元格"}[language] not in report.student_page(ASSIGNMENT, entry, language)
+    assert {"en": "as it was handed out", "zh": "发下的单元格"}[language] not in report.student_page(
+        ASSIGNMENT, entry, language
+    )
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_what_has_no_mark_yet_has_none_on_its_page_nor_in_the_table(language: Language, tmp_path: Path) -> None:
     graded = _row("ada")
     failed = replace(graded.outcomes[0], status="ungraded", marks=(), detail="")
-    rows = [Row("bob", "1", problem=T(en="it is no JSON", zh="不是 JSON")), replace(graded, outcomes=(failed, *graded.outcomes[1:]))]
+    rows = [
+        Row("bob", "1", problem=T(en="it is no JSON", zh="不是 JSON")),
+        replace(graded, outcomes=(failed, *graded.outcomes[1:])),
+    ]
     people = [Person("ada"), Person("bob"), Person("carol")]
     pages = {}
-    for own in ([], [Override("ada", "", 1, "read"), Override("bob", "4.2", 1, "read"), Override("carol", "", 0, "oral")]):
+    for own in (
+        [],
+        [Override("ada", "", 1, "read"), Override("bob", "4.2", 1, "read"), Override("carol", "", 0, "oral")],
+    ):
         entries = settled(ASSIGNMENT, rows, people, own)
         write_grades(tmp_path / "g.csv", ASSIGNMENT, entries)
-        lines = {line["student"]: line for line in csv.DictReader(io.StringIO((tmp_path / "g.csv").read_text(encoding="utf-8-sig")))}
+        lines = {
+            line["student"]: line
+            for line in csv.DictReader(io.StringIO((tmp_path / "g.csv").read_text(encoding="utf-8-sig")))
+        }
         found = {name: [line[column] for column in ("points", "percent", *KEYS)] for name, line in lines.items()}
-        pages[bool(own)] = {entry.row.student: report.student_page(ASSIGNMENT, entry, language) for entry in entries if entry.has_mark}
+        pages[bool(own)] = {
+            entry.row.student: report.student_page(ASSIGNMENT, entry, language) for entry in entries if entry.has_mark
+        }
         if not own:
             assert [found[name] for name in ("bob", "carol")] == [[""] * 4] * 2
             assert found["ada"] == ["", "", "", f"{entries[0].points[KEYS[1]]:g}"]
         else:
-            assert (found["ada"][0], found["bob"], found["carol"]) == ("1", ["1", "50.0", "1", "0"], ["0", "0.0", "0", "0"])
+            assert (found["ada"][0], found["bob"], found["carol"]) == (
+                "1",
+                ["1", "50.0", "1", "0"],
+                ["0", "0.0", "0", "0"],
+            )
         totalled = {line[0]: line[6] for line in totals([tmp_path / "g.csv"])[0][1:]}
         assert totalled == {name: line[0] for name, line in found.items()}
-    none, hand_in, looks = {"en": ("No mark yet", ".ipynb", "your teacher looks"), "zh": ("尚无分数", ".ipynb", "老师")}[language]
+    none, hand_in, looks = {
+        "en": ("No mark yet", ".ipynb", "your teacher looks"),
+        "zh": ("尚无分数", ".ipynb", "老师"),
+    }[language]
     for name, of in (("ada", looks), ("bob", hand_in)):
         assert f"<strong>{none}</strong>" in pages[False][name]
         assert of in pages[False][name]
@@ -217,7 +258,9 @@ def test_what_has_no_mark_yet_has_none_on_its_page_nor_in_the_table(language: La
 def test_a_student_reads_what_was_free(days: int, free: int, extra: float, said: str) -> None:
     due = replace(ASSIGNMENT, due=1e9, late_penalty=10, late_days=free)
     row = replace(_row("ada", right=True), received=1e9 + days * 86_400)
-    half = tuple(replace(outcome, status="partly", marks=()) if n else outcome for n, outcome in enumerate(row.outcomes))
+    half = tuple(
+        replace(outcome, status="partly", marks=()) if n else outcome for n, outcome in enumerate(row.outcomes)
+    )
     (entry,) = settled(due, [replace(row, outcomes=half)], [Person("ada", extra_days=extra)])
     assert said in entry.remarks()
     assert "迟交" in " ".join(entry.remarks("zh"))
@@ -233,11 +276,15 @@ def test_the_notebook_says_what_the_page_will_say(key: str, tmp_path: Path, monk
         lines = str(result).splitlines()[1:]
         marked = [(m.had and not result.solved, m.holds) for m in outcome.marks]
         assert [" [as given]" in line for line in lines[: len(marked)]] == [had and holds for had, holds in marked]
-        assert [" [it held as given]" in line for line in lines[: len(marked)]] == [had and not holds for had, holds in marked]
+        assert [" [it held as given]" in line for line in lines[: len(marked)]] == [
+            had and not holds for had, holds in marked
+        ]
         worth = 0 if same(source, exercise.given) else outcome.credit
         held = [mark.had for mark in outcome.marks if mark.holds]
         before = not worth and any(held) and all(held)
-        assert (f", which is {100 * worth:.0f} % of the points where this is graded. " in lines[-1]) is not (result.solved or before)
+        assert (f", which is {100 * worth:.0f} % of the points where this is graded. " in lines[-1]) is not (
+            result.solved or before
+        )
         assert ("before you changed anything, so " in lines[-1]) is before
     shown = str(practice.Practice(None).grade(exercise, exercise.given, "zh"))
     assert ("，所以不得分。" in shown) is any(mark.had for mark in outcome.marks)
@@ -275,7 +322,9 @@ def test_what_a_cell_finds_imported_is_said_for_each_exercise(tmp_path: Path) ->
         (False, True),
     ]
     for key, exercise in exercises().items():
-        names = observe(Request("", exercise.setup, expressions=("[n for n, v in globals().items() if type(v) is type(torch)]",)))
+        names = observe(
+            Request("", exercise.setup, expressions=("[n for n, v in globals().items() if type(v) is type(torch)]",))
+        )
         (there,) = names.values.values()
         assert "torch" in there
         said = {"np", "torch", "nn", "F", *imports(exercise)}
@@ -299,7 +348,16 @@ def test_a_student_reads_how_to_install_and_open(tmp_path: Path) -> None:
 
 
 def test_otter_installs_the_package_from_where_the_teacher_says(tmp_path: Path) -> None:
-    words = ["classroom", "init", str(tmp_path / "c"), "--exercises", "12.2", "--otter", "--package", "git+https://example.org/x: y"]
+    words = [
+        "classroom",
+        "init",
+        str(tmp_path / "c"),
+        "--exercises",
+        "12.2",
+        "--otter",
+        "--package",
+        "git+https://example.org/x: y",
+    ]
     assert main(words) == 0
     first = nbformat.read(tmp_path / "c" / "pitfalls" / "12-inplace-errors.ipynb", as_version=4).cells[0].source  # type: ignore[no-untyped-call]
     assert first.endswith('requirements:\n  - "git+https://example.org/x: y"')
@@ -324,8 +382,15 @@ def test_the_hosting_sections_examples_are_well_formed() -> None:
 
 
 def test_no_task_and_no_hint_leads_to_a_section_that_was_not_handed_out() -> None:
-    texts = {(key, text) for key, each in exercises().items() for hint in (*each.hints, each.task) for text in (hint.en, hint.zh)}
-    assert [(key, text) for key, text in texts if re.search(r"\b[Ss]ection \d|第 ?\d+ ?节|the picture of|看图", text)] == []
+    texts = {
+        (key, text)
+        for key, each in exercises().items()
+        for hint in (*each.hints, each.task)
+        for text in (hint.en, hint.zh)
+    }
+    assert [
+        (key, text) for key, text in texts if re.search(r"\b[Ss]ection \d|第 ?\d+ ?节|the picture of|看图", text)
+    ] == []
 
 
 def test_what_the_exercise_itself_raises_says_that_it_is_the_exercise() -> None:
@@ -335,5 +400,9 @@ def test_what_the_exercise_itself_raises_says_that_it_is_the_exercise() -> None:
         "error",
         "RuntimeError: torch.optim is taken away in this exercise: write the step by hand",
     )
-    raised = {text for each in exercises().values() for text in re.findall(r'raise \w+\(f?"([^"]+)"', each.setup + each.inputs)}
+    raised = {
+        text
+        for each in exercises().values()
+        for text in re.findall(r'raise \w+\(f?"([^"]+)"', each.setup + each.inputs)
+    }
     assert raised == {outcome.detail.partition(": ")[2], "it still trains after {len(losses)} epochs"}

@@ -1,4 +1,6 @@
-"""The process in which submissions run: what it lets a cell do, that it outlives nobody, and that it cannot be made to lie cheaply."""
+"""The process in which submissions run: what it lets a cell do, that it outlives nobody, and that it
+cannot be made to lie cheaply.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,15 @@ def seen(room: Room, cell: str, *expressions: str) -> Observation:
     return Observation.from_json(json.loads(answer["report"])["observations"][0])
 
 
-def test_a_cell_finds_an_empty_home_and_nothing_of_the_teachers_environment(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_finds_an_empty_home_and_nothing_of_the_teachers_environment(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_OF_THE_TEACHER", "1")
-    cell = "import os\nhome, names, here = os.environ['HOME'], sorted(os.environ), os.listdir('.')\nopen('mine', 'w').write('x')\n"
+    cell = (
+        "import os\n"
+        "home, names, here = os.environ['HOME'], sorted(os.environ), os.listdir('.')\n"
+        "open('mine', 'w').write('x')\n"
+    )
     found = seen(room, cell, "home == os.getcwd()", "names", "here", "open('mine').read()")
     assert found.error is None
     assert list(found.values.values()) == [True, ["HOME", "LANG", "MPLBACKEND", "TMPDIR"], [], "x"]
@@ -71,8 +79,14 @@ def test_a_deep_folder_is_cleared_away_and_the_room_goes_on(room: Room) -> None:
 @pytest.mark.parametrize("keep", ["kept.append(f)", "kept.append(mmap.mmap(f.fileno(), 4096))\n    f.close()"])
 def test_files_without_a_name_are_counted(room: Room, keep: str) -> None:
     cell = (
-        "import mmap, os, time\nkept = []\nfor i in range(12):\n    f = open('x', 'w+b')\n    f.truncate(8 << 20)\n    os.unlink('x')\n"
-        f"    {keep}\ntime.sleep(9)\n"
+        "import mmap, os, time\n"
+        "kept = []\n"
+        "for i in range(12):\n"
+        "    f = open('x', 'w+b')\n"
+        "    f.truncate(8 << 20)\n"
+        "    os.unlink('x')\n"
+        f"    {keep}\n"
+        "time.sleep(9)\n"
     )
     assert room.run([Request(cell)], LIMITS, 30)["status"] == "disk"
 
@@ -151,9 +165,19 @@ def test_a_cell_gets_no_frame(room: Room) -> None:
 def test_libraries_may_look_at_the_stack_and_do_not_accuse_the_cell(room: Room) -> None:
     cell = (
         "import collections, copy, logging, traceback, warnings, enum, typing, matplotlib.pyplot\n"
-        "P = collections.namedtuple('P', 'a')\nE = enum.Enum('E', 'a b')\nT = typing.TypeVar('T')\n"
-        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    text = traceback.format_exc()\n    logging.exception('x')\n"
-        "traceback.print_stack()\nc = copy.deepcopy(nn.Linear(1, 1))\nwarnings.warn('x')\ndef f(): pass\nn = f.__code__.co_name\n"
+        "P = collections.namedtuple('P', 'a')\n"
+        "E = enum.Enum('E', 'a b')\n"
+        "T = typing.TypeVar('T')\n"
+        "try:\n"
+        "    1 / 0\n"
+        "except ZeroDivisionError:\n"
+        "    text = traceback.format_exc()\n"
+        "    logging.exception('x')\n"
+        "traceback.print_stack()\n"
+        "c = copy.deepcopy(nn.Linear(1, 1))\n"
+        "warnings.warn('x')\n"
+        "def f(): pass\n"
+        "n = f.__code__.co_name\n"
     )
     answer = room.run([Request(cell, expressions=("'ZeroDivisionError' in text", "n"))], LIMITS, 30)
     report = json.loads(answer["report"])
@@ -162,9 +186,21 @@ def test_libraries_may_look_at_the_stack_and_do_not_accuse_the_cell(room: Room) 
 
 
 def test_names_beside_the_package_cannot_be_listed(room: Room) -> None:
-    folders = [ROOT, ROOT / "tests", ROOT / "pitfall_lab" / "lessons" / "exercises", ROOT / "pitfall_lab" / "docs" / "teaching"]
+    folders = [
+        ROOT,
+        ROOT / "tests",
+        ROOT / "pitfall_lab" / "lessons" / "exercises",
+        ROOT / "pitfall_lab" / "docs" / "teaching",
+    ]
     listed = f"[len(os.listdir(f)) for f in {[*map(str, folders)]} if not refused(os.listdir, f)]"
-    cell = "import os, matplotlib\ndef refused(do, x):\n    try:\n        do(x)\n    except PermissionError:\n        return True\n"
+    cell = (
+        "import os, matplotlib\n"
+        "def refused(do, x):\n"
+        "    try:\n"
+        "        do(x)\n"
+        "    except PermissionError:\n"
+        "        return True\n"
+    )
     found = seen(room, cell, listed, "len(os.listdir(os.path.dirname(torch.__file__))) > 9")
     assert found.error is None, found.error
     assert [*found.values.values()] == [[], True]
@@ -181,8 +217,15 @@ def _shown(exercise: Exercise) -> str:
 
 
 AS_WRITTEN: dict[str, Callable[[Exercise], str]] = {
-    "magics": lambda e: f"%%exercise {e.key}\n%time 1\n!ls -l\nfiles = !ls\nx = %time 2\n{e.right[0]}\ntorch.cat?\n?torch\n",
-    "display": lambda e: f"%%exercise {e.key} --hint\n{e.right[0]}\ndisplay(torch.ones(2), e=1)\nget_ipython().run_line_magic('who', '')\n",
+    "magics": lambda e: (
+        f"%%exercise {e.key}\n%time 1\n!ls -l\nfiles = !ls\nx = %time 2\n{e.right[0]}\ntorch.cat?\n?torch\n"
+    ),
+    "display": lambda e: (
+        f"%%exercise {e.key} --hint\n"
+        f"{e.right[0]}\n"
+        "display(torch.ones(2), e=1)\n"
+        "get_ipython().run_line_magic('who', '')\n"
+    ),
     "prompts": _prompted,
     "indented": lambda e: textwrap.indent(f"%%exercise '{e.key}'\n{e.right[0]}", "    "),
     "timed": lambda e: f"\n\n%%time\n%%capture out\n%%exercise --language zh {e.key}\n{e.right[0]}",
@@ -247,7 +290,9 @@ def test_what_the_notebook_calls_solved_gets_its_points(
 
 
 def test_a_cell_that_only_waits_for_a_processor_loses_no_time(room: Room) -> None:
-    """What counts is neither the wall's time nor the processor's alone: a cell that sleeps ends in time, a busy machine costs nothing."""
+    """What counts is neither the wall's time nor the processor's alone: a cell that sleeps ends in
+    time, a busy machine costs nothing.
+    """
     burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end:\n    pass\n"
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
@@ -276,7 +321,11 @@ def test_points_are_for_what_the_given_cell_lacks(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [{"status": "done", "report": text} for text in ("", "{}", "[]", '{"tampered": [], "observations": []}', "[" * 9999)]
+    "answer",
+    [
+        {"status": "done", "report": text}
+        for text in ("", "{}", "[]", '{"tampered": [], "observations": []}', "[" * 9999)
+    ],
 )
 def test_a_report_that_is_none_gives_no_points(answer: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Room, "run", lambda *args: {"seconds": 0.1, **answer})
@@ -285,12 +334,18 @@ def test_a_report_that_is_none_gives_no_points(answer: dict[str, object], monkey
     assert (outcome.status, outcome.credit) == ("tampered", 0.0)
 
 
-def test_a_report_with_a_wrong_answer_to_a_question_gives_no_points(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_with_a_wrong_answer_to_a_question_gives_no_points(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A forger who says what the judge wants to hear says it of the questions with known answers as well."""
 
     def forged(self: Room, requests: list[Request], *_: object) -> dict[str, object]:
         told = [Observation(values=dict.fromkeys(request.expressions, True)) for request in requests]
-        return {"status": "done", "seconds": 0.1, "report": json.dumps({"tampered": [], "observations": [o.to_json() for o in told]})}
+        return {
+            "status": "done",
+            "seconds": 0.1,
+            "report": json.dumps({"tampered": [], "observations": [o.to_json() for o in told]}),
+        }
 
     monkeypatch.setattr(Room, "run", forged)
     outcome = judged(exercises()["5.1"], "x = 1", room, LIMITS)
@@ -313,7 +368,9 @@ def test_when_the_grader_is_killed_the_cell_ends_too(tmp_path: Path) -> None:
         "from pitfall_lab.classroom.judge import Room, Limits\nfrom pitfall_lab.lessons.attempt import Request\n"
         f"Room().run([Request({cell!r})], Limits(), 300)\n"
     )
-    grader = subprocess.Popen([sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    grader = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     try:
         assert _wait(lambda: sign in _names(), 120), "the cell never ran"
     finally:
@@ -342,7 +399,13 @@ def _wait(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def test_names_that_a_cell_puts_in_the_way_are_not_asked(room: Room) -> None:
-    cell = "class torch:\n    equal = staticmethod(lambda *tensors: True)\ndef list(numbers):\n    return [1]\nown = list\n"
+    cell = (
+        "class torch:\n"
+        "    equal = staticmethod(lambda *tensors: True)\n"
+        "def list(numbers):\n"
+        "    return [1]\n"
+        "own = list\n"
+    )
     found = seen(room, cell, "torch.equal(torch.ones(1), torch.zeros(1))", "list((2,))", "own((2,))")
     assert [*found.values.values()] == [False, [2], [1]]
 

@@ -1,4 +1,7 @@
-"""What a teacher has around the grades: roster, deadlines, own marks, other systems' tables, analysis. No submission is run here."""
+"""What a teacher has around the grades: roster, deadlines, own marks, other systems' tables, analysis.
+
+No submission is run here.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,20 @@ LIST = (
 
 
 def outcomes(*wrong: str):
-    return tuple(known(exercises()[key], exercises()[key].wrong[0] if key in wrong else exercises()[key].right[0]) for key in KEYS)
+    return tuple(
+        known(exercises()[key], exercises()[key].wrong[0] if key in wrong else exercises()[key].right[0])
+        for key in KEYS
+    )
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     at = {"versions": ("0.1", "2.13")}
     right, half = outcomes(), outcomes("12.1", "12.2")
-    return [Row("ada", "1", right, received=DUE - 1, **at), Row("bob", "2", half, received=DUE + 3.5 * ledger.DAY, **at)]
+    return [
+        Row("ada", "1", right, received=DUE - 1, **at),
+        Row("bob", "2", half, received=DUE + 3.5 * ledger.DAY, **at),
+    ]
 
 
 def people(tmp_path: Path, text: str = LIST) -> list[roster.Person]:
@@ -82,7 +91,10 @@ def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows
             "id,name,extra_days\n1,Ada,0,5\n",
             "line 2: it has 4 cells, and there are 3 columns. Put quotation marks around a cell that has a comma",
         ),
-        ("id;name\n1;a;b;\n", "line 2: it has 4 cells, and there are 2 columns. Put quotation marks around a cell that has a semicolon"),
+        (
+            "id;name\n1;a;b;\n",
+            "line 2: it has 4 cells, and there are 2 columns. Put quotation marks around a cell that has a semicolon",
+        ),
         ("student,extra_days\nada,many\n", "extra_days must be a number"),
         ("student,extra_days\nada,nan\n", "extra_days must be a number"),
         ("student,received\nada,soon\n", "received must be like"),
@@ -99,7 +111,9 @@ def test_a_roster_that_cannot_be_used_gets_one_sentence(tmp_path: Path, text: st
 
 
 def test_a_mark_with_a_comma_too_many_is_no_other_mark(tmp_path: Path) -> None:
-    (tmp_path / "overrides.csv").write_text("student,exercise,points,note\nada,12.1,0,5,late\nbob,,1,well, no\n", encoding="utf-8")
+    (tmp_path / "overrides.csv").write_text(
+        "student,exercise,points,note\nada,12.1,0,5,late\nbob,,1,well, no\n", encoding="utf-8"
+    )
     with pytest.raises(Refusal, match=r"line 2: it has 5 cells[^\n]*\n.*line 3: it has 5 cells"):
         ledger.read_overrides(tmp_path / "overrides.csv", ASSIGNMENT)
 
@@ -112,7 +126,9 @@ def test_a_roster_in_another_encoding_gets_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1e18, 1e12, 1e18, 1e300])
 def test_a_file_may_come_from_any_time(tmp_path: Path, seconds: float) -> None:
-    ledger.write_grades(tmp_path / "g.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, [Row("ada", "1", outcomes(), received=seconds)]))
+    ledger.write_grades(
+        tmp_path / "g.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, [Row("ada", "1", outcomes(), received=seconds)])
+    )
     assert (tmp_path / "g.csv").read_text(encoding="utf-8").splitlines()[1].startswith("ada,")
 
 
@@ -140,14 +156,18 @@ def test_days_after_the_deadline_cost_what_the_assignment_says(
     assert given.deducted == 0, "when it came the teacher knows better than the file"
 
 
-def test_percent_are_of_the_unrounded_sum_and_a_solved_exercise_has_all_of_its_points(rows: list[Row], tmp_path: Path) -> None:
+def test_percent_are_of_the_unrounded_sum_and_a_solved_exercise_has_all_of_its_points(
+    rows: list[Row], tmp_path: Path
+) -> None:
     said = rows[0].outcomes[0].marks[0]
     marks = tuple(replace(said, holds=holds, had=False, idle=False) for holds in (True, False, False))
     third = tuple(replace(outcome, status="partly", marks=marks) for outcome in rows[0].outcomes)
     odd = replace(ASSIGNMENT, due=DUE, late_days=0, points={KEYS[0]: 1.3333, KEYS[1]: 0.1, KEYS[2]: 0.2})
     late = Row("carol", "3", third, received=DUE + 1)
     ledger.write_grades(
-        tmp_path / "g.csv", odd, ledger.settled(odd, [replace(rows[0], received=DUE), replace(late, received=DUE, student="dan"), late])
+        tmp_path / "g.csv",
+        odd,
+        ledger.settled(odd, [replace(rows[0], received=DUE), replace(late, received=DUE, student="dan"), late]),
     )
     with (tmp_path / "g.csv").open(encoding="utf-8-sig", newline="") as file:
         lines = {line["student"]: (line["points"], line["of"], line["percent"]) for line in csv.DictReader(file)}
@@ -214,7 +234,11 @@ ADA = roster.Person("1001", "1001", "Lovelace, Ada", login="adal")
             ],
         ),
         (
-            "First name,Last name,ID number,Institution,Email address,Week 3 (Real)\nAda,Lovelace,1001,,ada@x.org,-\nBo,Hu,,,bo@x.org,4\n",
+            (
+                "First name,Last name,ID number,Institution,Email address,Week 3 (Real)\n"
+                "Ada,Lovelace,1001,,ada@x.org,-\n"
+                "Bo,Hu,,,bo@x.org,4\n"
+            ),
             [replace(ADA, email="ada@x.org", login=""), roster.Person("bo@x.org", "", "Hu, Bo", email="bo@x.org")],
         ),
         ('"Last Name","First Name","Username","Student ID","Last Access"\n"Lovelace","Ada","adal","1001",""\n', [ADA]),
@@ -244,7 +268,9 @@ def test_the_teachers_marks_replace_the_graders_with_a_note(rows: list[Row], tmp
     with pytest.raises(Refusal, match="it has 5 cells") as several:
         ledger.read_overrides(path, ASSIGNMENT)
     assert [line.partition("line ")[2][:1] for line in str(several.value).split("\n")] == ["2", "3", "4"]
-    path.write_text("student,exercise,points,note\nbob,12.1,0.75,shown to me\nada,,3,talked too much\n", encoding="utf-8")
+    path.write_text(
+        "student,exercise,points,note\nbob,12.1,0.75,shown to me\nada,,3,talked too much\n", encoding="utf-8"
+    )
     own = ledger.read_overrides(path, ASSIGNMENT)
     by = {entry.row.student: entry for entry in ledger.settled(replace(ASSIGNMENT, due=None), rows, None, own)}
     assert by["bob"].points["12.1"] == 0.75
@@ -266,10 +292,16 @@ def table(path: Path) -> list[list[str]]:
 
 
 def written(rows: list[Row], tmp_path: Path, system: str, column: str | None = None) -> list[list[str]]:
-    return table(lms.write(tmp_path / "grades.csv", system, ASSIGNMENT, ledger.settled(ASSIGNMENT, rows, people(tmp_path)), column))
+    return table(
+        lms.write(
+            tmp_path / "grades.csv", system, ASSIGNMENT, ledger.settled(ASSIGNMENT, rows, people(tmp_path)), column
+        )
+    )
 
 
-def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its_feedback(rows: list[Row], tmp_path: Path) -> None:
+def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its_feedback(
+    rows: list[Row], tmp_path: Path
+) -> None:
     head, *lines = written(rows, tmp_path, "moodle")
     assert head == ["ID number", "Username", "Email address", "Full name", "Week 3", "Week 3 (feedback)"]
     by = {line[0]: line for line in lines}
@@ -281,7 +313,11 @@ def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its
 @pytest.mark.parametrize(
     ("text", "first", "said"),
     [
-        ("First name,Last name,Email address,name\nAda,Lovelace,ada@x.org,Ada Lovelace\n", ["", "", "ada@x.org"], "Map “Email address” to"),
+        (
+            "First name,Last name,Email address,name\nAda,Lovelace,ada@x.org,Ada Lovelace\n",
+            ["", "", "ada@x.org"],
+            "Map “Email address” to",
+        ),
         ("id,name,email\n5,Ada Lovelace,ada@x.org\n", ["5", "", "ada@x.org"], "Map “ID number” to"),
         ("login,name,email\nadal,Ada Lovelace,ada@x.org\n", ["", "adal", "ada@x.org"], "Map “Username” to"),
         ("student,name\nada,Ada Lovelace\n", ["ada", "ada", ""], "Map “ID number” to"),
@@ -290,8 +326,14 @@ def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its
 def test_moodle_has_an_address_in_its_own_column_and_it_is_said_what_to_map(
     text: str, first: list[str], said: str, rows: list[Row], tmp_path: Path
 ) -> None:
-    entries = ledger.settled(ASSIGNMENT, [replace(rows[0], student="Ada Lovelace_3_assignsubmission_file_")], people(tmp_path, text))
-    line = next(line for line in table(lms.write(tmp_path / "g.csv", "moodle", ASSIGNMENT, entries)) if line[3] == "Ada Lovelace")
+    entries = ledger.settled(
+        ASSIGNMENT, [replace(rows[0], student="Ada Lovelace_3_assignsubmission_file_")], people(tmp_path, text)
+    )
+    line = next(
+        line
+        for line in table(lms.write(tmp_path / "g.csv", "moodle", ASSIGNMENT, entries))
+        if line[3] == "Ada Lovelace"
+    )
     assert line[:3] == first
     assert said in lms.about("moodle", entries)
 
@@ -328,7 +370,9 @@ def test_no_system_gets_an_id_or_login_that_the_roster_does_not_have(rows: list[
     entries = all_of(rows, tmp_path, MIXED)
     _, _, *lines = table(lms.write(tmp_path / "g.csv", "canvas", ASSIGNMENT, entries))
     assert ["Ada Lovelace", "", "", "", ""] in [line[:5] for line in lines]
-    assert [line[2] for line in lines if line[0] == "Max Berg"] == ["10"], "by the name alone it would be the other one's"
+    assert [line[2] for line in lines if line[0] == "Max Berg"] == ["10"], (
+        "by the name alone it would be the other one's"
+    )
     said = lms.about("canvas", entries)
     assert "by the name alone, which others have, too: 1 (“Max Berg (m@x.org)”)" in said
     assert "Found by the name, having neither number, id nor login: 1 (“Ada Lovelace”)" in said
@@ -344,12 +388,16 @@ def test_two_with_one_address_are_refused_where_moodle_finds_by_the_address(rows
 
 
 @pytest.mark.parametrize("system", sorted(lms.SYSTEMS))
-def test_what_could_not_be_graded_is_no_mark_before_the_teacher_gives_one(rows: list[Row], tmp_path: Path, system: str) -> None:
+def test_what_could_not_be_graded_is_no_mark_before_the_teacher_gives_one(
+    rows: list[Row], tmp_path: Path, system: str
+) -> None:
     persons = people(tmp_path)
     problem = T(en="it is a PDF", zh="PDF")
     unread = [replace(row, outcomes=(), problem=problem) if row.student == "ada" else row for row in rows]
     ungraded = [
-        replace(row, outcomes=tuple(replace(each, status="ungraded") for each in row.outcomes)) if row.student == "ada" else row
+        replace(row, outcomes=tuple(replace(each, status="ungraded") for each in row.outcomes))
+        if row.student == "ada"
+        else row
         for row in rows
     ]
     for some in (unread, ungraded):
@@ -388,14 +436,18 @@ def test_who_is_late_gets_the_times_by_which_it_was_decided(rows: list[Row], tmp
     """The deadline is shown with the offset that the teacher wrote."""
     zone = timezone(timedelta(hours=1))
     assert replace(ASSIGNMENT, zone=zone).clock(0.0) == "1970-01-01 01:00 (UTC+0100)"
-    entries = {entry.row.student: entry for entry in ledger.settled(replace(ASSIGNMENT, zone=zone), rows, people(tmp_path))}
+    entries = {
+        entry.row.student: entry for entry in ledger.settled(replace(ASSIGNMENT, zone=zone), rows, people(tmp_path))
+    }
     page = report.student_page(replace(ASSIGNMENT, zone=zone), entries["bob"], "en")
     assert re.search(r"Handed in: \d{4}-\d\d-\d\d \d\d:\d\d \(UTC\+0100\)\. Deadline: .*\(UTC\+0100\)\.", page)
     assert "Deadline" not in report.student_page(ASSIGNMENT, entries["ada"], "en")
 
 
 def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Row], tmp_path: Path) -> None:
-    """The rules of its importer: the first two names, the optional pair of ids, then Section; a title with a number is an assignment's."""
+    """The rules of its importer: the first two names, the optional pair of ids, then Section; a title with
+    a number is an assignment's.
+    """
     head, possible, *lines = written(rows, tmp_path, "canvas", "Week 3 (4711)")
     assert "Student" in head[0]
     assert "ID" in head[1]
@@ -416,7 +468,10 @@ def test_canvas_own_list_goes_back_with_canvas_own_numbers(rows: list[Row], tmp_
     entries = ledger.settled(ASSIGNMENT, rows[:1], people(tmp_path, text), [ledger.Override("72", "", 1, "shown")])
     lms.write(tmp_path / "grades.csv", "canvas", ASSIGNMENT, entries)
     _, _, *lines = table(tmp_path / "grades.canvas.csv")
-    assert [line[:5] for line in lines] == [["Schmidt, Anna", "72", "", "", "A"], ["Schmidt, Anna", "71", "", "ada", "A"]]
+    assert [line[:5] for line in lines] == [
+        ["Schmidt, Anna", "72", "", "", "A"],
+        ["Schmidt, Anna", "71", "", "ada", "A"],
+    ]
 
 
 def test_nobody_is_called_as_canvas_calls_the_line_of_the_points(rows: list[Row], tmp_path: Path) -> None:
@@ -450,10 +505,15 @@ def test_a_column_that_the_systems_own_list_has_is_named_before_a_new_one_is_mad
     rows: list[Row], tmp_path: Path, system: str, known: str, written_as: str
 ) -> None:
     entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path, LIST))
-    (tmp_path / "roster.csv").write_text(f'Student,ID,SIS Login ID,Section,"{known}",Week 33 (5)\n', encoding="utf-8-sig")
+    (tmp_path / "roster.csv").write_text(
+        f'Student,ID,SIS Login ID,Section,"{known}",Week 33 (5)\n', encoding="utf-8-sig"
+    )
     there = roster.titles(tmp_path / "roster.csv")
     said = lms.about(system, entries, "Week 3", there)
-    assert f" “Week 3” is a new column there, having no number; roster.csv has “{known}” already: --column '{known}' writes" in said
+    assert (
+        f" “Week 3” is a new column there, having no number; roster.csv has “{known}” already: "
+        f"--column '{known}' writes" in said
+    )
     assert " “Week 4” is a new column there, having no number." in lms.about(system, entries, "Week 4", there)
     assert "new column" not in lms.about(system, entries, known, there)
     assert written_as in written(rows, tmp_path, system, known)[0]
@@ -462,7 +522,9 @@ def test_a_column_that_the_systems_own_list_has_is_named_before_a_new_one_is_mad
 
 
 def imported(system: str, lines: list[list[str]], book: dict[str, str]) -> dict[str, str]:
-    """A gradebook (marks by the system's own key of a student) after an import, by the rules that the three systems document."""
+    """A gradebook (marks by the system's own key of a student) after an import, by the rules
+    that the three systems document.
+    """
     head, *rows = lines
     # Moodle: “Map from” and “Map to” are the same field, and where that is empty it is the student of the line above;
     # Canvas: the first of ID, SIS User ID and SIS Login ID that is filled in
@@ -480,7 +542,9 @@ def imported(system: str, lines: list[list[str]], book: dict[str, str]) -> dict[
     return book
 
 
-@pytest.mark.parametrize(("system", "keys"), [("moodle", "77 78 79"), ("canvas", "77 78 79"), ("blackboard", "adal bob 79")])
+@pytest.mark.parametrize(
+    ("system", "keys"), [("moodle", "77 78 79"), ("canvas", "77 78 79"), ("blackboard", "adal bob 79")]
+)
 def test_a_gradebook_has_the_marks_after_the_import_and_keeps_what_was_not_handed_in(
     rows: list[Row], tmp_path: Path, system: str, keys: str
 ) -> None:
@@ -504,16 +568,26 @@ def test_every_table_has_the_versions_and_no_formula(rows: list[Row], tmp_path: 
     assert (tmp_path / "grades.csv").read_bytes().startswith(codecs.BOM_UTF8), "Excel needs it"
     head, *lines = table(tmp_path / "grades.csv")
     line = dict(zip(head, next(line for line in lines if line[0] == "bob"), strict=True))
-    assert (line["pitfall_lab"], line["torch"], line["id"], line["late_days"], line["section"]) == ("0.1", "2.13", "78", "2", "A")
+    assert (line["pitfall_lab"], line["torch"], line["id"], line["late_days"], line["section"]) == (
+        "0.1",
+        "2.13",
+        "78",
+        "2",
+        "A",
+    )
     analysis.write(tmp_path / "analysis.csv", ASSIGNMENT, rows)
     assert table(tmp_path / "analysis.csv")[1][-3:] == ["test-class", "0.1", "2.13"]
     for system in lms.SYSTEMS:
         written(rows, tmp_path, system)
-    cells = [cell for path in tmp_path.glob("*.csv") if path.name != "roster.csv" for line in table(path) for cell in line]
+    cells = [
+        cell for path in tmp_path.glob("*.csv") if path.name != "roster.csv" for line in table(path) for cell in line
+    ]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t"))]
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1", " =1", "\u202e=1", "a\u2028b", "\x00=1"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1", " =1", "\u202e=1", "a\u2028b", "\x00=1"]
+)
 def test_no_text_begins_a_formula_or_turns_its_line(text: str) -> None:
     made = plain(text)
     assert made[:1] not in "=+-@\t\r\n＝"
@@ -543,7 +617,8 @@ def test_what_separates_strong_from_weak_answers(rows: list[Row]) -> None:
     assert (best.holds, best.answered, best.separates) == (8, 12, 1.0)
     assert all(item.separates is None for item in analysis.properties(ASSIGNMENT, class_of[:9])), "nine are too few"
     believing = [
-        replace(row, beliefs=(("detach_copies", "12 q-1"),) if row.student[0] == "w" else (("other", "12 q-2"),)) for row in class_of
+        replace(row, beliefs=(("detach_copies", "12 q-1"),) if row.student[0] == "w" else (("other", "12 q-2"),))
+        for row in class_of
     ]
     found = {item.name: item for item in analysis.misconceptions(ASSIGNMENT, believing)}
     assert (found["detach_copies"].holds, found["detach_copies"].separates) == (4, -1.0)
@@ -580,7 +655,9 @@ def test_terms_count_who_could_be_read_in_the_exercises_order_and_tell_folders_o
     assert head == ["exercise", "property", "spring/w1 (n=2)", "autumn/w1 (n=2)"], "shares are of these, not of three"
     assert {line[2] for line in lines} == {"0.500", "1.000"}
     for key in KEYS:
-        assert [line[1] for line in lines if line[0] == key] == [prop.sentence.en for prop in exercises()[key].properties]
+        assert [line[1] for line in lines if line[0] == key] == [
+            prop.sentence.en for prop in exercises()[key].properties
+        ]
 
 
 def test_a_submission_that_is_gone_is_in_no_figures_of_the_term(
@@ -598,7 +675,9 @@ def test_a_submission_that_is_gone_is_in_no_figures_of_the_term(
     assert "0.500" in {line[2] for line in lines_of}
 
 
-def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_totals_add_the_points_of_each_student(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     listed = people(tmp_path)
     later = [replace(rows[0], student="Ada Lovelace_5_assignsubmission_file_"), Row("eve", "5", outcomes())]
     for week, of in (("one", rows), ("two", later)):
@@ -611,7 +690,9 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
     assert head == ["student", "id", "name", "section", "login", "email", "one", "two", "points", "of", "percent"]
     by = {line[1] or line[0]: line[6:] for line in lines}
     assert by["77"] == ["4", "4", "8", "8", "100.0"]
-    assert by["79"] == ["", "2.5", "2.5", "8", "31.2"], "handed in nothing in the first week, and has a mark in the second"
+    assert by["79"] == ["", "2.5", "2.5", "8", "31.2"], (
+        "handed in nothing in the first week, and has a mark in the second"
+    )
     assert by["eve"] == ["", "4", "4", "8", "50.0"]
     (tmp_path / "one" / "grades.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     assert main(["classroom", "totals", str(tmp_path / "one")]) == 2
@@ -626,25 +707,36 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
         assert "Errno" not in said
 
 
-def test_totals_are_of_the_points_before_they_were_rounded(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_totals_are_of_the_points_before_they_were_rounded(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = rows[0].outcomes[0].marks[0]
     marks = tuple(replace(said, holds=holds, had=False, idle=False) for holds in (True, False, False))
     third = Row("ada", "1", (replace(rows[0].outcomes[0], status="partly", marks=marks),))
     eighth = replace(ASSIGNMENT, keys=KEYS[:1], points={KEYS[0]: 0.125}, due=None)
     for week in "abc":
         (tmp_path / week).mkdir()
-        entries = ledger.settled(replace(eighth, points={}), [third, replace(rows[0], student="bob", outcomes=rows[0].outcomes[:1])])
+        entries = ledger.settled(
+            replace(eighth, points={}), [third, replace(rows[0], student="bob", outcomes=rows[0].outcomes[:1])]
+        )
         ledger.write_grades(tmp_path / week / "grades.csv", replace(eighth, points={}), entries)
     (tmp_path / "d").mkdir()
-    ledger.write_grades(tmp_path / "d" / "grades.csv", eighth, ledger.settled(eighth, [replace(rows[0], outcomes=rows[0].outcomes[:1])]))
+    ledger.write_grades(
+        tmp_path / "d" / "grades.csv", eighth, ledger.settled(eighth, [replace(rows[0], outcomes=rows[0].outcomes[:1])])
+    )
     assert main(["classroom", "totals", *(str(tmp_path / week) for week in "abc")]) == 0
     lines = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:]
-    assert [line[6:] for line in lines] == [["0.33", "0.33", "0.33", "1", "3", "33.3"], ["1", "1", "1", "3", "3", "100.0"]]
+    assert [line[6:] for line in lines] == [
+        ["0.33", "0.33", "0.33", "1", "3", "33.3"],
+        ["1", "1", "1", "3", "3", "100.0"],
+    ]
     path = tmp_path / "a" / "grades.csv"
     path.write_text(path.read_text(encoding="utf-8-sig").replace("ada,graded,0.33", "ada,graded,0.9"), encoding="utf-8")
     assert main(["classroom", "totals", str(tmp_path / "a"), str(tmp_path / "d")]) == 0
     lines = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:]
-    assert lines[0][6:9] == ["0.9", "0.125", "1.025"], "what was changed by hand counts as it is, and no digit of 0.125 is lost"
+    assert lines[0][6:9] == ["0.9", "0.125", "1.025"], (
+        "what was changed by hand counts as it is, and no digit of 0.125 is lost"
+    )
 
 
 def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
@@ -657,7 +749,10 @@ def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
     assert main(["classroom", "totals", "spring/w1", str(tmp_path / "spring" / "w1" / "grades.csv")]) == 2
     assert "grades.csv is named twice: its points would count twice" in capsys.readouterr().err
     assert main(["classroom", "totals", "spring/w1", "autumn/w1"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of,percent"
+    assert (
+        capsys.readouterr().out.splitlines()[0]
+        == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of,percent"
+    )
 
 
 CANVAS_LIST = """Student,ID,SIS Login ID,Section
@@ -693,7 +788,11 @@ FULL_LIST = "id,name,login\n1,Łukasz Żółć,ZOLCL\n2,Anna Schmidt,schmidta\n3
     ids=["login", "email", "id and login", "name", "nothing"],
 )
 def test_totals_join_by_the_best_that_both_rosters_have(
-    rosters: tuple[str, str], sums: dict[str, list[str]], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rosters: tuple[str, str],
+    sums: dict[str, list[str]],
+    said: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for week, text in enumerate(rosters):
         (tmp_path / str(week)).mkdir()
@@ -770,16 +869,31 @@ def test_pairs_are_counted_over_exercises() -> None:
     """Names alone differ in 12.2; in 4.1 two have the same mistake, and a third another one."""
     predicted = {"ada": "(6, 1)", "bob": "(6, 1)", "eve": "(6,)"}
     near = UNUSUAL.replace("a.amax(1, True)", "a.amax(1, True).detach()")
-    attended = {"ada": UNUSUAL, "bob": UNUSUAL.replace("w ", "weight ").replace("w.", "weight.").replace("(w", "(weight"), "eve": near}
+    attended = {
+        "ada": UNUSUAL,
+        "bob": UNUSUAL.replace("w ", "weight ").replace("w.", "weight.").replace("(w", "(weight"),
+        "eve": near,
+    }
     class_of = []
     for name, shape in predicted.items():
         source = exercises()["4.1"].right[0].replace("(1, 6)", shape)
-        class_of.append(Row(name, "", (replace(known(exercises()["4.1"], source), source=source), *answer(name, attended[name]).outcomes)))
+        class_of.append(
+            Row(
+                name,
+                "",
+                (replace(known(exercises()["4.1"], source), source=source), *answer(name, attended[name]).outcomes),
+            )
+        )
     found = similar.together(similar.all_pairs(class_of, ["4.1", "12.2"]), ["4.1", "12.2"])
     assert found == [("ada", "bob", ("4.1", "12.2")), ("ada", "eve", ("12.2",)), ("bob", "eve", ("12.2",))]
-    entries = ledger.settled(replace(ASSIGNMENT, keys=("4.1", "12.2")), class_of, [roster.Person("bob", name="Bob <B>")])
+    entries = ledger.settled(
+        replace(ASSIGNMENT, keys=("4.1", "12.2")), class_of, [roster.Person("bob", name="Bob <B>")]
+    )
     page = report.alike_page(replace(ASSIGNMENT, keys=("4.1", "12.2")), entries, "en")
-    assert "<tr><td>ada</td><td>Bob &lt;B&gt;</td><td class=n>2</td><td>4.1, 12.2</td></tr><tr><td>ada</td><td>eve</td>" in page
+    assert (
+        "<tr><td>ada</td><td>Bob &lt;B&gt;</td><td class=n>2</td><td>4.1, 12.2</td></tr><tr><td>ada</td><td>eve</td>"
+        in page
+    )
     assert page.index("Exercises alike") < page.index("<h2>12.2 · ")
 
 
@@ -791,7 +905,10 @@ def test_it_is_said_how_many_answers_are_too_short_to_be_compared() -> None:
 
 
 def test_an_answer_that_four_have_is_listed_with_their_names() -> None:
-    ring = [answer(f"100{n}", UNUSUAL.replace("a ", f"a{n} ").replace("(a)", f"(a{n})").replace("a.", f"a{n}.")) for n in range(4)]
+    ring = [
+        answer(f"100{n}", UNUSUAL.replace("a ", f"a{n} ").replace("(a)", f"(a{n})").replace("a.", f"a{n}."))
+        for n in range(4)
+    ]
     ((key, students, source),) = similar.common([*ring, answer("x", "def attend(q, k, v):\n    return None")], KEYS)
     assert (key, students, source) == ("12.2", ("1000", "1001", "1002", "1003"), ring[0].outcomes[0].source)
     entries = ledger.settled(ASSIGNMENT, ring, [roster.Person("1000", name="Ada Lovelace")])
@@ -800,7 +917,9 @@ def test_an_answer_that_four_have_is_listed_with_their_names() -> None:
 
 
 def test_two_of_one_name_are_told_apart_on_the_pages_of_the_class(rows: list[Row]) -> None:
-    unusual = tuple(replace(outcome, source=outcome.source + "\nspare = [" + "1, " * 30 + "]") for outcome in rows[1].outcomes)
+    unusual = tuple(
+        replace(outcome, source=outcome.source + "\nspare = [" + "1, " * 30 + "]") for outcome in rows[1].outcomes
+    )
     listed = [roster.Person("1011", "1011", "Anna Schmidt"), roster.Person("1012", "1012", "Anna Schmidt")]
     entries = ledger.settled(ASSIGNMENT, [Row("1011", "1", unusual), Row("1012", "2", unusual)], listed)
     for text in (report.alike_page(ASSIGNMENT, entries, "en"), report.class_page(ASSIGNMENT, entries, "en")):
@@ -828,7 +947,9 @@ def test_two_hundred_different_answers_are_compared_in_bounded_time() -> None:
     assert time.process_time() - started < 30
 
 
-def test_a_preview_has_the_answers_the_tasks_and_the_page_that_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_has_the_answers_the_tasks_and_the_page_that_comes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["classroom", "init", str(tmp_path / "a"), "--chapters", "4", "--exercises-only"]) == 0
     assert main(["classroom", "preview", str(tmp_path / "a"), "--lang", "zh"]) == 0
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "a" / "preview").iterdir()}
@@ -868,7 +989,10 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
 
     def here(_jobs, assignment, sheets, **_):
         judged.append(len(sheets))
-        return ((sheet, [known(exercises()[key], exercises()[key].wrong[0]).to_dict() for key in assignment.keys]) for sheet in sheets)
+        return (
+            (sheet, [known(exercises()[key], exercises()[key].wrong[0]).to_dict() for key in assignment.keys])
+            for sheet in sheets
+        )
 
     monkeypatch.setattr("pitfall_lab.classroom.grade._here", here)
     (place / "roster.csv").write_text(LIST, encoding="utf-8")
@@ -888,18 +1012,24 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
     assert "no submission of “eve”" in capsys.readouterr().err
     assert main([*words, "--only", "carol chen"]) == 2
     assert "“carol chen” is in the roster and handed in nothing" in capsys.readouterr().err
-    assert main([*words, "--only", "78", "--only", "Ada Lovelace"]) == 0, "an id and a name are as good as the submission's name"
+    assert main([*words, "--only", "78", "--only", "Ada Lovelace"]) == 0, (
+        "an id and a name are as good as the submission's name"
+    )
     assert judged == [2, 1, 0, 2]
 
 
-def test_marks_for_some_exercises_only_are_said_and_replace_no_mark_where_there_was_none(rows: list[Row], tmp_path: Path) -> None:
+def test_marks_for_some_exercises_only_are_said_and_replace_no_mark_where_there_was_none(
+    rows: list[Row], tmp_path: Path
+) -> None:
     unread = Row("carol", "3", problem=T(en="it is a PDF", zh="PDF"))
     marks = [
         ledger.Override("79", "12.1", 1, "saw it"),
         ledger.Override("carol", "12.1", 1, "on paper"),
         ledger.Override("ada", "12.1", 0, "x"),
     ]
-    entries = {entry.row.student: entry for entry in ledger.settled(ASSIGNMENT, [*rows, unread], people(tmp_path), marks)}
+    entries = {
+        entry.row.student: entry for entry in ledger.settled(ASSIGNMENT, [*rows, unread], people(tmp_path), marks)
+    }
     assert [student for student, entry in entries.items() if entry.in_part] == ["carol", "79"]
     assert [note.en for note in entries["79"].notes] == ["12.1: 1 point by the teacher (saw it)"]
     assert [note.zh for note in entries["carol"].notes] == ["12.1：教师给 1 分（on paper）"]
@@ -951,13 +1081,20 @@ def test_rows_are_by_last_name_whichever_way_it_is_written(rows: list[Row], tmp_
     names = ("Zoe Adams", "Hopper, Grace", "Ada Lovelace", "Łukasz Żółć", "Ali Brown")
     people = [roster.Person(str(n), str(n), name) for n, name in enumerate(names)]
     entries = ledger.settled(ASSIGNMENT, [], people)
-    assert [entry.person.name.replace(",", "").split()[0] for entry in entries] == ["Zoe", "Ali", "Hopper", "Ada", "Łukasz"]
+    assert [entry.person.name.replace(",", "").split()[0] for entry in entries] == [
+        "Zoe",
+        "Ali",
+        "Hopper",
+        "Ada",
+        "Łukasz",
+    ]
 
 
 def test_an_item_that_is_out_of_other_points_in_the_exported_list_is_said(rows: list[Row], tmp_path: Path) -> None:
     path = tmp_path / "roster.csv"
     path.write_text(
-        "Student,ID,SIS User ID,SIS Login ID,Section,Week 3 (4711)\n    Points Possible,,,,,10\nAda,1,77,adal,A,\n", encoding="utf-8"
+        "Student,ID,SIS User ID,SIS Login ID,Section,Week 3 (4711)\n    Points Possible,,,,,10\nAda,1,77,adal,A,\n",
+        encoding="utf-8",
     )
     assert lms.other_points("canvas", "Week 3 (4711)", roster.possible(path), 4) == (
         " In roster.csv, “Week 3 (4711)” is out of 10: set the same points there."
@@ -999,7 +1136,10 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 
 def test_items_that_a_progress_file_makes_up_do_not_fill_the_class_page(rows: list[Row]) -> None:
     made_up = tuple(("detach_copies", f"12 made-up-{n}") for n in range(200))
-    told = [replace(rows[0], beliefs=made_up), *(replace(row, beliefs=(("detach_copies", "12 q-1"),)) for row in [rows[-1]] * 3)]
+    told = [
+        replace(rows[0], beliefs=made_up),
+        *(replace(row, beliefs=(("detach_copies", "12 q-1"),)) for row in [rows[-1]] * 3),
+    ]
     page = report._beliefs(told, "en")
     assert page.count("<th scope=col>") == 1 + report.MOST_ITEMS
     assert "12 q-1" in page

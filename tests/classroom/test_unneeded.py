@@ -46,7 +46,7 @@ torch.backends.cudnn.deterministic = True
 if __name__ == "__main__":
     w = torch.as_strided(torch.ones(4), (2,), (1,))
 print("{:.2f} of {0.shape}".format(w), type(w), w.type(torch.float64, True), torch.__version__, type(net)(), np.testing.assert_allclose)
-'''
+'''  # noqa: E501
 
 
 def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> None:
@@ -109,7 +109,16 @@ def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["(" * 100_000, '"""' + "x" * 99_999, "\\\n" * 50_000, "1_" * 50_000, "\0" * 99, "import " * 14_000, "class " * 16_000]
+    "cell",
+    [
+        "(" * 100_000,
+        '"""' + "x" * 99_999,
+        "\\\n" * 50_000,
+        "1_" * 50_000,
+        "\0" * 99,
+        "import " * 14_000,
+        "class " * 16_000,
+    ],
 )
 def test_no_text_takes_long(cell: str) -> None:
     started = time.process_time()

@@ -1,4 +1,7 @@
-"""Whose a submission is: names as systems give them, several files of one person, archives; and what is said of it. Nothing runs."""
+"""Whose a submission is: names as systems give them, several files of one person, archives; and what is said of it.
+
+Nothing runs.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ CLASS = [
 
 def book(**answers: str) -> bytes:
     """A notebook with answers: ``e4_2="x = 1"``."""
-    cells = [{"cell_type": "code", "source": f"%%exercise {key[1:].replace('_', '.')}\n{answer}"} for key, answer in answers.items()]
+    cells = [
+        {"cell_type": "code", "source": f"%%exercise {key[1:].replace('_', '.')}\n{answer}"}
+        for key, answer in answers.items()
+    ]
     return json.dumps({"cells": cells}).encode()
 
 
@@ -133,10 +139,15 @@ def test_a_name_finds_its_person_or_nobody(name: str, ident: str | None) -> None
 @pytest.mark.parametrize("groups", [("Group A", "Group A", "Group A"), ("Team 1", "Team 2", "Late-Team 3")])
 def test_moodle_puts_groups_and_teams_before_names(groups: tuple[str, ...]) -> None:
     whom = ("Ada Lovelace", "Jean-Luc d_Arc", "Zoë Müller")
-    names = [f"{group}-{name}_{n}_assignsubmission_file_" for n, (group, name) in enumerate(zip(groups, whom, strict=True))]
+    names = [
+        f"{group}-{name}_{n}_assignsubmission_file_" for n, (group, name) in enumerate(zip(groups, whom, strict=True))
+    ]
     directory = Directory(CLASS, names)
     assert [(person := directory.person(name)) and person.ident for name in names] == ["1014", "1011", "1001"]
-    others = [f"{name}_{n + 50}_assignsubmission_file_" for n, name in enumerate(("Grace Hopper", "Marie Curie", "李 娜", "Zoe Adams"))]
+    others = [
+        f"{name}_{n + 50}_assignsubmission_file_"
+        for n, name in enumerate(("Grace Hopper", "Marie Curie", "李 娜", "Zoe Adams"))
+    ]
     mixed = Directory(CLASS, [names[0], *others])
     assert mixed.person(names[0]) is None, "a single one of a class may be somebody with a double name"
 
@@ -155,8 +166,14 @@ def test_an_ending_is_left_away_only_where_the_whole_name_is_nobodys() -> None:
 @pytest.mark.parametrize("column", ["x y.ipynb", "x y", "x y.zip"])
 def test_the_column_student_takes_a_files_name_with_its_ending(column: str) -> None:
     listed = [Person(column, "7", "Carol Chen"), Person("8", "8", "Bo Hu")]
-    assert [(person := Directory(listed, [name]).person(name)) and person.ident for name in ("x y", "8", "x")] == ["7", "8", None]
-    assert Directory([Person("1024", "1024"), Person("x y.pdf")], ["1024.pdf"]).person("1024.pdf") == Person("1024", "1024")
+    assert [(person := Directory(listed, [name]).person(name)) and person.ident for name in ("x y", "8", "x")] == [
+        "7",
+        "8",
+        None,
+    ]
+    assert Directory([Person("1024", "1024"), Person("x y.pdf")], ["1024.pdf"]).person("1024.pdf") == Person(
+        "1024", "1024"
+    )
 
 
 def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_class_are_ids() -> None:
@@ -165,7 +182,9 @@ def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_c
     directory = Directory(CLASS, [*annas, *others])
     assert [(person := directory.person(name)) and person.ident for name in annas] == ["1005", "1006"]
     contrary = Directory(CLASS, [*annas, *others, "Grace Hopper_1001_assignsubmission_file_"])
-    assert [contrary.person(name) for name in annas] == [None, None], "the number that Moodle gave Grace is another's id"
+    assert [contrary.person(name) for name in annas] == [None, None], (
+        "the number that Moodle gave Grace is another's id"
+    )
     assert str(contrary.doubt(annas[0])) != str(None)
     assert "fits 2 people" in contrary.doubt(annas[0]).en  # type: ignore[union-attr]
 
@@ -187,7 +206,9 @@ def test_canvas_number_decides_where_the_roster_has_it() -> None:
     assert "fits 1014 in the roster, and Canvas' number in it is another" in directory.doubt("lovelaceada_513_5_w").en  # type: ignore[union-attr]
     others = ["schmidtanna_77_1_w", "lovelaceada_78_2_w"]
     other = Directory(class_of, others)
-    assert [(person := other.person(name)) and person.ident for name in others] == [None, "1014"], "the numbers are of another server"
+    assert [(person := other.person(name)) and person.ident for name in others] == [None, "1014"], (
+        "the numbers are of another server"
+    )
 
 
 def test_two_downloads_of_moodle_have_other_numbers_for_the_same_people() -> None:
@@ -242,7 +263,9 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 # --- several files of one person -------------------------------------------------------------------------------------
 
 
-def handed_in(folder: Path, files: dict[str, bytes], people: list[Person] | None = CLASS) -> dict[str, submissions.Sheet]:
+def handed_in(
+    folder: Path, files: dict[str, bytes], people: list[Person] | None = CLASS
+) -> dict[str, submissions.Sheet]:
     """What is read of a folder of files, by student."""
     for name, content in files.items():
         path = folder / name
@@ -262,14 +285,18 @@ def test_files_of_different_chapters_are_one_submission(tmp_path: Path, people: 
         "ada_78_914_12-inplace.ipynb": book(e12_2="ada = 1"),
     }
     sheets = handed_in(tmp_path, files, people)
-    assert set(sheets) == ({"1012", "ada_78_914_12-inplace"} if people else {"lina_77_913_12-inplace", "ada_78_914_12-inplace"})
+    assert set(sheets) == (
+        {"1012", "ada_78_914_12-inplace"} if people else {"lina_77_913_12-inplace", "ada_78_914_12-inplace"}
+    )
     sheet = next(sheet for name, sheet in sheets.items() if "ada" not in name)
     assert sheet.cells == {"4.2": "four = 4", "12.2": "twelve = 12"}
     assert "lina_77_912_04-squeeze, lina_77_913_12-inplace" in sheet.asides[0].en
 
 
 def test_names_that_have_a_systems_form_by_chance_are_not_one_persons(tmp_path: Path) -> None:
-    sheets = handed_in(tmp_path, {f"week_3_{n}_{name}.ipynb": book(e4_2="x") for n, name in ((10, "ada"), (11, "bob"))}, None)
+    sheets = handed_in(
+        tmp_path, {f"week_3_{n}_{name}.ipynb": book(e4_2="x") for n, name in ((10, "ada"), (11, "bob"))}, None
+    )
     assert len(sheets) == 2
 
 
@@ -283,7 +310,9 @@ def test_where_all_answers_are_in_two_files_it_is_said_once(tmp_path: Path) -> N
     (tmp_path / "ada.zip").rename(folder / "ada.zip")
     (found, *_), _ = submissions.found(folder)
     sheet = submissions.read(found, KEYS)
-    assert [note.en for note in sheet.notes] == ["exercises 4.2, 12.2 are in 2 files; those in “ada.zip/12 (1).ipynb” count"]
+    assert [note.en for note in sheet.notes] == [
+        "exercises 4.2, 12.2 are in 2 files; those in “ada.zip/12 (1).ipynb” count"
+    ]
     assert sheet.cells == {"4.2": "a = 1", "12.2": "b = 1"}
 
 
@@ -297,7 +326,8 @@ def test_a_folder_without_a_notebook_says_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "ada" / ".ipynb_checkpoints").mkdir()
     (found,), _ = submissions.found(tmp_path)
     assert found.problem == T(
-        en="there is no notebook in the folder, but “.ipynb_checkpoints”", zh="文件夹中没有笔记本，只有 “.ipynb_checkpoints”"
+        en="there is no notebook in the folder, but “.ipynb_checkpoints”",
+        zh="文件夹中没有笔记本，只有 “.ipynb_checkpoints”",
     )
 
 
@@ -307,7 +337,9 @@ def test_what_is_no_notebook_is_its_owners_and_says_what_it_is(tmp_path: Path) -
         en="it is a Python program, not a notebook (a file .ipynb)", zh="它是Python 程序，不是笔记本（.ipynb 文件）"
     )
     assert sheets["1015"].cells == {"4.2": "x = 1"}
-    assert [note.en for note in sheets["1015"].notes] == ["1015.pdf was left out: it is a PDF, not a notebook (a file .ipynb)"]
+    assert [note.en for note in sheets["1015"].notes] == [
+        "1015.pdf was left out: it is a PDF, not a notebook (a file .ipynb)"
+    ]
 
 
 def test_of_one_chapter_the_newest_attempt_counts_and_it_is_said_which(tmp_path: Path) -> None:
@@ -318,9 +350,13 @@ def test_of_one_chapter_the_newest_attempt_counts_and_it_is_said_which(tmp_path:
     assert f"exercise 4.2 is in 2 files; the one in “{new}” counts" in [note.en for note in sheet.notes]
 
 
-@pytest.mark.parametrize(("older", "newer"), [("04.ipynb", "04 (1).ipynb"), ("04 (9).ipynb", "04 (10).ipynb"), ("04.ipynb", "04(1).ipynb")])
+@pytest.mark.parametrize(
+    ("older", "newer"), [("04.ipynb", "04 (1).ipynb"), ("04 (9).ipynb", "04 (10).ipynb"), ("04.ipynb", "04(1).ipynb")]
+)
 @pytest.mark.parametrize("later", [-5000, 0, 5000])
-def test_a_browsers_second_download_is_newer_whatever_the_times(tmp_path: Path, older: str, newer: str, later: float) -> None:
+def test_a_browsers_second_download_is_newer_whatever_the_times(
+    tmp_path: Path, older: str, newer: str, later: float
+) -> None:
     handed_in(tmp_path, {f"ada/{older}": book(e4_2="old = 1"), f"ada/{newer}": book(e4_2="new = 1")})
     os.utime(tmp_path / "ada" / newer, (1_800_000_000 + later, 1_800_000_000 + later))
     sheet = submissions.read(submissions.found(tmp_path)[0][0], KEYS)
@@ -347,7 +383,11 @@ def test_an_untouched_cell_in_a_newer_file_yields_to_an_older_answer(tmp_path: P
 def test_what_systems_leave_behind_is_no_submission_and_is_said(tmp_path: Path) -> None:
     receipt = "Week 3_mullerz_attempt_2026-11-20-12-00-00.txt"
     alone = "Week 3_oconnors_attempt_2026-11-20-12-00-00.txt"
-    files = {"Week 3_mullerz_attempt_2026-11-20-12-00-00_12.ipynb": book(e12_2="x = 1"), receipt: b"Name: Zoe", alone: b"Name: S"}
+    files = {
+        "Week 3_mullerz_attempt_2026-11-20-12-00-00_12.ipynb": book(e12_2="x = 1"),
+        receipt: b"Name: Zoe",
+        alone: b"Name: S",
+    }
     files |= {"__MACOSX/._a.ipynb": b"x", ".hidden.ipynb": book(), ".DS_Store": b"x", "Thumbs.db": b"x"}
     sheets = handed_in(tmp_path, files)
     assert set(sheets) == {"Week 3_mullerz_attempt_2026-11-20-12-00-00_12", alone}
@@ -381,7 +421,12 @@ def encrypted() -> bytes:
 
 @pytest.mark.parametrize("place", ["Łukasz Żółć_1007_assignsubmission_file_week3.zip", "ada/x.zip", "ada.ipynb"])
 def test_a_zip_is_read(tmp_path: Path, place: str) -> None:
-    files = {"week3/04.ipynb": book(e4_2="a = 1"), "week3/12.ipynb": book(e12_2="b = 1"), "__MACOSX/week3/._04.ipynb": b"x", "n.txt": b"x"}
+    files = {
+        "week3/04.ipynb": book(e4_2="a = 1"),
+        "week3/12.ipynb": book(e12_2="b = 1"),
+        "__MACOSX/week3/._04.ipynb": b"x",
+        "n.txt": b"x",
+    }
     (sheet,) = handed_in(tmp_path, {place: packed(files)}).values()
     assert (sheet.problem, sheet.cells) == (None, {"4.2": "a = 1", "12.2": "b = 1"})
 
@@ -390,7 +435,10 @@ def test_a_zip_is_read(tmp_path: Path, place: str) -> None:
     ("raw", "sentence"),
     [
         (packed({"readme.txt": b"x"}), "no notebook in the zip, but “readme.txt”"),
-        (packed({"a/inner.zip": packed({"04.ipynb": book(e4_2="x = 1")})}), "no notebook in the zip, but “a/inner.zip”"),
+        (
+            packed({"a/inner.zip": packed({"04.ipynb": book(e4_2="x = 1")})}),
+            "no notebook in the zip, but “a/inner.zip”",
+        ),
         (packed({".ipynb_checkpoints/04.ipynb": book()}), "no notebook in the zip, but “.ipynb_checkpoints/04.ipynb”"),
         (b"%PDF-1.7 x", "it is a PDF, not a notebook"),
         (b"\xef\xbb\xbf\n<!DOCTYPE html>", "it is a web page, not a notebook"),
@@ -424,7 +472,9 @@ def test_an_archive_that_cannot_be_read_gets_one_sentence(tmp_path: Path, raw: b
 
 @pytest.mark.parametrize("broken", [b"no", b"", b'{"worksheets": []}', b"PK\x03\x04", b"7z\xbc\xaf'\x1c"])
 @pytest.mark.parametrize("form", ["{}", "ada/{}", "zip"])
-def test_a_notebook_that_cannot_be_read_leaves_no_mark_beside_one_that_can(tmp_path: Path, broken: bytes, form: str) -> None:
+def test_a_notebook_that_cannot_be_read_leaves_no_mark_beside_one_that_can(
+    tmp_path: Path, broken: bytes, form: str
+) -> None:
     files = {"12.ipynb": book(e12_2="x = 1"), "04.ipynb": broken}
     if form == "zip":
         (sheet,) = handed_in(tmp_path, {"ada.zip": packed(files)}).values()
@@ -495,7 +545,9 @@ def test_what_is_beside_a_notebook_and_was_not_read_is_said(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("inside", ["./04.ipynb", "../../04.ipynb", "a/../04.ipynb"])
 def test_a_name_in_a_zip_is_no_path_and_what_is_there_is_read(tmp_path: Path, inside: str) -> None:
-    (sheet,) = handed_in(tmp_path, {"ada.zip": packed({inside: book(e4_2="a = 1"), "12.ipynb": book(e12_2="b = 1")})}).values()
+    (sheet,) = handed_in(
+        tmp_path, {"ada.zip": packed({inside: book(e4_2="a = 1"), "12.ipynb": book(e12_2="b = 1")})}
+    ).values()
     assert sheet.cells == {"4.2": "a = 1", "12.2": "b = 1"}
     assert not (tmp_path.parent / "04.ipynb").exists()
 
@@ -526,7 +578,9 @@ def test_a_mark_for_someone_who_handed_in_nothing_is_passed_on(tmp_path: Path, s
     ident = {"moodle": "ID number", "canvas": "SIS User ID", "blackboard": "Student ID"}[system]
     column = next(name for name in lines[0] if name.startswith("Week 3"))
     marks_of = {line[ident]: line[column] for line in lines if line[ident]}
-    assert marks_of == {"1014": "2", "1011": "1.5", "1015": "0.5"}, "a line for each person with a mark, none for who is not in the roster"
+    assert marks_of == {"1014": "2", "1011": "1.5", "1015": "0.5"}, (
+        "a line for each person with a mark, none for who is not in the roster"
+    )
     if system == "moodle":
         said = {line[ident]: line["Week 3 (feedback)"] for line in lines}
         assert "oral exam" in said["1011"]
@@ -577,7 +631,10 @@ def read_of(cells: list[dict[str, str]], *keys: str) -> submissions.Sheet:
 
 def test_a_mark_has_one_person(tmp_path: Path) -> None:
     rows = [row("ada"), row("Anna Schmidt_x")]
-    for word, sentence in (("Anna Schmidt", "fits 2 students: write the id"), ("nobody", "“nobody”, which is no submission")):
+    for word, sentence in (
+        ("Anna Schmidt", "fits 2 students: write the id"),
+        ("nobody", "“nobody”, which is no submission"),
+    ):
         with pytest.raises(Refusal, match=sentence):
             ledger.settled(ASSIGNMENT, rows, CLASS, [ledger.Override(word, "", 1, "x")])
     with pytest.raises(Refusal, match="two marks for the sum"):
@@ -606,12 +663,23 @@ def week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An assignment with a roster; judging gives each student full marks."""
     place = tmp_path / "week"
     assert main(["classroom", "init", str(place), "--chapters", "4,12", "--exercises-only"]) == 0
-    lines = ["id,name,login", "1014,Ada Lovelace,ada", "1012,李 娜,lina", "1011,Jean-Luc d'Arc,darcj", "1001,Zoë Müller,mullerz"]
+    lines = [
+        "id,name,login",
+        "1014,Ada Lovelace,ada",
+        "1012,李 娜,lina",
+        "1011,Jean-Luc d'Arc,darcj",
+        "1001,Zoë Müller,mullerz",
+    ]
     (place / "roster.csv").write_text("\n".join(lines), encoding="utf-8")
-    (place / "overrides.csv").write_text("student,exercise,points,note\n1011,,7,oral\nAda Lovelace,4.2,3,bonus\n", encoding="utf-8")
+    (place / "overrides.csv").write_text(
+        "student,exercise,points,note\n1011,,7,oral\nAda Lovelace,4.2,3,bonus\n", encoding="utf-8"
+    )
 
     def here(_jobs: Any, assignment: Assignment, sheets: list[submissions.Sheet], **_: Any) -> Any:
-        return ((sheet, [known(exercises()[key], exercises()[key].right[0]).to_dict() for key in assignment.keys]) for sheet in sheets)
+        return (
+            (sheet, [known(exercises()[key], exercises()[key].right[0]).to_dict() for key in assignment.keys])
+            for sheet in sheets
+        )
 
     monkeypatch.setattr("pitfall_lab.classroom.grade._here", here)
     for name, content in {
@@ -642,7 +710,9 @@ def test_the_last_lines_say_what_became_of_everybody(week: Path, capsys: pytest.
     assert "“Ada Lovelace” 3 points for 4.2, which is worth 1" in lines[7]
 
 
-def test_a_repeated_run_leaves_tables_and_pages_for_the_next_resume(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repeated_run_leaves_tables_and_pages_for_the_next_resume(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, report = week / "grades.moodle.csv", week / "report"
     assert main(["grade", str(week), "--trust", "--lms", "moodle", "--column", "Third", "--report", str(report)]) == 0
     for _ in range(2):  # a repeated full run leaves what is there as it is
@@ -656,7 +726,9 @@ def test_a_repeated_run_leaves_tables_and_pages_for_the_next_resume(week: Path, 
     assert any("late mark" in page.read_text(encoding="utf-8") for page in (report / "students").iterdir())
 
 
-def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (week / "submissions" / "1001").mkdir()
     (week / "submissions" / "1001" / "04.ipynb").write_bytes(b"no")
     (week / "submissions" / "1001" / "12.ipynb").write_bytes(book(e12_2="x = 1"))
@@ -664,7 +736,10 @@ def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(week: P
     assert main(["grade", str(week), "--trust", "--lms", "moodle", "--report", str(week / "report")]) == 0
     lines = capsys.readouterr().out.splitlines()
     name = "Zoë Müller"
-    assert f"Could not be read: 1 (“{name}”): 04.ipynb, which may hold what counts: it is not a notebook: it is no JSON." in lines
+    assert (
+        f"Could not be read: 1 (“{name}”): 04.ipynb, which may hold what counts: it is not a notebook: it is no JSON."
+        in lines
+    )
     assert any(line.startswith("Without a mark, ") and f"“{name}”" in line for line in lines)
     assert f"Beside notebooks, and not read, since these are none: 1 (“{name}: 12.pdf”)." in lines
     with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
@@ -684,16 +759,22 @@ def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pyt
     lines = capsys.readouterr().out.splitlines()
     (said,) = [line for line in lines if "“Anna Schmidt”" in line]
     assert said.startswith(
-        "Not clear whose, and so in no table for another system: 1 (“Anna Schmidt”). It may be of Anna Schmidt (1007) or "
+        "Not clear whose, and so in no table for another system: 1 (“Anna Schmidt”). It may be of "
+        "Anna Schmidt (1007) or "
     )
     assert "Anna Schmidt (1009): write what the submission is called into the column student of roster.csv" in said
     people = (week / "roster.csv").read_text(encoding="utf-8").splitlines()
     lines_of = [f"{'' if number else 'student'},{line}" for number, line in enumerate(people)] + ["broke,1010,Eve,"]
     (week / "roster.csv").write_text("\n".join(lines_of), encoding="utf-8")
     assert main(["grade", str(week), "--trust", "--resume"]) == 0
-    assert "In the column student of roster.csv, and no submission is called so: 1 (“broke”)." in capsys.readouterr().out.splitlines()
+    assert (
+        "In the column student of roster.csv, and no submission is called so: 1 (“broke”)."
+        in capsys.readouterr().out.splitlines()
+    )
     at = lines.index("Could not be read: 1 (“broken”): it is not a notebook: it is no JSON.")
-    assert lines[at + 1].startswith("Without a mark, since it could not be read or not all be graded: 1 (“broken”). Put what can be read")
+    assert lines[at + 1].startswith(
+        "Without a mark, since it could not be read or not all be graded: 1 (“broken”). Put what can be read"
+    )
     assert lines[at + 1].endswith("and grade with --resume; or give a mark in overrides.csv.")
     with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         (notes,) = [line["notes"] for line in csv.DictReader(file) if line["student"] == "Anna Schmidt"]
@@ -770,11 +851,16 @@ def test_other_points_need_no_new_run(week: Path, monkeypatch: pytest.MonkeyPatc
     path = week / "assignment.toml"
     path.write_text(path.read_text(encoding="utf-8").replace('"4.2" = 1\n', '"4.2" = 3\n'), encoding="utf-8")
     monkeypatch.setattr(
-        "pitfall_lab.classroom.grade._here", lambda _jobs, _assignment, sheets, **__: iter([pytest.fail("run")] if sheets else [])
+        "pitfall_lab.classroom.grade._here",
+        lambda _jobs, _assignment, sheets, **__: iter([pytest.fail("run")] if sheets else []),
     )
     assert main([*words, "--resume"]) == 0
     after = lines_of(week)["mallory"]
-    assert (float(after["points"]) - float(before["points"]), float(after["of"]) - float(before["of"]), after["4.2"]) == (2, 2, "3")
+    assert (
+        float(after["points"]) - float(before["points"]),
+        float(after["of"]) - float(before["of"]),
+        after["4.2"],
+    ) == (2, 2, "3")
 
 
 def test_a_state_file_among_submissions_is_not_believed(week: Path, tmp_path: Path) -> None:
@@ -799,7 +885,10 @@ def lines_of(place: Path) -> dict[str, dict[str, str]]:
 def set_due(place: Path, due: str = "2026-11-22T12:00:00") -> None:
     path = place / "assignment.toml"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("# due = 2026-11-20T23:59:00+01:00", f"due = {due}").replace("# late_p", "late_p"), encoding="utf-8")
+    path.write_text(
+        text.replace("# due = 2026-11-20T23:59:00+01:00", f"due = {due}").replace("# late_p", "late_p"),
+        encoding="utf-8",
+    )
 
 
 def test_who_is_late_is_said_and_by_which_times(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -827,10 +916,14 @@ def test_a_folder_that_cannot_be_read_is_late_as_a_file_is(week: Path) -> None:
     assert found["empty"] == ("unreadable", "0", "")
     os.utime(week / "submissions" / "Zoë Müller" / "04.pdf", (EARLY, EARLY))
     assert main(["grade", str(week), "--trust", "--resume"]) == 0
-    assert lines_of(week)["Zoë Müller"]["received"][:10] == "2026-11-20", "what was there is not taken for what is there"
+    assert lines_of(week)["Zoë Müller"]["received"][:10] == "2026-11-20", (
+        "what was there is not taken for what is there"
+    )
 
 
-def test_who_loses_points_is_said_and_two_of_one_name_are_told_apart(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_loses_points_is_said_and_two_of_one_name_are_told_apart(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     set_due(week)
     toml = (week / "assignment.toml").read_text(encoding="utf-8").replace("# late_days = 0", "late_days = 1")
     (week / "assignment.toml").write_text(toml, encoding="utf-8")
@@ -846,7 +939,10 @@ def test_who_loses_points_is_said_and_two_of_one_name_are_told_apart(week: Path,
         os.utime(path, (written, written))
     assert main(["grade", str(week), "--trust", "--report", str(week / "report")]) == 0
     said = capsys.readouterr().out
-    assert "Late: 2 (“Ada Lovelace”, “Łukasz Żółć”); points deducted from 1 (“Łukasz Żółć”); by the files' own times." in said
+    assert (
+        "Late: 2 (“Ada Lovelace”, “Łukasz Żółć”); points deducted from 1 (“Łukasz Żółć”); by the files' own times."
+        in said
+    )
     assert "Handed in nothing, and have no mark: 2 (“Anna Schmidt (2)”, “Anna Schmidt (3)”)" in said
     assert "moodle-feedback.zip. Not in it: 1 (“Ada Lovelace”), whose files have no name of Moodle's." in said
 
@@ -877,7 +973,11 @@ def test_where_canvas_and_the_clock_disagree_it_is_said(week: Path, capsys: pyte
     set_due(week)
     submissions_of = week / "submissions"
     (submissions_of / "lovelaceada_5_9_04.ipynb").rename(submissions_of / "lovelaceada_LATE_5_9_04.ipynb")
-    for name, when in (("lovelaceada_LATE_5_9_04.ipynb", EARLY), ("lina_77_912_04.ipynb", EARLY), ("lina_77_913_12.ipynb", LATE)):
+    for name, when in (
+        ("lovelaceada_LATE_5_9_04.ipynb", EARLY),
+        ("lina_77_912_04.ipynb", EARLY),
+        ("lina_77_913_12.ipynb", LATE),
+    ):
         os.utime(submissions_of / name, (when, when))
     assert main(["grade", str(week), "--trust"]) == 0
     said = capsys.readouterr().out
@@ -890,7 +990,9 @@ def test_where_canvas_and_the_clock_disagree_it_is_said(week: Path, capsys: pyte
     assert "Canvas" not in capsys.readouterr().out.replace("grades.canvas", "")
 
 
-def test_pages_that_are_not_written_anew_are_said_to_be_of_an_earlier_run(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_that_are_not_written_anew_are_said_to_be_of_an_earlier_run(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["grade", str(week), "--trust"]
     report = week / "report"
     sentence = f"The pages in {report} are of an earlier run and were not written anew; --report {report} does it."
@@ -930,7 +1032,9 @@ def test_who_has_a_mark_and_no_files_is_not_said_to_have_files(week: Path, capsy
     assert line.endswith("Not in it: 1 (“Jean-Luc d'Arc”), who handed in nothing.")
 
 
-def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with (week / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("\n1007,Anna Schmidt,as\n1009,Anna Schmidt,at\n")
     (week / "overrides.csv").unlink()
@@ -940,35 +1044,51 @@ def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(week: Path,
     assert "Handed in nothing, and have no mark: 2 (“Jean-Luc d'Arc”, “Zoë Müller”)" in capsys.readouterr().out
     page = (week / "report" / "index.html").read_text(encoding="utf-8")
     assert "Who did not hand in (2)" in page
-    assert "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007); Anna Schmidt (1009)</p>" in page
+    assert (
+        "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007); Anna Schmidt (1009)</p>"
+        in page
+    )
 
 
-def test_a_name_that_fits_two_people_is_refused_also_where_one_handed_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_fits_two_people_is_refused_also_where_one_handed_in(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with (week / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("\n1007,Anna Schmidt,as\n1009,Anna Schmidt,at\n")
     (week / "submissions" / "1007.ipynb").write_bytes(book(e4_2="x = 1"))
     capsys.readouterr()
     assert main(["grade", str(week), "--trust", "--only", "Anna Schmidt", "--only", "who", "--only", "1009"]) == 2
     said = capsys.readouterr().err
-    for sentence in ("“Anna Schmidt” fits 2 students", "no submission of “who”", "“1009” is in the roster and handed in nothing"):
+    for sentence in (
+        "“Anna Schmidt” fits 2 students",
+        "no submission of “who”",
+        "“1009” is in the roster and handed in nothing",
+    ):
         assert sentence in said
     assert main(["grade", str(week), "--trust", "--only", "1007"]) == 0
 
 
 def test_what_is_for_the_teacher_is_not_in_what_students_get(week: Path) -> None:
     report = week / "report"
-    (week / "roster.csv").write_text("id,name\n1,Mallory\n2,Mallory\n1014,Ada Lovelace\n1011,Jean-Luc d'Arc\n", encoding="utf-8")
+    (week / "roster.csv").write_text(
+        "id,name\n1,Mallory\n2,Mallory\n1014,Ada Lovelace\n1011,Jean-Luc d'Arc\n", encoding="utf-8"
+    )
     assert main(["grade", str(week), "--trust", "--report", str(report)]) == 0
     remarks = ["the name fits 2 people in the roster", "not in the roster", "read as one submission"]
     pages = "".join(path.read_text(encoding="utf-8") for path in (report / "students").glob("*.html"))
     index = (report / "index.html").read_text(encoding="utf-8")
     assert all(remark in index and remark not in pages for remark in remarks)
     outcome = replace(known(exercises()["4.2"], exercises()["4.2"].right[0]), unneeded=("sys",))
-    (entry,) = ledger.settled(Assignment("test", "Week", ("4.2",)), [Row("ada", "1", (outcome,))], [Person("ada", "5", "Ada")])
+    (entry,) = ledger.settled(
+        Assignment("test", "Week", ("4.2",)), [Row("ada", "1", (outcome,))], [Person("ada", "5", "Ada")]
+    )
     assert "read the cell" in entry.remarks()[0]
     assert entry.remarks(to_student=True) == []
     assert "read the cell" not in student_page(Assignment("test", "Week", ("4.2",)), entry, "en")
-    assert "read the cell" not in lms.write(week / "g.csv", "moodle", Assignment("test", "Week", ("4.2",)), [entry]).read_text()
+    assert (
+        "read the cell"
+        not in lms.write(week / "g.csv", "moodle", Assignment("test", "Week", ("4.2",)), [entry]).read_text()
+    )
 
 
 def test_a_duplicate_counts_only_where_the_times_are_equal_and_the_note_says_that(tmp_path: Path) -> None:
@@ -1008,7 +1128,9 @@ def test_times_that_were_put_right_count_when_a_run_is_resumed(week: Path, capsy
     assert "another time" not in capsys.readouterr().out, "the state has the new times"
 
 
-def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(
+    week: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     set_due(week)
     path = week / "submissions" / "lovelaceada_5_9_04.ipynb"
     (week / "overrides.csv").unlink()
@@ -1017,7 +1139,10 @@ def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: 
         os.utime(each, (EARLY, EARLY))
     words = ["grade", str(week), "--trust"]
     assert main(words) == 0
-    said = "“Ada Lovelace” is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
+    said = (
+        "“Ada Lovelace” is later than before, by the files' own times: a file that you repaired or copied keeps "
+        "its time with `cp -p`"
+    )
     for when, later in ((LATE, True), (EARLY, False)):
         path.write_bytes(b"no notebook")
         os.utime(path, (EARLY, EARLY))
@@ -1035,7 +1160,12 @@ def test_whose_time_the_roster_gives_is_said(week: Path, capsys: pytest.CaptureF
     set_due(week)
     for path in (week / "submissions").iterdir():
         os.utime(path, (LATE, LATE))
-    lines = ["id,name,received", "1014,Ada Lovelace,2026-11-20T10:00", "1012,李 娜,", "1011,Jean-Luc d'Arc,2026-11-20T10:00"]
+    lines = [
+        "id,name,received",
+        "1014,Ada Lovelace,2026-11-20T10:00",
+        "1012,李 娜,",
+        "1011,Jean-Luc d'Arc,2026-11-20T10:00",
+    ]
     (week / "roster.csv").write_text("\n".join(lines), encoding="utf-8")
     assert main(["grade", str(week), "--trust"]) == 0
     said = capsys.readouterr().out.splitlines()

@@ -10,11 +10,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, _wrong, as_file_of, book, code, notebook, right
+from tests.classroom.a_class import (
+    KEYS,
+    NOT_SOLVED,
+    TARGET,
+    Case,
+    _cell,
+    _wrong,
+    as_file_of,
+    book,
+    code,
+    notebook,
+    right,
+)
 
 _ALL_BUT_ONE = (
-    "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n    out = (scores * mask.clone()) @ value\n"
-    "    with torch.no_grad():\n        mask.add_(1)\n    return out\n"
+    "def attend(query, key, value, mask):\n"
+    "    scores = torch.softmax(query @ key.t(), dim=1)\n"
+    "    out = (scores * mask.clone()) @ value\n"
+    "    with torch.no_grad():\n"
+    "        mask.add_(1)\n"
+    "    return out\n"
 )
 """Right, but for the mask, which it changes: whoever can lie to the observer about one thing has full marks."""
 _STAGE = "import pitfall_lab.lessons.attempt as a\nS = a._Stage\nold = S._unchanged\n"
@@ -40,16 +56,32 @@ def _empty(name: str, what: str, source: str, *, answer: str = _ALL_BUT_ONE) -> 
 
 def forging() -> Iterator[Case]:
     """What lies to the observer and takes it back, or reaches the observer by what a library is trusted with."""
-    yield _forged("restores", "replaces a function that puts the old one back when it is called", f"{_STAGE}{_LIE}S._unchanged = lie\n")
+    yield _forged(
+        "restores",
+        "replaces a function that puts the old one back when it is called",
+        f"{_STAGE}{_LIE}S._unchanged = lie\n",
+    )
     code_back = (
-        f"{_STAGE}import sys\nsys.kept = old.__code__\ndef lie(self, name):\n    _Stage._unchanged.__code__ = sys.kept\n    return True\n"
+        f"{_STAGE}import sys\n"
+        "sys.kept = old.__code__\n"
+        "def lie(self, name):\n"
+        "    _Stage._unchanged.__code__ = sys.kept\n"
+        "    return True\n"
         "old.__code__ = lie.__code__\n"
     )
     yield _forged("restores-code", "swaps a function's code, which swaps it back", code_back)
     flags = (
-        "import builtins\nreal = bool\nclass M(type):\n    def __instancecheck__(cls, x):\n        return isinstance(x, real)\n"
-        "    def __call__(cls, x):\n        builtins.bool = real\n        return True\n"
-        "class B(metaclass=M):\n    pass\nbuiltins.bool = B\n"
+        "import builtins\n"
+        "real = bool\n"
+        "class M(type):\n"
+        "    def __instancecheck__(cls, x):\n"
+        "        return isinstance(x, real)\n"
+        "    def __call__(cls, x):\n"
+        "        builtins.bool = real\n"
+        "        return True\n"
+        "class B(metaclass=M):\n"
+        "    pass\n"
+        "builtins.bool = B\n"
     )
     yield _forged("restores-builtin", "says True in place of bool, once", flags)
     hook = f"{_STAGE}{_LIE}def late(grad):\n    S._unchanged = lie\n" + _ALL_BUT_ONE.replace(
@@ -61,17 +93,27 @@ def forging() -> Iterator[Case]:
     )
     yield _forged("at-death", "replaces it when a tensor dies", dying, answer="")
     beside = (
-        f"{_STAGE}import threading, time\ndef turn():\n    while True:\n        S._unchanged = lambda self, name: True\n"
-        "        time.sleep(0.0003)\n        S._unchanged = old\n        time.sleep(0.00001)\n"
+        f"{_STAGE}import threading, time\n"
+        "def turn():\n"
+        "    while True:\n"
+        "        S._unchanged = lambda self, name: True\n"
+        "        time.sleep(0.0003)\n"
+        "        S._unchanged = old\n"
+        "        time.sleep(0.00001)\n"
         "threading.Thread(target=turn, daemon=True).start()\n"
     )
     yield _forged("beside", "replaces it and takes it back all the time, in a thread", beside)
-    kept = "kept = {}\n" + _ALL_BUT_ONE.replace("    scores =", "    kept['mask'], kept['was'] = mask, mask.clone()\n    scores =", 1)
+    kept = "kept = {}\n" + _ALL_BUT_ONE.replace(
+        "    scores =", "    kept['mask'], kept['was'] = mask, mask.clone()\n    scores =", 1
+    )
     mode = (
-        "from torch.overrides import TorchFunctionMode\nclass Mode(TorchFunctionMode):\n"
+        "from torch.overrides import TorchFunctionMode\n"
+        "class Mode(TorchFunctionMode):\n"
         "    def __torch_function__(self, f, types, args=(), kwargs=None):\n"
-        "        if getattr(f, '__name__', '') == 'detach' and args[0] is kept.get('mask'):\n            return kept['was']\n"
-        "        return f(*args, **(kwargs or {}))\nMode().__enter__()\n"
+        "        if getattr(f, '__name__', '') == 'detach' and args[0] is kept.get('mask'):\n"
+        "            return kept['was']\n"
+        "        return f(*args, **(kwargs or {}))\n"
+        "Mode().__enter__()\n"
     )
     yield _empty("mode-reads", "a mode, never left, that answers for the mask", mode, answer=kept)
     dispatch = (
@@ -81,11 +123,16 @@ def forging() -> Iterator[Case]:
         "        return f(*args, **(kwargs or {}))\nMode().__enter__()\n"
     )
     yield _empty("dispatch-reads", "a mode below autograd that answers for the mask", dispatch, answer=kept)
-    own = _ALL_BUT_ONE.replace("    with torch", "    was = mask.clone()\n    mask.detach = lambda: was\n    with torch")
+    own = _ALL_BUT_ONE.replace(
+        "    with torch", "    was = mask.clone()\n    mask.detach = lambda: was\n    with torch"
+    )
     yield _empty("own-detach", "a mask with a method of its own", "", answer=own)
-    kind = "class Liar(torch.Tensor):\n    def detach(self):\n        return self.was.as_subclass(torch.Tensor)\n" + _ALL_BUT_ONE.replace(
-        "    with torch.no_grad():\n        mask.add_(1)\n",
-        "    was = mask.clone()\n    mask.add_(1)\n    mask.was = was\n    mask.__class__ = Liar\n",
+    kind = (
+        "class Liar(torch.Tensor):\n    def detach(self):\n        return self.was.as_subclass(torch.Tensor)\n"
+        + _ALL_BUT_ONE.replace(
+            "    with torch.no_grad():\n        mask.add_(1)\n",
+            "    was = mask.clone()\n    mask.add_(1)\n    mask.was = was\n    mask.__class__ = Liar\n",
+        )
     )
     yield _empty("other-class", "a mask that is given another class", "", answer=kind)
     trade = _ALL_BUT_ONE.replace("    return out", "    out.was = mask.clone()\n    return out")
@@ -93,17 +140,27 @@ def forging() -> Iterator[Case]:
         "observation",
         "rewrites what was observed, once",
         (
-            "import pitfall_lab.lessons.attempt as a\nold = a.Observation.to_json\ndef forge(self):\n    a.Observation.to_json = old\n"
-            "    for name in self.values:\n        if name.startswith('unchanged'):\n"
-            "            self.values[name] = True\n    return old(self)\n"
+            "import pitfall_lab.lessons.attempt as a\n"
+            "old = a.Observation.to_json\n"
+            "def forge(self):\n"
+            "    a.Observation.to_json = old\n"
+            "    for name in self.values:\n"
+            "        if name.startswith('unchanged'):\n"
+            "            self.values[name] = True\n"
+            "    return old(self)\n"
             "a.Observation.to_json = forge\n"
         ),
         answer=trade,
     )
     dumps = (
-        "import json\nold = json.dumps\ndef forge(value, **more):\n    if isinstance(value, dict) and 'values' in value:\n"
+        "import json\n"
+        "old = json.dumps\n"
+        "def forge(value, **more):\n"
+        "    if isinstance(value, dict) and 'values' in value:\n"
         "        value['values'] = [[k, True if k.startswith('unchanged') else v] for k, v in value['values']]\n"
-        "        json.dumps = old\n    return old(value, **more)\njson.dumps = forge\n"
+        "        json.dumps = old\n"
+        "    return old(value, **more)\n"
+        "json.dumps = forge\n"
     )
     yield _forged("writes-once", "rewrites what is written, once", dumps)
     word = "import pitfall_lab.lessons.attempt as a\na._BUILTINS['sorted'] = lambda *_: ['d step', 'g step']\n"
@@ -115,39 +172,82 @@ def forging() -> Iterator[Case]:
         {"12.3": NOT_SOLVED},
     )
     logged = right()["12.3"].partition("    d_loss")[0] + "    log[:] = ['d step', 'd forward', 'g step']\n"
-    yield Case("log-written", "writes into the list that the exercise notes steps in", "graded", {"12.3": logged}, {"12.3": NOT_SOLVED})
+    yield Case(
+        "log-written",
+        "writes into the list that the exercise notes steps in",
+        "graded",
+        {"12.3": logged},
+        {"12.3": NOT_SOLVED},
+    )
     printed = (
-        f"{_STEAL}import traceback\nclass Summary(traceback.StackSummary):\n    @classmethod\n    def extract(cls, frames, **more):\n"
-        "        steal(next(iter(frames))[0])\n        return cls()\ntraceback.StackSummary = Summary\ntraceback.print_stack()\n"
+        f"{_STEAL}import traceback\n"
+        "class Summary(traceback.StackSummary):\n"
+        "    @classmethod\n"
+        "    def extract(cls, frames, **more):\n"
+        "        steal(next(iter(frames))[0])\n"
+        "        return cls()\n"
+        "traceback.StackSummary = Summary\n"
+        "traceback.print_stack()\n"
     )
     yield _forged("print-stack", "has the stack printed by a class of its own", printed)
     logging = (
-        f"{_STEAL}import logging\ndef mine(frame):\n    steal(frame)\n    return False\nlogging._is_internal_frame = mine\n"
+        f"{_STEAL}import logging\n"
+        "def mine(frame):\n"
+        "    steal(frame)\n"
+        "    return False\n"
+        "logging._is_internal_frame = mine\n"
         "logging.warning('x')\n"
     )
     yield _forged("logs", "has logging ask it about a frame", logging)
-    worlds = "import pitfall_lab.lessons.worlds as w\nold = w.run\ndef run(*a):\n    w.run = old\n    return {}, None, ''\nw.run = run\n"
+    worlds = (
+        "import pitfall_lab.lessons.worlds as w\n"
+        "old = w.run\n"
+        "def run(*a):\n"
+        "    w.run = old\n"
+        "    return {}, None, ''\n"
+        "w.run = run\n"
+    )
     twice = right()["12.4"].replace("w[0] = 0.0", "w[0] = 0.0\n        w[1] = 0.0")
-    yield Case("other-model", "has the model of torch say what it likes", "tampered", {"12.4": worlds + twice}, {"12.4": "tampered"})
+    yield Case(
+        "other-model",
+        "has the model of torch say what it likes",
+        "tampered",
+        {"12.4": worlds + twice},
+        {"12.4": "tampered"},
+    )
     finishing = (
-        "import pitfall_lab.verify as v\nold = v.Session.finish\n"
-        "def finish(self, failed):\n    v.Session.finish = old\n    return old(self, failed)\nv.Session.finish = finish\n"
+        "import pitfall_lab.verify as v\n"
+        "old = v.Session.finish\n"
+        "def finish(self, failed):\n"
+        "    v.Session.finish = old\n"
+        "    return old(self, failed)\n"
+        "v.Session.finish = finish\n"
     )
     yield _forged("other-finish", "replaces what ends the watching, until it is used", finishing)
-    yield _forged("imported-again", "has a library imported again", "import importlib, traceback\nimportlib.reload(traceback)\n")
+    yield _forged(
+        "imported-again", "has a library imported again", "import importlib, traceback\nimportlib.reload(traceback)\n"
+    )
     lent = (
-        f"{_STEAL}import sys, traceback, types\nspace = {{'sys': sys, 'extract_stack': lambda f, limit: steal(f), 'print_list': print}}\n"
+        f"{_STEAL}import sys, traceback, types\n"
+        "space = {'sys': sys, 'extract_stack': lambda f, limit: steal(f), 'print_list': print}\n"
         "types.FunctionType(traceback.print_stack.__code__, space, None, (None, None, None))()\n"
     )
     yield _empty("lent-code", "runs a library's code with names of its own", lent)
     self_ = (
-        f"{_STEAL}from pitfall_lab.observe import forks\nclass Fake:\n    started = staticmethod(steal)\n    _prepare = print\n"
+        f"{_STEAL}from pitfall_lab.observe import forks\n"
+        "class Fake:\n"
+        "    started = staticmethod(steal)\n"
+        "    _prepare = print\n"
         "next(c for c in vars(forks).values() if hasattr(c, '_preparing'))._preparing(Fake(), 'x')\n"
     )
     yield _empty("fake-self", "calls the observer's own method with an object of its own", self_)
     evaluated = (
-        f"{_STEAL}from torch._C._dynamo import eval_frame as e\ndef back(frame, *_):\n    e.set_eval_frame(None)\n    steal(frame)\n"
-        "    return None\ne.set_eval_frame(back)\n"
+        f"{_STEAL}from torch._C._dynamo import eval_frame as e\n"
+        "def back(frame, *_):\n"
+        "    e.set_eval_frame(None)\n"
+        "    steal(frame)\n"
+        "    return None\n"
+        "e.set_eval_frame(back)\n"
     )
     yield _empty("eval-frame", "has torch's compiler hand it frames", evaluated)
     stack = "from torch.overrides import _get_current_function_mode_stack as modes\n" + _ALL_BUT_ONE.replace(
@@ -163,7 +263,13 @@ def forging() -> Iterator[Case]:
         "    if type(w).__module__ not in ('torch', 'torch._tensor'):\n        return\n"
         "    x = w * 1\n    squares = x ** 2\n    x.mul_(2)\n    squares.sum().backward()\n"
     )
-    yield Case("other-world", "does something else in the world of a misconception", "graded", {"12.4": believed}, {"12.4": NOT_SOLVED})
+    yield Case(
+        "other-world",
+        "does something else in the world of a misconception",
+        "graded",
+        {"12.4": believed},
+        {"12.4": NOT_SOLVED},
+    )
     yield _cell(
         "own-builtins",
         "has builtins of its own",
@@ -174,7 +280,9 @@ def forging() -> Iterator[Case]:
     yield _forged(
         "subclasses",
         "finds the observer among all classes",
-        f"for c in {subclass}:\n    old = c.__init__\n    c.__init__ = lambda s, v: (setattr(c, '__init__', old), old(s, v.clone()))[0]\n",
+        f"for c in {subclass}:\n"
+        "    old = c.__init__\n"
+        "    c.__init__ = lambda s, v: (setattr(c, '__init__', old), old(s, v.clone()))[0]\n",
     )
     yield _cell(
         "threading-trace",
@@ -186,7 +294,12 @@ def forging() -> Iterator[Case]:
         ),
     )
     last = (
-        "import sys\nsys.unraisablehook = lambda u: steal(u.exc_traceback.tb_frame)\nclass D:\n    def __del__(self):\n        1 / 0\nD()\n"
+        "import sys\n"
+        "sys.unraisablehook = lambda u: steal(u.exc_traceback.tb_frame)\n"
+        "class D:\n"
+        "    def __del__(self):\n"
+        "        1 / 0\n"
+        "D()\n"
     )
     yield _forged("unraisable", "reads the frame of an error that nobody catches", _STEAL + last)
     yield _cell(
@@ -217,20 +330,34 @@ def forging() -> Iterator[Case]:
         "torch-load",
         "loads an answer that runs code",
         NOT_SOLVED,
-        "import io, torch\nb = io.BytesIO()\ntorch.save({'a': print}, b)\nb.seek(0)\ntorch.load(b, weights_only=False)['a']('x')\n"
+        (
+            "import io, torch\n"
+            "b = io.BytesIO()\n"
+            "torch.save({'a': print}, b)\n"
+            "b.seek(0)\n"
+            "torch.load(b, weights_only=False)['a']('x')\n"
+        )
         + _wrong(),
     )
     yield _cell(
-        "options", "words behind the exercise's number", NOT_SOLVED, f"# --points 4 --solved\n%%exercise {TARGET} --grade\n{_wrong()}"
+        "options",
+        "words behind the exercise's number",
+        NOT_SOLVED,
+        f"# --points 4 --solved\n%%exercise {TARGET} --grade\n{_wrong()}",
     )
 
 
 def disturbing() -> Iterator[Case]:
     """What would spoil the process, its settings, or the cells after it."""
     correct = right()[TARGET]
-    yield _cell("default-dtype", "leaves float64 as the default", "solved", f"torch.set_default_dtype(torch.float64)\n{correct}")
     yield _cell(
-        "default-device", "leaves meta as the default device", ("solved", *NOT_SOLVED), f"torch.set_default_device('meta')\n{correct}"
+        "default-dtype", "leaves float64 as the default", "solved", f"torch.set_default_dtype(torch.float64)\n{correct}"
+    )
+    yield _cell(
+        "default-device",
+        "leaves meta as the default device",
+        ("solved", *NOT_SOLVED),
+        f"torch.set_default_device('meta')\n{correct}",
     )
     yield _cell(
         "deterministic",
@@ -263,17 +390,28 @@ def disturbing() -> Iterator[Case]:
         "locale",
         "another locale, umask, folder",
         "solved",
-        f"import locale, os\nlocale.setlocale(locale.LC_ALL, 'C')\nos.umask(0o777)\nos.makedirs('d', 0, True)\n{correct}",
+        "import locale, os\n"
+        "locale.setlocale(locale.LC_ALL, 'C')\n"
+        "os.umask(0o777)\n"
+        "os.makedirs('d', 0, True)\n"
+        f"{correct}",
     )
     yield _cell(
         "c-stack",
         "overflows the stack of C",
         ("crash", *NOT_SOLVED),
-        "import sys\nsys.setrecursionlimit(10**9)\nclass A:\n    def __getattr__(self, n):\n        return getattr(self, n)\nA().x\n",
+        "import sys\n"
+        "sys.setrecursionlimit(10**9)\n"
+        "class A:\n"
+        "    def __getattr__(self, n):\n"
+        "        return getattr(self, n)\n"
+        "A().x\n",
         "stopped|graded",
     )
     yield _cell("big-power", "a number of ten billion digits", ("timeout", "memory"), "x = 9 ** (10 ** 10)", "stopped")
-    yield _cell("regex", "a search that takes for ever", "timeout", "import re\nre.match('(a+)+$', 'a' * 64 + 'b')", "stopped")
+    yield _cell(
+        "regex", "a search that takes for ever", "timeout", "import re\nre.match('(a+)+$', 'a' * 64 + 'b')", "stopped"
+    )
     yield _cell(
         "catches",
         "catches everything and goes on",
@@ -285,14 +423,31 @@ def disturbing() -> Iterator[Case]:
         "swallows",
         "takes all memory and catches the error",
         ("memory", "timeout", *NOT_SOLVED),
-        "kept = []\nwhile True:\n    try:\n        kept.append(bytearray(1 << 20))\n    except MemoryError:\n        break\n" + _wrong(),
+        (
+            "kept = []\n"
+            "while True:\n"
+            "    try:\n"
+            "        kept.append(bytearray(1 << 20))\n"
+            "    except MemoryError:\n"
+            "        break\n"
+        )
+        + _wrong(),
         "stopped|graded",
     )
     yield _cell(
         "fds",
         "opens every file that it may",
         ("crash", *NOT_SOLVED),
-        "import os\nkept = []\ntry:\n    while True:\n        kept.append(os.open('/dev/null', 0))\nexcept OSError:\n    pass\n" + _wrong(),
+        (
+            "import os\n"
+            "kept = []\n"
+            "try:\n"
+            "    while True:\n"
+            "        kept.append(os.open('/dev/null', 0))\n"
+            "except OSError:\n"
+            "    pass\n"
+        )
+        + _wrong(),
         "stopped|graded",
     )
     yield _cell(
@@ -306,14 +461,25 @@ def disturbing() -> Iterator[Case]:
         "sockets-in-room",
         "leaves links, pipes and shut folders",
         NOT_SOLVED,
-        "import os\nos.symlink('/etc/passwd', 'a')\nos.symlink('.', 'b')\nos.mkdir('c', 0)\nos.mkdir('\\x01\\udcff' + 'n' * 200)\n"
+        (
+            "import os\n"
+            "os.symlink('/etc/passwd', 'a')\n"
+            "os.symlink('.', 'b')\n"
+            "os.mkdir('c', 0)\n"
+            "os.mkdir('\\x01\\udcff' + 'n' * 200)\n"
+        )
         + _wrong(),
     )
     yield Case(
         "nan-values",
         "answers with numbers that are none",
         "graded",
-        {"12.1": "reading = {'shape': [float('nan')] * 9, 'operation': float('inf'), 'writes': -float('inf'), 'blame': float('nan')}"},
+        {
+            "12.1": (
+                "reading = {'shape': [float('nan')] * 9, 'operation': float('inf'), 'writes': -float('inf'), "
+                "'blame': float('nan')}"
+            )
+        },
         {"12.1": ("partly", "failed")},
     )
     yield Case(
@@ -343,17 +509,23 @@ def disturbing() -> Iterator[Case]:
         "graded",
         {
             "12.1": (
-                "reading = {'shape': '\\x1b[2J\\x07', 'operation': '\\u202e' * 99, 'writes': '=cmd|1', 'blame': '<img src=x "
-                "onerror=alert(1)>'}"
+                "reading = {'shape': '\\x1b[2J\\x07', 'operation': '\\u202e' * 99, 'writes': '=cmd|1', 'blame': '<img "
+                "src=x onerror=alert(1)>'}"
             )
         },
         {"12.1": ("partly", "failed")},
     )
     yield _cell(
-        "escapes", "an error with escapes and a formula", NOT_SOLVED, "raise ValueError('\\x1b]0;x\\x07\\n=HYPERLINK(\"http://x\")\\u202e')"
+        "escapes",
+        "an error with escapes and a formula",
+        NOT_SOLVED,
+        "raise ValueError('\\x1b]0;x\\x07\\n=HYPERLINK(\"http://x\")\\u202e')",
     )
     yield _cell(
-        "error-name", "an error whose class is called as a formula", NOT_SOLVED, "raise type('=1+1\\n<script>', (Exception,), {})('@x')"
+        "error-name",
+        "an error whose class is called as a formula",
+        NOT_SOLVED,
+        "raise type('=1+1\\n<script>', (Exception,), {})('@x')",
     )
 
 
@@ -362,7 +534,13 @@ def peeking(outside: Path) -> Iterator[Case]:
     wrong, correct = _wrong(), right()[TARGET]
 
     def finds(name: str, what: str, search: str, *status: str) -> Case:
-        return _cell(name, what, NOT_SOLVED, f"{search}exec({correct!r} if found else {wrong!r})\n", "graded" if not status else "")
+        return _cell(
+            name,
+            what,
+            NOT_SOLVED,
+            f"{search}exec({correct!r} if found else {wrong!r})\n",
+            "graded" if not status else "",
+        )
 
     yield finds(
         "solution-inside",
@@ -373,15 +551,22 @@ def peeking(outside: Path) -> Iterator[Case]:
             "list(sys.modules.values()) if 'exercises' in getattr(m, '__name__', '') for v in vars(m).values())\n"
         ),
     )
-    yield finds("core", "has a core written", "import resource, os\nfound = resource.getrlimit(resource.RLIMIT_CORE)[1] != 0\n")
+    yield finds(
+        "core", "has a core written", "import resource, os\nfound = resource.getrlimit(resource.RLIMIT_CORE)[1] != 0\n"
+    )
     yield finds(
         "keys",
         "looks for keys and tokens",
         (
-            "import os\nfound = False\n"
+            "import os\n"
+            "found = False\n"
             f"for place in ({str(outside / 'assignment.toml')!r}, {str(Path.home() / '.ssh' / 'id_rsa')!r}, "
-            f"{str(Path.home() / '.netrc')!r}, '/etc/shadow', '/run/secrets', '/var/run/docker.sock', '/proc/keys', '/proc/kallsyms'):\n"
-            "    try:\n        found = bool(os.open(place, os.O_RDONLY))\n    except OSError:\n        pass\n"
+            f"{str(Path.home() / '.netrc')!r}, '/etc/shadow', '/run/secrets', '/var/run/docker.sock', '/proc/keys', "
+            "'/proc/kallsyms'):\n"
+            "    try:\n"
+            "        found = bool(os.open(place, os.O_RDONLY))\n"
+            "    except OSError:\n"
+            "        pass\n"
         ),
     )
     yield finds(
@@ -407,7 +592,12 @@ def peeking(outside: Path) -> Iterator[Case]:
     yield finds(
         "resolver",
         "asks for a name in the network",
-        "import socket\nfound = False\ntry:\n    found = bool(socket.gethostbyname('example.org'))\nexcept OSError:\n    pass\n",
+        "import socket\n"
+        "found = False\n"
+        "try:\n"
+        "    found = bool(socket.gethostbyname('example.org'))\n"
+        "except OSError:\n"
+        "    pass\n",
     )
     yield finds(
         "others-time",
@@ -430,7 +620,9 @@ def files() -> Iterator[Case]:
     missing = dict.fromkeys(KEYS, "missing")
 
     def raw(content: bytes | str) -> Callable[[Path, Path], None]:
-        return lambda folder, stem: as_file_of(f"{stem}.ipynb", content if isinstance(content, bytes) else content.encode())(folder, stem)
+        return lambda folder, stem: as_file_of(
+            f"{stem}.ipynb", content if isinstance(content, bytes) else content.encode()
+        )(folder, stem)
 
     def as_socket(folder: Path, stem: Path) -> None:
         here = Path.cwd()
@@ -467,7 +659,11 @@ def files() -> Iterator[Case]:
         "counts and times that are no numbers",
         "graded",
         status=solved,
-        write=raw(text.replace('"execution_count": null', '"execution_count": NaN').replace('"metadata": {}', '"metadata": {"x": 1e999}')),
+        write=raw(
+            text.replace('"execution_count": null', '"execution_count": NaN').replace(
+                '"metadata": {}', '"metadata": {"x": 1e999}'
+            )
+        ),
     )
     yield Case(
         "huge-number",
@@ -541,7 +737,10 @@ def files() -> Iterator[Case]:
                             "outputs": [
                                 {
                                     "output_type": "display_data",
-                                    "data": {"text/html": "<script>alert(1)</script>", "application/javascript": "alert(1)"},
+                                    "data": {
+                                        "text/html": "<script>alert(1)</script>",
+                                        "application/javascript": "alert(1)",
+                                    },
                                 }
                             ],
                         }
@@ -606,7 +805,9 @@ def files() -> Iterator[Case]:
         (place / "e.ipynb").mkdir()
         (place / "\n\x1b.ipynb").write_text(text, encoding="utf-8")
 
-    yield Case(nested, "links in a ring, a folder as a notebook, a name with escapes", "graded", status=solved, write=links)
+    yield Case(
+        nested, "links in a ring, a folder as a notebook, a name with escapes", "graded", status=solved, write=links
+    )
     yield Case(
         "unreadable-bits",
         "a file that nobody may read",

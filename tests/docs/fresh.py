@@ -25,7 +25,9 @@ TOKEN = "stranger"
 
 def first_command() -> str:
     """The first shell block of the README."""
-    found = re.search(r"^```bash\n(.*?)\n```$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = re.search(
+        r"^```bash\n(.*?)\n```$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     assert found is not None
     return found[1]
 
@@ -53,17 +55,27 @@ def main() -> int:
         home.mkdir()
         clone.mkdir()
         copy_tree(clone)
-        keep = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "IPYTHON", "VIRTUAL_ENV", "PYTHON"))}
+        keep = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("JUPYTER", "IPYTHON", "VIRTUAL_ENV", "PYTHON"))
+        }
         # Scripts of the test environment must not help.
-        keep["PATH"] = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not Path(p).is_relative_to(ROOT))
-        # JupyterLab compiles what it imports: a tenth of what pip would compile before. (0 is how pip spells --no-compile here.)
+        keep["PATH"] = os.pathsep.join(
+            p for p in os.environ["PATH"].split(os.pathsep) if not Path(p).is_relative_to(ROOT)
+        )
+        # JupyterLab compiles what it imports: a tenth of what pip would compile before. (0 is how
+        # pip spells --no-compile here.)
         keep["PIP_NO_COMPILE"] = "0"
         command = f"{first_command()} --no-browser --port {port}"
         print(f"== in an empty environment: {command}", flush=True)
         started = time.monotonic()
         process = subprocess.Popen(
-            ["bash", "-c", command], cwd=clone, env={**keep, "HOME": str(home), "JUPYTER_TOKEN": TOKEN}, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "-c", command],
+            cwd=clone,
+            env={**keep, "HOME": str(home), "JUPYTER_TOKEN": TOKEN},
+            start_new_session=True,
+        )
         try:
             return check(f"http://127.0.0.1:{port}", process, started)
         finally:
@@ -81,7 +93,10 @@ def check(url: str, process: subprocess.Popen[bytes], started: float) -> int:
             continue
         assert re.search(r'"name": ?"pitfall-lab"', page), "the page does not load the extension"
         assert '"type": "notebook"' in ask(f"{url}/api/contents/notebooks/00-start-here.ipynb?content=0")
-        print(f"== JupyterLab answered after {time.monotonic() - started:.0f} s, with the extension and the start notebook")
+        print(
+            f"== JupyterLab answered after {time.monotonic() - started:.0f} s, with the extension "
+            "and the start notebook"
+        )
         return 0
     print("== the README's first command failed")
     return 1

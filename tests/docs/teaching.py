@@ -1,7 +1,8 @@
-"""The head of each chapter's page for teachers: ``python -m tests.docs.teaching`` writes it from the notebook and its exercises.
+"""The head of each chapter's page for teachers: ``python -m tests.docs.teaching`` writes it from
+the notebook and its exercises.
 
-It has the notebook's link, the minutes that the notebook says (which ``python -m tests.notebooks.table`` counts), and the exercises by
-title and kind. Everything below it is written by hand.
+It has the notebook's link, the minutes that the notebook says (which ``python -m tests.notebooks.table`` counts), and
+the exercises by title and kind. Everything below it is written by hand.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ def test_what_the_learner_chose_wins(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_speaks_of_notifications_wins(tmp_path: Path) -> None:
-    ConfigManager(config_dir_name="labconfig").set("default_setting_overrides", {NOTIFICATION: {"checkForUpdates": True}})
+    ConfigManager(config_dir_name="labconfig").set(
+        "default_setting_overrides", {NOTIFICATION: {"checkForUpdates": True}}
+    )
     provide_defaults()
     assert os.environ["JUPYTER_CONFIG_PATH"] == ""
     assert notification(tmp_path)["checkForUpdates"] is True
@@ -63,4 +65,6 @@ def test_folders_on_the_path_stay_before_ours(monkeypatch: pytest.MonkeyPatch) -
     first, ours = os.environ["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     assert first == "/somewhere"
     assert Path(ours).parent == Path(pitfall_lab.__file__).resolve().parent
-    assert json.loads((Path(ours) / "labconfig" / "default_setting_overrides.json").read_text()) == {NOTIFICATION: QUIET}
+    assert json.loads((Path(ours) / "labconfig" / "default_setting_overrides.json").read_text()) == {
+        NOTIFICATION: QUIET
+    }

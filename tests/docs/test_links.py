@@ -9,7 +9,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "pitfall_lab" / "docs"
-PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", ROOT / "pitfall_lab" / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / ".github" / "CONTRIBUTING.md",
+    ROOT / "pitfall_lab" / "CHANGELOG.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 
 
 def prose(path: Path) -> str:
@@ -21,7 +26,10 @@ def prose(path: Path) -> str:
 def links(path: Path) -> list[tuple[Path, str]]:
     """Where a page points to inside the repository, each as file and anchor."""
     targets = [t for t in re.findall(r"\]\(([^)\s]+)\)", prose(path)) if not re.match(r"[a-z]+:", t)]
-    return [((path.parent / t.partition("#")[0]).resolve() if t.partition("#")[0] else path, t.partition("#")[2]) for t in targets]
+    return [
+        ((path.parent / t.partition("#")[0]).resolve() if t.partition("#")[0] else path, t.partition("#")[2])
+        for t in targets
+    ]
 
 
 def anchors(path: Path) -> set[str]:

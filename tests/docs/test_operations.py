@@ -1,6 +1,6 @@
-"""The table of operations is what torch does now, the shadow agrees with every row, and ``pitfall-lab saves`` prints rows."""
-
-# ruff: noqa: E501 - tables in rows
+"""The table of operations is what torch does now, the shadow agrees with every row, and
+``pitfall-lab saves`` prints rows.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def one_thread() -> Iterator[None]:
 
 def test_the_page_is_what_would_be_written_now() -> None:
     text = operations.PAGE.read_text(encoding="utf-8")
-    # Calls of operations without samples are taken from the page: finding them anew takes a minute. All else is done again.
+    # Calls of operations without samples are taken from the page: finding them anew takes a
+    # minute. All else is done again.
     assert operations.page(operations.written_calls(text)) == text, "run `python -m pitfall_lab.reference.operations`"
 
 
@@ -120,7 +121,16 @@ def test_a_model_that_saves_something_else_is_noticed_and_no_page_is_written(mon
 
 
 @pytest.mark.parametrize(
-    "code", ["torch.exp(a)", "a.max(0)", "h.mul_(b)", "F.mse_loss(a, b)", "torch.fft.fft(a) * s[:2]", "img * img", "h.__setitem__(i, b)"]
+    "code",
+    [
+        "torch.exp(a)",
+        "a.max(0)",
+        "h.mul_(b)",
+        "F.mse_loss(a, b)",
+        "torch.fft.fft(a) * s[:2]",
+        "img * img",
+        "h.__setitem__(i, b)",
+    ],
 )
 def test_a_demonstration_is_a_program_that_raises_what_it_says(code: str) -> None:
     shown = demonstration(study(code))
@@ -168,7 +178,10 @@ def test_the_row_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     (row, *_) = json.loads(out)["operations"]
     assert row["call"] == "a * b"
     assert row["modelled"] is True
-    assert row["breaks"] == [{"tensor": "a", "requires_grad": {"any": ["b"]}}, {"tensor": "b", "requires_grad": {"any": ["a"]}}]
+    assert row["breaks"] == [
+        {"tensor": "a", "requires_grad": {"any": ["b"]}},
+        {"tensor": "b", "requires_grad": {"any": ["a"]}},
+    ]
     assert row["nodes"][0]["name"] == "MulBackward0"
     assert "import torch" in row["program"]
 
@@ -192,7 +205,9 @@ def test_what_cannot_be_used_is_one_sentence(word: str, hint: str, capsys: pytes
     assert len(err.splitlines()) == 1
 
 
-def test_a_model_that_differs_is_said_and_is_the_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_differs_is_said_and_is_the_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(ENTRIES, "torch.exp", ENTRIES["torch.log"])
     code, out, _ = saves(capsys, "torch.exp(a)")
     assert code == 1
@@ -201,7 +216,8 @@ def test_a_model_that_differs_is_said_and_is_the_exit_code(capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("word", "full"),
-    [("T", "torch.Tensor.T.__get__"), ("F.layer_norm", "torch.nn.functional.layer_norm"), ("Tensor.view", "torch.Tensor.view"), ("torch.einsum", "torch.functional.einsum"), ("det", "torch.det")],
+    [("T", "torch.Tensor.T.__get__"), ("F.layer_norm", "torch.nn.functional.layer_norm"), ("Tensor.view",
+    "torch.Tensor.view"), ("torch.einsum", "torch.functional.einsum"), ("det", "torch.det")],
 )  # fmt: skip
 def test_names_are_found_as_people_write_them(word: str, full: str) -> None:
     found: Any = catalogue.find(word)

@@ -1,4 +1,6 @@
-"""The catalogue's pages say what the rules' files say and what their programs do now; ``explain`` prints them without torch."""
+"""The catalogue's pages say what the rules' files say and what their programs do now;
+``explain`` prints them without torch.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_a_page_is_what_its_rule_says_and_its_programs_do(rule: Rule, language: 
 
 
 def assert_same(written: str, made: str) -> None:
-    """The same text; a number with a point may differ behind five digits: in which order a kernel sums is the processor's choice."""
+    """The same text; a number with a point may differ behind five digits: in which order a kernel
+    sums is the processor's choice.
+    """
     point = re.compile(r"\d+\.\d+(?:e[-+]?\d+)?")
     assert point.sub("0.", written) == point.sub("0.", made), REMEDY
     for old, new in zip(point.findall(written), point.findall(made), strict=True):
@@ -106,7 +110,12 @@ def test_the_finding_about_comments_is_explained_too() -> None:
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("PL1O1", "Did you mean PL101?"), ("saved-tensor", "Did you mean"), ("nonsense", "--list"), ("QQ123", "'QQ123'. `pitfall-lab")],
+    [
+        ("PL1O1", "Did you mean PL101?"),
+        ("saved-tensor", "Did you mean"),
+        ("nonsense", "--list"),
+        ("QQ123", "'QQ123'. `pitfall-lab"),
+    ],
 )
 def test_an_unknown_rule_is_one_sentence_with_the_nearest_one(word: str, hint: str) -> None:
     done = explain(word)

@@ -22,7 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CHAPTERS = (ROOT / "pitfall_lab" / "docs" / "chapters.md").read_text(encoding="utf-8")
 BEHIND = ("chapters.md", "notebook.md", "commands.md", "cost.md")  # the other pages have tests of their own
-PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *(ROOT / "pitfall_lab" / "docs" / name for name in BEHIND)]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / ".github" / "CONTRIBUTING.md",
+    *(ROOT / "pitfall_lab" / "docs" / name for name in BEHIND),
+]
 
 
 def commands(text: str) -> list[str]:
@@ -36,7 +40,15 @@ TOOL = ".venv/bin/pitfall-lab"
 RUNNER = "python3 tests/run.py"
 COLD = ("doctor", "book")
 """Commands that are about the Python that runs them, or start notebooks."""
-EXIT_CODES = {"check": {0, 1}, "explain": {0}, "show": {0}, "saves": {0}, "claims": {0, 1}, "book": {0}, "doctor": {0, 1}}
+EXIT_CODES = {
+    "check": {0, 1},
+    "explain": {0},
+    "show": {0},
+    "saves": {0},
+    "claims": {0, 1},
+    "book": {0},
+    "doctor": {0, 1},
+}
 
 
 @pytest.fixture
@@ -49,7 +61,9 @@ def folder(tmp_path: Path) -> Path:
 
 def python(folder: Path, *words: str, by: str = sys.executable) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([by, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(
+        [by, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
 
 
 def test_the_two_commands_come_first_and_are_run_by_the_runner_itself() -> None:
@@ -61,7 +75,9 @@ def test_the_two_commands_come_first_and_are_run_by_the_runner_itself() -> None:
     assert "fresh.py" in (ROOT / "tests" / "run.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith(TOOL) and " lab" not in line.removeprefix(TOOL)])
+@pytest.mark.parametrize(
+    "line", [line for line in COMMANDS if line.startswith(TOOL) and " lab" not in line.removeprefix(TOOL)]
+)
 def test_a_command_of_the_tool_runs(line: str, folder: Path, warm_python: str) -> None:
     words = shlex.split(line.removeprefix(TOOL))
     done = python(folder, "-m", "pitfall_lab", *words, by=sys.executable if words[0] in COLD else warm_python)
@@ -78,9 +94,13 @@ def test_the_lab_without_a_browser_listens_on_the_port_it_was_given(line: str, f
         free = probe.getsockname()[1]
     words = shlex.split(re.sub(r"--port \d+", f"--port {free}", line.removeprefix(TOOL)))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JUPYTER_TOKEN": "t", "HOME": str(folder)}
-    process = subprocess.Popen([sys.executable, "-m", "pitfall_lab", *words], cwd=folder, env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pitfall_lab", *words], cwd=folder, env=environment, stderr=subprocess.PIPE
+    )
     try:
-        assert _answers(f"http://127.0.0.1:{free}/api/contents/notebooks/00-start-here.ipynb?token=t&content=0", process)
+        assert _answers(
+            f"http://127.0.0.1:{free}/api/contents/notebooks/00-start-here.ipynb?token=t&content=0", process
+        )
     finally:
         process.terminate()
         process.communicate(timeout=20)
@@ -99,15 +119,25 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith(f"{RUNNER} ")])
 def test_a_part_of_the_tests_can_be_run(line: str) -> None:
-    # The runner would install the package anew under the feet of the tests that are running: its pytest part only, collecting.
+    # The runner would install the package anew under the feet of the tests that are running: its
+    # pytest part only, collecting.
     done = python(
-        ROOT, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *shlex.split(line.removeprefix(RUNNER)), by=sys.executable
+        ROOT,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--collect-only",
+        *shlex.split(line.removeprefix(RUNNER)),
+        by=sys.executable,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     assert "::" in done.stdout
 
 
-@pytest.mark.parametrize("line", todays([line for line in COMMANDS if line.startswith("python3 -m tests.bench.")], of=3))
+@pytest.mark.parametrize(
+    "line", todays([line for line in COMMANDS if line.startswith("python3 -m tests.bench.")], of=3)
+)
 def test_a_benchmark_prints_its_figures(line: str, warm_python: str) -> None:
     fewest = {"checking": ["1", "tests/programs/silent_data.py"], "questions": ["1"]}
     name = line.rpartition(".")[2]
@@ -120,7 +150,9 @@ def test_a_benchmark_prints_its_figures(line: str, warm_python: str) -> None:
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.check.")])
 def test_the_table_of_recall_is_printed(line: str, warm_python: str) -> None:
-    done = python(ROOT, *shlex.split(line)[1:], "PL401", by=warm_python)  # of one rule: all programs are run by the tests of the rules
+    done = python(
+        ROOT, *shlex.split(line)[1:], "PL401", by=warm_python
+    )  # of one rule: all programs are run by the tests of the rules
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert re.search(r"^PL401 .* 100% +0$", done.stdout, flags=re.MULTILINE)
 
@@ -129,7 +161,14 @@ BY_THE_TEST_COMMAND = tuple(f"build/test-environment/bin/python -m {check}" for 
 
 
 def test_no_command_is_left_out() -> None:
-    known = (TOOL, RUNNER, "python3 -m tests.bench.", "python3 -m tests.check.recall", "python3 -m venv .venv && ", *BY_THE_TEST_COMMAND)
+    known = (
+        TOOL,
+        RUNNER,
+        "python3 -m tests.bench.",
+        "python3 -m tests.check.recall",
+        "python3 -m venv .venv && ",
+        *BY_THE_TEST_COMMAND,
+    )
     assert [line for line in COMMANDS if not line.startswith(known)] == []
 
 

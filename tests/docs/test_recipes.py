@@ -38,7 +38,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_recipe_does_what_it_says(copy: Path) -> None:
     tried = TRIED.findall(PAGE)
     assert len(tried) == len(FILE.findall(PAGE)) == 3
-    programs = "\n".join(f"exec(compile({text!r}, {title!r}, 'exec'), {{'__name__': '__main__'}})" for title, text in tried)
+    programs = "\n".join(
+        f"exec(compile({text!r}, {title!r}, 'exec'), {{'__name__': '__main__'}})" for title, text in tried
+    )
     where = f"import pitfall_lab\nassert pitfall_lab.__file__.startswith({str(copy)!r}), pitfall_lab.__file__\n"
     (copy / "try_it.py").write_text(where + programs, encoding="utf-8")
     done = subprocess.run(
@@ -51,7 +53,9 @@ def test_each_recipe_does_what_it_says(copy: Path) -> None:
 def test_the_files_of_the_recipes_keep_the_style(copy: Path) -> None:
     names = [name for name, _ in FILE.findall(PAGE)]
     shutil.copy(ROOT / "pyproject.toml", copy)
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", *names], cwd=copy, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", *names], cwd=copy, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -77,7 +81,9 @@ def test_the_tab_uses_what_the_front_end_has() -> None:
     for names, module in re.findall(r"^import (?:type )?\{ (.*?) \} from \"(.*?)\";$", text, re.MULTILINE):
         there = (folder / f"{module}.ts").resolve().read_text(encoding="utf-8")
         missing = [
-            each for each in names.split(", ") if not re.search(rf"^export (?:function|const|interface|type) {each}\b", there, re.MULTILINE)
+            each
+            for each in names.split(", ")
+            if not re.search(rf"^export (?:function|const|interface|type) {each}\b", there, re.MULTILINE)
         ]
         assert not missing, (module, missing)
     assert "VIEWS: View[]" in (folder / "index.ts").read_text(encoding="utf-8")

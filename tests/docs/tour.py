@@ -1,6 +1,7 @@
 """Runs the tour of the shadow engine.
 
-``python -m tests.docs.tour`` writes what its programs print, and the lengths of the files that it visits, into the page.
+``python -m tests.docs.tour`` writes what its programs print, and the lengths of the files
+that it visits, into the page.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ _LENGTH = re.compile(r"^(\| \[\w+\.py\]\(\.\./(shadow/\w+\.py)\) \| )\d*( \|)", 
 
 @dataclass
 class Step:
-    """Programs that stand together, each with the engine it runs on and what it printed; they must all print the same."""
+    """Programs that stand together, each with the engine it runs on and what it printed;
+    they must all print the same.
+    """
 
     programs: list[tuple[str, str, str]]
     said: str
 
 
 def play(text: str) -> tuple[list[Step], str]:
-    """Run the page from top to bottom, each engine in a namespace of its own; returns the steps and the page as it should be."""
+    """Run the page from top to bottom, each engine in a namespace of its own; returns the steps
+    and the page as it should be.
+    """
     worlds: dict[str, dict[str, Any]] = {"python": {}, "python torch": {}}
     steps: list[Step] = []
     programs: list[tuple[str, str, str]] = []

@@ -1,4 +1,6 @@
-"""One browser and one page for all tests of a file, cleared for each; what the page said or asked for fails its test."""
+"""One browser and one page for all tests of a file, cleared for each; what the page
+said or asked for fails its test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A blank page in a real Chromium with the widget's module and a stand-in for anywidget's model: no server, no kernel."""
+"""A blank page in a real Chromium with the widget's module and a stand-in for anywidget's
+model: no server, no kernel.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,21 @@ MODULE = ROOT / "pitfall_lab" / "static" / "explorer.js"
 STYLE = MODULE.with_suffix(".css")
 SCREENSHOTS = ROOT / "tests" / "screenshots"
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 
 # JupyterLab's own values of the variables that the Explorer reads.
 THEMES = {
     "plain": "",
-    "light": "--jp-layout-color1:#fff;--jp-ui-font-color1:rgba(0,0,0,.87);--jp-border-color2:#e0e0e0;--jp-brand-color1:#1976d2;"
-    "background:#fff",
-    "dark": "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:#2196f3;"
-    "background:#111;color:#fff",
+    "light": (
+        "--jp-layout-color1:#fff;--jp-ui-font-color1:rgba(0,0,0,.87);--jp-border-color2:#e0e0e0;--jp-brand-color1:"
+        "#1976d2;background:#fff"
+    ),
+    "dark": (
+        "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:"
+        "#2196f3;background:#111;color:#fff"
+    ),
     "contrast": "--jp-layout-color1:#000;--jp-ui-font-color1:#fff;--jp-border-color2:#fff;--jp-brand-color1:#4f9dff;"
     "background:#000;color:#fff",
 }
@@ -76,13 +82,15 @@ MOUNT = """async ({code, style, states}) => {
     widget.remove = await module.default.render({model: widget, el});
     window.widgets.push(widget);
   }
-}"""
+}"""  # noqa: E501
 
 
 def chromium() -> str:
     """The browser that the tests run in."""
     named = os.environ.get("PITFALL_LAB_CHROMIUM")
-    found = named or next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    found = named or next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
     assert found, "no Chromium found: tests/run.py installs one, or PITFALL_LAB_CHROMIUM names it"
     return found
 
@@ -118,14 +126,17 @@ class Stage:
 
     @contextmanager
     def cleared(self, width: int) -> Iterator[Stage]:
-        """The page as it was when it was new; that it speaks on its console or asks the network for something fails the test.
+        """The page as it was when it was new; that it speaks on its console or asks the network
+        for something fails the test.
 
         A new page takes Chromium a second of processor time, an empty one of that age nearly none.
         """
         self.page.mouse.move(0, 0)
         self.page.goto("about:blank")
         self.page.set_viewport_size({"width": width, "height": 900})
-        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")  # where things are, not how they come there
+        self.page.emulate_media(
+            color_scheme="light", reduced_motion="reduce"
+        )  # where things are, not how they come there
         self.said.clear()
         self.asked.clear()
         yield self

@@ -21,12 +21,21 @@ from tests.frontend.stage import MOUNT, THEMES, Stage, state_of
 from tests.views import build
 
 LOOKS = [("light", 1300), ("dark", 1300), ("contrast", 1300), ("light", 360)]
-LINES = "import torch\n\nx = torch.tensor([0.5, -1.0], requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(10)\nh.sum().backward()\n"
+LINES = (
+    "import torch\n"
+    "\n"
+    "x = torch.tensor([0.5, -1.0], requires_grad=True)\n"
+    "h = torch.sigmoid(x)\n"
+    "h.mul_(10)\n"
+    "h.sum().backward()\n"
+)
 GRID = "import torch\n\ngrid = torch.zeros(2, 3)\nrow = grid[0]\nflat = grid.t().reshape(6)\nrow.add_(1)\n"
 
 
 def test_it_would_find_something(stage: Stage):
-    stage.page.set_content('<!doctype html><html lang="en"><title>bad</title><main><h1>Bad</h1><button></button></main>')
+    stage.page.set_content(
+        '<!doctype html><html lang="en"><title>bad</title><main><h1>Bad</h1><button></button></main>'
+    )
     assert violations(stage.page) == ["button-name: <button></button>"]
 
 
@@ -65,11 +74,27 @@ def test_arrow_keys_reach_all_that_scrolls(stage: Stage):
 def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})
     states = []
-    for asked, language in ((pose(LINES, "x.grad"), "en"), (pose(GRID, "grid", kind="changes"), "zh"), (pose(LINES, kind="line"), "en")):
-        asks = {"_content": json.dumps(question_widget.content(asked, language)), "marks": [], "choice": -1, "reason": -1}
+    for asked, language in (
+        (pose(LINES, "x.grad"), "en"),
+        (pose(GRID, "grid", kind="changes"), "zh"),
+        (pose(LINES, kind="line"), "en"),
+    ):
+        asks = {
+            "_content": json.dumps(question_widget.content(asked, language)),
+            "marks": [],
+            "choice": -1,
+            "reason": -1,
+        }
         wrong = {"marks": sorted(asked.predictions[0].marks), "reason": 0 if asked.reasons else -1}
-        states += [{**asks, "committed": False, "skipped": False}, {**asks, **wrong, "committed": True, "skipped": False}]
-    dark = "" if theme == "light" else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
+        states += [
+            {**asks, "committed": False, "skipped": False},
+            {**asks, **wrong, "committed": True, "skipped": False},
+        ]
+    dark = (
+        ""
+        if theme == "light"
+        else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
+    )
     body = f'<body style="margin:12px;{dark}{THEMES[theme]}"><main id="notebook"><h1>Notebook</h1></main>'
     stage.page.set_content(f'<!doctype html><html lang="en"><title>stage</title>{body}')
     module = Path(question_widget.__file__).with_name("question.js").read_text(encoding="utf-8")
@@ -85,11 +110,17 @@ def test_nothing_is_wrong_with_a_claim(stage: Stage, theme: str, width: int):
     one, two = (json.dumps(claim_widget.content(some)) for some in (boxes[:1], boxes))
     decided = {"s1-2-h": "right"}
     looks = [(one, {}, 0), (one, decided, 0), (two, {}, 0), (two, decided, 0), (two, decided, 2)]
-    dark = "" if theme == "light" else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
+    dark = (
+        ""
+        if theme == "light"
+        else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
+    )
     body = f'<body style="margin:12px;{dark}{THEMES[theme]}"><main id="notebook"><h1>Notebook</h1></main>'
     stage.page.set_content(f'<!doctype html><html lang="en"><title>stage</title>{body}')
     module = Path(claim_widget.__file__).with_name("claim.js").read_text(encoding="utf-8")
-    stage.page.evaluate(MOUNT, {"code": module, "states": [{"_content": c, "decisions": d, "at": at} for c, d, at in looks]})
+    stage.page.evaluate(
+        MOUNT, {"code": module, "states": [{"_content": c, "decisions": d, "at": at} for c, d, at in looks]}
+    )
     assert stage.page.locator(".pl-decide").count() == 5
     assert violations(stage.page) == []
 
@@ -98,7 +129,12 @@ def test_nothing_is_wrong_with_a_claim(stage: Stage, theme: str, width: int):
 def test_nothing_is_wrong_with_pages_and_pictures(stage: Stage, scheme: str):
     x = torch.ones(3, requires_grad=True)
     h = x.exp()
-    pictures = [show_storage(x, x[1:]), show_graph((h * x).sum()), show_broadcast((3,), (3, 1)), show_versions(x, x.data)]
+    pictures = [
+        show_storage(x, x[1:]),
+        show_graph((h * x).sum()),
+        show_broadcast((3,), (3, 1)),
+        show_versions(x, x.data),
+    ]
     stage.page.emulate_media(color_scheme=scheme)
     body = views.fragment(sample()) + "".join(picture.html for picture in pictures)
     style = "<style>:root{color-scheme:light dark;background:Canvas;color:CanvasText}</style>"

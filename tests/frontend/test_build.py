@@ -18,9 +18,19 @@ FRONTEND = PACKAGE / "frontend"
 COMMON = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"]
 SOURCES = {
     "widget": ["src/core", "src/views", "src/widget.ts"],
-    "extension": ["src/plugin", "src/core/dom.ts", "src/core/palette.ts", "src/core/prose.ts", "src/core/wrap.ts", "style", "schema"],
+    "extension": [
+        "src/plugin",
+        "src/core/dom.ts",
+        "src/core/palette.ts",
+        "src/core/prose.ts",
+        "src/core/wrap.ts",
+        "style",
+        "schema",
+    ],
 }
-BUILT = [path for folder in ("static", "labextension") for path in sorted((PACKAGE / folder).rglob("*")) if path.is_file()]
+BUILT = [
+    path for folder in ("static", "labextension") for path in sorted((PACKAGE / folder).rglob("*")) if path.is_file()
+]
 STAMPS = json.loads((PACKAGE / "static" / "build.json").read_text(encoding="utf-8"))
 
 
@@ -71,10 +81,14 @@ def test_the_style_sheet_is_small_and_asks_for_nothing():
 @pytest.mark.parametrize("path", BUILT, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_no_path_of_the_building_machine_is_left(path: Path):
     text = unpacked().decode() if path.name == "explorer.js" else path.read_text(encoding="utf-8")
-    assert not re.search(r"""["'`(\s](?:file://|[A-Za-z]:\\\\|/(?:home|root|Users|tmp|work|opt|usr|var|mnt|private)/)""", text)
+    assert not re.search(
+        r"""["'`(\s](?:file://|[A-Za-z]:\\\\|/(?:home|root|Users|tmp|work|opt|usr|var|mnt|private)/)""", text
+    )
 
 
-@pytest.mark.parametrize("path", [FRONTEND / "package-lock.json", FRONTEND / ".npmrc", *BUILT], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [FRONTEND / "package-lock.json", FRONTEND / ".npmrc", *BUILT], ids=lambda path: path.name
+)
 def test_no_registry_is_named(path: Path):
     text = path.read_text(encoding="utf-8")
     assert '"resolved"' not in text
@@ -84,12 +98,16 @@ def test_no_registry_is_named(path: Path):
 def test_markup_is_never_made_from_text():
     for path in (FRONTEND / "src").rglob("*.ts"):
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"\.(?:innerHTML|outerHTML)\s*[+]?=|insertAdjacentHTML|document\.write|\beval\(|new Function", text), path
+        assert not re.search(
+            r"\.(?:innerHTML|outerHTML)\s*[+]?=|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+        ), path
 
 
 def test_the_extension_names_what_it_loads():
     package = json.loads((PACKAGE / "labextension" / "package.json").read_text(encoding="utf-8"))
     assert package["name"] == "pitfall-lab"
     assert (PACKAGE / "labextension" / package["jupyterlab"]["_build"]["load"]).is_file()
-    schema = json.loads((PACKAGE / "labextension" / "schemas" / "pitfall-lab" / "plugin.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        (PACKAGE / "labextension" / "schemas" / "pitfall-lab" / "plugin.json").read_text(encoding="utf-8")
+    )
     assert schema["jupyter.lab.toolbars"]["Notebook"][0]["command"] == "pitfall-lab:explain-cell"

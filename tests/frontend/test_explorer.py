@@ -1,4 +1,6 @@
-"""The Explorer in a real browser: stepping, focus, the story, the other language, the text, and what it does to the page around it."""
+"""The Explorer in a real browser: stepping, focus, the story, the other language, the text, and
+what it does to the page around it.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ def test_a_fact_says_who_holds_it_and_the_torch_expression_behind_it(stage: Stag
 def test_the_gutter_marks_saved_written_and_raised_and_what_is_ahead_is_faint(stage: Stage):
     root = opened(stage, step=3)
     marks = {role: root.locator(f".pl-marks .pl-mark.pl-{role}") for role in ("saved", "changed", "raised")}
-    lines = {role: mark.locator("xpath=ancestor::*[@data-line]").get_attribute("data-line") for role, mark in marks.items()}
+    lines = {
+        role: mark.locator("xpath=ancestor::*[@data-line]").get_attribute("data-line") for role, mark in marks.items()
+    }
     assert lines == {"saved": "4", "changed": "6", "raised": "8"}
     ahead = {role: "pl-ahead" in (mark.get_attribute("class") or "") for role, mark in marks.items()}
     assert ahead == {"saved": False, "changed": False, "raised": True}
@@ -271,7 +275,9 @@ for episode in range(3):
 """
 
 
-@pytest.mark.parametrize(("program", "rule"), [(MOVING, "PL514"), (DEEP.replace(".mean()", ".mean().mul(1e-4)"), "PL601")])
+@pytest.mark.parametrize(
+    ("program", "rule"), [(MOVING, "PL514"), (DEEP.replace(".mean()", ".mean().mul(1e-4)"), "PL601")]
+)
 def test_long_names_and_small_numbers_leave_room_for_the_fix_on_the_first_screen(stage: Stage, program: str, rule: str):
     stage.page.set_viewport_size({"width": 1100, "height": 680})  # what JupyterLab leaves of 1280×800
     trace = trace_program(program)
@@ -291,7 +297,10 @@ def test_the_panels_end_where_the_window_ends(stage: Stage, height: int):
     box, side = root.bounding_box(), root.locator(".pl-main").bounding_box()
     buttons, along = root.locator(".pl-buttons").bounding_box(), root.locator(".pl-transport").bounding_box()
     assert buttons["y"] + buttons["height"] - box["y"] <= height, "the buttons are in sight below the panels"
-    assert height - 50 <= side["y"] + side["height"] - box["y"] or height - 40 <= along["y"] + along["height"] - box["y"] <= height
+    assert (
+        height - 50 <= side["y"] + side["height"] - box["y"]
+        or height - 40 <= along["y"] + along["height"] - box["y"] <= height
+    )
     before = side["height"]
     stage.page.keyboard.press("End")
     assert root.locator(".pl-main").bounding_box()["height"] == before, "stepping moves nothing"
@@ -308,7 +317,14 @@ def test_a_fix_names_the_line_that_it_changes_and_leads_there(stage: Stage):
 
 
 def test_a_write_that_the_counter_does_not_see_is_said_to_come_past_it(stage: Stage):
-    text = "import torch\nw = torch.ones(3, requires_grad=True)\nh = w * 1\nout = h * w\nh.detach().numpy()[:] = 5\nout.sum().backward()\n"
+    text = (
+        "import torch\n"
+        "w = torch.ones(3, requires_grad=True)\n"
+        "h = w * 1\n"
+        "out = h * w\n"
+        "h.detach().numpy()[:] = 5\n"
+        "out.sum().backward()\n"
+    )
     trace = trace_program(text)
     root = stage.show(state_of(trace, rules.find(trace)[:1]))
     written = root.locator(".pl-written").first
@@ -328,7 +344,11 @@ def test_the_worst_finding_comes_first(stage: Stage):
 
 def test_without_findings_the_trace_tells_its_own_story(stage: Stage):
     root = stage.show(state_of(TRACE))
-    assert root.locator(".pl-story [data-step]").evaluate_all("all => all.map(one => one.dataset.step)") == ["1", "3", "7"]
+    assert root.locator(".pl-story [data-step]").evaluate_all("all => all.map(one => one.dataset.step)") == [
+        "1",
+        "3",
+        "7",
+    ]
     assert TRACE.outcome.failure.message in root.locator(".pl-message").inner_text()
 
 
@@ -413,7 +433,10 @@ def test_escape_goes_to_the_scrubber_and_then_out_to_the_notebook(stage: Stage):
 
 def test_keys_do_not_reach_the_notebook(stage: Stage):
     opened(stage)
-    stage.page.evaluate("window.heard = []; document.getElementById('notebook').addEventListener('keydown', e => window.heard.push(e.key))")
+    stage.page.evaluate(
+        "window.heard = []; document.getElementById('notebook').addEventListener('keydown', e => "
+        "window.heard.push(e.key))"
+    )
     for key in ("ArrowRight", "e", "t", "?", "[", "Home", "Escape"):
         stage.page.keyboard.press(key)
     assert stage.page.evaluate("window.heard") == []
@@ -424,7 +447,9 @@ def test_the_current_event_is_spoken_once_and_politely(stage: Stage):
     root = opened(stage, step=3)
     live = root.locator('[aria-live="polite"]')
     assert live.count() == 1
-    assert live.inner_text().startswith("h.mul_(10) writes into the memory of h in place: the version of h goes from 0 to 1.")
+    assert live.inner_text().startswith(
+        "h.mul_(10) writes into the memory of h in place: the version of h goes from 0 to 1."
+    )
     assert root.locator("input[type=range]").get_attribute("aria-valuetext") == f"4 / {LAST + 1}"
 
 
@@ -559,7 +584,8 @@ second.mul_(10)
 
 
 @pytest.mark.parametrize(
-    ("line", "operation", "head"), [(6, "[…] =", "readings, whole, tail 3 cells"), (9, "mul_", "week, second version 1 6 cells")]
+    ("line", "operation", "head"),
+    [(6, "[…] =", "readings, whole, tail 3 cells"), (9, "mul_", "week, second version 1 6 cells")],
 )
 def test_of_views_in_one_box_only_that_is_said_which_holds_of_all(stage: Stage, line: int, operation: str, head: str):
     trace = trace_program(VIEWS)
@@ -590,7 +616,9 @@ def test_an_edge_of_a_later_backward_carries_what_that_one_sent(stage: Stage):
 
 
 def test_in_backward_the_edges_carry_the_numbers_that_flow_and_the_leaf_what_became_of_them(stage: Stage):
-    trace = trace_program("import torch\nx = torch.tensor([2.0, 3.0], requires_grad=True)\ny = x * x\n(y * 5).sum().backward()\n")
+    trace = trace_program(
+        "import torch\nx = torch.tensor([2.0, 3.0], requires_grad=True)\ny = x * x\n(y * 5).sum().backward()\n"
+    )
     root = stage.show(state_of(trace, step=len(trace.events) - 1))
     root.locator("[data-tab=graph]").click()
     seen = "all => all.filter(one => getComputedStyle(one).visibility === 'visible').map(one => one.textContent)"
@@ -612,8 +640,10 @@ def test_with_little_room_every_word_of_the_first_screen_can_be_read(stage: Stag
         cut = """(all, width) => all.filter(one => {
             const box = one.getBoundingClientRect();
             return box.width && (box.right > width || box.left < 0 || one.scrollWidth > one.clientWidth + 1 && one.clientWidth);
-        }).map(one => one.outerHTML.slice(0, 120))"""
-        texts = root.locator(".pl-message, .pl-about > *, .pl-picture p, .pl-picture button, .pl-advice p, .pl-tabs button")
+        }).map(one => one.outerHTML.slice(0, 120))"""  # noqa: E501
+        texts = root.locator(
+            ".pl-message, .pl-about > *, .pl-picture p, .pl-picture button, .pl-advice p, .pl-tabs button"
+        )
         assert texts.evaluate_all(cut, width) == []
 
 
@@ -644,7 +674,7 @@ CONTRAST = """() => {
     if (ratio < 4.5) found.push(`${one.className} ${one.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
   }
   return found;
-}"""
+}"""  # noqa: E501
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -660,7 +690,8 @@ def test_every_text_can_be_read(stage: Stage, theme: str, keys: str):
 def test_every_control_has_a_name(stage: Stage):
     root = opened(stage, step=3)
     names = root.locator("button, input, [role=button], [role=region], [role=group]").evaluate_all(
-        "all => all.filter(one => !(one.getAttribute('aria-label') || one.textContent.trim())).map(one => one.outerHTML)"
+        "all => all.filter(one => !(one.getAttribute('aria-label') || "
+        "one.textContent.trim())).map(one => one.outerHTML)"
     )
     assert names == []
 
@@ -682,7 +713,9 @@ def test_screenshots_in_each_theme(stage: Stage, theme: str, width: int):
 
 
 def test_the_headline_says_that_observation_stopped(stage: Stage):
-    trace = trace_program("import torch\nx = torch.ones(2)\nfor _ in range(9):\n    x = x * 2\nprint(x.sum())\n", limit=5)
+    trace = trace_program(
+        "import torch\nx = torch.ones(2)\nfor _ in range(9):\n    x = x * 2\nprint(x.sum())\n", limit=5
+    )
     root = stage.show(state_of(trace))
     assert root.locator(".pl-outcome").inner_text() == "■ observation stopped at line 4"
     assert "pl-bad" not in root.locator(".pl-outcome").get_attribute("class"), "red is for what went wrong"

@@ -1,4 +1,6 @@
-"""Traces that come from anywhere: nothing in them is run, and what cannot be shown is one sentence inside the widget."""
+"""Traces that come from anywhere: nothing in them is run, and what cannot be shown is
+one sentence inside the widget.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ def poisoned(text: str) -> Trace:
         Effect("tensors.t1", {**tensor("S1", name=text, born=0), "names": [text], "dtype": text}, "agreed"),
         Effect("storages.S1.cells", [text, text, text], "agreed"), Effect("nodes.n9", {"name": text}, "observed"),
     )  # fmt: skip
-    first = replace(trace.events[0], op=f"torch.{text}", scope=(text,), reason=text, effects=trace.events[0].effects + extra)
+    first = replace(
+        trace.events[0], op=f"torch.{text}", scope=(text,), reason=text, effects=trace.events[0].effects + extra
+    )
     failure = replace(trace.outcome.failure, type=text, message=text, node=text, saved=text)
     source = Source(text, f"# {text}\n" * 2 + TEXT.split("\n", 2)[2])
-    return replace(trace, sources=(source,), events=(first, *trace.events[1:]), outcome=replace(trace.outcome, failure=failure))
+    return replace(
+        trace, sources=(source,), events=(first, *trace.events[1:]), outcome=replace(trace.outcome, failure=failure)
+    )
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
@@ -86,7 +92,9 @@ REFUSED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED.keys())
-@pytest.mark.parametrize(("language", "start"), [("en", "This is not a complete trace"), ("zh", "这不是一份完整的轨迹")])
+@pytest.mark.parametrize(
+    ("language", "start"), [("en", "This is not a complete trace"), ("zh", "这不是一份完整的轨迹")]
+)
 def test_what_is_no_trace_gets_one_sentence(stage: Stage, text: str, language: str, start: str):
     root = stage.show({"_trace": text, "_scene": "{}", "step": 0, "focus": "", "language": language})
     assert root.inner_text().startswith(start)

@@ -1,4 +1,6 @@
-"""The programs of the tests in the Explorer, in turns: drawn, walked from end to end in both languages, with a silent console."""
+"""The programs of the tests in the Explorer, in turns: drawn, walked from end to end in both
+languages, with a silent console.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,15 @@ def test_it_is_drawn_and_walked(stage: Stage, program: Path):
     )
     assert failed == []
     assert root.locator(".pl-outcome").count() == 1
-    stage.page.evaluate("last => { window.widgets[0].set('language', 'en'); window.widgets[0].set('step', last); }", last)
+    stage.page.evaluate(
+        "last => { window.widgets[0].set('language', 'en'); window.widgets[0].set('step', last); }", last
+    )
     assert root.locator(".pl-count").inner_text() == f"{last + 1} / {last + 1}"
     assert stage.page.evaluate(SPILLED) == []
 
 
-# In a notebook beside an open file browser there are some 820 pixels. What leaves its card lies over its neighbour, or is cut off.
+# In a notebook beside an open file browser there are some 820 pixels. What leaves its card lies over
+# its neighbour, or is cut off.
 SPILLED = """() => {
   const host = document.querySelector(".explorer");
   const spilled = [];

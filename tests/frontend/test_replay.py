@@ -17,7 +17,10 @@ def long_trace(count: int = 700) -> Trace:
     events = []
     for step in range(count):
         label = f"t{step % 7}"
-        effects = [Effect(f"counters.C{step % 5}", step), Effect(f"tensors.{label}", {"name": f"v{step}", "names": [], "alive": True})]
+        effects = [
+            Effect(f"counters.C{step % 5}", step),
+            Effect(f"tensors.{label}", {"name": f"v{step}", "names": [], "alive": True}),
+        ]
         effects.append(Effect(f"tensors.{label}.deep.er", step))
         if step % 11 == 0:
             effects.append(Effect(f"storages.S{step % 3}", None))
@@ -29,7 +32,9 @@ def long_trace(count: int = 700) -> Trace:
 
 def compare(stage: Stage, trace: Trace, steps: list[int]) -> None:
     stage.show(state_of(sample()))
-    shown: list[Any] = stage.page.evaluate("([text, steps]) => window.module.walk(text, steps)", [trace.to_json(), steps])
+    shown: list[Any] = stage.page.evaluate(
+        "([text, steps]) => window.module.walk(text, steps)", [trace.to_json(), steps]
+    )
     for step, state in zip(steps, shown, strict=True):
         assert state == json.loads(json.dumps(replay(trace, step))), step
 

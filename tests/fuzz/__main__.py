@@ -1,11 +1,10 @@
 """Run any number of random programs and shrink what fails: ``python -m tests.fuzz --programs 50000 --seed 1``.
 
-Programs are run in chunks, each in a process of its own with its own seed, so that a run can be resumed (``--state FILE``), a program
-that hangs or crashes costs one chunk, and any failure can be found again from the two numbers that are printed. A failure is shrunk by
-Hypothesis; the smallest program is printed, ready to paste, with a report for a bug tracker.
+Programs are run in chunks, each in a process of its own with its own seed, so that a run can be resumed
+(``--state FILE``), a program that hangs or crashes costs one chunk, and any failure can be found again from the
+two numbers that are printed. A failure is shrunk by Hypothesis; the smallest program is printed, ready to
+paste, with a report for a bug tracker.
 """
-
-# ruff: noqa: E501 - programs and tables in one row each
 
 from __future__ import annotations
 
@@ -31,7 +30,9 @@ HOW = {
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 500
 CAPS = {"core": {"calls mirrored in lockstep": 0.03, "statements declined stand-alone": 0.035}}
-"""The most that may be without a model: measured 2.3 % and 2.7 %. What is declined is not compared, so more of it is a failure."""
+"""The most that may be without a model: measured 2.3 % and 2.7 %. What is declined is not
+compared, so more of it is a failure.
+"""
 ENOUGH = 5_000
 """So many calls, or statements, say something about their share."""
 PATIENCE = 300
@@ -44,9 +45,14 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=500, help="how many to run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--mode", choices=("lockstep", "standalone", "both"), default="both", help="both: the two modes in turn")
     parser.add_argument(
-        "--vocabulary", choices=VOCABULARIES, default="core", help="core: what people write; all: every sample of the registry as well"
+        "--mode", choices=("lockstep", "standalone", "both"), default="both", help="both: the two modes in turn"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        choices=VOCABULARIES,
+        default="core",
+        help="core: what people write; all: every sample of the registry as well",
     )
     parser.add_argument("--state", type=Path, help="a file that remembers finished chunks, to go on with later")
     parser.add_argument("--no-shrink", action="store_true", help="count failures by kind, shrink none")
@@ -58,7 +64,12 @@ def main() -> int:
         print(
             json.dumps(
                 chunk(
-                    options.seed, options.chunk, options.programs, options.mode, vocabulary=options.vocabulary, shrink=not options.no_shrink
+                    options.seed,
+                    options.chunk,
+                    options.programs,
+                    options.mode,
+                    vocabulary=options.vocabulary,
+                    shrink=not options.no_shrink,
                 )
             )
         )
@@ -111,12 +122,17 @@ class Run:
     def progress(self) -> None:
         """One line."""
         done, seconds = self.counts["programs"], time.monotonic() - self.started
-        print(f"{done:>7,} of {self.options.programs:,} programs, {self.counts['failed']} failed, {seconds:,.0f} s", flush=True)
+        print(
+            f"{done:>7,} of {self.options.programs:,} programs, {self.counts['failed']} failed, {seconds:,.0f} s",
+            flush=True,
+        )
 
     def summary(self) -> int:
         """What was found."""
         print(
-            f"\nseed {self.options.seed}, vocabulary {self.options.vocabulary}, mode {self.options.mode}, {time.monotonic() - self.started:,.0f} s, {self.options.jobs} process(es)"
+            "\n"
+            f"seed {self.options.seed}, vocabulary {self.options.vocabulary}, mode {self.options.mode}, "
+            f"{time.monotonic() - self.started:,.0f} s, {self.options.jobs} process(es)"
         )
         for name in sorted(self.counts):
             print(f"  {name}: {self.counts[name]:,}")
@@ -171,7 +187,12 @@ class Worker:
             "--vocabulary",
             options.vocabulary,
         ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PITFALL_FUZZ_LAST": str(self.last)}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PITFALL_FUZZ_LAST": str(self.last),
+        }
         self.out, self.err = (Path(self.folder.name) / name for name in ("out", "err"))
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
@@ -197,8 +218,16 @@ class Worker:
         except (IndexError, ValueError):
             program = self.last.read_text() if self.last.exists() else ""
             said = self.err.read_text()[-3000:]
-            kind = "the process hung" if self.process.returncode == -9 else f"the process ended with {self.process.returncode}"
-            failure = {"kind": kind, "times": 1, "report": f"chunk {self.chunk}, {self.mode}\n{said}\nThe last program was:\n\n{program}"}
+            kind = (
+                "the process hung"
+                if self.process.returncode == -9
+                else f"the process ended with {self.process.returncode}"
+            )
+            failure = {
+                "kind": kind,
+                "times": 1,
+                "report": f"chunk {self.chunk}, {self.mode}\n{said}\nThe last program was:\n\n{program}",
+            }
             return {"chunk": self.chunk, "counts": {"failed": 1, "chunks lost": 1}, "failures": [failure]}
         finally:
             self.folder.cleanup()

@@ -1142,7 +1142,7 @@ t2 = torch.tensor([[13.6, 16.86, -5.71], [2.89, -4.26, -9.62]], dtype=torch.floa
 t3 = F.cross_entropy(t1, t2, t2[1].abs(), reduction="sum")
 t4 = F.binary_cross_entropy_with_logits(torch.tensor([2.2, -11.15], dtype=torch.float16), torch.tensor([1.5, 16.01], dtype=torch.float16))
 t5 = t1.softmax(0)
-""",
+""",  # noqa: E501
     "sizes come before kernels, smoothing before it is used, a format before memory": """
 t1 = torch.tensor([1, 2, 3])
 t2 = F.prelu(t1, t1)
@@ -1704,7 +1704,7 @@ t1 = torch.ones(0, requires_grad=True)
 t2 = torch.ones(2, 3, requires_grad=True)
 (torch.block_diag(t1, t2).exp().sum() + (t2 * 2).sum()).backward()
 t3, t4 = torch.autograd.grad(torch.block_diag(t2, torch.ones(1, requires_grad=True)).exp().sum(), [t2, t1], allow_unused=True)
-""",
+""",  # noqa: E501
     "a second derivative that goes through the statistics of group_norm": """
 t1 = torch.tensor([[[0.5, -1.0], [2.0, 3.0]]], requires_grad=True)
 t2 = F.group_norm(t1, 1)
@@ -1825,7 +1825,7 @@ t2 = t1 * 1
 t1.register_hook(lambda g: g * 2); t1.register_hook(lambda g: g + 1)
 t2.register_hook(lambda g: print("one")); t2.retain_grad(); t2.register_hook(lambda g: g.abs()); t2.register_hook(lambda g: g - 3)
 t2.sum().backward()
-""",
+""",  # noqa: E501
     "a parameter counts with the tensor that it was made of": """
 t1 = torch.tensor([1.0, -2.0, 0.5]) * 2
 t2 = nn.Parameter(t1.detach())

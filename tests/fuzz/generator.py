@@ -1,16 +1,17 @@
 """Random programs as real Python source text: what a learner might write, and what nobody should.
 
-Hypothesis draws *steps*, each a handful of small integers; :func:`render` turns them into statements. It runs every statement on
-torch as it goes, and so knows the shape and type of every name without a model of its own, and which statements raise: those
-are wrapped in ``try``, so that the program goes on. Because a step chooses among the names that exist by counting back from the
-newest, a program from which Hypothesis has deleted a step is still a program: that is what makes it shrink well.
+Hypothesis draws *steps*, each a handful of small integers; :func:`render` turns them into statements. It runs every
+statement on torch as it goes, and so knows the shape and type of every name without a model of its own, and which
+statements raise: those are wrapped in ``try``, so that the program goes on. Because a step chooses among the names
+that exist by counting back from the newest, a program from which Hypothesis has deleted a step is still a program:
+that is what makes it shrink well.
 
-There are two vocabularies. ``core`` is what people write: every construct below, with ordinary and with wrong arguments, and the samples of
-the operations in :data:`CORE`. ``all`` adds the samples of every other entry of the registry. The engines must agree on core programs
-without exception; what is left to do in the rest is counted.
+There are two vocabularies. ``core`` is what people write: every construct below, with ordinary and with wrong
+arguments, and the samples of the operations in :data:`CORE`. ``all`` adds the samples of every other entry of the
+registry. The engines must agree on core programs without exception; what is left to do in the rest is counted.
 """
 
-# ruff: noqa: E501, SIM905 - programs and tables in one row each
+# ruff: noqa: SIM905 - programs and tables in one row each
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ IMPORTS = (
     ("F.", "import torch.nn.functional as F"),
     ("nn.", "from torch import nn"),
 )
-RANDOM = re.compile(r"rand|dropout|normal|uniform|bernoulli|multinomial|empty|exponential_|geometric_|cauchy|poisson|Dropout|init\.")
+RANDOM = re.compile(
+    r"rand|dropout|normal|uniform|bernoulli|multinomial|empty|exponential_|geometric_|cauchy|poisson|Dropout|init\."
+)
 
 Step = tuple[int, tuple[int, ...]]
 Maker = Callable[["Writer"], None]
@@ -52,7 +55,9 @@ def steps(length: int = MOST_STATEMENTS) -> st.SearchStrategy[list[Step]]:
 
 
 def as_step(drawn: bytes) -> Step:
-    """A step from the bytes of its numbers, two each: one draw, where a draw for each number takes as long as running the program."""
+    """A step from the bytes of its numbers, two each: one draw, where a draw for each number takes as
+    long as running the program.
+    """
     kind, *digits = (int.from_bytes(drawn[k : k + 2]) for k in range(0, len(drawn), 2))
     return kind % len(kinds()), tuple(digit % (HIGHEST + 1) for digit in digits)
 
@@ -246,7 +251,12 @@ SCOPE = _scope()
 def small(value: Any) -> bool:
     """Whether a value is small enough to go on with."""
     if isinstance(value, torch.Tensor):
-        plain = value.layout is torch.strided and value.device.type == "cpu" and not value.is_quantized and not value.is_nested
+        plain = (
+            value.layout is torch.strided
+            and value.device.type == "cpu"
+            and not value.is_quantized
+            and not value.is_nested
+        )
         return plain and value.numel() <= MOST_ELEMENTS and value.ndim <= MOST_DIMENSIONS
     return not isinstance(value, np.ndarray) or value.size <= MOST_ELEMENTS
 
@@ -258,7 +268,25 @@ def fits_with(one: Any, other: Any) -> bool:
 
 # ------------------------------------------------------------------ numbers, shapes and indices
 
-SHAPES = ((3,), (2, 3), (), (3, 1), (1, 3), (2, 2), (3, 2), (4,), (1,), (2, 3, 2), (0,), (2, 0), (1, 1), (6,), (4, 4), (5,), (5, 2))
+SHAPES = (
+    (3,),
+    (2, 3),
+    (),
+    (3, 1),
+    (1, 3),
+    (2, 2),
+    (3, 2),
+    (4,),
+    (1,),
+    (2, 3, 2),
+    (0,),
+    (2, 0),
+    (1, 1),
+    (6,),
+    (4, 4),
+    (5,),
+    (5, 2),
+)
 DTYPES = ("float32", "float64", "int64", "bool", "float16", "int32", "uint8", "bfloat16")
 RARE_DTYPES = (*DTYPES, "complex64")
 POOL = (0.5, -1.0, 2.0, 1.5, 0.25, -0.75, 3.0, 0.0, -2.0, 1.25, 0.125, -0.5, 4.0, 1.0, -1.5, 0.75)
@@ -288,7 +316,9 @@ def number(w: Writer) -> str:
 def dim(w: Writer, t: torch.Tensor) -> str:
     """A dimension of ``t``; now and then one that it does not have."""
     return (
-        str(t.ndim + 1) if w.chance(3) else str(w.digit(2 * max(t.ndim, 1)) - max(t.ndim, 1) if w.chance(50) else w.digit(max(t.ndim, 1)))
+        str(t.ndim + 1)
+        if w.chance(3)
+        else str(w.digit(2 * max(t.ndim, 1)) - max(t.ndim, 1) if w.chance(50) else w.digit(max(t.ndim, 1)))
     )
 
 
@@ -311,8 +341,21 @@ def index(w: Writer, name: str) -> str:
     if not isinstance(t, torch.Tensor):
         return "0"
     if t.ndim and w.chance(35):
-        return ", ".join(w.one_of(part, part, place, lambda *_: "None")(w, size) for size in t.shape[: 1 + w.digit(t.ndim)])
-    general = ["...", "None", ":", "..., None", f"{name} > 0", "[0]", "torch.tensor([0])", "torch.tensor(0)", f"{name} > 5", "True"]
+        return ", ".join(
+            w.one_of(part, part, place, lambda *_: "None")(w, size) for size in t.shape[: 1 + w.digit(t.ndim)]
+        )
+    general = [
+        "...",
+        "None",
+        ":",
+        "..., None",
+        f"{name} > 0",
+        "[0]",
+        "torch.tensor([0])",
+        "torch.tensor(0)",
+        f"{name} > 5",
+        "True",
+    ]
     if t.ndim == 0:
         return str(w.one_of("...", "None", f"{name} > 0", "True", "0"))
     rows = t.shape[0]
@@ -336,9 +379,27 @@ def index(w: Writer, name: str) -> str:
     if t.ndim == 1:
         return str(w.one_of(*one))
     two = [
-        "0", ":, 0", "0, 1", ":, 1:", "..., -1", "0, 1:", ":, None", "1:, :1", ":, ::2", ":, [0, 1]", "[0, 1], [1, 0]", "[0, 0]", "0, [0]", "..., 0:1", "torch.tensor([[0, 1], [1, 0]])",
-        f":, {name}[0] > 0", "[1, 0], 1:", "None, 0", "(0, 0)", ":, torch.tensor(1)",
-    ]  # fmt: skip
+        "0",
+        ":, 0",
+        "0, 1",
+        ":, 1:",
+        "..., -1",
+        "0, 1:",
+        ":, None",
+        "1:, :1",
+        ":, ::2",
+        ":, [0, 1]",
+        "[0, 1], [1, 0]",
+        "[0, 0]",
+        "0, [0]",
+        "..., 0:1",
+        "torch.tensor([[0, 1], [1, 0]])",
+        f":, {name}[0] > 0",
+        "[1, 0], 1:",
+        "None, 0",
+        "(0, 0)",
+        ":, torch.tensor(1)",
+    ]
     return str(w.one_of(*two, *one))
 
 
@@ -360,7 +421,11 @@ def create(w: Writer) -> None:
     elif way == 6:
         text = f"torch.{w.one_of('ones', 'zeros')}({', '.join(map(str, shape)) or '()'}, dtype=torch.{dtype}{flag})"
     elif way == 7:
-        text = f"torch.{w.one_of('arange(6.0', 'linspace(-1, 1, 4', 'eye(3', 'full((2, 3), 0.5', 'arange(4.0', 'full((3,), -2.0')}{flag})"
+        text = (
+            "torch."
+            f"{w.one_of('arange(6.0', 'linspace(-1, 1, 4', 'eye(3', 'full((2, 3), 0.5', 'arange(4.0', 'full((3,), -2.0')}"  # noqa: E501
+            f"{flag})"
+        )
     elif way == 8:
         text = (
             f"nn.Parameter({w.floating()}{w.one_of('.detach()', '.data', '.detach()[:1]')})"
@@ -391,67 +456,193 @@ def create(w: Writer) -> None:
 
 
 VIEWS = (
-    *["{x}[{i}]"] * 9, "{x}.t()", "{x}.view(-1)", "{x}.reshape(-1)", "{x}[None]", "{x}.expand(2, *{x}.shape)", "{x}.detach()", "{x}.data", "{x}.flatten()", "{x}.T", "{x}.mT",
-    "{x}.unbind({d})[-1]", "{x}.split(1, {d})[0]", "{x}.chunk(2, {d})[-1]", "{x}.squeeze()", "{x}.squeeze({d})", "{x}.unsqueeze({d})", "{x}.transpose(0, {d})", "{x}.narrow({d}, {p}, 1)", "{x}.select({d}, {p})",
-    "{x}.unfold({d}, 2, {s})", "{x}.diagonal({p})", "{x}.as_strided((2,), (2,))", "{x}.as_strided((2, 2), (1, 1), 0)", "{x}.permute(*reversed(range({x}.ndim)))", "{x}.view({x}.shape)", "{x}.expand({x}.shape)", "{x}.view_as({y})",
-    "{x}.expand_as({y})", "{x}.swapaxes(0, {d})", "{x}.movedim(0, {d})", "{x}.reshape({x}.shape[::-1])", "{x}.view(1, -1)", "{x}.view(-1, 1).expand(-1, 3)", "{x}.expand(3, *{x}.shape)", "torch.broadcast_to({x}, (2, *{x}.shape))", "list({x})[0]",
-    "{x}[:1].expand(3, *{x}.shape[1:])", "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.adjoint()",
-)  # fmt: skip
+    *["{x}[{i}]"] * 9,
+    "{x}.t()",
+    "{x}.view(-1)",
+    "{x}.reshape(-1)",
+    "{x}[None]",
+    "{x}.expand(2, *{x}.shape)",
+    "{x}.detach()",
+    "{x}.data",
+    "{x}.flatten()",
+    "{x}.T",
+    "{x}.mT",
+    "{x}.unbind({d})[-1]",
+    "{x}.split(1, {d})[0]",
+    "{x}.chunk(2, {d})[-1]",
+    "{x}.squeeze()",
+    "{x}.squeeze({d})",
+    "{x}.unsqueeze({d})",
+    "{x}.transpose(0, {d})",
+    "{x}.narrow({d}, {p}, 1)",
+    "{x}.select({d}, {p})",
+    "{x}.unfold({d}, 2, {s})",
+    "{x}.diagonal({p})",
+    "{x}.as_strided((2,), (2,))",
+    "{x}.as_strided((2, 2), (1, 1), 0)",
+    "{x}.permute(*reversed(range({x}.ndim)))",
+    "{x}.view({x}.shape)",
+    "{x}.expand({x}.shape)",
+    "{x}.view_as({y})",
+    "{x}.expand_as({y})",
+    "{x}.swapaxes(0, {d})",
+    "{x}.movedim(0, {d})",
+    "{x}.reshape({x}.shape[::-1])",
+    "{x}.view(1, -1)",
+    "{x}.view(-1, 1).expand(-1, 3)",
+    "{x}.expand(3, *{x}.shape)",
+    "torch.broadcast_to({x}, (2, *{x}.shape))",
+    "list({x})[0]",
+    "{x}[:1].expand(3, *{x}.shape[1:])",
+    "{x}.tensor_split(2, {d})[0]",
+    "next(iter({x}))",
+    "{x}.contiguous()",
+    "{x}.unflatten({d}, (1, -1))",
+    "{x}.real",
+    "{x}.ravel()",
+    "{x}.hsplit(1)[0]",
+    "{x}.adjoint()",
+)
 RARE_VIEWS = (*VIEWS, "{x}.view(torch.int32)")
 PURE = (
-    "{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / {y}", "{x} * {k}", "{k} - {x}", "{x} ** 2", "{x}.exp()", "torch.sigmoid({x})", "{x}.tanh()", "torch.relu({x})", "{x}.sin()", "{x}.sum()", "{x}.sum({d})",
-    "{x}.mean({d})", "{x}.mean()", "{x}.sum({d}, keepdim=True)", "{x}.max()", "{x}.max({d})[0]", "{x}.min({d}).values", "{x}.clone()", "{x} @ {y}", "{x}.clamp(-1, 1)", "{x}.clamp(min={y})", "torch.cat([{x}, {y}])",
-    "torch.cat([{x}, {x}], {d})", "torch.stack([{x}, {y}])", "torch.where({x} > 0, {x}, {y})", "{x}.softmax({d})", "F.mse_loss({x}, {y})", "{x}.abs()", "{x}.double()", "{x}.half()", "{x}.long()", "{x}.to(torch.float64)",
-    "{x}.masked_fill({x} > 0, 0.5)", "{x}.cumsum({d})", "torch.maximum({x}, {y})", "{x}.norm()", "F.leaky_relu({x})", "{x}.t() @ {x}", "{x}.log_softmax({d})", "{x}.std()", "{x}.var({d})", "{x}.prod()", "{x}.sqrt()",
-    "{x}.argmax()", "{x} > {y}", "{x} == {y}", "{x}.sort({d})[0]", "{x}.flip(0)", "{x}.roll(1)", "{x}.repeat(2, 1)", "{x}.index_select({d}, torch.tensor([{p}]))", "{x}.gather({d}, torch.zeros_like({x}, dtype=torch.long))",
-    "torch.outer({x}, {y})", "{x}.tril()", "F.gelu({x})", "F.elu({x})", "{x}.logsumexp({d})", "{x}.float()", "{x} // 2", "{x} % 2", "-{x}", "{x} / {k}", "{x} + {k}", "{x}.bool()", "{x}.any()", "~({x} > 0)",
-    "torch.dot({x}, {y})", "torch.matmul({x}, {x})", "{x}.amax({d})", "{x}.median()", "{x}.log()", "{x}.pow({y})", "{x}.topk(1)[0]", "F.layer_norm({x}, {x}.shape[-1:])", "F.normalize({x}, dim={d})", "{x}.type_as({y})",
-    "F.l1_loss({x}, {y})", "F.smooth_l1_loss({x}, {y})", "F.binary_cross_entropy_with_logits({x}, ({y} > 0).float())", "F.cross_entropy({x}, torch.zeros({x}.shape[0], dtype=torch.long))", "{x}.lerp({y}, 0.5)",
-    "torch.addmm({x}, {x}, {x})", "{x}.sum() * {y}", "{x} * {x}", "{x}[{x} > 0]", "torch.einsum('i,i->', {x}, {y})", "{x}.nan_to_num()", "{x}.square().sum()", "{x}.requires_grad_().exp()", "torch.atleast_2d({x})",
+    "{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / {y}", "{x} * {k}", "{k} - {x}", "{x} ** 2", "{x}.exp()",
+    "torch.sigmoid({x})", "{x}.tanh()", "torch.relu({x})", "{x}.sin()", "{x}.sum()", "{x}.sum({d})", "{x}.mean({d})",
+    "{x}.mean()", "{x}.sum({d}, keepdim=True)", "{x}.max()", "{x}.max({d})[0]", "{x}.min({d}).values", "{x}.clone()",
+    "{x} @ {y}", "{x}.clamp(-1, 1)", "{x}.clamp(min={y})", "torch.cat([{x}, {y}])", "torch.cat([{x}, {x}], {d})",
+    "torch.stack([{x}, {y}])", "torch.where({x} > 0, {x}, {y})", "{x}.softmax({d})", "F.mse_loss({x}, {y})",
+    "{x}.abs()", "{x}.double()", "{x}.half()", "{x}.long()", "{x}.to(torch.float64)", "{x}.masked_fill({x} > 0, 0.5)",
+    "{x}.cumsum({d})", "torch.maximum({x}, {y})", "{x}.norm()", "F.leaky_relu({x})", "{x}.t() @ {x}",
+    "{x}.log_softmax({d})", "{x}.std()", "{x}.var({d})", "{x}.prod()", "{x}.sqrt()", "{x}.argmax()", "{x} > {y}",
+    "{x} == {y}", "{x}.sort({d})[0]", "{x}.flip(0)", "{x}.roll(1)", "{x}.repeat(2, 1)",
+    "{x}.index_select({d}, torch.tensor([{p}]))", "{x}.gather({d}, torch.zeros_like({x}, dtype=torch.long))",
+    "torch.outer({x}, {y})", "{x}.tril()", "F.gelu({x})", "F.elu({x})", "{x}.logsumexp({d})", "{x}.float()", "{x} // 2",
+    "{x} % 2", "-{x}", "{x} / {k}", "{x} + {k}", "{x}.bool()", "{x}.any()", "~({x} > 0)", "torch.dot({x}, {y})",
+    "torch.matmul({x}, {x})", "{x}.amax({d})", "{x}.median()", "{x}.log()", "{x}.pow({y})", "{x}.topk(1)[0]",
+    "F.layer_norm({x}, {x}.shape[-1:])", "F.normalize({x}, dim={d})", "{x}.type_as({y})", "F.l1_loss({x}, {y})",
+    "F.smooth_l1_loss({x}, {y})", "F.binary_cross_entropy_with_logits({x}, ({y} > 0).float())",
+    "F.cross_entropy({x}, torch.zeros({x}.shape[0], dtype=torch.long))", "{x}.lerp({y}, 0.5)",
+    "torch.addmm({x}, {x}, {x})", "{x}.sum() * {y}", "{x} * {x}", "{x}[{x} > 0]", "torch.einsum('i,i->', {x}, {y})",
+    "{x}.nan_to_num()", "{x}.square().sum()", "{x}.requires_grad_().exp()", "torch.atleast_2d({x})",
 )  # fmt: skip
 WRITES = (
-    "{x}.add_({y})", "{x}.mul_(2)", "{x}.mul_({y})", "{x}.exp_()", "{x}.sigmoid_()", "{x}.relu_()", "{x}.zero_()", "{x}.fill_(0.5)", "{x}.copy_({y})", "{x}.sub_({y}, alpha=2)", "{x}.tanh_()", "{x}.clamp_(-1, 1)",
-    *["{x}[{i}] = {k}", "{x}[{i}] = {y}"] * 4, *["{x}[{i}] += {k}", "{x}[{i}] *= {y}"] * 2, "{x}.div_({y})", "{x} += {y}", "{x} *= {k}", "{x} -= {y}", "{x} /= {k}", "{x} += {k}", "{x} **= 2",
-    "{x}.detach_()", "{x}.masked_fill_({x} > 1, 0.5)", "{x}.pow_(2)", "{x}.t_()", "{x}.squeeze_()", "{x}.unsqueeze_({d})", "{x}.sqrt_()", "{x}.sin_()", "{x}.abs_()", "{x}.neg_()", "{x}.lerp_({y}, 0.5)", "{x}.log_()",
-    "{x}.view(-1).add_({k})", "{x}.view(-1)[0] = {k}", "{x}.detach().mul_({k})", "{x}.index_fill_({d}, torch.tensor([{p}]), 1.5)", "{x}.index_add_({d}, torch.tensor([{p}]), {x}.narrow({d}, 0, 1))", "{x}.transpose(0, {d}).add_({y})",
-    "{x}.scatter_({d}, torch.zeros_like({x}, dtype=torch.long), 0.5)", "{x}.index_put_((torch.tensor([{p}]),), torch.tensor(2.0))", "F.relu({x}, inplace=True)", "{x}.addcmul_({y}, {y})", "{x}.fill_({y}.sum())", "{x}.copy_({x})",
-    "torch.add({x}, {y}, out={x})", "torch.mul({y}, 2, out={x})", "torch.exp({y}, out={x})", "{x}.requires_grad_({b})", "{x}.requires_grad = {b}", "torch._foreach_mul_([{x}, {y}], 2)", "{x}.mul_({x}.sum())",
-    "{x}.div_({x}.norm())", "{x}.transpose_(0, {d})", "{x}.resize_({x}.shape)", "{x}.random_(0, 3)", "torch.autograd.graph.increment_version({x})", "{x}.masked_scatter_({x} > 0, {y})", "{x}.sub_({y})", "{x}.mul_({y}.detach())",
-)  # fmt: skip
+    "{x}.add_({y})",
+    "{x}.mul_(2)",
+    "{x}.mul_({y})",
+    "{x}.exp_()",
+    "{x}.sigmoid_()",
+    "{x}.relu_()",
+    "{x}.zero_()",
+    "{x}.fill_(0.5)",
+    "{x}.copy_({y})",
+    "{x}.sub_({y}, alpha=2)",
+    "{x}.tanh_()",
+    "{x}.clamp_(-1, 1)",
+    *["{x}[{i}] = {k}", "{x}[{i}] = {y}"] * 4,
+    *["{x}[{i}] += {k}", "{x}[{i}] *= {y}"] * 2,
+    "{x}.div_({y})",
+    "{x} += {y}",
+    "{x} *= {k}",
+    "{x} -= {y}",
+    "{x} /= {k}",
+    "{x} += {k}",
+    "{x} **= 2",
+    "{x}.detach_()",
+    "{x}.masked_fill_({x} > 1, 0.5)",
+    "{x}.pow_(2)",
+    "{x}.t_()",
+    "{x}.squeeze_()",
+    "{x}.unsqueeze_({d})",
+    "{x}.sqrt_()",
+    "{x}.sin_()",
+    "{x}.abs_()",
+    "{x}.neg_()",
+    "{x}.lerp_({y}, 0.5)",
+    "{x}.log_()",
+    "{x}.view(-1).add_({k})",
+    "{x}.view(-1)[0] = {k}",
+    "{x}.detach().mul_({k})",
+    "{x}.index_fill_({d}, torch.tensor([{p}]), 1.5)",
+    "{x}.index_add_({d}, torch.tensor([{p}]), {x}.narrow({d}, 0, 1))",
+    "{x}.transpose(0, {d}).add_({y})",
+    "{x}.scatter_({d}, torch.zeros_like({x}, dtype=torch.long), 0.5)",
+    "{x}.index_put_((torch.tensor([{p}]),), torch.tensor(2.0))",
+    "F.relu({x}, inplace=True)",
+    "{x}.addcmul_({y}, {y})",
+    "{x}.fill_({y}.sum())",
+    "{x}.copy_({x})",
+    "torch.add({x}, {y}, out={x})",
+    "torch.mul({y}, 2, out={x})",
+    "torch.exp({y}, out={x})",
+    "{x}.requires_grad_({b})",
+    "{x}.requires_grad = {b}",
+    "torch._foreach_mul_([{x}, {y}], 2)",
+    "{x}.mul_({x}.sum())",
+    "{x}.div_({x}.norm())",
+    "{x}.transpose_(0, {d})",
+    "{x}.resize_({x}.shape)",
+    "{x}.random_(0, 3)",
+    "torch.autograd.graph.increment_version({x})",
+    "{x}.masked_scatter_({x} > 0, {y})",
+    "{x}.sub_({y})",
+    "{x}.mul_({y}.detach())",
+)
 SILENT = (
-    "{x}.data.mul_({k})", "{x}.data.zero_()", "{x}.data[{i}] = {k}", "{x}.data.copy_({y}.data)", "{x}.data = {y}.data", "{x}.data = {x}.data * 2", "{x}.data += {k}", "{x}.data = {y}.detach().clone()", "{x}.data.add_({y}.data)",
-    "{x}.detach().numpy()[...] = {k}", "{x}.detach().numpy().reshape(-1)[:1] = {k}", "np.asarray({x}.detach())[...] *= 2", "{x}.numpy()[...] = {k}", "{x}.data = torch.ones_like({x})", "{x}.data.sub_({y}.data * 0.5)",
-    "torch._foreach_add_([{x}.data], 1.0)", "{x}.untyped_storage().fill_(0)",
+    "{x}.data.mul_({k})", "{x}.data.zero_()", "{x}.data[{i}] = {k}", "{x}.data.copy_({y}.data)", "{x}.data = {y}.data",
+    "{x}.data = {x}.data * 2", "{x}.data += {k}", "{x}.data = {y}.detach().clone()", "{x}.data.add_({y}.data)",
+    "{x}.detach().numpy()[...] = {k}", "{x}.detach().numpy().reshape(-1)[:1] = {k}",
+    "np.asarray({x}.detach())[...] *= 2", "{x}.numpy()[...] = {k}", "{x}.data = torch.ones_like({x})",
+    "{x}.data.sub_({y}.data * 0.5)", "torch._foreach_add_([{x}.data], 1.0)", "{x}.untyped_storage().fill_(0)",
 )  # fmt: skip
-# A product saves its factors: of a sum that cancels, rounding is left, so the factors have names, and torch's numbers are taken over.
+# A product saves its factors: of a sum that cancels, rounding is left, so the factors have names, and
+# torch's numbers are taken over.
 BACKWARDS = (
-    "{x}.sum().backward()", "{x}.sum().backward()", "{x}.backward()", "{x}.sum().backward(retain_graph=True)", "({x} * {y}).sum().backward()", "{x}.mean().backward()", "{x}.backward(torch.ones_like({x}))",
-    "{x}.backward(gradient={y}.detach())", "({x}.sum() + {y}.sum()).backward()", "{x}.pow(2).sum().backward()", "{x}.sum().backward(create_graph=True)", "torch.autograd.backward([{x}.sum(), {y}.sum()])",
-    "{x}.sum().backward(inputs=[{y}])", "s, m = {x}.sum(), {y}.mean()\n(s * m).backward(retain_graph=True)", "({x}.exp() + {y}).sum().backward()",
-    "for _ in range(2):\n    {x}.sum().backward(retain_graph=True)",
+    "{x}.sum().backward()", "{x}.sum().backward()", "{x}.backward()", "{x}.sum().backward(retain_graph=True)",
+    "({x} * {y}).sum().backward()", "{x}.mean().backward()", "{x}.backward(torch.ones_like({x}))",
+    "{x}.backward(gradient={y}.detach())", "({x}.sum() + {y}.sum()).backward()", "{x}.pow(2).sum().backward()",
+    "{x}.sum().backward(create_graph=True)", "torch.autograd.backward([{x}.sum(), {y}.sum()])",
+    "{x}.sum().backward(inputs=[{y}])", "s, m = {x}.sum(), {y}.mean()\n(s * m).backward(retain_graph=True)",
+    "({x}.exp() + {y}).sum().backward()", "for _ in range(2):\n    {x}.sum().backward(retain_graph=True)",
 )  # fmt: skip
 GRADS = (
-    "torch.autograd.grad({x}.sum(), {y})[0]", "torch.autograd.grad({x}.sum(), {y}, allow_unused=True)[0]", "torch.autograd.grad({x}.sum(), [{y}, {x}], retain_graph=True)[0]", "torch.autograd.grad({x}, {y}, torch.ones_like({x}))[0]",
-    "torch.autograd.grad(({x} * {y}).sum(), {x})[0]", "torch.autograd.grad({x}.pow(3).sum(), {x}, create_graph=True)[0]", "torch.autograd.grad({x}.sum(), {y}, materialize_grads=True)[0]", "{x}.grad", "{x}.grad.clone()", "{x}.grad * 2",
+    "torch.autograd.grad({x}.sum(), {y})[0]", "torch.autograd.grad({x}.sum(), {y}, allow_unused=True)[0]",
+    "torch.autograd.grad({x}.sum(), [{y}, {x}], retain_graph=True)[0]",
+    "torch.autograd.grad({x}, {y}, torch.ones_like({x}))[0]", "torch.autograd.grad(({x} * {y}).sum(), {x})[0]",
+    "torch.autograd.grad({x}.pow(3).sum(), {x}, create_graph=True)[0]",
+    "torch.autograd.grad({x}.sum(), {y}, materialize_grads=True)[0]", "{x}.grad", "{x}.grad.clone()", "{x}.grad * 2",
     "torch.autograd.grad({x}.exp().sum(), {y}, retain_graph=True, allow_unused=True)[0]",
 )  # fmt: skip
 # Given a hook, a view whose base has got a history since makes torch (2.13) crash, unless it was asked for its own.
 LEAVES = (
-    "{x}.retain_grad()", "{x}.grad = None", "{x}.grad.zero_()", "{x}.grad = torch.ones_like({x})", "{x}.grad = {y}", "{x}.grad += 1", "{x}.grad.mul_(0.5)", "{x}.grad.detach_()", "{x}.grad = {y}.detach()", "del {x}.grad",
-    "{x}.is_leaf; {x}.register_hook(lambda g: g * 2)", "{x}.is_leaf; {x}.register_hook(lambda g: None)", "{x}.is_leaf; {x}.register_hook(lambda g: print(tuple(g.shape)))", "{x}.is_leaf; {x}.register_hook(lambda g: g.clamp(-1, 1))", "{x}.requires_grad_()", "{x}.requires_grad_(False)",
-    "{x}.is_leaf; {x}.register_hook(lambda g: g * 2); {x}.register_hook(lambda g: g + 1)", "{x}.is_leaf; {x}.register_hook(lambda g: print('one')); {x}.retain_grad(); {x}.register_hook(lambda g: g.abs()); {x}.register_hook(lambda g: g - 0.5)",
+    "{x}.retain_grad()", "{x}.grad = None", "{x}.grad.zero_()", "{x}.grad = torch.ones_like({x})", "{x}.grad = {y}",
+    "{x}.grad += 1", "{x}.grad.mul_(0.5)", "{x}.grad.detach_()", "{x}.grad = {y}.detach()", "del {x}.grad",
+    "{x}.is_leaf; {x}.register_hook(lambda g: g * 2)", "{x}.is_leaf; {x}.register_hook(lambda g: None)",
+    "{x}.is_leaf; {x}.register_hook(lambda g: print(tuple(g.shape)))",
+    "{x}.is_leaf; {x}.register_hook(lambda g: g.clamp(-1, 1))", "{x}.requires_grad_()", "{x}.requires_grad_(False)",
+    "{x}.is_leaf; {x}.register_hook(lambda g: g * 2); {x}.register_hook(lambda g: g + 1)",
+    ("{x}.is_leaf; {x}.register_hook(lambda g: print('one')); {x}.retain_grad(); {x}.register_hook(lambda g: "
+    "g.abs()); {x}.register_hook(lambda g: g - 0.5)"),
     "{x}.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))", "{x}.grad.data.zero_()", "del {x}",
 )  # fmt: skip
-# 0.1, not 0: whether a sum of which nothing is left but rounding is above zero is decided by the order in which it is added up.
+# 0.1, not 0: whether a sum of which nothing is left but rounding is above zero is decided by the
+# order in which it is added up.
 LOOKS = (
-    "print({x}._version, {x}.requires_grad, {x}.is_leaf, tuple({x}.shape))", "print({x}.stride(), {x}.storage_offset(), {x}.dtype, {x}.is_contiguous())", "print({x}.data_ptr() == {y}.data_ptr())", "print({x}.grad is None)",
-    "print({x}.sum().item())", "print({x}.tolist())", "print({x}.grad_fn.name() if {x}.grad_fn else None)", "print(bool(({x} == {x}).all()))", "print(torch.equal({x}, {y}), torch.allclose({x}, {y}))", "print({x}.max().item(), len({x}))",
-    "print({x}._is_view(), {x}._base is None)", "assert {x}.shape == {y}.shape, 'shapes differ'", "print(torch.is_grad_enabled(), torch.is_tensor({x}))", "if {x}.sum() > 0.1:\n    {x}.mul_(0.5)", "print({x}.size(), {x}.dim(), {x}.numel())",
+    "print({x}._version, {x}.requires_grad, {x}.is_leaf, tuple({x}.shape))",
+    "print({x}.stride(), {x}.storage_offset(), {x}.dtype, {x}.is_contiguous())",
+    "print({x}.data_ptr() == {y}.data_ptr())", "print({x}.grad is None)", "print({x}.sum().item())",
+    "print({x}.tolist())", "print({x}.grad_fn.name() if {x}.grad_fn else None)", "print(bool(({x} == {x}).all()))",
+    "print(torch.equal({x}, {y}), torch.allclose({x}, {y}))", "print({x}.max().item(), len({x}))",
+    "print({x}._is_view(), {x}._base is None)", "assert {x}.shape == {y}.shape, 'shapes differ'",
+    "print(torch.is_grad_enabled(), torch.is_tensor({x}))", "if {x}.sum() > 0.1:\n    {x}.mul_(0.5)",
+    "print({x}.size(), {x}.dim(), {x}.numel())",
 )  # fmt: skip
 UNMODELLED = (
-    "torch.linalg.qr({x})[0]", "torch.fft.fft({x}).real", "{x}.to_sparse()", "{x}.bfloat16() * 2", "torch.complex({x}, {x}).abs()", "torch.linalg.svdvals({x})", "{x}.to('meta')", "torch.special.i0({x})", "torch.vmap(torch.sin)({x})",
-    "torch.func.grad(lambda u: u.sin().sum())({x})", "{x}.kthvalue(1)[0]", "torch.cdist({x}, {x})", "torch.quantize_per_tensor({x}, 0.1, 0, torch.quint8).dequantize()", "{x}.digamma_()", "torch.cummax({x}, 0)[0]", "{x}.erfinv_()",
-    "torch.nested.nested_tensor([{x}])", "F.dropout({x}, 0.5)", "torch.utils.checkpoint.checkpoint(torch.sin, {x}, use_reentrant=False)", "{x}.bernoulli_(0.5)", "{x}.renorm_(2, 0, 1.0)", "torch.searchsorted({x}, {x})", "{x}.igamma({x}.abs())",
+    "torch.linalg.qr({x})[0]", "torch.fft.fft({x}).real", "{x}.to_sparse()", "{x}.bfloat16() * 2",
+    "torch.complex({x}, {x}).abs()", "torch.linalg.svdvals({x})", "{x}.to('meta')", "torch.special.i0({x})",
+    "torch.vmap(torch.sin)({x})", "torch.func.grad(lambda u: u.sin().sum())({x})", "{x}.kthvalue(1)[0]",
+    "torch.cdist({x}, {x})", "torch.quantize_per_tensor({x}, 0.1, 0, torch.quint8).dequantize()", "{x}.digamma_()",
+    "torch.cummax({x}, 0)[0]", "{x}.erfinv_()", "torch.nested.nested_tensor([{x}])", "F.dropout({x}, 0.5)",
+    "torch.utils.checkpoint.checkpoint(torch.sin, {x}, use_reentrant=False)", "{x}.bernoulli_(0.5)",
+    "{x}.renorm_(2, 0, 1.0)", "torch.searchsorted({x}, {x})", "{x}.igamma({x}.abs())",
 )  # fmt: skip
 MODES = (
     "torch.no_grad()",
@@ -468,8 +659,9 @@ PLACES = re.compile(r"\{([xyikdpsb])\}")
 
 
 def filled(w: Writer, template: str, x: str | None = None) -> str:
-    """A template with its places filled: ``x``, ``y`` tensors, ``i`` an index, ``k`` a number, ``d`` a dimension, ``p`` a place in the one before (or the first),
-    ``s`` a step, ``b`` a flag."""
+    """A template with its places filled: ``x``, ``y`` tensors, ``i`` an index, ``k`` a number, ``d`` a dimension, ``p``
+    a place in the one before (or the first), ``s`` a step, ``b`` a flag.
+    """
     first = x or w.floating()
     second = w.partner(first) if "{y}" in template else ""
     along = 0
@@ -529,20 +721,26 @@ def done(templates: tuple[str, ...], wide: int = 8) -> Maker:
             if w.names[x]._is_view():  # torch crashes on a hook of a view that was made under no_grad
                 return
         text = filled(w, template, x)
-        if w.rare or ((".data = " not in text or keeps_its_kind(w, text)) and ("out=" not in text or keeps_its_size(w, text))):
+        if w.rare or (
+            (".data = " not in text or keeps_its_kind(w, text)) and ("out=" not in text or keeps_its_size(w, text))
+        ):
             w.write(text)
 
     return run
 
 
 def keeps_its_size(w: Writer, text: str) -> bool:
-    """Whether ``out=`` is a tensor of the result's shape, or one without elements: torch warns of anything else, and of memory that may not grow too late."""
+    """Whether ``out=`` is a tensor of the result's shape, or one without elements: torch warns of anything else, and of
+    memory that may not grow too late.
+    """
     *given, target = [t for word in re.findall(r"\w+", text) if isinstance(t := w.names.get(word), torch.Tensor)]
     return not target.numel() or all(t.shape == target.shape for t in given)
 
 
 def keeps_its_kind(w: Writer, text: str) -> bool:
-    """Whether ``x.data = …`` gives memory of the same shape and type, and none from inference mode: nobody writes anything else."""
+    """Whether ``x.data = …`` gives memory of the same shape and type, and none from inference mode:
+    nobody writes anything else.
+    """
     if torch.is_inference_mode_enabled():
         return False
     named = [t for word in re.findall(r"\w+", text) if isinstance(t := w.names.get(word), torch.Tensor)]
@@ -576,7 +774,13 @@ def arrays(w: Writer) -> None:
         w.make("a", f"{name}.detach().numpy()")
     elif way == 1:
         array = w.make(
-            "a", w.one_of("np.arange(6.0).reshape(2, 3)", "np.ones(3, dtype=np.float32)", "np.array([1, 2, 3])", "np.zeros((2, 2))")
+            "a",
+            w.one_of(
+                "np.arange(6.0).reshape(2, 3)",
+                "np.ones(3, dtype=np.float32)",
+                "np.array([1, 2, 3])",
+                "np.zeros((2, 2))",
+            ),
         )
         w.make("t", f"torch.{w.one_of('from_numpy', 'as_tensor', 'tensor')}({array})")
     elif held:
@@ -594,7 +798,8 @@ def arrays(w: Writer) -> None:
         w.make("a", f"{name}.numpy()")
 
 
-CORE = frozenset("""
+CORE = frozenset(
+    """
     torch.add .__radd__ .add_ torch.sub .sub_ .__rsub__ torch.mul .mul_ torch.div .div_ .__rdiv__ torch.pow .pow_ .__rpow__ .__floordiv__ torch.fmod .fmod_
     torch.remainder .remainder_ torch.exp .exp_ torch.exp2 .exp2_ torch.expm1 .expm1_ torch.log .log_ torch.log2 .log2_ torch.log10 .log10_ torch.log1p
     .log1p_ torch.sqrt .sqrt_ torch.rsqrt .rsqrt_ torch.reciprocal .reciprocal_ torch.square .square_ torch.sin .sin_ torch.cos .cos_ torch.tan .tan_ torch.asin
@@ -626,26 +831,44 @@ CORE = frozenset("""
     F.margin_ranking_loss F.cosine_embedding_loss F.triplet_margin_loss F.hinge_embedding_loss
     torch.zeros torch.zeros_like .new_zeros torch.ones torch.ones_like .new_ones torch.full torch.full_like torch.arange torch.linspace torch.eye torch.rand torch.rand_like
     torch.randn torch.randn_like .new_tensor torch.tensor torch.as_tensor
-""".split())  # fmt: skip
-"""The operations of ``core``: those whose saved tensors the fact sheet lists, those of the chapters and claims, and those in everyday use."""
+""".split()  # noqa: E501
+)
+"""The operations of ``core``: those whose saved tensors the fact sheet lists, those of the chapters and
+claims, and those in everyday use.
+"""
 
 
 @cache
 def samples(vocabulary: str = "core") -> tuple[tuple[str, str], ...]:
-    """The samples of a vocabulary, with the kind of their entry: in ``all``, a new entry is fuzzed without editing this file."""
+    """The samples of a vocabulary, with the kind of their entry: in ``all``, a new entry is
+    fuzzed without editing this file.
+    """
     entries = ENTRIES.values() if vocabulary == "all" else [ENTRIES[registered(name)] for name in sorted(CORE)]
-    found = {with_positive_weights(sample): entry.kind for entry in entries for sample in entry.samples if "empty" not in sample}
+    found = {
+        with_positive_weights(sample): entry.kind
+        for entry in entries
+        for sample in entry.samples
+        if "empty" not in sample
+    }
     return tuple(sorted(found.items()))
 
 
 def with_positive_weights(sample: str) -> str:
-    """A weighted mean is divided by the sum of its weights: where they cancel, rounding alone would decide what it is."""
+    """A weighted mean is divided by the sum of its weights: where they cancel, rounding
+    alone would decide what it is.
+    """
     return re.sub(r"(_loss\(a, \w, weight=)([abcp])\b", r"\1(\2.square() + 1)", sample)
 
 
 def registered(name: str) -> str:
     """The full name behind ``F.relu`` or ``.add_``."""
-    return f"torch.Tensor{name}" if name.startswith(".") else f"torch.nn.functional.{name[2:]}" if name.startswith("F.") else name
+    return (
+        f"torch.Tensor{name}"
+        if name.startswith(".")
+        else f"torch.nn.functional.{name[2:]}"
+        if name.startswith("F.")
+        else name
+    )
 
 
 @cache
@@ -678,7 +901,8 @@ def sample(w: Writer) -> None:
     chosen: dict[str, str] = {}
     places = parsed(text)
     letters = list(dict.fromkeys(letter for letter, _, _ in places))
-    # Of two mistakes in one call torch tells the one that its code happens to look for first: people make one at a time.
+    # Of two mistakes in one call torch tells the one that its code happens to look for
+    # first: people make one at a time.
     free = set() if not letters or not w.chance(25) else set(letters) if w.rare else {letters[w.digit(len(letters))]}
     if "waves(" in text:
         waves(w)
@@ -686,7 +910,9 @@ def sample(w: Writer) -> None:
         if letter not in chosen:
             chosen[letter] = operand(w, letter, free=letter in free)
         text = text[:start] + chosen[letter] + text[end:]
-    if "group_norm" in text and any(w.names[name].ndim == 4 and not w.names[name].is_contiguous() for name in chosen.values()):
+    if "group_norm" in text and any(
+        w.names[name].ndim == 4 and not w.names[name].is_contiguous() for name in chosen.values()
+    ):
         return  # in channels_last, a backward that does not need the input's gradient ends torch's process
     if kind in ("pure", "view"):
         w.make("t", text)
@@ -701,7 +927,9 @@ def waves(w: Writer) -> None:
 
 
 def operand(w: Writer, letter: str, *, free: bool) -> str:
-    """A tensor of the program for one operand of a sample; one of the right shape and type, unless the choice is ``free``."""
+    """A tensor of the program for one operand of a sample; one of the right shape and type,
+    unless the choice is ``free``.
+    """
     wanted = operands()[letter]
     found = w.kinds_of(
         torch.Tensor,
@@ -720,15 +948,26 @@ def operand(w: Writer, letter: str, *, free: bool) -> str:
     grad = ", requires_grad=True" if wanted.requires_grad and wanted.is_leaf else ""
     if letter == "h":
         return w.make("t", f"torch.tensor({text}, requires_grad=True) * 1")
-    return w.make("t", f"torch.tensor({text}{grad})" if dtype in {"float32", "int64", "bool"} else literal(w, tuple(wanted.shape), dtype))
+    return w.make(
+        "t",
+        f"torch.tensor({text}{grad})"
+        if dtype in {"float32", "int64", "bool"}
+        else literal(w, tuple(wanted.shape), dtype),
+    )
 
 
 # -- modules, optimizers, functions
 
-NETS = ("nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))", "nn.Sequential(nn.Linear(3, 3), nn.Tanh())", "nn.Linear(3, 1, bias=False)", "nn.Sequential(nn.Linear(3, 2), nn.ReLU(inplace=True), nn.Linear(2, 2))",
-        "nn.LayerNorm(3)", "nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))", "nn.BatchNorm1d(3)", "nn.Embedding(4, 3)", "nn.GRU(3, 2, batch_first=True)", "nn.MultiheadAttention(3, 1, batch_first=True)")  # fmt: skip
-OPTIMIZERS = ("SGD({p}, lr=0.1)", "SGD({p}, lr=0.1, momentum=0.9)", "Adam({p}, lr=0.1)", "AdamW({p}, lr=0.1)", "RMSprop({p}, lr=0.1)", "Adagrad({p}, lr=0.1)", "SGD({p}, lr=0.1, weight_decay=0.1, nesterov=True, momentum=0.9)",
-              "Adam({p}, lr=0.1, foreach=True)", "SGD({p}, lr=0.1, fused=True)", "Adam({p}, lr=0.1, fused=True)", "AdamW({p}, lr=0.1, amsgrad=True)", "SGD({p}, lr=0.1, foreach=False)", "Adadelta({p})", "NAdam({p})")  # fmt: skip
+NETS = ("nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))",
+        "nn.Sequential(nn.Linear(3, 3), nn.Tanh())", "nn.Linear(3, 1, bias=False)",
+        "nn.Sequential(nn.Linear(3, 2), nn.ReLU(inplace=True), nn.Linear(2, 2))", "nn.LayerNorm(3)",
+        "nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))", "nn.BatchNorm1d(3)", "nn.Embedding(4, 3)",
+        "nn.GRU(3, 2, batch_first=True)", "nn.MultiheadAttention(3, 1, batch_first=True)")  # fmt: skip
+OPTIMIZERS = ("SGD({p}, lr=0.1)", "SGD({p}, lr=0.1, momentum=0.9)", "Adam({p}, lr=0.1)", "AdamW({p}, lr=0.1)",
+              "RMSprop({p}, lr=0.1)", "Adagrad({p}, lr=0.1)",
+              "SGD({p}, lr=0.1, weight_decay=0.1, nesterov=True, momentum=0.9)", "Adam({p}, lr=0.1, foreach=True)",
+              "SGD({p}, lr=0.1, fused=True)", "Adam({p}, lr=0.1, fused=True)", "AdamW({p}, lr=0.1, amsgrad=True)",
+              "SGD({p}, lr=0.1, foreach=False)", "Adadelta({p})", "NAdam({p})")  # fmt: skip
 SETTLED = """def settled(net):
     with torch.no_grad():
         for p in net.parameters():
@@ -758,11 +997,14 @@ def forward(w: Writer) -> None:
     module = w.names[name]
     if isinstance(module, torch.nn.Embedding):
         return void(w.make("t", f"{name}(torch.tensor([0, 2]))"))
-    call = {torch.nn.GRU: "{n}({x})[0]", torch.nn.MultiheadAttention: "{n}({x}, {x}, {x})[0]"}.get(type(module), "{n}({x})")
+    call = {torch.nn.GRU: "{n}({x})[0]", torch.nn.MultiheadAttention: "{n}({x}, {x}, {x})[0]"}.get(
+        type(module), "{n}({x})"
+    )
     way = w.digit(5)
     if way == 3:
         w.write(
-            f"{name}.{w.one_of('zero_grad()', 'eval()', 'train()', 'zero_grad(set_to_none=False)', 'double()', 'requires_grad_(False)', 'requires_grad_()', f'load_state_dict({name}.state_dict())')}"
+            f"{name}."
+            f"{w.one_of('zero_grad()', 'eval()', 'train()', 'zero_grad(set_to_none=False)', 'double()', 'requires_grad_(False)', 'requires_grad_()', f'load_state_dict({name}.state_dict())')}"  # noqa: E501
         )
     elif way == 4:
         w.write(f"{call.format(n=name, x=x)}.pow(2).mean().backward()")
@@ -798,11 +1040,21 @@ def optimizer(w: Writer) -> None:
     elif nets:
         model = nets[w.digit(len(nets))]
         w.write(
-            f"for _ in range(2):\n    {name}.zero_grad()\n    loss = {model}(torch.ones(2, 3)).pow(2).mean()\n    loss.backward()\n    {name}.step()"
+            "for _ in range(2):\n"
+            f"    {name}.zero_grad()\n"
+            f"    loss = {model}(torch.ones(2, 3)).pow(2).mean()\n"
+            "    loss.backward()\n"
+            f"    {name}.step()"
         )
     else:
         x = w.floating()
-        w.write(f"for _ in range(2):\n    {name}.zero_grad()\n    loss = {x}.pow(2).sum()\n    loss.backward()\n    {name}.step()")
+        w.write(
+            "for _ in range(2):\n"
+            f"    {name}.zero_grad()\n"
+            f"    loss = {x}.pow(2).sum()\n"
+            "    loss.backward()\n"
+            f"    {name}.step()"
+        )
 
 
 def compound(w: Writer) -> None:
@@ -810,7 +1062,10 @@ def compound(w: Writer) -> None:
     x = w.floating()
     y = w.partner(x)
     way = w.digit(9)
-    one, two = PURE[w.digit(12)].format(x="u", y="v", k="2", d="0"), WRITES[w.digit(12)].format(x="s", y="v", k="2", d="0", i="0")
+    one, two = (
+        PURE[w.digit(12)].format(x="u", y="v", k="2", d="0"),
+        WRITES[w.digit(12)].format(x="s", y="v", k="2", d="0", i="0"),
+    )
     name = w.fresh("f")
     if way == 0:
         w.write(f"for _ in range(3):\n    {x} = {x} * {y} + 1")
@@ -839,8 +1094,8 @@ def resized(w: Writer) -> None:
     if not w.rare:
         return
     plain = w.kinds_of(torch.Tensor, lambda t: not t.requires_grad and not t._is_view())
-    # No growing (an array on the old memory would point to nothing: NumPy writes would crash), and no set_ on a view of a tensor with
-    # a history (torch hangs when its is_leaf is read).
+    # No growing (an array on the old memory would point to nothing: NumPy writes would crash), and no set_ on a view of
+    # a tensor with a history (torch hangs when its is_leaf is read).
     if not plain:
         return
     x = plain[w.digit(len(plain))]
@@ -859,7 +1114,23 @@ def unmodelled(w: Writer) -> None:
 def kinds() -> tuple[Maker, ...]:
     """All kinds of steps, as often as they shall be drawn; the first writes nothing."""
     weights: tuple[tuple[Maker, int], ...] = (
-        (create, 7), (bound("t", VIEWS, RARE_VIEWS), 13), (bound("t", PURE), 18), (done(WRITES), 18), (sample, 20), (backward, 8), (gradients, 3), (done(LEAVES), 4), (mode, 5), (done(SILENT), 3), (arrays, 3),
-        (done(LOOKS), 3), (forward, 5), (net, 2), (optimizer, 4), (compound, 4), (resized, 1), (unmodelled, 1),
-    )  # fmt: skip
+        (create, 7),
+        (bound("t", VIEWS, RARE_VIEWS), 13),
+        (bound("t", PURE), 18),
+        (done(WRITES), 18),
+        (sample, 20),
+        (backward, 8),
+        (gradients, 3),
+        (done(LEAVES), 4),
+        (mode, 5),
+        (done(SILENT), 3),
+        (arrays, 3),
+        (done(LOOKS), 3),
+        (forward, 5),
+        (net, 2),
+        (optimizer, 4),
+        (compound, 4),
+        (resized, 1),
+        (unmodelled, 1),
+    )
     return (nothing, *(kind for kind, weight in weights for _ in range(weight)))

@@ -1,10 +1,10 @@
-"""Lockstep: one program under observation, beside the same program unobserved and the same program with every saved tensor cloned.
+"""Lockstep: one program under observation, beside the same program unobserved and the same program
+with every saved tensor cloned.
 
-The trace must hold no disagreement, the recording must not have stopped, the program must not have noticed it, every error must
-have been named before torch raised it, and every gradient that a silent write made wrong must be told, with both numbers.
+The trace must hold no disagreement, the recording must not have stopped, the program must not have noticed
+it, every error must have been named before torch raised it, and every gradient that a silent write made
+wrong must be told, with both numbers.
 """
-
-# ruff: noqa: E501 - programs and tables in one row each
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 ERROR = re.compile(r"^[A-Z]\w+(?:Error|Exception|Warning|StopIteration) \[.*$", re.MULTILINE)
 """What a program prints of an error that it has caught."""
 MADE_BY = re.compile(r", which is output \d+ of \w+,")
-"""Which node torch names as the maker of a changed tensor depends, for a view, on whether the node it had before is still alive: the
-recorder keeps nodes until their tensors die, a program by itself does not."""
+"""Which node torch names as the maker of a changed tensor depends, for a view, on whether the node it had before is
+still alive: the recorder keeps nodes until their tensors die, a program by itself does not.
+"""
 
 
 @dataclass
@@ -46,7 +47,9 @@ class Result:
 
 @dataclass
 class Plain:
-    """How a program ran without us: what it printed, how it ended, its names, and after each line what was printed and the gradients."""
+    """How a program ran without us: what it printed, how it ended, its names, and after each line what
+    was printed and the gradients.
+    """
 
     printed: str
     error: str
@@ -56,7 +59,9 @@ class Plain:
     random: tuple[str, ...]
     """What torch, Python and NumPy will draw next."""
     gradients: list[tuple[int, dict[str, Any], list[str]]]
-    """After each statement that did not fail: its line, the gradients by name, and the errors that were caught so far."""
+    """After each statement that did not fail: its line, the gradients by name, and the
+    errors that were caught so far.
+    """
 
 
 def check(text: str) -> Result:
@@ -76,7 +81,13 @@ def check(text: str) -> Result:
     result.problems += noticed(observed, plain)
     a = trace.agreement
     result.counts["errors missed"] += sum(d.path == "outcome" for d in trace.disagreements)
-    result.counts.update(programs=1, calls=a.checked + a.mirrored, modelled=a.checked, mirrored=a.mirrored, statements=len(plain.gradients))
+    result.counts.update(
+        programs=1,
+        calls=a.checked + a.mirrored,
+        modelled=a.checked,
+        mirrored=a.mirrored,
+        statements=len(plain.gradients),
+    )
     if not result.problems:
         result.problems += audit_errors(trace, plain, result.counts)
         result.problems += audit_silence(text, trace, plain, result.counts)
@@ -101,19 +112,27 @@ def quiet(printed: io.StringIO) -> Any:
 
 
 def warned(complaints: list[warnings.WarningMessage]) -> list[tuple[Any, ...]]:
-    """Warnings in a form that compares: the program has one name, whoever runs it. (Anomaly mode goes on with the whole stack.)"""
+    """Warnings in a form that compares: the program has one name, whoever runs it. (Anomaly mode
+    goes on with the whole stack.)
+    """
     places = ((w, "the program" if "program.py" in w.filename else w.filename) for w in complaints)
     return [(w.category.__name__, anonymous(str(w.message).split("\n")[0]), place, w.lineno) for w, place in places]
 
 
 def drawn_next() -> tuple[str, ...]:
     """Digests of the three random states."""
-    states = torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode(), repr(np.random.get_state()).encode()  # noqa: NPY002 - as above
+    states = (
+        torch.get_rng_state().numpy().tobytes(),
+        repr(random.getstate()).encode(),
+        repr(np.random.get_state()).encode(),  # noqa: NPY002 - as above
+    )
     return tuple(hashlib.sha256(state).hexdigest()[:12] for state in states)
 
 
 def run(text: str, *, cloned: bool = False) -> Plain:
-    """Run a program without us; ``cloned`` saves a clone of every tensor that is saved, so that no later write can reach it."""
+    """Run a program without us; ``cloned`` saves a clone of every tensor that is saved, so that
+    no later write can reach it.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     seen: list[tuple[int, dict[str, Any], list[str]]] = []
     printed, error = io.StringIO(), ""
@@ -121,10 +140,20 @@ def run(text: str, *, cloned: bool = False) -> Plain:
     def look(line: int) -> None:
         caught = ERROR.findall(printed.getvalue())
         with warnings.catch_warnings(action="ignore"):
-            seen.append((line, {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}, caught))
+            seen.append(
+                (
+                    line,
+                    {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)},
+                    caught,
+                )
+            )
 
     names["__look__"] = look
-    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t) if cloned else contextlib.nullcontext()
+    hooks = (
+        torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t)
+        if cloned
+        else contextlib.nullcontext()
+    )
     code = compile(ast.fix_missing_locations(Looks().visit(ast.parse(text))), "program.py", "exec")
     with quiet(printed) as complaints, hooks:
         try:
@@ -157,8 +186,9 @@ class Looks(ast.NodeTransformer):
 def gradient_of(tensor: torch.Tensor) -> Any:
     """The numbers of ``.grad``, flat, or None."""
     with contextlib.suppress(RuntimeError, NotImplementedError):
-        # Asked whether it is a leaf, a view whose base has got a history since would get its own; left alone it passes for a leaf with torch
-        # (2.13), which then refuses to write it. So nobody asks; of a tensor that is none, the gradient is None, with a warning.
+        # Asked whether it is a leaf, a view whose base has got a history since would get its own; left alone it passes
+        # for a leaf with torch (2.13), which then refuses to write it. So nobody asks; of a tensor that is none, the
+        # gradient is None, with a warning.
         gradient = tensor.grad
         if (
             gradient is not None
@@ -217,9 +247,12 @@ def facts(value: Any) -> Any:
         return [facts(t) for state in value.state.values() for t in state.values()]
     if not isinstance(value, torch.Tensor):
         return value if isinstance(value, int | str) else None
-    # Asked before anything else: a view whose base has got a history since would get its own, and then be no leaf any more.
+    # Asked before anything else: a view whose base has got a history since would get its own,
+    # and then be no leaf any more.
     gradient = attempted(lambda: value.grad)
-    return facts_of(value), facts_of(gradient) if isinstance(gradient, torch.Tensor) and gradient is not value else gradient is None
+    return facts_of(value), facts_of(gradient) if isinstance(
+        gradient, torch.Tensor
+    ) and gradient is not value else gradient is None
 
 
 def facts_of(tensor: torch.Tensor) -> Any:
@@ -228,7 +261,9 @@ def facts_of(tensor: torch.Tensor) -> Any:
         return str(tensor.layout), tensor.requires_grad
     version = attempted(lambda: -1 if tensor.is_inference() else tensor._version)
     with contextlib.suppress(RuntimeError), torch.no_grad():
-        if reaches_beyond(tensor):  # torch changes the shape before it finds that the memory may not grow: what lies there is anybody's
+        if reaches_beyond(
+            tensor
+        ):  # torch changes the shape before it finds that the memory may not grow: what lies there is anybody's
             return tuple(tensor.shape), tensor.stride(), str(tensor.dtype), version
         flat = tensor.detach().reshape(-1)
         numbers = flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes() if flat.numel() else b""
@@ -260,7 +295,9 @@ def attempted(function: Any) -> Any:
 
 
 def audit_errors(trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
-    """Count the errors that were predicted, that were declined (with a reason), and that no call of torch's raised but Python itself."""
+    """Count the errors that were predicted, that were declined (with a reason), and that no call of
+    torch's raised but Python itself.
+    """
     failed = [event for event in trace.events if event.error is not None and event.kind == "call"]
     lines = ERROR.findall(plain.printed)
     predicted = sum(event.by == "agreed" for event in failed)
@@ -302,10 +339,14 @@ def line_of(trace: Trace, step: int) -> str:
 
 def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
     """Compare each harm with torch's own two numbers, and look for harms that were not told."""
-    if not trace.harms and not re.search(r"\.data\b|numpy|\[\.\.\.\]|set_\(|fused|BatchNorm|untyped_storage|a\d+", text):
+    if not trace.harms and not re.search(
+        r"\.data\b|numpy|\[\.\.\.\]|set_\(|fused|BatchNorm|untyped_storage|a\d+", text
+    ):
         return []
     meant = run(text, cloned=True)
-    on_leaves = [h for h in trace.harms if trace.events[h.step].op != "torch.autograd.grad"]  # that hands its gradients out: no ``.grad``
+    on_leaves = [
+        h for h in trace.harms if trace.events[h.step].op != "torch.autograd.grad"
+    ]  # that hands its gradients out: no ``.grad``
     harms = {
         (trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h
         for h in on_leaves
@@ -316,21 +357,28 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
     for (line, given, caught), (other, wanted, errors) in zip(plain.gradients, meant.gradients, strict=False):
         if line != other or caught != errors:
             return []  # with clones an error is gone (or another one comes later), and the two runs went different ways
-        new = {name: h for (at, name), h in harms.items() if last < at <= line}  # a statement that failed was not looked at
+        new = {
+            name: h for (at, name), h in harms.items() if last < at <= line
+        }  # a statement that failed was not looked at
         last = line
         for name, value in given.items():
             right = wanted.get(name)
             # without a gradient, what has this name now is another tensor than the one that was harmed
             told = new.get(name) if value is not None or right is not None else None
-            if told is None and not same(value, right):  # ``a, b = b, a`` passes no torch function: then its numbers tell which harm it is
+            if told is None and not same(
+                value, right
+            ):  # ``a, b = b, a`` passes no torch function: then its numbers tell which harm it is
                 told = next((h for h in new.values() if close(h.torch, value, flowed(trace, h.step))), None)
             if told is None and same(value, right):
                 continue
             if told is None:
-                # What a hook that hands on another gradient would have made of the meant ones nobody knows: then no harm is told.
+                # What a hook that hands on another gradient would have made of the meant ones nobody
+                # knows: then no harm is told.
                 missed = no_excuse(trace, line) and not re.search(r"register_hook\(lambda g: g\b", text)
                 counts["harms in mirrored backwards"] += not missed
-                return [f"line {line}: {name}.grad is {value}, meant was {right}, and no harm was told"] if missed else []
+                return (
+                    [f"line {line}: {name}.grad is {value}, meant was {right}, and no harm was told"] if missed else []
+                )
             counts["silent harms compared"] += 1
             # What adds up in a gradient may cancel: its rounding is relative to what flowed in the backward.
             scale = flowed(trace, told.step)
@@ -340,15 +388,26 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
                 else []
             )
             if not close(told.meant, right, scale):
-                found.append(f"line {line}: the harm says that {told.meant} was meant for {name}, torch with clones says {cells(right)}")
+                found.append(
+                    f"line {line}: the harm says that {told.meant} was meant for {name}, torch with "
+                    f"clones says {cells(right)}"
+                )
             return found  # what follows a harm is another story: gradients add up
     return []
 
 
 def no_excuse(trace: Trace, line: int) -> bool:
-    """Whether everything up to a line was modelled; the numbers of a mirrored backward are not known, nor those of a gradient that is declined."""
+    """Whether everything up to a line was modelled; the numbers of a mirrored backward are not known, nor those of
+    a gradient that is declined.
+    """
     before = [e for e in trace.events if e.span is None or e.span.line <= line]
-    unknown = any(effect.value is None for e in before if e.kind == "node" for effect in e.effects if effect.path.endswith(".gradient"))
+    unknown = any(
+        effect.value is None
+        for e in before
+        if e.kind == "node"
+        for effect in e.effects
+        if effect.path.endswith(".gradient")
+    )
     return not unknown and not any(e.reason for e in before)
 
 
@@ -361,7 +420,9 @@ def names_of(trace: Trace, label: str, step: int) -> list[str]:
             parts = effect.path.split(".")
             if parts[0] != "tensors" or not (len(parts) == 2 or parts[2:] == ["names"]):
                 continue
-            names = effect.value.get("names") if isinstance(effect.value, dict) else effect.value if len(parts) == 3 else []
+            names = (
+                effect.value.get("names") if isinstance(effect.value, dict) else effect.value if len(parts) == 3 else []
+            )
             owner.update((name, parts[1]) for name in names or () if name not in had.get(parts[1], ()))
             had[parts[1]] = names or []
     return [name for name in had.get(label, ()) if owner[name] == label]
@@ -377,9 +438,15 @@ def same(one: Any, other: Any) -> bool:
 def flowed(trace: Trace, step: int) -> float:
     """The largest number among the gradients that the nodes of a backward received."""
     received = [
-        effect.value for event in trace.events if event.parent == step for effect in event.effects if effect.path.endswith(".gradient")
+        effect.value
+        for event in trace.events
+        if event.parent == step
+        for effect in event.effects
+        if effect.path.endswith(".gradient")
     ]
-    cells_of = [[cell for _, cell in v["shown"]] if isinstance(v, dict) else v if isinstance(v, list) else [] for v in received]
+    cells_of = [
+        [cell for _, cell in v["shown"]] if isinstance(v, dict) else v if isinstance(v, list) else [] for v in received
+    ]
     sizes = np.abs(numbers([cell for found in cells_of for cell in found]))
     return float(sizes[np.isfinite(sizes)].max(initial=0))
 
@@ -394,7 +461,12 @@ def close(told: Any, value: Any, scale: float) -> bool:
     return (
         isinstance(mine, list)
         and len(mine) == len(told)
-        and equal(numbers(mine), numbers(told), value.dtype.name, max(scale, float(np.nan_to_num(np.abs(value), posinf=0).max(initial=0))))
+        and equal(
+            numbers(mine),
+            numbers(told),
+            value.dtype.name,
+            max(scale, float(np.nan_to_num(np.abs(value), posinf=0).max(initial=0))),
+        )
     )
 
 

@@ -1,13 +1,12 @@
 """Plant faults in a copy of the engine, one at a time, and see what finds each: ``python -m tests.fuzz.mutants``.
 
-Each fault of ``faults.toml`` goes into a copy of the package. Random programs are run on it, stand-alone and in lockstep in turn, until
-one differs; a fault that survives them meets the engine's tests. A fault that survives those as well is a hole in the comparison: the command ends with 1.
-``--blind 20 --seed 3`` draws faults instead, as nobody would choose them: comparisons turned round, arguments swapped, statements dropped.
+Each fault of ``faults.toml`` goes into a copy of the package. Random programs are run on it, stand-alone and in
+lockstep in turn, until one differs; a fault that survives them meets the engine's tests. A fault that survives those as
+well is a hole in the comparison: the command ends with 1. ``--blind 20 --seed 3`` draws faults instead, as nobody would
+choose them: comparisons turned round, arguments swapped, statements dropped.
 
 Each fault has a process of its own, forked from one that has imported torch and nothing of the package.
 """
-
-# ruff: noqa: E501 - programs and tables in one row each
 
 from __future__ import annotations
 
@@ -38,9 +37,13 @@ FAULTS = Path(__file__).with_name("faults.toml")
 CORE = ("engine", "graph", "backward", "gradient", "storage", "hooks", "facade/optim")
 """The files that blind faults are drawn from."""
 TESTS = (
-    "tests/fuzz/test_fuzz.py::test_what_was_found_once_stays_fixed", "tests/shadow/test_graph_features.py", "tests/shadow/test_facts.py", "tests/shadow/test_standalone.py", "tests/shadow/test_optimizers.py", "tests/shadow/test_entries.py",
-    "tests/shadow/test_sums.py", "tests/shadow/test_out.py", "tests/shadow/test_types.py", "tests/shadow/test_dtypes.py", "tests/shadow/test_policy.py", "tests/verify/test_lockstep.py", "tests/verify/test_prediction.py",
-    "tests/shadow/test_saved_table.py", "tests/shadow/test_alone.py", "tests/verify/test_fastpath.py", "tests/shadow/test_variants.py", "tests/shadow/test_states.py",
+    "tests/fuzz/test_fuzz.py::test_what_was_found_once_stays_fixed", "tests/shadow/test_graph_features.py",
+    "tests/shadow/test_facts.py", "tests/shadow/test_standalone.py", "tests/shadow/test_optimizers.py",
+    "tests/shadow/test_entries.py", "tests/shadow/test_sums.py", "tests/shadow/test_out.py",
+    "tests/shadow/test_types.py", "tests/shadow/test_dtypes.py", "tests/shadow/test_policy.py",
+    "tests/verify/test_lockstep.py", "tests/verify/test_prediction.py", "tests/shadow/test_saved_table.py",
+    "tests/shadow/test_alone.py", "tests/verify/test_fastpath.py", "tests/shadow/test_variants.py",
+    "tests/shadow/test_states.py",
 )  # fmt: skip
 """The engine's tests, in order of promise."""
 PATIENCE, SILENCE = 900, 7200
@@ -72,8 +75,9 @@ def known(path: Path = FAULTS) -> list[Fault]:
 # ------------------------------------------------------------------ faults that nobody chose
 
 OTHER: dict[type[ast.AST], str] = {
-    ast.Eq: "!=", ast.NotEq: "==", ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
-    ast.And: "or", ast.Or: "and", ast.Add: "-", ast.Sub: "+", ast.Mult: "+",
+    ast.Eq: "!=", ast.NotEq: "==", ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Is: "is not",
+    ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.And: "or", ast.Or: "and", ast.Add: "-", ast.Sub: "+",
+    ast.Mult: "+",
 }  # fmt: skip
 
 
@@ -101,7 +105,13 @@ def sites(file: str) -> Iterator[Fault]:
         old = "\n".join(lines[first:last])
         within = [*lines[first : node.lineno - 1], new, *lines[node.lineno : last]]
         if old != "\n".join(within):
-            yield Fault(f"{file}:{node.lineno}: {line.strip()} -> {new.strip()}", file, old, "\n".join(within), type(node).__name__)
+            yield Fault(
+                f"{file}:{node.lineno}: {line.strip()} -> {new.strip()}",
+                file,
+                old,
+                "\n".join(within),
+                type(node).__name__,
+            )
 
 
 def changed(node: Any) -> str | None:
@@ -115,9 +125,9 @@ def changed(node: Any) -> str | None:
             return f"bool({ast.unparse(operand)})"
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() as op, left=left, right=right):
             return f"(({ast.unparse(left)}) {OTHER[type(op)]} ({ast.unparse(right)}))"
-        case ast.Call(func=func, args=[one, two, *rest], keywords=given) if not isinstance(one, ast.Starred) and not isinstance(
-            two, ast.Starred
-        ):
+        case ast.Call(func=func, args=[one, two, *rest], keywords=given) if not isinstance(
+            one, ast.Starred
+        ) and not isinstance(two, ast.Starred):
             return ast.unparse(ast.Call(func, [two, one, *rest], given))
         case ast.Constant(value=bool() as value):
             return str(not value)
@@ -180,7 +190,9 @@ def judge(folder: Path, texts: dict[str, list[str]], *, each_way: bool, tests: b
         ):
             if mode in found:
                 continue
-            (folder / "verdict").write_text(json.dumps(found | {mode: [k // len(texts) + 1, "the process ended, or hung"]}))
+            (folder / "verdict").write_text(
+                json.dumps(found | {mode: [k // len(texts) + 1, "the process ended, or hung"]})
+            )
             problems = checked(mode, text).problems
             if problems:
                 found[mode] = [k // len(texts) + 1, problems[0]]
@@ -241,7 +253,9 @@ class Trial:
         self.process.kill()
         self.process.join()
         path = self.folder / "verdict"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"nothing": "the process ended before anything was run"}
+        found: dict[str, Any] = (
+            json.loads(path.read_text()) if path.exists() else {"nothing": "the process ended before anything was run"}
+        )
         self.temporary.cleanup()
         return found
 
@@ -282,7 +296,9 @@ def main() -> int:
         forked(draw_all, options.programs, options.seed, out).join()
         texts: dict[str, list[str]] = json.loads(out.read_text())
     print(f"{len(faults)} faults, {options.programs} programs each way, seed {options.seed}\n", flush=True)
-    found = list(judged([None, *faults], texts, jobs=options.jobs, each_way=options.each_way, tests=not options.no_tests))
+    found = list(
+        judged([None, *faults], texts, jobs=options.jobs, each_way=options.each_way, tests=not options.no_tests)
+    )
     if any(fault is None and verdict for fault, verdict in found):
         print("The engine as it is does not pass: what is said of the others means nothing.")
         return 1
@@ -312,8 +328,13 @@ def judged(
 
 def row(fault: Fault | None, verdict: dict[str, Any], seconds: float) -> str:
     """One line of the table: the fault, what found it, after how many programs or tests, and how long that took."""
-    words = [f"{how} {at[0]}: {' '.join(at[1].split())[:110]}" if how != "nothing" else at for how, at in verdict.items()]
-    return f"| {fault.name if fault else '(the engine as it is)'} | {'; '.join(words) or ('SURVIVES' if fault else 'passes')} | {seconds:.0f} s |"
+    words = [
+        f"{how} {at[0]}: {' '.join(at[1].split())[:110]}" if how != "nothing" else at for how, at in verdict.items()
+    ]
+    return (
+        f"| {fault.name if fault else '(the engine as it is)'} | "
+        f"{'; '.join(words) or ('SURVIVES' if fault else 'passes')} | {seconds:.0f} s |"
+    )
 
 
 if __name__ == "__main__":

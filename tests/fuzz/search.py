@@ -21,7 +21,12 @@ from tests.fuzz.generator import Step, render, steps, written
 CHECKS = {"lockstep": lockstep.check, "standalone": standalone.check}
 MOST_SHRUNK, FEWEST = 3, 5
 QUIET = settings(
-    max_examples=500, database=None, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False
+    max_examples=500,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    report_multiple_bugs=False,
+    print_blob=False,
 )
 
 
@@ -49,7 +54,9 @@ def the_same_draws() -> Iterator[None]:
         providers.CONSTANTS_CACHE.cache.clear()
 
 
-def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = "core", shrink: bool = True) -> dict[str, Any]:
+def chunk(
+    run: int, number: int, programs: int, mode: str, *, vocabulary: str = "core", shrink: bool = True
+) -> dict[str, Any]:
     """Run one chunk of programs; every kind of failure is counted, and the first few are shrunk."""
     faulthandler.enable()
     key = run * 1_000_003 + number
@@ -92,7 +99,9 @@ def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = 
 
 
 def checked(mode: str, text: str) -> lockstep.Result:
-    """Check a program; where the comparison itself fails, that is a problem of the program too, and not the end of the chunk."""
+    """Check a program; where the comparison itself fails, that is a problem of the program too,
+    and not the end of the chunk.
+    """
     try:
         return CHECKS[mode](text)
     except Exception as error:

@@ -1,11 +1,10 @@
-"""Stand-alone: the same text on torch and on ``pitfall_lab.shadow.facade``, with everything that can be seen compared after each statement.
+"""Stand-alone: the same text on torch and on ``pitfall_lab.shadow.facade``, with everything that can be seen
+compared after each statement.
 
-The shadow runs each statement first. Where it has no model the statement is left out on both sides, if nothing has changed by then.
-After a comparison that came out equal up to rounding, the shadow goes on with torch's numbers: a difference in the last place must
-not grow into one that is seen.
+The shadow runs each statement first. Where it has no model the statement is left out on both sides, if nothing has
+changed by then. After a comparison that came out equal up to rounding, the shadow goes on with torch's numbers: a
+difference in the last place must not grow into one that is seen.
 """
-
-# ruff: noqa: E501 - programs and tables in one row each
 
 from __future__ import annotations
 
@@ -40,9 +39,13 @@ from tests.shadow.side_by_side import saved_names, short, state
 PRODUCTS = {name.rpartition(".")[2] for name, entry in ENTRIES.items() if "products" in entry.traits}
 MULTIPLIES = re.compile(rf"@|\b({'|'.join(sorted(PRODUCTS))})\b")
 LEFT_OUT = re.compile(
-    r"^the shadow engine has no |^module 'pitfall_lab\.shadow\.facade\.nn' has no attribute '(GRU|LSTM|RNN|MultiheadAttention)'$|^'_Memory' object has no attribute|object has no attribute 'register_prehook'$"
+    r"^the shadow engine has no |^module 'pitfall_lab\.shadow\.facade\.nn' has no attribute "
+    r"'(GRU|LSTM|RNN|MultiheadAttention)'$|^'_Memory' object has no attribute|object has no "
+    r"attribute 'register_prehook'$"
 )
-"""What the stand-alone shadow says itself that it has no model of, and what it does not have: layers with flat weights, a storage that can be written, hooks that run before a node. Anything else that it lacks is a difference."""
+"""What the stand-alone shadow says itself that it has no model of, and what it does not have: layers with flat weights,
+a storage that can be written, hooks that run before a node. Anything else that it lacks is a difference.
+"""
 
 
 class Difference(Exception):
@@ -80,24 +83,36 @@ class Pair:
         self.counts = counts
         self.scale = 0.0
         self.coarsest = "float64"
-        """The least precise type among the tensors that the statement names: what goes through it is rounded like it."""
+        """The least precise type among the tensors that the statement names: what goes
+        through it is rounded like it.
+        """
         self.rounding = Rounding()
         """What rounding can have done to the gradients of the last backward."""
         self.torch: dict[str, Any] = {"__name__": "__main__"}
-        self.shadow: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "__import__": shadow_import}}
+        self.shadow: dict[str, Any] = {
+            "__name__": "__main__",
+            "__builtins__": {**vars(builtins), "__import__": shadow_import},
+        }
         self.nodes: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
         self.seen: WeakSet[ShadowTensor] = WeakSet()
         self.rows: tuple[list[Any], list[Any]] = ([], [])
 
     def block(self, body: list[ast.stmt]) -> None:
-        """Run statements; blocks that set a mode, ``try`` and counted loops are entered so that their statements are compared one by one."""
+        """Run statements; blocks that set a mode, ``try`` and counted loops are entered so that their
+        statements are compared one by one.
+        """
         for statement in body:
             if isinstance(statement, ast.With) and statement.items[0].optional_vars is None:
                 self.block_with(statement)
             elif isinstance(statement, ast.Try):
                 self.block(statement.body)
-            elif isinstance(statement, ast.For) and isinstance(statement.iter, ast.Call) and ast.unparse(statement.iter.func) == "range":
-                # An optimizer divides gradients by their size: the rounding of one that cancels must not reach its step.
+            elif (
+                isinstance(statement, ast.For)
+                and isinstance(statement.iter, ast.Call)
+                and ast.unparse(statement.iter.func) == "range"
+            ):
+                # An optimizer divides gradients by their size: the rounding of one that
+                # cancels must not reach its step.
                 for _ in eval(ast.unparse(statement.iter)):
                     self.block(statement.body)
             else:
@@ -156,7 +171,9 @@ class Pair:
             if key != "step"
         ]
         types = {t.dtype for t in (*values, *kept) if isinstance(t, torch.Tensor)}
-        self.coarsest = next((name for name in ("bfloat16", "float16", "float32") if getattr(torch, name) in types), "float64")
+        self.coarsest = next(
+            (name for name in ("bfloat16", "float16", "float32") if getattr(torch, name) in types), "float64"
+        )
         floats = [t.detach() for t in values if isinstance(t, torch.Tensor) and t.is_floating_point()]
         arrays = [(t.float() if t.dtype is torch.bfloat16 else t).numpy() for t in floats if t.numel()]
         return max((float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in arrays), default=0.0)
@@ -168,7 +185,11 @@ class Pair:
             for node in ast.walk(statement)
             if isinstance(node, ast.Name) and isinstance(self.torch.get(node.id), torch.Tensor)
         }
-        sizes = [t.detach().double().abs().nan_to_num(posinf=0).sum().item() for t in named if t is not None and t.is_floating_point()]
+        sizes = [
+            t.detach().double().abs().nan_to_num(posinf=0).sum().item()
+            for t in named
+            if t is not None and t.is_floating_point()
+        ]
         return max(sizes, default=0.0)
 
     def compare(self, text: str) -> None:
@@ -186,11 +207,16 @@ class Pair:
         if not isinstance(u, torch.Tensor) or not isinstance(v, shadow_torch.Tensor):
             if isinstance(u, np.ndarray) and isinstance(v, np.ndarray):
                 self.compare_numbers(what, u, v, None)
-            elif type(u) is not type(v) or (isinstance(u, int | float | str) and u != v and not (isinstance(u, float) and is_near(u, v))):
+            elif type(u) is not type(v) or (
+                isinstance(u, int | float | str) and u != v and not (isinstance(u, float) and is_near(u, v))
+            ):
                 raise Difference(f"{what}: torch {u!r}, shadow {v!r}")
             return
         mine = v.shadow
-        if mine.loose and (mine.stride, mine.offset) != (u.stride(), u.storage_offset()):  # how it lies in memory is not predicted
+        if mine.loose and (mine.stride, mine.offset) != (
+            u.stride(),
+            u.storage_offset(),
+        ):  # how it lies in memory is not predicted
             mine.lay_out(u.stride(), u.storage_offset(), u.untyped_storage().nbytes() // u.element_size())
         if mine.loose and mine not in self.seen and mine.counter is not None and not u.is_inference():
             mine.counter.version = u._version
@@ -213,10 +239,14 @@ class Pair:
         if mine.window() is not None:  # of bfloat16 the shadow follows none
             with torch.no_grad():
                 seen = u.detach().resolve_conj().resolve_neg()
-                # Memory that an array looks at may not be resized any more: an empty result of out= would feel our look.
-                # So may zeros without memory of their own not be turned into an array.
+                # Memory that an array looks at may not be resized any more: an empty result of out= would feel our
+                # look. So may zeros without memory of their own not be turned into an array.
                 self.compare_numbers(
-                    what, (seen if seen.numel() and not seen._is_zerotensor() else seen.clone()).numpy(), mine.window(), mine, self.scale
+                    what,
+                    (seen if seen.numel() and not seen._is_zerotensor() else seen.clone()).numpy(),
+                    mine.window(),
+                    mine,
+                    self.scale,
                 )
         if isinstance(one["is_leaf"], bool) and (u.is_leaf or u.retains_grad):
             theirs, gradient = u.grad, mine.gradient
@@ -240,7 +270,9 @@ class Pair:
         through = next((name for name in PRECISE.get(theirs.dtype.name, ()) if name == self.coarsest), None)
         coarse = theirs.dtype.name if shadow is None or through is None else through
         if shadow is not None and self.rounding.knows(shadow.storage):
-            same = near(theirs, mine, theirs.dtype.name) or near(theirs, mine, theirs.dtype.name, self.rounding.within(shadow))
+            same = near(theirs, mine, theirs.dtype.name) or near(
+                theirs, mine, theirs.dtype.name, self.rounding.within(shadow)
+            )
         else:
             same = equal(theirs, mine, coarse, scale)
         if not same:
@@ -252,10 +284,18 @@ class Pair:
         """What can be seen of a tensor of torch's."""
         fn = attempted(lambda: t.grad_fn)
         return {
-            "shape": tuple(t.shape), "stride": tuple(t.stride()), "offset": t.storage_offset(), "dtype": str(t.dtype), "requires_grad": t.requires_grad,
-            "version": None if t.is_inference() else t._version, "is_view": t._is_view(), "inference": t.is_inference(), "is_leaf": fn if isinstance(fn, str) else fn is None,
-            "grad_fn": fn if isinstance(fn, str) else self.graph(fn, 0), "output_nr": None if isinstance(fn, str) else t.output_nr,
-        }  # fmt: skip
+            "shape": tuple(t.shape),
+            "stride": tuple(t.stride()),
+            "offset": t.storage_offset(),
+            "dtype": str(t.dtype),
+            "requires_grad": t.requires_grad,
+            "version": None if t.is_inference() else t._version,
+            "is_view": t._is_view(),
+            "inference": t.is_inference(),
+            "is_leaf": fn if isinstance(fn, str) else fn is None,
+            "grad_fn": fn if isinstance(fn, str) else self.graph(fn, 0),
+            "output_nr": None if isinstance(fn, str) else t.output_nr,
+        }
 
     def shadow_facts(self, t: ShadowTensor) -> dict[str, Any]:
         """The same of a tensor of the shadow's."""
@@ -264,10 +304,18 @@ class Pair:
         except Unmodelled:  # a history about which torch itself stumbles
             raise Declined from None
         return {
-            "shape": t.shape, "stride": t.stride, "offset": t.offset, "dtype": str(t.dtype), "requires_grad": t.requires_grad,
-            "version": None if t.inference else t.version, "is_view": t.view is not None, "inference": t.inference, "is_leaf": fn if isinstance(fn, str) else fn is None,
-            "grad_fn": fn if isinstance(fn, str) else self.graph(fn, 1), "output_nr": None if isinstance(fn, str) else t.output_nr,
-        }  # fmt: skip
+            "shape": t.shape,
+            "stride": t.stride,
+            "offset": t.offset,
+            "dtype": str(t.dtype),
+            "requires_grad": t.requires_grad,
+            "version": None if t.inference else t.version,
+            "is_view": t.view is not None,
+            "inference": t.inference,
+            "is_leaf": fn if isinstance(fn, str) else fn is None,
+            "grad_fn": fn if isinstance(fn, str) else self.graph(fn, 1),
+            "output_nr": None if isinstance(fn, str) else t.output_nr,
+        }
 
     def graph(self, fn: Any, side: int) -> Any:
         """The number of a node; what is new behind it is numbered and described, in one order on both sides."""
@@ -284,7 +332,11 @@ class Pair:
             edges = node.next if side else node.next_functions
             name = node.name if side else node.name()
             rows.append(
-                (short(name), [(None if c is None else short(c.name if side else c.name()), k) for c, k in edges], kept(node, side))
+                (
+                    short(name),
+                    [(None if c is None else short(c.name if side else c.name()), k) for c, k in edges],
+                    kept(node, side),
+                )
             )
             stack.extend(c for c, _ in reversed(edges) if c is not None)
         return known[fn], rows[first:]
@@ -292,9 +344,12 @@ class Pair:
     def compare_saved(self) -> None:
         """At the end: what each node still holds, and what it says of it."""
         for (u, number), (v, _) in zip(self.nodes[0].items(), self.nodes[1].items(), strict=True):
-            # Reading a saved input that was detached in place is allowed (only backward refuses), and then its version is told.
+            # Reading a saved input that was detached in place is allowed (only backward refuses),
+            # and then its version is told.
             detached = {s.name for s in v.saved if s.has_node and s.tensor is not None and s.tensor.node is None}
-            one, other = ([row for row in kept(x, side) if row.split(":")[0] not in detached] for side, x in enumerate((u, v)))
+            one, other = (
+                [row for row in kept(x, side) if row.split(":")[0] not in detached] for side, x in enumerate((u, v))
+            )
             if one != other:
                 raise Difference(f"at the end, node {number} ({u.name()}) holds\n torch  {one}\n shadow {other}")
 
@@ -306,7 +361,12 @@ def kept(node: Any, side: int) -> list[str]:
     assert isinstance(node, Node)
     if node.name == "CopySlices":
         return []
-    return sorted({f"{re.sub('[0-9]+$', '', s.name) if s.name.startswith('indices') else s.name}{state(node, s)}" for s in node.saved})
+    return sorted(
+        {
+            f"{re.sub('[0-9]+$', '', s.name) if s.name.startswith('indices') else s.name}{state(node, s)}"
+            for s in node.saved
+        }
+    )
 
 
 def is_near(one: float, other: float) -> bool:
@@ -315,16 +375,25 @@ def is_near(one: float, other: float) -> bool:
 
 
 def held_by(value: Any) -> list[Any]:
-    """A value; of an optimizer the parameters that its steps may bring close to zero, of a module those that it multiplies by."""
+    """A value; of an optimizer the parameters that its steps may bring close to zero, of a module
+    those that it multiplies by.
+    """
     if isinstance(value, torch.nn.Module):
         return list(value.parameters())
-    return [p for group in value.param_groups for p in group["params"]] if isinstance(value, torch.optim.Optimizer) else [value]
+    return (
+        [p for group in value.param_groups for p in group["params"]]
+        if isinstance(value, torch.optim.Optimizer)
+        else [value]
+    )
 
 
 def parts(name: str, theirs: Any, mine: Any) -> list[tuple[str, Any, Any]]:
     """The things behind a name that are compared."""
     if isinstance(theirs, torch.nn.Module):
-        return [(f"{name}.{key}", p, q) for (key, p), (_, q) in zip(theirs.named_parameters(), mine.named_parameters(), strict=True)]
+        return [
+            (f"{name}.{key}", p, q)
+            for (key, p), (_, q) in zip(theirs.named_parameters(), mine.named_parameters(), strict=True)
+        ]
     if isinstance(theirs, torch.Tensor | np.ndarray | int | float | str):
         return [(name, theirs, mine)]
     return []
@@ -343,7 +412,9 @@ def is_unknown(error: Exception) -> bool:
     """Whether the shadow said that it does not know."""
     if hasattr(error, "shadow"):
         return False  # a prediction, of whatever type
-    return isinstance(error, NotImplementedError) or (isinstance(error, AttributeError) and LEFT_OUT.search(str(error)) is not None)
+    return isinstance(error, NotImplementedError) or (
+        isinstance(error, AttributeError) and LEFT_OUT.search(str(error)) is not None
+    )
 
 
 def said(error: Exception | None) -> tuple[str, str]:

@@ -1,10 +1,10 @@
-"""100 of 300 random programs in each run, half stand-alone and half in lockstep, without one difference; and what earlier runs have found.
+"""100 of 300 random programs in each run, half stand-alone and half in lockstep, without one difference; and
+what earlier runs have found.
 
-``PITFALL_FUZZ_SEED`` chooses other programs than usual. ``python -m tests.fuzz`` runs many more, and shrinks what fails. The programs are
-of the vocabulary ``core``; of the rare operations beyond it (``all``) a few programs still differ, and their number may only go down.
+``PITFALL_FUZZ_SEED`` chooses other programs than usual. ``python -m tests.fuzz`` runs many more, and shrinks what
+fails. The programs are of the vocabulary ``core``; of the rare operations beyond it (``all``) a few programs still
+differ, and their number may only go down.
 """
-
-# ruff: noqa: E501 - programs and tables in one row each
 
 from __future__ import annotations
 
@@ -122,7 +122,11 @@ def test_the_core_holds_the_operations_whose_saved_tensors_are_listed() -> None:
     }
     assert len(listed) > 50
     names = {spelled for name in CORE for spelled in ENTRIES[registered(name)].names}
-    missing = [w for w in sorted(listed) if names.isdisjoint({registered(w), w.replace("torch.", "torch.functional."), f"torch{w}"})]
+    missing = [
+        w
+        for w in sorted(listed)
+        if names.isdisjoint({registered(w), w.replace("torch.", "torch.functional."), f"torch{w}"})
+    ]
     assert missing == []
 
 
@@ -132,7 +136,11 @@ def test_a_wrong_engine_is_found(mode: str, monkeypatch: pytest.MonkeyPatch) -> 
     from pitfall_lab.shadow.graph import Graph
 
     bump = Graph.bump
-    monkeypatch.setattr(Graph, "bump", lambda self, counter, by=1: bump(self, counter, by + (counter is not None and counter.version == 2)))
+    monkeypatch.setattr(
+        Graph,
+        "bump",
+        lambda self, counter, by=1: bump(self, counter, by + (counter is not None and counter.version == 2)),
+    )
     result = chunk(0, 0, 60, mode, shrink=False)
     assert result["counts"]["failed"] > 0
     assert any("version" in failure["kind"] for failure in result["failures"])
@@ -142,8 +150,12 @@ def test_a_wrong_prediction_and_a_harm_that_is_not_told_are_found(monkeypatch: p
     from pitfall_lab.shadow import errors
     from pitfall_lab.shadow.ops import autograd
 
-    leaf = (
-        HEAD + "t = torch.ones(3, requires_grad=True)\ntry:\n    t.add_(1)\nexcept Exception as error:\n    print(type(error).__name__)\n"
+    leaf = HEAD + (
+        "t = torch.ones(3, requires_grad=True)\n"
+        "try:\n"
+        "    t.add_(1)\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__)\n"
     )
     silent = HEAD + "t = torch.ones(3, requires_grad=True)\nu = t * 2\nv = u * u\nu.data.mul_(2)\nv.sum().backward()\n"
     assert lockstep.check(leaf).problems == []
@@ -171,8 +183,15 @@ def test_what_a_recorder_might_change_is_seen(
     what: str, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = HEAD + (
-        "t = torch.ones(3, requires_grad=True)\nu = t * 2\nu.retain_grad()\nu.sum().backward()\nnet = nn.Linear(3, 1)\nnet(u.detach()).sum().backward()\n"
-        "opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)\nopt.step()\nt.data.resize_(3)\n"
+        "t = torch.ones(3, requires_grad=True)\n"
+        "u = t * 2\n"
+        "u.retain_grad()\n"
+        "u.sum().backward()\n"
+        "net = nn.Linear(3, 1)\n"
+        "net(u.detach()).sum().backward()\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)\n"
+        "opt.step()\n"
+        "t.data.resize_(3)\n"
     )
     assert lockstep.check(text).problems == []
     original = lockstep.trace_program
@@ -215,8 +234,13 @@ def test_the_command_counts_and_can_be_resumed(tmp_path: Path) -> None:
 def test_the_report_holds_what_a_bug_tracker_needs() -> None:
     text = "import torch\nx = torch.ones(2)\n"
     event = Event(0, "call", "torch.ones", Span(2, 4, 2, 17))
-    trace = Trace((Source("program.py", text),), (event,), agreement=Agreement(1, 0, 0, 1), environment=(("torch", "2.13.0"),),
-                  disagreements=(Disagreement(0, "tensors.t1.version", 0, 1),))  # fmt: skip
+    trace = Trace(
+        (Source("program.py", text),),
+        (event,),
+        agreement=Agreement(1, 0, 0, 1),
+        environment=(("torch", "2.13.0"),),
+        disagreements=(Disagreement(0, "tensors.t1.version", 0, 1),),
+    )
     report = disagreement_report(trace)
     for part in (
         "torch 2.13.0",

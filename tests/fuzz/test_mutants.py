@@ -1,4 +1,6 @@
-"""The faults of ``python -m tests.fuzz.mutants`` can be planted, and the command tells what finds them; all of them are run by hand."""
+"""The faults of ``python -m tests.fuzz.mutants`` can be planted, and the command tells what finds them;
+all of them are run by hand.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +65,25 @@ new = "            self.engine.write(held, plus(held.window(), gradient.array)) 
 breaks = "nothing"
 """
     )
-    command = [sys.executable, "-m", "tests.fuzz.mutants", "--file", str(file), "--programs", "1", "--seed", "3", "--no-tests"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fuzz.mutants",
+        "--file",
+        str(file),
+        "--programs",
+        "1",
+        "--seed",
+        "3",
+        "--no-tests",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in done.stdout.splitlines() if line.startswith("|")}
     assert "passes" in rows["(the engine as it is)"], done.stdout + done.stderr
-    assert ".grad" in rows["a second gradient overwrites the first"] or "cells" in rows["a second gradient overwrites the first"]
+    assert (
+        ".grad" in rows["a second gradient overwrites the first"]
+        or "cells" in rows["a second gradient overwrites the first"]
+    )
     assert "SURVIVES" in rows["no fault at all"]
     assert "2 faults, 1 survived" in done.stdout
     assert done.returncode == 1

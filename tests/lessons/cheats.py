@@ -3,8 +3,6 @@
 None of them was written by the author of the exercise, and none is among its own right and wrong answers.
 """
 
-# ruff: noqa: E501 - one solution to a text
-
 from __future__ import annotations
 
 import ast
@@ -253,7 +251,7 @@ def leaves(result):
         """\
 def leaves(result):
     return {'SumBackward0': 2, 'MulBackward0': 1, 'AddBackward0': 1, 'MeanBackward0': 3, 'CloneBackward0': 1}[type(result.grad_fn).__name__]
-""",
+""",  # noqa: E501
         """\
 def leaves(result):
     return str(result.grad_fn.next_functions).count('AccumulateGrad')
@@ -655,7 +653,7 @@ def nesterov(w, grad_of, lr, mu, steps):
     for _ in range(steps):
         sgd([w], [grad_of(w)], kept, weight_decay=0, momentum=mu, lr=lr, dampening=0, nesterov=True, maximize=False, foreach=False)
     return w
-""",
+""",  # noqa: E501
         """\
 def nesterov(w, grad_of, lr, mu, steps):
     return theirs.detach()
@@ -900,7 +898,9 @@ def shard(samples, rank, world):
 """,
     ),
 }
-"""Hard-coded numbers, constants that fit the first inputs, errors swallowed, arguments changed behind the back, names of the grader reached for."""
+"""Hard-coded numbers, constants that fit the first inputs, errors swallowed, arguments changed behind the back,
+names of the grader reached for.
+"""
 
 UNUSUAL: dict[str, tuple[str, ...]] = {
     "1.2": (
@@ -1309,7 +1309,7 @@ class Yes:
         return self
 
 
-"""
+"""  # noqa: E501
 
 
 def made_of(exercise: Exercise) -> Iterator[str]:
@@ -1320,7 +1320,11 @@ def made_of(exercise: Exercise) -> Iterator[str]:
         right = re.sub(rf"\b{name}\b", f"my_{name}", right)
     yield right  # right, under another name
     if exercise.kind != "predict":  # right values on some random inputs, and nothing done on the others
-        yield f"if torch.initial_seed():\n{textwrap.indent(exercise.given, '    ')}else:\n{textwrap.indent(_idle(exercise.given), '    ')}"
+        yield (
+            "if torch.initial_seed():\n"
+            f"{textwrap.indent(exercise.given, '    ')}else:\n"
+            f"{textwrap.indent(_idle(exercise.given), '    ')}"
+        )
     yield '"""\n' + exercise.right[0].replace('"""', "'''") + '\n"""'  # right, and not run
 
 

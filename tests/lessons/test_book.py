@@ -16,7 +16,10 @@ v4 = nbformat.v4
 
 def executed() -> nbformat.NotebookNode:
     """A notebook as it is after execution, with an output that has a widget and its twin."""
-    shown = v4.new_output("display_data", data={book.WIDGET: {"model_id": "x"}, "text/html": "<b id='twin'>twin</b>", "text/plain": "twin"})
+    shown = v4.new_output(
+        "display_data",
+        data={book.WIDGET: {"model_id": "x"}, "text/html": "<b id='twin'>twin</b>", "text/plain": "twin"},
+    )
     script = v4.new_output("display_data", data={"text/html": "<script>alert(1)</script><i>kept</i>"})
     cells = [
         v4.new_markdown_cell("# The `title`\n\n[on](05-copies.ipynb#two) and [out](https://example.org/x.ipynb)"),
@@ -43,10 +46,15 @@ def test_a_page_shows_the_twins_and_loads_nothing() -> None:
 
 
 def test_a_page_has_no_paths_of_the_machine_and_no_torn_progress_bars() -> None:
-    own, library = "Cell \x1b[0;32mIn[1], line 1\x1b[0m\n----> 1 f()", "File \x1b[0;32m/opt/env/site-packages/torch/x.py:7\x1b[0m, in g()"
+    own, library = (
+        "Cell \x1b[0;32mIn[1], line 1\x1b[0m\n----> 1 f()",
+        "File \x1b[0;32m/opt/env/site-packages/torch/x.py:7\x1b[0m, in g()",
+    )
     error = v4.new_output("error", ename="E", evalue="no", traceback=[own, library, "E: no"])
     bar = v4.new_output("stream", name="stdout", text="start\rhalfway\rdone\nend\r\n")
-    page = book.page(v4.new_notebook(cells=[v4.new_markdown_cell("# T"), v4.new_code_cell("f()", outputs=[bar, error])]), "x")
+    page = book.page(
+        v4.new_notebook(cells=[v4.new_markdown_cell("# T"), v4.new_code_cell("f()", outputs=[bar, error])]), "x"
+    )
     assert "site-packages" not in page
     assert "E: no" in page
     assert "halfway" not in page
@@ -57,7 +65,9 @@ def test_a_page_has_no_paths_of_the_machine_and_no_torn_progress_bars() -> None:
 
 def test_notebooks_are_executed_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = v4.new_notebook(cells=[v4.new_markdown_cell("# One & two"), v4.new_code_cell("print(6 * 7)")])
-    bad = v4.new_notebook(cells=[v4.new_markdown_cell("# Three"), v4.new_code_cell("1 / 0"), v4.new_code_cell("print('never')")])
+    bad = v4.new_notebook(
+        cells=[v4.new_markdown_cell("# Three"), v4.new_code_cell("1 / 0"), v4.new_code_cell("print('never')")]
+    )
     nbformat.write(good, tmp_path / "01-good.ipynb")
     nbformat.write(bad, tmp_path / "02-bad.ipynb")
     assert main(["book", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
@@ -78,7 +88,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "said"), REFUSED)
-def test_what_is_no_notebook_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str) -> None:
+def test_what_is_no_notebook_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     if name == "text.ipynb":

@@ -40,11 +40,16 @@ def draw(page: Page, *boxes: ClaimBox, **decisions: str) -> None:
 
 def test_every_verdict_bears_out_some_decision_and_none_bears_out_all() -> None:
     assert set(widget.FITTING) == set(VERDICTS)
-    assert widget.FITTING["incomplete"] == ("wrong", "depends")  # a sentence that leaves out what matters may be called wrong
+    assert widget.FITTING["incomplete"] == (
+        "wrong",
+        "depends",
+    )  # a sentence that leaves out what matters may be called wrong
     assert all(0 < len(set(fits)) < 3 and set(fits) <= set(widget.DECISIONS) for fits in widget.FITTING.values())
 
 
-def test_decisions_are_kept_and_say_whether_the_program_bears_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_kept_and_say_whether_the_program_bears_them_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JPY_SESSION_NAME", "somewhere/05-copies-and-views.ipynb")
     for key, decision in ((WRONG, "right"), (WRONG, "wrong"), (RIGHT, "right"), (RIGHT, "perhaps")):
@@ -126,13 +131,17 @@ def test_several_claims_come_one_at_a_time_with_a_count_and_end_in_a_summary(pag
         assert box.claim.truth.split("`")[0] not in shown
         press(page, decision)
         assert VERDICTS[box.claim.verdict].word.en in root.inner_text()
-        assert root.locator("details").evaluate("fold => fold.open") == (number == 1)  # the program is open where it decides otherwise
+        assert root.locator("details").evaluate("fold => fold.open") == (
+            number == 1
+        )  # the program is open where it decides otherwise
         press(page, "Next claim" if number < 3 else "Summary")
     said = root.inner_text()
     assert "3 of 3 decided; in 2 of them the program agrees with you." in said
     assert [BOXES[0].claim.claim in said, BOXES[1].claim.claim in said] == [True, False]
     assert root.locator("button").count() == 0
-    assert page.evaluate("window.widgets[0].get('decisions')") == dict(zip(SEVERAL, ("right", "right", "depends"), strict=True))
+    assert page.evaluate("window.widgets[0].get('decisions')") == dict(
+        zip(SEVERAL, ("right", "right", "depends"), strict=True)
+    )
 
 
 def test_a_claim_can_be_skipped_and_the_rest_left_and_taken_up_again(page: Page) -> None:
@@ -177,7 +186,10 @@ def test_decisions_about_several_claims_are_kept_once_each(tmp_path: Path, monke
     shown = pitfall_lab.claims(*SEVERAL)
     shown.decisions = {SEVERAL[1]: "right"}
     shown.decisions = {SEVERAL[1]: "right", SEVERAL[0]: "right"}
-    assert [(e.item, e.held, e.note) for e in progress.load(tmp_path).entries] == [(SEVERAL[1], 1, ""), (SEVERAL[0], 0, "right")]
+    assert [(e.item, e.held, e.note) for e in progress.load(tmp_path).entries] == [
+        (SEVERAL[1], 1, ""),
+        (SEVERAL[0], 0, "right"),
+    ]
 
 
 def test_claims_without_an_id_or_with_an_unknown_one_are_refused_in_one_sentence() -> None:

@@ -1,4 +1,6 @@
-"""The ledger is complete, its boxes are safe to show, and the claims of the written chapters hold on the installed torch."""
+"""The ledger is complete, its boxes are safe to show, and the claims of the written chapters
+hold on the installed torch.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_a_claim_whose_program_raises_is_reported_not_raised() -> None:
     assert done.error.startswith("RuntimeError: shape '[3]' is invalid")
 
 
-@pytest.mark.parametrize(("printed", "same"), [("took 0.31 s", "exactly"), ("took 12 s", "but for numbers"), ("took long", "no")])
+@pytest.mark.parametrize(
+    ("printed", "same"), [("took 0.31 s", "exactly"), ("took 12 s", "but for numbers"), ("took long", "no")]
+)
 def test_outputs_are_compared_exactly_then_without_numbers(printed: str, same: str) -> None:
     assert Check(printed, "took 0.31 s", "", "2.13.0").same == same
 
@@ -88,7 +92,10 @@ def test_outputs_are_compared_exactly_then_without_numbers(printed: str, same: s
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_box_says_place_verdict_and_program_and_escapes_them(language: str) -> None:
     hostile = replace(
-        ledger()["s1-2-h"], claim="<script>alert(1)</script> `x` & 中文 🔥", snippet="print('<b>')", truth="</details><img src=x onerror=1>"
+        ledger()["s1-2-h"],
+        claim="<script>alert(1)</script> `x` & 中文 🔥",
+        snippet="print('<b>')",
+        truth="</details><img src=x onerror=1>",
     )
     box = ClaimBox(hostile, language=language).run()  # type: ignore[arg-type]
     bundle = box._repr_mimebundle_()
@@ -117,16 +124,29 @@ def test_running_a_claim_disturbs_nothing() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    before = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    before = (
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
     assert not before[-1]
     check(
         replace(
             ledger()["s1-2-h"],
-            snippet="import torch\ntorch.rand(9)\ntorch.set_grad_enabled(False)\ntorch.set_default_dtype(torch.float64)\n"
+            snippet="import torch\n"
+            "torch.rand(9)\n"
+            "torch.set_grad_enabled(False)\n"
+            "torch.set_default_dtype(torch.float64)\n"
             "torch.use_deterministic_algorithms(True)\n",
         )
     )
-    after = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    after = (
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
     assert after == before
     assert torch.equal(torch.rand(2), expected)
 
@@ -137,7 +157,10 @@ def test_a_claim_is_decided_under_torchs_own_defaults() -> None:
         with torch.no_grad():
             assert check(ledger()["s1-2-l"]).same == "exactly"
             assert not torch.is_grad_enabled()
-        assert check(replace(ledger()["s1-2-h"], snippet="import torch\nprint(torch.ones(1).dtype)\n")).printed == "torch.float32\n"
+        assert (
+            check(replace(ledger()["s1-2-h"], snippet="import torch\nprint(torch.ones(1).dtype)\n")).printed
+            == "torch.float32\n"
+        )
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
@@ -155,15 +178,25 @@ def test_a_program_that_uses_the_profiler_writes_nothing_beside_its_box(capfd: p
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_another_sentence_on_a_claims_subject_is_answered_first_and_the_articles_own_comes_last(language: Language) -> None:
-    turned = replace(ledger()["s1-2-b"], asked="`t = t * 3` changes `arr`.", holds=False, answer="A new tensor gets the name.")
+def test_another_sentence_on_a_claims_subject_is_answered_first_and_the_articles_own_comes_last(
+    language: Language,
+) -> None:
+    turned = replace(
+        ledger()["s1-2-b"], asked="`t = t * 3` changes `arr`.", holds=False, answer="A new tensor gets the name."
+    )
     shown = ClaimBox(turned, language=language)
     assert (turned.verdict, turned.judged, replace(turned, holds=True).judged) == ("correct", "wrong", "correct")
     page, _, behind = shown._repr_mimebundle_()["text/html"].partition("<summary")
     assert "<code>t = t * 3</code> changes" in page
     assert turned.claim not in page
     assert turned.place.say(language) not in page
-    words = (VERDICTS["wrong"].word.say(language), turned.answer, "<pre", turned.place.say(language), html.escape(turned.claim))
+    words = (
+        VERDICTS["wrong"].word.say(language),
+        turned.answer,
+        "<pre",
+        turned.place.say(language),
+        html.escape(turned.claim),
+    )
     at = [behind.index(word) for word in words]
     assert at == sorted(at)
     assert {"en": "Written for this course", "zh": "为本课程而写"}[language] in page
@@ -171,7 +204,9 @@ def test_another_sentence_on_a_claims_subject_is_answered_first_and_the_articles
 
 
 def test_another_sentence_has_an_answer_of_its_own() -> None:
-    """The box says right or wrong of the sentence that was asked: "True" or "Wrong" of another sentence would contradict it."""
+    """The box says right or wrong of the sentence that was asked: "True" or "Wrong" of another
+    sentence would contradict it.
+    """
     assert [key for key, found in ledger().items() if found.answer and not found.asked] == []
     for key, found in ((key, found) for key, found in ledger().items() if found.asked):
         assert not re.match(r"(True|Right|Correct|Wrong|False|No|Yes)\b", found.answer), key

@@ -23,7 +23,9 @@ def test_a_chapter_is_run_and_summed_up(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-1].endswith("7 as recorded with torch 2.13.0, 0 not")
 
 
-def test_a_difference_is_shown_and_ends_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_shown_and_ends_with_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed = replace(ledger()["s1-0-a"], observed="something else\n")
     monkeypatch.setattr(command, "ledger", lambda: {changed.id: changed})
     assert main(["claims", "s1-0"]) == 1
@@ -36,7 +38,10 @@ def test_a_difference_is_shown_and_ends_with_1(capsys: pytest.CaptureFixture[str
 
 def test_what_does_not_exist_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["claims", "s9"]) == 2
-    assert capsys.readouterr().err == "pitfall-lab claims: there is no claim or chapter 's9'; `pitfall-lab claims --list` prints them\n"
+    assert (
+        capsys.readouterr().err
+        == "pitfall-lab claims: there is no claim or chapter 's9'; `pitfall-lab claims --list` prints them\n"
+    )
     assert main(["claims", "--where", "no/such/folder"]) == 2
     assert "is not a folder of notebooks" in capsys.readouterr().err
 

@@ -29,12 +29,21 @@ BODIES = (
     "return torch.zeros_like({first})",
     "return torch.full_like({last}, 2.0)",
 )
-"""What each function of a cell may do instead of its work. ``first`` and ``last`` are its parameters, where it has some."""
-TRIED = tuple(each for each in exercises().values() if any(isinstance(node, ast.FunctionDef) for node in ast.walk(ast.parse(each.given))))
+"""What each function of a cell may do instead of its work.
+
+``first`` and ``last`` are its parameters, where it has some.
+"""
+TRIED = tuple(
+    each
+    for each in exercises().values()
+    if any(isinstance(node, ast.FunctionDef) for node in ast.walk(ast.parse(each.given)))
+)
 
 
 def with_bodies(given: str, body: str) -> str:
-    """A cell whose functions, methods too, have this body; what a function without parameters would do with them is ``pass``."""
+    """A cell whose functions, methods too, have this body; what a function without parameters
+    would do with them is ``pass``.
+    """
     tree = ast.parse(given)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name != "__init__":
@@ -45,9 +54,13 @@ def with_bodies(given: str, body: str) -> str:
 
 
 def ignores_parameters(source: str) -> bool:
-    """Whether each function of a cell with parameters is a single `return` of something without a name of the cell's."""
+    """Whether each function of a cell with parameters is a single `return` of something
+    without a name of the cell's.
+    """
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.args.args]
-    returned = [node.body[0].value for node in functions if len(node.body) == 1 and isinstance(node.body[0], ast.Return)]
+    returned = [
+        node.body[0].value for node in functions if len(node.body) == 1 and isinstance(node.body[0], ast.Return)
+    ]
     names = {node.id for each in returned if each for node in ast.walk(each) if isinstance(node, ast.Name)}
     return bool(functions) and len(returned) == len(functions) and names <= {"torch", "True", "False"}
 
@@ -74,13 +87,24 @@ def test_the_answer_key_lists_no_constant_with_points() -> None:
 @pytest.mark.parametrize(
     ("key", "source", "share"),
     [
-        ("6.2", "def leaves(result):\n    return sum(node is not None for node, _ in result.grad_fn.next_functions)\n", 0.4),
+        (
+            "6.2",
+            "def leaves(result):\n    return sum(node is not None for node, _ in result.grad_fn.next_functions)\n",
+            0.4,
+        ),
         (
             "18.3",
-            "def scaled_gradient(w, loss_of, scale):\n    return torch.autograd.grad(loss_of(w) * scale, w)[0].float()\n",
+            (
+                "def scaled_gradient(w, loss_of, scale):\n"
+                "    return torch.autograd.grad(loss_of(w) * scale, w)[0].float()\n"
+            ),
             1 / 3,
         ),
-        ("4.3", "def counterexamples():\n    return torch.zeros(1, 3, 1), torch.zeros(1, 1, 1)\n", 0.5),  # it has no input
+        (
+            "4.3",
+            "def counterexamples():\n    return torch.zeros(1, 3, 1), torch.zeros(1, 1, 1)\n",
+            0.5,
+        ),  # it has no input
     ],
 )
 def test_an_answer_that_does_something_keeps_its_share_where_a_constant_would_be_right_in_the_same_cases(
@@ -97,9 +121,15 @@ def test_the_notebook_says_why_what_holds_earns_nothing(tmp_path: Path, monkeypa
     assert "✓" in said
     assert "What holds here also holds for an answer that does nothing, so it earns nothing." in said
     assert "which is 0 % of the points" in said
-    half = "def sensitivity(model, batch):\n    batch.requires_grad_(True)\n    return torch.autograd.grad(model(batch).sum(), batch)[0]\n"
+    half = (
+        "def sensitivity(model, batch):\n"
+        "    batch.requires_grad_(True)\n"
+        "    return torch.autograd.grad(model(batch).sum(), batch)[0]\n"
+    )
     assert "earns nothing." not in str(tried.grade(exercise, half))
-    assert "什么都不做" in str(tried.grade(exercise, "def sensitivity(model, batch):\n    return torch.zeros(1)\n", "zh"))
+    assert "什么都不做" in str(
+        tried.grade(exercise, "def sensitivity(model, batch):\n    return torch.zeros(1)\n", "zh")
+    )
 
 
 def test_work_on_an_argument_counts_also_where_nothing_is_returned() -> None:
@@ -114,7 +144,12 @@ def test_what_a_learners_process_says_that_it_returned_is_only_taken_as_data() -
     deep: list[object] = []
     for _ in range(5000):
         deep = [deep]
-    forged: list[object] = ["no list", [["sensitivity"]], [["sensitivity", {"argument": "0.__class__"}]], [["sensitivity", deep]]]
+    forged: list[object] = [
+        "no list",
+        [["sensitivity"]],
+        [["sensitivity", {"argument": "0.__class__"}]],
+        [["sensitivity", deep]],
+    ]
     forged += [[["sensitivity", {"stored": "many", "values": 1}]], [["other", 1]], [["sensitivity", "'{0}' {x} \" \\"]]]
     holds = [True, False, True, True, True, True, True]
 

@@ -13,7 +13,17 @@ import pytest
     [
         *(
             f"lessons.{name}"
-            for name in ("boxes", "run_here", "attempt", "exercise", "exercises", "worlds", "claims", "demonstrations", "turns")
+            for name in (
+                "boxes",
+                "run_here",
+                "attempt",
+                "exercise",
+                "exercises",
+                "worlds",
+                "claims",
+                "demonstrations",
+                "turns",
+            )
         ),
         "verify.large_results",
     ],

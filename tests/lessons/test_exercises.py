@@ -1,4 +1,6 @@
-"""Every exercise tells right from wrong by what the cell does; what was seen travels as data; an unsolved exercise is no error."""
+"""Every exercise tells right from wrong by what the cell does; what was seen travels as data; an
+unsolved exercise is no error.
+"""
 
 from __future__ import annotations
 
@@ -79,19 +81,37 @@ def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: 
     [
         (
             "1.4",
-            "def train(x, y, w, rate, steps):\n    ((x * w - y) ** 2).mean().backward()\n    w -= rate * w.grad\n    return w\n",
+            (
+                "def train(x, y, w, rate, steps):\n"
+                "    ((x * w - y) ** 2).mean().backward()\n"
+                "    w -= rate * w.grad\n"
+                "    return w\n"
+            ),
             "a leaf Variable",
         ),
-        ("4.4", "def drop_last(t):\n    if t.shape[-1] != 1:\n        raise ValueError(t.shape)\n    return t.flatten(-2)\n", "IndexError"),
+        (
+            "4.4",
+            (
+                "def drop_last(t):\n"
+                "    if t.shape[-1] != 1:\n"
+                "        raise ValueError(t.shape)\n"
+                "    return t.flatten(-2)\n"
+            ),
+            "IndexError",
+        ),
     ],
 )
-def test_where_a_cell_raises_the_reason_is_the_error_and_not_what_was_left_of_the_inputs(key: str, source: str, said: str) -> None:
+def test_where_a_cell_raises_the_reason_is_the_error_and_not_what_was_left_of_the_inputs(
+    key: str, source: str, said: str
+) -> None:
     reasons = [mark.reason.en for mark in grade(exercises()[key], source).marks if not mark.holds and mark.reason]
     assert said in reasons[0]
     assert set(reasons[1:]) <= {reasons[0]}, reasons
 
 
-TRIED = re.findall(r"(?ms)^### ([+-]) (\S+)\n(.*?)(?=^### |\Z)", Path(__file__).with_name("tried.txt").read_text(encoding="utf-8"))
+TRIED = re.findall(
+    r"(?ms)^### ([+-]) (\S+)\n(.*?)(?=^### |\Z)", Path(__file__).with_name("tried.txt").read_text(encoding="utf-8")
+)
 
 
 @pytest.mark.parametrize("key", dict.fromkeys(key for _, key, _ in TRIED))
@@ -129,7 +149,9 @@ def test_a_run_leaves_no_trace_in_the_caller(capsys: pytest.CaptureFixture[str])
     expected = torch.rand(1), random.random()
     torch.manual_seed(3)
     random.seed(3)
-    seen = observe(Request("print('hello')\ntorch.set_default_dtype(torch.float64)\nx = torch.rand(2)", expressions=("x.dtype",)))
+    seen = observe(
+        Request("print('hello')\ntorch.set_default_dtype(torch.float64)\nx = torch.rand(2)", expressions=("x.dtype",))
+    )
     assert seen.values == {"x.dtype": "torch.float64"}
     assert seen.printed == "hello\n"
     assert capsys.readouterr().out == ""
@@ -154,21 +176,28 @@ def test_an_interrupt_comes_out() -> None:
 
 
 def test_the_seed_decides_the_inputs_and_nothing_the_cell_draws_moves_them() -> None:
-    first, other = (observe(Request(cell, inputs="x = torch.rand(2)", seed=1, expressions=("x",))) for cell in ("", "torch.rand(7)"))
+    first, other = (
+        observe(Request(cell, inputs="x = torch.rand(2)", seed=1, expressions=("x",))) for cell in ("", "torch.rand(7)")
+    )
     assert np.array_equal(first.values["x"], other.values["x"])
-    assert not np.array_equal(observe(Request("", inputs="x = torch.rand(2)", seed=2, expressions=("x",))).values["x"], first.values["x"])
+    assert not np.array_equal(
+        observe(Request("", inputs="x = torch.rand(2)", seed=2, expressions=("x",))).values["x"], first.values["x"]
+    )
 
 
 VALUES = (
     "(1, [2.5, None], {'a': True})", "torch.arange(6).reshape(2, 3).t()", "torch.ones(2, dtype=torch.complex64) * 1j",
-    "torch.ones(2).bfloat16()", "float('nan')", "1 + 2j", "'<b>'", "np.float32(3)", "torch.float16", "object()", "undefined",
-    "torch.ones(2, device='meta')", "torch.eye(2).to_sparse()",
+    "torch.ones(2).bfloat16()", "float('nan')", "1 + 2j", "'<b>'", "np.float32(3)", "torch.float16", "object()",
+    "undefined", "torch.ones(2, device='meta')", "torch.eye(2).to_sparse()",
 )  # fmt: skip
 
 
 def test_what_was_seen_travels_as_text() -> None:
     request = Request(
-        "h = torch.ones(2, requires_grad=True).exp()\n", drive="h.add_(1)\nh.sum().backward()", expressions=VALUES, watched=True
+        "h = torch.ones(2, requires_grad=True).exp()\n",
+        drive="h.add_(1)\nh.sum().backward()",
+        expressions=VALUES,
+        watched=True,
     )
     assert Request.from_json(request.to_json()) == request
     seen = observe(request)
@@ -177,7 +206,19 @@ def test_what_was_seen_travels_as_text() -> None:
     assert back.error == seen.error == Problem("RuntimeError", seen.error.message)  # type: ignore[union-attr]
     assert [repr(v) for v in back.values.values()] == [repr(v) for v in seen.values.values()]
     kinds = [type(value) for value in seen.values.values()]
-    assert kinds == [tuple, *[np.ndarray] * 3, float, complex, str, np.ndarray, str, Opaque, Problem, Opaque, np.ndarray]
+    assert kinds == [
+        tuple,
+        *[np.ndarray] * 3,
+        float,
+        complex,
+        str,
+        np.ndarray,
+        str,
+        Opaque,
+        Problem,
+        Opaque,
+        np.ndarray,
+    ]
 
 
 def test_alike_is_strict_but_for_rounding() -> None:
@@ -219,10 +260,23 @@ def marks(cell: str, *checks: object, inputs: str = "x = torch.randn(4)", drive:
 def test_a_prediction_may_be_typed_between_the_quotes_and_is_answered_in_words() -> None:
     meant = {"a": "-20.0", "b": "None", "c": "(2, 3)", "d": "'view'", "e": "0"}
     checks = [equal(f"said[{key!r}]", value, tell=False) for key, value in meant.items()]
-    assert marks('said = {"a": "-20", "b": "None", "c": "(2, 3)", "d": "view", "e": 0}', *checks, drive="") == [True] * 5
-    assert marks('said = {"a": "\N{MINUS SIGN}20.", "b": " none", "c": "(2,3)", "d": "VIEW ", "e": "0.0"}', *checks, drive="") == [True] * 5
+    assert (
+        marks('said = {"a": "-20", "b": "None", "c": "(2, 3)", "d": "view", "e": 0}', *checks, drive="") == [True] * 5
+    )
+    assert (
+        marks(
+            'said = {"a": "\N{MINUS SIGN}20.", "b": " none", "c": "(2,3)", "d": "VIEW ", "e": "0.0"}', *checks, drive=""
+        )
+        == [True] * 5
+    )
     done = grade(exercise(*checks), 'said = {"a": "?", "b": 0, "c": "2, 3, 4", "d": torch.ones(2)}')
-    reasons = ["no answer yet", "your answer is 0", "your answer is (2, 3, 4)", "your answer is [1., 1.]", "no answer yet"]
+    reasons = [
+        "no answer yet",
+        "your answer is 0",
+        "your answer is (2, 3, 4)",
+        "your answer is [1., 1.]",
+        "no answer yet",
+    ]
     assert [mark.reason and mark.reason.en for mark in done.marks] == reasons
 
 
@@ -296,14 +350,18 @@ def test_a_result_of_another_type_is_said_in_words() -> None:
 
 
 def test_a_slope_that_is_left_to_autograd_has_nothing_that_the_task_asks_for() -> None:
-    autograd = "    x = x.double().detach().requires_grad_(True)\n    return torch.autograd.grad(function(x), x)[0].item()\n"
+    autograd = (
+        "    x = x.double().detach().requires_grad_(True)\n    return torch.autograd.grad(function(x), x)[0].item()\n"
+    )
     done = grade(exercises()["8.4"], "def slope(function, x):\n" + autograd)
     assert [mark.holds for mark in done.marks] == [False, False, False, False, True]
     reasons = [mark.reason.en for mark in done.marks if mark.reason]
     assert "it was left to autograd" in reasons[0], "its slopes are exact, and no reason says that they are not"
     assert not any("3e-8" in reason for reason in reasons)
     float32 = "    h = 1e-3\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n"
-    said = [mark.reason.en for mark in grade(exercises()["8.4"], "def slope(function, x):\n" + float32).marks if mark.reason]
+    said = [
+        mark.reason.en for mark in grade(exercises()["8.4"], "def slope(function, x):\n" + float32).marks if mark.reason
+    ]
     assert said
     assert not any("autograd" in reason for reason in said)
 
@@ -339,9 +397,16 @@ def train(model, optimizer, data):
 @pytest.mark.parametrize("optimizer", ["SGD(model.parameters(), lr=0.1, momentum=0.9)", "AdamW(model.parameters())"])
 def test_updates_are_counted(optimizer: str) -> None:
     inputs = f"model = nn.Linear(2, 1)\noptimizer = torch.optim.{optimizer}\ndata = torch.randn(3, 4, 2)"
-    checks, drive = (updated_once(None, 3), updated_once("model.weight", 3), updated_once("nobody", 3)), "train(model, optimizer, data)"
+    checks, drive = (
+        (updated_once(None, 3), updated_once("model.weight", 3), updated_once("nobody", 3)),
+        "train(model, optimizer, data)",
+    )
     assert marks(TRAIN.format(""), *checks, inputs=inputs, drive=drive) == [True, True, False]
-    assert marks(TRAIN.format("\n        optimizer.step()"), *checks, inputs=inputs, drive=drive) == [False, False, False]
+    assert marks(TRAIN.format("\n        optimizer.step()"), *checks, inputs=inputs, drive=drive) == [
+        False,
+        False,
+        False,
+    ]
     assert marks(TRAIN.format("\n        break"), *checks, inputs=inputs, drive=drive) == [False, False, False]
 
 
@@ -356,21 +421,45 @@ def test_errors_and_findings_are_told_apart() -> None:
     )
     drive = "y = f(x)\ny.sum().backward()"
     inputs = "x = torch.randn(4, requires_grad=True)"
-    assert marks("f = lambda x: x.exp().mul_(2)", *checks, inputs=inputs, drive=drive) == [False, True, True, True, False, False]
-    assert marks("f = lambda x: x.exp().mul(2)", *checks, inputs=inputs, drive=drive) == [True, False, False, False, True, True]
+    assert marks("f = lambda x: x.exp().mul_(2)", *checks, inputs=inputs, drive=drive) == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert marks("f = lambda x: x.exp().mul(2)", *checks, inputs=inputs, drive=drive) == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert marks("raise RuntimeError", *checks, inputs=inputs, drive=drive) == [False] * 6
 
 
 def test_what_always_raises_does_not_refuse() -> None:
     """A type is many errors: “refused” is what raises with the change, and does not without it."""
-    check, drive = fails("RuntimeError", drive="y = f(x)\nx.mul_(2)\ny.sum().backward()"), "y = f(x)\ny.sum().backward()"
+    check, drive = (
+        fails("RuntimeError", drive="y = f(x)\nx.mul_(2)\ny.sum().backward()"),
+        "y = f(x)\ny.sum().backward()",
+    )
     inputs = "x = torch.rand(4, requires_grad=True) * 1"
     assert marks("f = lambda x: x.square()", check, inputs=inputs, drive=drive) == [True]
     assert marks("f = lambda x: x * 2", check, inputs=inputs, drive=drive) == [False]
     assert marks("f = lambda x: x.detach()", check, inputs=inputs, drive=drive) == [False]
     given = exercises()
     assert [m.holds for m in grade(given["17.1"], given["17.1"].given).marks] == [True, False, False, False, True]
-    assert [m.holds for m in grade(given["19.2"], given["19.2"].wrong[0]).marks] == [False, True, False, True, True, False]
+    assert [m.holds for m in grade(given["19.2"], given["19.2"].wrong[0]).marks] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_what_surprises_a_belief_raises_on_torch_and_not_in_its_world() -> None:
@@ -387,7 +476,11 @@ def test_what_surprises_a_belief_raises_on_torch_and_not_in_its_world() -> None:
 
 def test_a_property_about_random_inputs_is_not_met_by_a_constant() -> None:
     assert marks("f = lambda x: torch.zeros(4)", equal("y", "2 * x", seeds=(1, 2))) == [False]
-    assert marks("f = lambda x: x + x", equal("y", "2 * x", seeds=(1, 2)), true("y.ndim == 1"), true("0 * y")) == [True, True, False]
+    assert marks("f = lambda x: x + x", equal("y", "2 * x", seeds=(1, 2)), true("y.ndim == 1"), true("0 * y")) == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_check_may_ask_step_by_step() -> None:
@@ -400,19 +493,29 @@ def test_a_check_may_ask_step_by_step() -> None:
     def broken(attempt):
         return attempt.value("y")["no such key"]
 
-    done = grade(exercise(own, broken, inputs="x = 1", drive="y = f(x)", right="f = lambda x: x"), "f = lambda x: 2 * x")
+    done = grade(
+        exercise(own, broken, inputs="x = 1", drive="y = f(x)", right="f = lambda x: x"), "f = lambda x: 2 * x"
+    )
     assert [mark.holds for mark in done.marks] == [True, False]
     assert "TypeError" in done.marks[1].reason.en  # type: ignore[union-attr]
 
 
 def arguments(exercise: Exercise) -> Iterator[tuple[ast.FunctionDef, str, object]]:
-    """Each number that the exercise's own run hands to the function of the right answer: the function, the parameter and the number."""
+    """Each number that the exercise's own run hands to the function of the right answer: the function,
+    the parameter and the number.
+    """
     functions = {each.name: each for each in ast.parse(exercise.right[0]).body if isinstance(each, ast.FunctionDef)}
-    calls = [node for node in ast.walk(ast.parse(exercise.drive)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    calls = [
+        node
+        for node in ast.walk(ast.parse(exercise.drive))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
     for call in calls:
         if (function := functions.get(call.func.id)) and not function.args.vararg:  # type: ignore[attr-defined]
             texts = [ast.unparse(argument) for argument in call.args]
-            request = Request(exercise.right[0], exercise.setup, exercise.inputs, exercise.drive, expressions=tuple(texts))
+            request = Request(
+                exercise.right[0], exercise.setup, exercise.inputs, exercise.drive, expressions=tuple(texts)
+            )
             values = observe(request).values
             for parameter, text in zip(function.args.args, texts, strict=False):
                 if type(values[text]) in (int, float):
@@ -426,15 +529,23 @@ def test_no_number_that_the_grader_uses_stands_for_an_argument(key: str) -> None
     lines = exercise.right[0].splitlines(keepends=True)
     for function, name, value in arguments(exercise):
         first = function.body[0]
-        fitted = [*lines[: first.lineno - 1], f"{' ' * first.col_offset}{name} = {value!r}\n", *lines[first.lineno - 1 :]]
+        fitted = [
+            *lines[: first.lineno - 1],
+            f"{' ' * first.col_offset}{name} = {value!r}\n",
+            *lines[first.lineno - 1 :],
+        ]
         assert not grade(exercise, "".join(fitted)).solved, (name, value)
 
 
 def test_what_the_inputs_name_is_not_there_for_the_cells_functions() -> None:
     inputs = "x = torch.ones(2)\nsecret = torch.zeros(2)"
     assert marks("f = lambda x: secret", true("not y.any()"), inputs=inputs) == [False]
-    assert marks("def f(y):\n    global x\n    x = y * 2\n    return x", equal("x", "torch.ones(2)"), inputs=inputs) == [True]
-    assert marks("calls = 0\ndef f(x):\n    global calls\n    calls += 1\n    return x", equal("calls", "1"), inputs=inputs) == [True]
+    assert marks(
+        "def f(y):\n    global x\n    x = y * 2\n    return x", equal("x", "torch.ones(2)"), inputs=inputs
+    ) == [True]
+    assert marks(
+        "calls = 0\ndef f(x):\n    global calls\n    calls += 1\n    return x", equal("calls", "1"), inputs=inputs
+    ) == [True]
 
 
 def test_loops_and_optimizers_are_seen() -> None:
@@ -443,7 +554,12 @@ def test_loops_and_optimizers_are_seen() -> None:
     assert marks("f = lambda x: torch.stack([a * 2 for a in x])", as_many_calls(larger)) == [False]
     assert marks("f = lambda x: 1 / 0", as_many_calls(larger)) == [False]
     for loop in (
-        "def f(x):\n    found = []\n    sorted(x.tolist(), key=lambda n: found.append(n * 2) or 0)\n    return torch.tensor(found)",
+        (
+            "def f(x):\n"
+            "    found = []\n"
+            "    sorted(x.tolist(), key=lambda n: found.append(n * 2) or 0)\n"
+            "    return torch.tensor(found)"
+        ),
         "def f(x):\n    return torch.tensor(g(x.tolist()))\ndef g(x):\n    return [x[0] * 2, *g(x[1:])] if x else []",
         "for _ in (1,):\n    def f(x):\n        return torch.tensor([n * 2 for n in x.tolist()])",
     ):
@@ -457,7 +573,9 @@ def test_all_of_several_checks_have_to_hold_and_the_first_says_why() -> None:
 
 def test_an_argument_is_as_it_was_before_backward_too() -> None:
     drive = "w = torch.ones(4, requires_grad=True)\ny = x.clone() * w\n"
-    check = unchanged("x", drive=f"{drive}x += 1\ny.register_hook(lambda g: x.sub_(1).sum() * 0 + g)\ny.sum().backward()")
+    check = unchanged(
+        "x", drive=f"{drive}x += 1\ny.register_hook(lambda g: x.sub_(1).sum() * 0 + g)\ny.sum().backward()"
+    )
     assert marks("f = None", check) == [False]
 
 
@@ -466,24 +584,44 @@ def test_an_error_that_ends_an_iteration_has_its_own_type() -> None:
 
 
 def test_a_mode_that_is_not_left_is_an_error() -> None:
-    cell = "from torch.utils.flop_counter import FlopCounterMode\nFlopCounterMode(display=False).__enter__()\nf = lambda x: x"
+    cell = (
+        "from torch.utils.flop_counter import FlopCounterMode\n"
+        "FlopCounterMode(display=False).__enter__()\n"
+        "f = lambda x: x"
+    )
     program = f"from tests.lessons.test_exercises import marks, runs\nprint(marks({cell!r}, runs()))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "[False]\n"  # in a process of its own: the hooks that this mode puts on all modules stay there
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert (
+        done.stdout == "[False]\n"
+    )  # in a process of its own: the hooks that this mode puts on all modules stay there
     assert marks("torch.set_default_device('cpu')\nf = lambda x: x", runs()) == [True]
-    step = "def f(x):\n    p = nn.Parameter(x)\n    p.grad = torch.ones(4)\n    torch.optim.SGD([p]).step()\n    return p"
+    step = (
+        "def f(x):\n    p = nn.Parameter(x)\n    p.grad = torch.ones(4)\n    torch.optim.SGD([p]).step()\n    return p"
+    )
     assert marks(step, no_optimizer()) == [False]
     assert marks("f = lambda x: x", no_optimizer()) == [True]
 
 
 def test_a_property_that_does_not_hold_says_why_and_keeps_the_answer() -> None:
     equal_to_all = "class Same:\n    def __eq__(self, other):\n        return True\nf = lambda x: Same()"
-    assert marks(equal_to_all, true("y == 42"), true("x == 1 and y == 42"), true("y is not None"), inputs="x = 1", drive="y = f(x)") == [
+    assert marks(
+        equal_to_all,
+        true("y == 42"),
+        true("x == 1 and y == 42"),
+        true("y is not None"),
+        inputs="x = 1",
+        drive="y = f(x)",
+    ) == [
         False,
         False,
         True,
     ]
-    done = grade(exercise(true("y == 42"), true("y and x"), inputs="x = 1", drive="y = f(x)", right="f = lambda x: 42"), "f = lambda x: 0")
+    done = grade(
+        exercise(true("y == 42"), true("y and x"), inputs="x = 1", drive="y = f(x)", right="f = lambda x: 42"),
+        "f = lambda x: 0",
+    )
     assert [mark.reason.en for mark in done.marks] == ["y is 0", "this is not true of your cell"]  # type: ignore[union-attr]
 
 
@@ -494,7 +632,11 @@ def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:
         calls.extend(requests)
         return [observe(request) for request in requests]
 
-    grade(exercise(true("x.ndim == 1", seeds=(0,)), true("x.sum() < 99", seeds=(0,)), inputs="x = torch.ones(2)"), "", runner)
+    grade(
+        exercise(true("x.ndim == 1", seeds=(0,)), true("x.sum() < 99", seeds=(0,)), inputs="x = torch.ones(2)"),
+        "",
+        runner,
+    )
     assert len([r for r in calls if not r.watched]) == 1
     assert len([r for r in calls if r.watched]) == 1
 
@@ -516,7 +658,9 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     InteractiveShell.clear_instance()
 
 
-def test_the_magic_grades_hints_and_keeps(shell: InteractiveShell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_magic_grades_hints_and_keeps(
+    shell: InteractiveShell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     exercise = exercises()["5.1"]
     cell = "%%exercise 5.1\n{}"
     unsolved = shell.run_cell(cell.format(exercise.given)).result
@@ -532,7 +676,9 @@ def test_the_magic_grades_hints_and_keeps(shell: InteractiveShell, tmp_path: Pat
     assert len(progress.load(tmp_path).entries) == 5
 
 
-def test_a_name_of_an_exercise_is_said_to_be_elsewhere(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_of_an_exercise_is_said_to_be_elsewhere(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
     shell.run_cell(f"%%exercise 5.1\n{exercises()['5.1'].right[0]}")
     shell.run_cell("standardise(1)")
     assert "`standardise` was defined in the cell of exercise 5.1" in capsys.readouterr().out
@@ -567,7 +713,9 @@ def test_words_that_are_not_understood_get_one_sentence(
     assert len(printed.splitlines()) == 1
 
 
-def test_a_program_in_a_cell_is_checked_and_left_for_the_cells_below(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_in_a_cell_is_checked_and_left_for_the_cells_below(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = "import torch\nw = torch.ones(2, requires_grad=True)\nw += 1\n"
     shell.run_cell(f"%%check leaf.py\n{program}")
     assert "leaf.py:3:1: error PL201" in capsys.readouterr().out
@@ -603,7 +751,9 @@ def test_a_figure_with_sliders_has_its_first_drawing_for_a_page_without_a_kernel
     assert drawn == [3, 5]
     assert played._live.auto_display, "else the sliders move and nothing is drawn"
 
-    pictured = pitfall_lab.play(lambda rows: pitfall_lab.show_broadcast((rows,), (3, 1)) if rows > 1 else None, rows=(1, 3, 1))
+    pictured = pitfall_lab.play(
+        lambda rows: pitfall_lab.show_broadcast((rows,), (3, 1)) if rows > 1 else None, rows=(1, 3, 1)
+    )
     assert pictured._live.result._repr_html_() in pictured._repr_mimebundle_()[0]["text/html"]
     assert not hasattr(pictured._live.result, "_repr_mimebundle_")
     pictured._live.children[0].value = 1
@@ -625,7 +775,9 @@ def test_a_first_drawing_that_raises_is_an_error_and_one_that_prints_is_nothing(
 
     with pytest.raises(RuntimeError, match="no line of height 3"):
         pitfall_lab.play(draw, height=(1, 5, 1))
-    assert plt.get_fignums() == [kept.number], "else the notebook shows an empty figure, or loses one that the drawing did not open"
+    assert plt.get_fignums() == [kept.number], (
+        "else the notebook shows an empty figure, or loses one that the drawing did not open"
+    )
     plt.close(kept)
     capsys.readouterr()
 
@@ -647,7 +799,9 @@ def test_a_result_is_shown_escaped_and_each_property_with_its_reason() -> None:
     assert "UserWarning: <i>" in shown["text/plain"]
 
 
-def test_a_progress_that_cannot_be_kept_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_that_cannot_be_kept_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(_entry: object) -> None:
         raise progress.ProgressError("The disk is full.")
 
@@ -670,7 +824,10 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
     [
         (
             "2.2",
-            "def standardise(rows):\n    return (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True, correction=0)\n",
+            (
+                "def standardise(rows):\n"
+                "    return (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True, correction=0)\n"
+            ),
             "The standard deviations",
         ),
         ("2.2", "def standardise(rows):\n    return (rows - rows.mean(dim=1)) / rows.std(dim=1)\n", "Which shape does"),
@@ -694,5 +851,9 @@ def test_the_first_hint_is_about_what_failed(key: str, source: str, first: str) 
 def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
     given = exercises()["1.1"].right[0].replace("((4,), (1,), 4)", "(4, 1, 4)")
     assert "(write (4,), not 4: it is a tuple)" in str(grade(exercises()["1.1"], given))
-    assert "look at the shape, the offset again" in str(grade(exercises()["1.1"], given.replace("(4, 1, 4)", "(4, (1,), 3)")))
-    assert "(write (3,), not 3: it is a tuple)" in str(grade(exercises()["2.1"], exercises()["2.1"].right[0].replace("(3,)", "3")))
+    assert "look at the shape, the offset again" in str(
+        grade(exercises()["1.1"], given.replace("(4, 1, 4)", "(4, (1,), 3)"))
+    )
+    assert "(write (3,), not 3: it is a tuple)" in str(
+        grade(exercises()["2.1"], exercises()["2.1"].right[0].replace("(3,)", "3"))
+    )

@@ -54,7 +54,9 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "has_cuda", lambda: False)
     monkeypatch.setattr(gpu, "recorded", lambda: {"experiments": {}})
     shown = gpu.show("nvidia_smi", "profiler")
-    assert re.fullmatch(r"This takes a CUDA device; [^.]+ no recording\. [^.]+:\n- .+ \(nvidia_smi\)\n- .+ \(profiler\)", repr(shown))
+    assert re.fullmatch(
+        r"This takes a CUDA device; [^.]+ no recording\. [^.]+:\n- .+ \(nvidia_smi\)\n- .+ \(profiler\)", repr(shown)
+    )
     assert shown._repr_html_().count("<li>") == 2
     chinese = gpu.show("nvidia_smi", language="zh")
     assert "这需要 CUDA 设备" in chinese._repr_html_()
@@ -88,7 +90,10 @@ def test_the_script_records_what_ran_names_what_failed_and_is_replayed_with_its_
     monkeypatch.setattr(gpu, "has_cuda", lambda: False)
     replayed = gpu.show("adds", "breaks")
     assert [each.printed for each in replayed.recordings] == ["sum 6\n"]
-    assert f"recorded on no device, made up, torch {kept['torch']}, {kept['date']}; not measured on this machine" in repr(replayed)
+    assert (
+        f"recorded on no device, made up, torch {kept['torch']}, {kept['date']}; not measured on this machine"
+        in repr(replayed)
+    )
     assert replayed.missing == ("breaks",)
 
     (programs / "adds.py").write_text(PROGRAM + "# changed\n")

@@ -1,4 +1,6 @@
-"""Reasons in a lesson's own words: an expression judges each, exactly one is right, and it decides between the outcomes."""
+"""Reasons in a lesson's own words: an expression judges each, exactly one is right, and it
+decides between the outcomes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def test_what_an_expression_sees(line: int, expression: str) -> None:
 
 
 def test_a_slope_says_that_a_saved_tensor_was_written() -> None:
-    assert holds(3, 'slope(y, x) == "overwritten"', "import torch\nx = torch.ones(1, requires_grad=True); y = x.exp()\ny.detach().zero_()")
+    assert holds(
+        3,
+        'slope(y, x) == "overwritten"',
+        "import torch\nx = torch.ones(1, requires_grad=True); y = x.exp()\ny.detach().zero_()",
+    )
 
 
 def test_a_sentence_says_the_line_or_the_loop_that_it_is_about() -> None:
@@ -116,7 +122,8 @@ def test_the_right_reason_is_false_for_each_natural_mistake_that_is_offered() ->
         verdicts = ruled_out.setdefault(one.name, [])
         for prediction in question.predictions:
             if prediction.without and prediction.without.said:
-                continue  # the line stands for what a learner thinks of the whole program, and the lesson answers to that itself
+                # the line stands for what a learner thinks of the whole program, and the lesson answers to that itself
+                continue
             if prediction.without and prediction.without.taken_for:
                 verdicts.append(taken(one, prediction.without.line, prediction.without.taken_for, right))
             elif not prediction.without:

@@ -35,7 +35,9 @@ def test_what_is_kept_is_read_again_in_order(tmp_path: Path) -> None:
 
 
 def test_several_notebooks_may_write_at_once(tmp_path: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), chapter]) for chapter in ("01", "02", "03")]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), chapter]) for chapter in ("01", "02", "03")
+    ]
     assert [w.wait() for w in writers] == [0, 0, 0]
     progress = load(tmp_path)
     assert progress.torn == 0
@@ -57,7 +59,15 @@ def test_a_writer_that_is_killed_loses_its_own_line_at_most(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "content",
-    [b"not ours\n", b"\xff\xfe\x00", b"[]\n", b'{"pitfall_lab_progress": "one"}\n', b'{"pitfall_lab_progress": 0}\n', b"[" * 5000, b"\n"],
+    [
+        b"not ours\n",
+        b"\xff\xfe\x00",
+        b"[]\n",
+        b'{"pitfall_lab_progress": "one"}\n',
+        b'{"pitfall_lab_progress": 0}\n',
+        b"[" * 5000,
+        b"\n",
+    ],
 )
 def test_a_damaged_file_is_set_aside_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / NAME
@@ -83,7 +93,16 @@ def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"held": 4}, {"held": -1}, {"held": "1"}, {"kind": "other"}, {"beliefs": [1]}, {"chapter": None}, {"item": ["<script>"]}]
+    "change",
+    [
+        {"held": 4},
+        {"held": -1},
+        {"held": "1"},
+        {"kind": "other"},
+        {"beliefs": [1]},
+        {"chapter": None},
+        {"item": ["<script>"]},
+    ],
 )
 def test_a_line_that_is_no_entry_is_counted_and_skipped(tmp_path: Path, change: dict) -> None:
     keep(Entry("01", "01.1", "claim", 1, 3), tmp_path)

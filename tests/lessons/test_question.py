@@ -1,4 +1,6 @@
-"""Questions are computed: torch gives the right answer, the misconceptions' policies the wrong ones, for any program."""
+"""Questions are computed: torch gives the right answer, the misconceptions' policies the
+wrong ones, for any program.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,28 @@ h.sum().backward()
 # Small programs that expose one misconception each, and what to ask. (That every one is exposed: test_separation.py.)
 EXPOSES = {
     "detach_copies": (BACKUP, "best.tolist()"),
-    "from_numpy_copies": ("import numpy as np\nimport torch\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5.0\n", "t.tolist()"),
+    "from_numpy_copies": (
+        "import numpy as np\nimport torch\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5.0\n",
+        "t.tolist()",
+    ),
     "views_copy": ("import torch\nt = torch.zeros(4)\nt[1:3].fill_(9)\n", "t.tolist()"),
     "index_shares_memory": ("import torch\nt = torch.zeros(3)\np = t[[0, 1]]\np.fill_(9)\n", "t.tolist()"),
     "reshape_always_copies": ("import torch\nt = torch.zeros(2, 2)\nt.reshape(4).fill_(1)\n", "t.tolist()"),
     "reshape_never_copies": ("import torch\nt = torch.zeros(2, 2)\nt.t().reshape(4).fill_(1)\n", "t.tolist()"),
-    "clone_cuts_graph": ("import torch\nt = torch.ones(2, requires_grad=True)\n(t.clone() * 2).sum().backward()\n", "t.grad"),
+    "clone_cuts_graph": (
+        "import torch\nt = torch.ones(2, requires_grad=True)\n(t.clone() * 2).sum().backward()\n",
+        "t.grad",
+    ),
     "augmented_assignment_rebinds": ("import torch\ny = torch.zeros(2)\nold = y\ny += 1\n", "old.tolist()"),
     "views_have_own_version": (
-        "import torch\nx = torch.ones(2, requires_grad=True)\nh = torch.sigmoid(x)\nv = h[0]\nv.zero_()\nh.sum().backward()\n",
+        (
+            "import torch\n"
+            "x = torch.ones(2, requires_grad=True)\n"
+            "h = torch.sigmoid(x)\n"
+            "v = h[0]\n"
+            "v.zero_()\n"
+            "h.sum().backward()\n"
+        ),
         "x.grad.tolist()",
     ),
     "inplace_never_breaks_backward": (SAVED, "x.grad.tolist()"),
@@ -57,10 +72,19 @@ EXPOSES = {
         "import torch\nw = torch.ones(1, requires_grad=True)\n(2 * w).backward()\n(2 * w).backward()\n",
         "w.grad.tolist()",
     ),
-    "backward_sums_elements": ("import torch\nw = torch.ones(2, requires_grad=True)\n(w * 3).backward()\n", "w.grad.tolist()"),
+    "backward_sums_elements": (
+        "import torch\nw = torch.ones(2, requires_grad=True)\n(w * 3).backward()\n",
+        "w.grad.tolist()",
+    ),
     "star_multiplies_matrices": ("import torch\nm = torch.tensor([[1.0, 1.0], [0.0, 1.0]])\np = m * m\n", "p.tolist()"),
-    "squeeze_keeps_batch": ("import torch\nscores = torch.ones(1, 3, 1)\nshape = tuple(scores.squeeze().shape)\n", "shape"),
-    "equal_counts_pair_up": ("import torch\ncolumn, row = torch.ones(2, 1), torch.arange(2.0)\nd = column - row\n", "d.tolist()"),
+    "squeeze_keeps_batch": (
+        "import torch\nscores = torch.ones(1, 3, 1)\nshape = tuple(scores.squeeze().shape)\n",
+        "shape",
+    ),
+    "equal_counts_pair_up": (
+        "import torch\ncolumn, row = torch.ones(2, 1), torch.arange(2.0)\nd = column - row\n",
+        "d.tolist()",
+    ),
 }
 
 
@@ -136,8 +160,14 @@ def test_the_story_is_what_came_of_each_statement_on_torch() -> None:
 
 def test_the_story_says_what_a_statement_has_taken_away() -> None:
     program = (
-        "import torch\nw = torch.ones(1, requires_grad=True)\n(w * 4).sum().backward()\ntorch.optim.SGD([w], lr=0.5).zero_grad()\n"
-        "(w * 3).sum().backward()\nw.requires_grad_(False)\ngradient = w.grad.item()\ndel w\n"
+        "import torch\n"
+        "w = torch.ones(1, requires_grad=True)\n"
+        "(w * 4).sum().backward()\n"
+        "torch.optim.SGD([w], lr=0.5).zero_grad()\n"
+        "(w * 3).sum().backward()\n"
+        "w.requires_grad_(False)\n"
+        "gradient = w.grad.item()\n"
+        "del w\n"
     )
     came = {step.line: [text.en for text in step.came] for step in pose(program, "gradient").story}
     assert (came[3], came[4], came[5]) == (["w.grad = [4]"], ["w.grad = None"], ["w.grad = [3]"])
@@ -147,7 +177,13 @@ def test_the_story_says_what_a_statement_has_taken_away() -> None:
 
 def test_a_view_that_may_not_be_asked_for_its_graph_ends_no_question() -> None:
     program = (
-        "import torch\nw = torch.ones(3, requires_grad=True)\ns = torch.exp(w)\nwith torch.no_grad():\n    v = s[0]\ns.mul_(2)\nv.grad_fn\n"
+        "import torch\n"
+        "w = torch.ones(3, requires_grad=True)\n"
+        "s = torch.exp(w)\n"
+        "with torch.no_grad():\n"
+        "    v = s[0]\n"
+        "s.mul_(2)\n"
+        "v.grad_fn\n"
     )
     assert pose(program, kind="line").answer.text.en == "line 7"
 
@@ -163,13 +199,20 @@ def test_a_program_that_raises_names_the_line_and_keeps_the_message() -> None:
     assert posed.answer.text == T(en="line 6 raises RuntimeError", zh="第 6 行抛出 RuntimeError")
     assert SAVED.strip().splitlines()[5] == "h.sum().backward()"
     assert "modified by an inplace operation" in posed.message
-    assert any(MISCONCEPTIONS["inplace_never_breaks_backward"] in c.beliefs and "x.grad.tolist() is [" in c.text.en for c in posed.choices)
+    assert any(
+        MISCONCEPTIONS["inplace_never_breaks_backward"] in c.beliefs and "x.grad.tolist() is [" in c.text.en
+        for c in posed.choices
+    )
 
 
 @pytest.mark.parametrize("program", [BACKUP, SAVED])
 def test_one_reason_holds_on_torch_and_decides_and_the_others_do_not_hold(program: str) -> None:
     posed = pose(program, "best.tolist()" if program is BACKUP else "x.grad")
-    held = {Fact(line, about, value).text.en for line, state in real_facts(program.strip("\n")) for about, value in state.items()}
+    held = {
+        Fact(line, about, value).text.en
+        for line, state in real_facts(program.strip("\n"))
+        for about, value in state.items()
+    }
     assert [r.text.en in held for r in posed.reasons] == [r.right for r in posed.reasons]
     assert (len(posed.reasons), sum(r.right for r in posed.reasons)) == (4, 1)
     key = "detach_copies" if program is BACKUP else "inplace_never_breaks_backward"
@@ -180,9 +223,20 @@ def test_one_reason_holds_on_torch_and_decides_and_the_others_do_not_hold(progra
 
 def test_what_is_said_of_a_program_is_what_torch_and_the_engine_hold() -> None:
     program = (
-        "import numpy as np\nimport torch\na = np.ones(2)\nt = torch.from_numpy(a)\nw = torch.ones(2, requires_grad=True)\n"
-        "layer = torch.nn.Linear(1, 1)\nweight = layer.weight\nh = (w * 2).exp()\nout = h.sum()\nout.backward(retain_graph=True)\n"
-        "out.backward()\nkept = w.detach()\nh.mul_(3)\nnumber = out.item()\n"
+        "import numpy as np\n"
+        "import torch\n"
+        "a = np.ones(2)\n"
+        "t = torch.from_numpy(a)\n"
+        "w = torch.ones(2, requires_grad=True)\n"
+        "layer = torch.nn.Linear(1, 1)\n"
+        "weight = layer.weight\n"
+        "h = (w * 2).exp()\n"
+        "out = h.sum()\n"
+        "out.backward(retain_graph=True)\n"
+        "out.backward()\n"
+        "kept = w.detach()\n"
+        "h.mul_(3)\n"
+        "number = out.item()\n"
     )
     true = real_facts(program)
     modelled = facts(program, shadow.TORCH)
@@ -190,13 +244,21 @@ def test_what_is_said_of_a_program_is_what_torch_and_the_engine_hold() -> None:
     assert {about[0] for about in differ} <= {"value"}  # the layer's random weights
     said = {Fact(line, about, value).text.en for line, state in true for about, value in state.items()}
     assert {
-        "after line 4, a and t share memory", "after line 5, t and w do not share memory", "after line 7, weight is a parameter of layer",
-        "after line 7, w is not a parameter of layer", "after line 9, gradients flow from out back to w", "after line 9, w.grad is None",
-        "after line 9, backward from out finds everything it needs", "after line 10, the number of backward passes added up in w.grad is 1",
-        "after line 11, the number of backward passes added up in w.grad is 2", "after line 11, what backward from out needs is freed",
-        "after line 12, no gradient flows from kept back to w", "after line 13, the version of h is 1",
-        "after line 14, no gradient flows from number back to w", "after line 5, w is a leaf that requires grad",
-    } <= said  # fmt: skip
+        "after line 4, a and t share memory",
+        "after line 5, t and w do not share memory",
+        "after line 7, weight is a parameter of layer",
+        "after line 7, w is not a parameter of layer",
+        "after line 9, gradients flow from out back to w",
+        "after line 9, w.grad is None",
+        "after line 9, backward from out finds everything it needs",
+        "after line 10, the number of backward passes added up in w.grad is 1",
+        "after line 11, the number of backward passes added up in w.grad is 2",
+        "after line 11, what backward from out needs is freed",
+        "after line 12, no gradient flows from kept back to w",
+        "after line 13, the version of h is 1",
+        "after line 14, no gradient flows from number back to w",
+        "after line 5, w is a leaf that requires grad",
+    } <= said
 
 
 def test_whether_an_error_is_offered_does_not_say_whether_one_comes() -> None:
@@ -364,7 +426,9 @@ def test_an_answer_that_fits_several_beliefs_gets_the_program_that_tells_them_ap
     assert str(worlds.real(several.separating)) == shown["torch"]
 
 
-def test_answers_are_kept_and_one_that_fits_no_belief_is_kept_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_kept_and_one_that_fits_no_belief_is_kept_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JPY_SESSION_NAME", "somewhere/05-copies-and-views.ipynb")
     posed = question(BACKUP, "best.tolist()").question
@@ -433,7 +497,12 @@ def test_answers_that_no_belief_predicts_are_there_for_the_author_with_their_pro
         progress.keep(asked.entry(), tmp_path / folder)
     ((_, item, note), count), *others = unexplained([tmp_path]).most_common()
     assert (count, others, bool(note)) == (2, [], True)
-    cells = [{"cell_type": "code", "source": ["pitfall_lab.question(\n", '"""\nimport torch\nx = torch.ones(2)\nx += 1\n""", ask="x")']}]
+    cells = [
+        {
+            "cell_type": "code",
+            "source": ["pitfall_lab.question(\n", '"""\nimport torch\nx = torch.ones(2)\nx += 1\n""", ask="x")'],
+        }
+    ]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
     assert programs(tmp_path)[item].startswith("import torch\nx = torch.ones(2)")
 
@@ -447,7 +516,12 @@ def test_who_believes_that_views_are_copies_knows_that_an_assignment_writes() ->
 
 def test_a_write_past_the_counter_is_not_denied() -> None:
     past = pose(
-        "import torch\nx = torch.zeros(2, requires_grad=True)\ny = torch.sigmoid(x)\ny.data.mul_(4)\ny.sum().backward()", ask="x.grad"
+        "import torch\n"
+        "x = torch.zeros(2, requires_grad=True)\n"
+        "y = torch.sigmoid(x)\n"
+        "y.data.mul_(4)\n"
+        "y.sum().backward()",
+        ask="x.grad",
     )
     wrong = [reason.text.en for reason in past.reasons if not reason.right]
     assert not any("written" in said for said in wrong), "it was written; only torch has not counted it"
@@ -458,7 +532,13 @@ def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
     [why] = [reason.text.en for reason in two_names.reasons if reason.right]
     assert why in {"after line 4, y and old are one tensor", "after line 5, y and old are two tensors"}
     several = pose(
-        "import torch\nx = torch.tensor(3.0, requires_grad=True)\ny = x ** 2\nwith torch.no_grad():\n    x += 1\ny.backward()", ask="x.grad"
+        "import torch\n"
+        "x = torch.tensor(3.0, requires_grad=True)\n"
+        "y = x ** 2\n"
+        "with torch.no_grad():\n"
+        "    x += 1\n"
+        "y.backward()",
+        ask="x.grad",
     )
     [why] = [reason.text.en for reason in several.reasons if reason.right]
     assert why == "after line 5, torch counted a write into a tensor saved for backward from y", (
@@ -469,7 +549,11 @@ def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
 @pytest.mark.parametrize(
     ("program", "ask", "reason"),
     [
-        ("t = torch.arange(4.0)\nhigh = t[t > 1]\nhigh.fill_(9)", "(t, high)", "after line 3, t and high do not share memory"),
+        (
+            "t = torch.arange(4.0)\nhigh = t[t > 1]\nhigh.fill_(9)",
+            "(t, high)",
+            "after line 3, t and high do not share memory",
+        ),
         (
             "side = torch.ones(1, requires_grad=True)\narea = side ** 2\narea.backward()",
             "area.grad",
@@ -484,7 +568,9 @@ def test_a_reason_says_why(program: str, ask: str, reason: str) -> None:
 
 
 def test_a_line_that_many_take_for_another_gives_an_outcome_with_what_it_was_taken_for() -> None:
-    program = "import torch\nw = torch.tensor([1.0], requires_grad=True)\nfor x in (1.0, 3.0):\n    (w * x).sum().backward()"
+    program = (
+        "import torch\nw = torch.tensor([1.0], requires_grad=True)\nfor x in (1.0, 3.0):\n    (w * x).sum().backward()"
+    )
     taken = ((4, "(w * x).sum().div(2).backward()"),)
     assert "w.grad is [2]" not in [c.text.en for c in pose(program, ask="w.grad").choices]
     natural = pose(program, ask="w.grad", taken_for=taken)
@@ -498,7 +584,9 @@ def test_a_line_that_many_take_for_another_gives_an_outcome_with_what_it_was_tak
 
 
 def test_an_answer_that_a_belief_leads_to_never_gives_way_to_another_one() -> None:
-    program = "import torch\nw = torch.tensor([1.0], requires_grad=True)\nfor x in (1.0, 3.0):\n    (w * x).sum().backward()"
+    program = (
+        "import torch\nw = torch.tensor([1.0], requires_grad=True)\nfor x in (1.0, 3.0):\n    (w * x).sum().backward()"
+    )
     for number in range(12):
         taken = [(4, f"(w * x).sum().div({n}).backward()") for n in (2, 4, 8)]
         posed = pose(program, ask="w.grad", beliefs=["backward_overwrites_grad"], taken_for=taken, draw=(number, 0))
@@ -511,7 +599,9 @@ def test_an_answer_that_a_belief_leads_to_never_gives_way_to_another_one() -> No
 def test_by_lot_two_natural_mistakes_are_not_filled_up() -> None:
     program = "import torch\nx = torch.zeros(2)\ny = x.clone()\ny += 1"
     taken = [(4, "x += 1")]
-    drawn = [pose(program, ask="(x, y)", beliefs=["clone_shares_memory"], taken_for=taken, draw=(n, 0)) for n in range(12)]
+    drawn = [
+        pose(program, ask="(x, y)", beliefs=["clone_shares_memory"], taken_for=taken, draw=(n, 0)) for n in range(12)
+    ]
     assert {len(posed.choices) for posed in drawn} == {3, 4}
     for posed in drawn:
         assert {"(x, y) is ([1, 1], [1, 1])", "(x, y) is ([1, 1], [0, 0])"} < {c.text.en for c in posed.choices}
@@ -520,7 +610,9 @@ def test_by_lot_two_natural_mistakes_are_not_filled_up() -> None:
 
 def test_a_lesson_says_in_its_own_words_what_it_answers_to_a_line_taken_for_another() -> None:
     program = "import torch\nx = torch.zeros(2)\nx.add_(1)"
-    posed = pose(program, ask="x", beliefs=[], taken_for=[(3, "x.add(1)", "The underscore writes.", "下划线表示写入。")])
+    posed = pose(
+        program, ask="x", beliefs=[], taken_for=[(3, "x.add(1)", "The underscore writes.", "下划线表示写入。")]
+    )
     for language, said in (("en", "The underscore writes."), ("zh", "下划线表示写入。")):
         predictions = content(posed, language)["predictions"]  # type: ignore[arg-type]
         assert [p["without"]["said"] for p in predictions if p["without"]] == [said]
@@ -536,10 +628,14 @@ def test_a_lesson_may_take_a_line_for_one_that_raises() -> None:
 def test_what_is_so_after_the_error_as_well_is_not_offered_as_wrong() -> None:
     program = "import torch\nspeed = torch.tensor([4.0, 5.0], requires_grad=True)\ntwice = speed * 2\ntwice.backward()"
     for number in range(6):
-        assert "speed.grad is None" not in {c.text.en for c in pose(program, ask="speed.grad", draw=(number, 0)).choices}
+        assert "speed.grad is None" not in {
+            c.text.en for c in pose(program, ask="speed.grad", draw=(number, 0)).choices
+        }
 
 
 def test_where_nothing_else_could_be_refused_arithmetic_could() -> None:
     program = "import torch\nscores = torch.ones(2, 2)\nsums = scores.sum(dim=1)\nshares = scores / sums"
-    offered = {c.text.en for n in range(6) for c in pose(program, ask="shares", draw=(n, 0)).choices if "raises" in c.text.en}
+    offered = {
+        c.text.en for n in range(6) for c in pose(program, ask="shares", draw=(n, 0)).choices if "raises" in c.text.en
+    }
     assert offered == {"line 4 raises RuntimeError"}

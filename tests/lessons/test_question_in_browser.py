@@ -1,4 +1,6 @@
-"""The Question in a real Chromium, without server or kernel: answered by keyboard, judged in the page, safe with any text."""
+"""The Question in a real Chromium, without server or kernel: answered by keyboard, judged in
+the page, safe with any text.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,24 @@ def show(page: Page) -> Callable[..., Locator]:
     """Draw the question about a program and return its root."""
 
     def draw(
-        program: str = PROGRAM, ask: str = "x.grad", language: str = "en", kind: str = "value", taken_for: Any = (), **state: Any
+        program: str = PROGRAM,
+        ask: str = "x.grad",
+        language: str = "en",
+        kind: str = "value",
+        taken_for: Any = (),
+        **state: Any,
     ) -> Locator:
         page.set_content('<!doctype html><html lang="en"><title>stage</title><main id="notebook"></main>')
         content = json.dumps(widget.content(pose(program, ask, kind=kind, taken_for=taken_for), language))  # type: ignore[arg-type]
-        start = {"_content": content, "marks": [], "choice": -1, "reason": -1, "committed": False, "skipped": False, **state}
+        start = {
+            "_content": content,
+            "marks": [],
+            "choice": -1,
+            "reason": -1,
+            "committed": False,
+            "skipped": False,
+            **state,
+        }
         page.evaluate(MOUNT, {"code": MODULE, "states": [start]})
         return page.locator(".pl-question")
 
@@ -56,7 +71,9 @@ def show(page: Page) -> Callable[..., Locator]:
 def state(page: Page) -> dict[str, Any]:
     """What Python would see."""
     names = ["marks", "choice", "reason", "committed", "skipped"]
-    return dict(zip(names, page.evaluate("names => names.map(name => window.widgets[0].get(name))", names), strict=True))
+    return dict(
+        zip(names, page.evaluate("names => names.map(name => window.widgets[0].get(name))", names), strict=True)
+    )
 
 
 def index_of(group: Locator, text: str) -> int:
@@ -157,7 +174,9 @@ def test_each_kind_of_one_answer_is_answered_by_keyboard(
 
 
 @pytest.mark.parametrize("ask", ["grid", "grid, row, flat"])
-def test_what_changes_is_ticked_by_keyboard_and_nothing_excludes_the_others(page: Page, show: Callable[..., Locator], ask: str) -> None:
+def test_what_changes_is_ticked_by_keyboard_and_nothing_excludes_the_others(
+    page: Page, show: Callable[..., Locator], ask: str
+) -> None:
     root = show(GRID, ask=ask, kind="changes")
     boxes = root.locator("input[type=checkbox]")
     boxes.first.focus()
@@ -201,7 +220,10 @@ def test_the_future_is_hatched_until_it_was_predicted_and_shown_up_to_the_line_t
     came = root.locator(".pl-came")
     assert came.count() == 4
     assert came.all_inner_texts() == [""] * 4
-    assert root.locator(".pl-legend").inner_text() == "Each hatched box hides what its line gives, until you commit to an answer or skip."
+    assert (
+        root.locator(".pl-legend").inner_text()
+        == "Each hatched box hides what its line gives, until you commit to an answer or skip."
+    )
     assert "[0.5, 1.5]" not in root.locator("pre").first.inner_text()
     answer(page, root, "best is [1, 2]", fact_of(BACKUP + "later = w * 2\n", "best", "value"))
     shown = came.all_inner_texts()
@@ -224,8 +246,13 @@ def test_an_overlooked_statement_is_named(page: Page, show: Callable[..., Locato
     assert "No mistake known here" not in root.locator("[aria-live=polite]").inner_text()
 
 
-def test_what_a_lesson_answers_in_its_own_words_takes_the_place_of_the_line(page: Page, show: Callable[..., Locator]) -> None:
-    program, taken = "import torch\nx = torch.zeros(2)\nx.add_(1)", (3, "x.add(1)", "The underscore writes.", "下划线表示写入。")
+def test_what_a_lesson_answers_in_its_own_words_takes_the_place_of_the_line(
+    page: Page, show: Callable[..., Locator]
+) -> None:
+    program, taken = (
+        "import torch\nx = torch.zeros(2)\nx.add_(1)",
+        (3, "x.add(1)", "The underscore writes.", "下划线表示写入。"),
+    )
     root = show(program, ask="x", taken_for=[taken])
     answer(page, root, "x is [0, 0]", fact_of(program, "x", "value"))
     shown = root.locator("[aria-live=polite]").inner_text()
@@ -233,7 +260,9 @@ def test_what_a_lesson_answers_in_its_own_words_takes_the_place_of_the_line(page
     assert "So it would be" not in shown
 
 
-def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_them(page: Page, show: Callable[..., Locator]) -> None:
+def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_them(
+    page: Page, show: Callable[..., Locator]
+) -> None:
     root = show(GRID, ask="grid", kind="version")
     root.locator("fieldset").nth(0).locator("label", has_text="is 0").click()
     root.locator("fieldset").nth(1).locator("input").first.check()
@@ -253,7 +282,9 @@ def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_the
     assert live.locator("td").first.is_visible()
 
 
-def test_an_answer_that_no_known_mistake_gives_leads_to_the_fact_that_decides(page: Page, show: Callable[..., Locator]) -> None:
+def test_an_answer_that_no_known_mistake_gives_leads_to_the_fact_that_decides(
+    page: Page, show: Callable[..., Locator]
+) -> None:
     root = show(BACKUP, ask="best")
     answer(page, root, "raises RuntimeError", fact_of(BACKUP, "best", "value"))
     assert "The fact marked above decides" in root.locator("[aria-live=polite]").inner_text()

@@ -1,4 +1,6 @@
-"""Misconceptions are told apart by programs: every one is exposed, every two are separated, and the search finds the shortest."""
+"""Misconceptions are told apart by programs: every one is exposed, every two are separated, and
+the search finds the shortest.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,13 @@ def test_the_matrix_is_printed(table: Matrix) -> None:
 
 @pytest.mark.parametrize(
     ("key", "statements"),
-    [("data_copies", 2), ("assignment_writes_in_place", 2), ("views_copy", 3), ("clone_shares_memory", 3), ("no_grad_zeroes_grads", 3)],
+    [
+        ("data_copies", 2),
+        ("assignment_writes_in_place", 2),
+        ("views_copy", 3),
+        ("clone_shares_memory", 3),
+        ("no_grad_zeroes_grads", 3),
+    ],
 )
 def test_the_smallest_program_is_found_and_no_smaller_one_is_there(key: str, statements: int) -> None:
     belief = MISCONCEPTIONS[key]
@@ -93,7 +101,12 @@ def test_candidates_come_short_ones_first_and_use_what_they_make() -> None:
 
 def test_two_worlds_part_at_the_first_line_that_differs() -> None:
     program = (
-        "import torch\nw = torch.ones(2, requires_grad=True)\nbest = w.detach()\nwith torch.no_grad():\n    w -= 0.5\nw.sum().backward()\n"
+        "import torch\n"
+        "w = torch.ones(2, requires_grad=True)\n"
+        "best = w.detach()\n"
+        "with torch.no_grad():\n"
+        "    w -= 0.5\n"
+        "w.sum().backward()\n"
     )
     found = worlds.parting(program, MISCONCEPTIONS["detach_copies"])
     assert found == worlds.Parting(5, (("best", "[1, 1]", "[0.5, 0.5]"), ("best._version", "0", "1")))

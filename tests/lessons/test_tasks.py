@@ -1,4 +1,6 @@
-"""The text of every task: it has one source, and it says what is graded, so that it can be solved without its chapter."""
+"""The text of every task: it has one source, and it says what is graded, so that it can
+be solved without its chapter.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from pitfall_lab.lessons.exercises import exercises
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 CODE = re.compile(r"`([^`\n]+)`")
 SAID = {  # what a check asks for, and what the text then has to say
-    "unchanged(": r"unchanged|as it is|as before|stays? (flat|as)|must stay|keep|returns a new one|not be changed|whatever",
+    "unchanged(": r"unchanged|as it is|as before|stays? (flat|as)|must stay|keep|returns a new one|not be changed|whatever",  # noqa: E501
     "shares(": r"memory|`t\.reshape",
     "in_place(": r"itself|\*same\*",
     "not stepped": r"no optimizer|without anything from `torch\.optim`|by hand",
@@ -151,7 +153,9 @@ def test_a_reason_is_about_the_answer_and_not_about_the_graders_notes() -> None:
     no_step = reasons("12.3", "def losses(*_):\n    pass\n")
     assert "d does not run between d_step and g_step" in no_step
     assert "is not in list" not in no_step
-    assert "KeyError" not in reasons("9.3", "def counterexample():\n    p = nn.Parameter(torch.ones(3))\n    return p, p.detach()\n")
+    assert "KeyError" not in reasons(
+        "9.3", "def counterexample():\n    p = nn.Parameter(torch.ones(3))\n    return p, p.detach()\n"
+    )
     never = reasons("15.1", "def train(*_):\n    pass\n")
     assert "there is no steps[0]" in never
     assert "IndexError" not in never
@@ -159,7 +163,10 @@ def test_a_reason_is_about_the_answer_and_not_about_the_graders_notes() -> None:
     assert "line 2 raises SyntaxError" in broken
     assert "Unmodelled" not in broken
     beyond = (
-        "def counterexample():\n    w = torch.ones(2, requires_grad=True)\n    torch.linalg.svd(torch.ones(2, 2))\n    raise RuntimeError\n"
+        "def counterexample():\n"
+        "    w = torch.ones(2, requires_grad=True)\n"
+        "    torch.linalg.svd(torch.ones(2, 2))\n"
+        "    raise RuntimeError\n"
     )
     assert "Unmodelled" not in reasons("12.4", beyond)
 

@@ -1,4 +1,6 @@
-"""The questions of the course cannot be answered without reading, and each has exactly one right outcome and one right reason."""
+"""The questions of the course cannot be answered without reading, and each has exactly one right
+outcome and one right reason.
+"""
 
 from __future__ import annotations
 
@@ -73,9 +75,17 @@ def test_every_answer_that_a_question_is_about_is_among_its_outcomes(posed: Pose
 
 
 def test_half_of_one_world_and_half_of_another_is_offered_only_where_mistakes_are_few(posed: Posed) -> None:
-    known = {one.name: {choice for p in found.predictions for choice in p.marks} for one, found in posed if found.kind == "value"}
+    known = {
+        one.name: {choice for p in found.predictions for choice in p.marks}
+        for one, found in posed
+        if found.kind == "value"
+    }
     unexplained = {
-        one.name: [c.text.en for n, c in enumerate(found.choices) if not c.right and n not in known[one.name] and "raises" not in c.text.en]
+        one.name: [
+            c.text.en
+            for n, c in enumerate(found.choices)
+            if not c.right and n not in known[one.name] and "raises" not in c.text.en
+        ]
         for one, found in posed
         if one.name in known
     }
@@ -101,7 +111,8 @@ def test_a_prompt_fits_the_program_that_follows(posed: Posed) -> None:
         *_, said = re.split(r"\*\*predict", one.prompt, flags=re.IGNORECASE)
         assert said != one.prompt, one.name
         named = re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", said)
-        shown = f"{question.program}\n{question.ask}"  # what is asked for may be an attribute that the program does not read
+        # what is asked for may be an attribute that the program does not read
+        shown = f"{question.program}\n{question.ask}"
         assert not [name for name in named if name.rpartition(".")[2] not in shown], one.name
         lines = [int(n) for n in re.findall(r"\bline (\d+)", said)]
         assert all(n <= question.program.count("\n") + 1 for n in lines), one.name
@@ -117,12 +128,19 @@ def test_every_question_draws_by_a_number_of_its_own_and_no_other_does(posed: Po
 def student(looks: list[list[str]], right: list[int]) -> dict[str, float]:
     """Return the scores where every strategy sees these looks of four answers."""
     names = [look.__name__ for look in STRATEGIES]
-    return scores([Seen(dict.fromkeys(names, look), tuple(n == one for n in range(4))) for look, one in zip(looks, right, strict=True)])
+    return scores(
+        [
+            Seen(dict.fromkeys(names, look), tuple(n == one for n in range(4)))
+            for look, one in zip(looks, right, strict=True)
+        ]
+    )
 
 
 def test_the_student_learns_what_gives_answers_away_and_nothing_from_noise() -> None:
     right = [n % 4 for n in range(12)]
-    assert set(student([["longest" if n == one else "other" for n in range(4)] for one in right], right).values()) == {75.0}
+    assert set(student([["longest" if n == one else "other" for n in range(4)] for one in right], right).values()) == {
+        75.0
+    }
     assert set(student([["other"] * 4 for _ in right], right).values()) == {0.0}
     assert max(student([[str(n) for n in range(4)] for _ in right], right).values()) <= 0
 
@@ -141,15 +159,26 @@ def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
         if "because" in one.named:
             continue  # tests/lessons/test_offered.py
         real, rounds = watched(question.program), loops(question.program)
-        held = {Fact(line, about, value).said(rounds).en for line, state in real.states for about, value in state.items()}
-        views = [(line, about) for line, state in real.states for about, value in state.items() if about[0] == "role" and value == "view"]
-        held |= {Fact(line, about, "result").said(rounds).en for line, about in views}  # a view of a leaf is a result in the graph, too
+        held = {
+            Fact(line, about, value).said(rounds).en for line, state in real.states for about, value in state.items()
+        }
+        views = [
+            (line, about)
+            for line, state in real.states
+            for about, value in state.items()
+            if about[0] == "role" and value == "view"
+        ]
+        held |= {
+            Fact(line, about, "result").said(rounds).en for line, about in views
+        }  # a view of a leaf is a result in the graph, too
         held |= {Fact(*also).said(rounds).en for also in real.also}
         calls = [n for n, line in enumerate(question.program.splitlines(), 1) if ".backward" in line]
         for reason in question.reasons:
             assert (reason.text.en in held) == reason.right, (one.name, reason.text.en)
             said = re.match(r"after (?:line|the loop of lines \d+ to) (\d+), .*\bbackward from", reason.text.en)
-            assert not said or int(said[1]) < max(calls, default=99), one.name  # what another backward would find is of no account
+            assert not said or int(said[1]) < max(calls, default=99), (
+                one.name
+            )  # what another backward would find is of no account
 
 
 def test_no_wrong_reason_is_about_a_backward_or_a_write_that_has_not_come(posed: Posed) -> None:
@@ -162,8 +191,17 @@ def test_no_wrong_reason_is_about_a_backward_or_a_write_that_has_not_come(posed:
             before = lines[: int(said[1])]
             ran = sum(".backward(" in line or "autograd.grad(" in line for line in before)
             again = any(line.startswith(("for ", "while ")) for line in before)
-            named = [name for line in before for found in re.findall(r"^ *(\w+(?:, \w+)*) = ", line) for name in found.split(", ")]
-            wrote = again or len(set(named)) < len(named) or any(re.search(r"_\(|[-+*/]=|\] = |\.step\(", line) for line in before)
+            named = [
+                name
+                for line in before
+                for found in re.findall(r"^ *(\w+(?:, \w+)*) = ", line)
+                for name in found.split(", ")
+            ]
+            wrote = (
+                again
+                or len(set(named)) < len(named)
+                or any(re.search(r"_\(|[-+*/]=|\] = |\.step\(", line) for line in before)
+            )
             plain = re.fullmatch(r"(\w+) does not require grad", said[2])
             made = rf"{plain[1]} = .*requires_grad=True\)" if plain else "(?!)"
             assert not re.fullmatch(made, before[-1]), (one.name, reason.text.en)
@@ -220,12 +258,17 @@ def test_the_reason_of_a_write_that_is_not_counted_is_the_counter() -> None:
 
 def test_the_reason_of_a_refusal_is_what_the_message_names() -> None:
     question = pose("import torch\nw = torch.ones(4, requires_grad=True)\nhead = w[:2]\nhead.zero_()", ask="w")
-    assert next(r.text.en for r in question.reasons if r.right) == "after line 3, head is a view of a leaf that requires grad"
+    assert (
+        next(r.text.en for r in question.reasons if r.right)
+        == "after line 3, head is a view of a leaf that requires grad"
+    )
     assert "after line 3, head is a result in the graph" not in {r.text.en for r in question.reasons}
 
 
 def test_a_wrong_reason_can_be_believed_or_is_the_only_one_that_cannot(posed: Posed) -> None:
-    """Otherwise the right one would stand alone: who sees that three cannot be would not have to understand the fourth."""
+    """Otherwise the right one would stand alone: who sees that three cannot be would not
+    have to understand the fourth.
+    """
     weak = []
     for one, question in posed:
         real = watched(question.program)
@@ -240,7 +283,14 @@ def test_a_wrong_reason_can_be_believed_or_is_the_only_one_that_cannot(posed: Po
 
 
 def test_the_right_reason_speaks_of_what_is_asked() -> None:
-    numpy = "import numpy as np\nimport torch\na = np.ones(3)\nwhole = torch.from_numpy(a)\ntail = torch.from_numpy(a[1:])\ntail[0] = -9.0"
+    numpy = (
+        "import numpy as np\n"
+        "import torch\n"
+        "a = np.ones(3)\n"
+        "whole = torch.from_numpy(a)\n"
+        "tail = torch.from_numpy(a[1:])\n"
+        "tail[0] = -9.0"
+    )
     for program, ask, why in (
         (numpy, "whole", "whole and tail share memory"),
         (
@@ -249,12 +299,17 @@ def test_the_right_reason_speaks_of_what_is_asked() -> None:
             "x and end do not share memory",
         ),
     ):
-        right = {next(r.text.en for r in pose(program, ask, draw=(0, n)).reasons if r.right).partition(", ")[2] for n in range(6)}
+        right = {
+            next(r.text.en for r in pose(program, ask, draw=(0, n)).reasons if r.right).partition(", ")[2]
+            for n in range(6)
+        }
         assert right == {why}, right
 
 
 def test_two_tensors_on_one_array_share_memory_wherever_they_begin() -> None:
-    state = dict(watched("import numpy as np\nimport torch\na = np.ones(3)\nw = torch.from_numpy(a)\nt = torch.from_numpy(a[1:])").states)[
-        5
-    ]
+    state = dict(
+        watched(
+            "import numpy as np\nimport torch\na = np.ones(3)\nw = torch.from_numpy(a)\nt = torch.from_numpy(a[1:])"
+        ).states
+    )[5]
     assert {state["memory", "a", "w"], state["memory", "a", "t"], state["memory", "w", "t"]} == {"shared"}

@@ -1,10 +1,12 @@
-"""A student who does not read: how often are the questions of the course answered right without a look at program or prompt?
+"""A student who does not read: how often are the questions of the course answered right without
+a look at program or prompt?
 
-``python -m tests.lessons.unread`` prints, for outcomes and for reasons, what each strategy scores beside chance. A strategy sees what one
-can see without understanding: the position of an answer, its length, its kind, its wording with names and numbers taken out, what it has in
-common with the other answers, and which numbers the prompt mentions. What that is worth it has learned from all the *other* questions:
-how often an answer that looked so was the right one. ``everything`` weighs all of it together. Where several answers look equally good,
-the score is that of a choice among them by lot.
+``python -m tests.lessons.unread`` prints, for outcomes and for reasons, what each strategy scores beside chance. A
+strategy sees what one can see without understanding: the position of an answer, its length, its kind, its wording
+with names and numbers taken out, what it has in common with the other answers, and which numbers the prompt
+mentions. What that is worth it has learned from all the *other* questions: how often an answer that looked so was
+the right one. ``everything`` weighs all of it together. Where several answers look equally good, the score is that
+of a choice among them by lot.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 POINTS = 5
 """So many points above chance a strategy may score over all questions."""
 MARGIN = 0.5
-"""Questions are drawn until so much of that is left, so that a change of a prompt does not ask for another draw at once."""
+"""Questions are drawn until so much of that is left, so that a change of a prompt does not
+ask for another draw at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +75,20 @@ def asked(notebooks: Path = NOTEBOOKS) -> Iterator[Asked]:
             if cell["cell_type"] == "code" and source.startswith("pitfall_lab.question("):
                 call: Any = ast.parse(source).body[0]
                 named = {word.arg: ast.literal_eval(word.value) for word in call.value.keywords}
-                yield Asked(f"{path.name[:2]} {cell['id']}", before, tuple(map(ast.literal_eval, call.value.args)), named)
+                yield Asked(
+                    f"{path.name[:2]} {cell['id']}", before, tuple(map(ast.literal_eval, call.value.args)), named
+                )
             before = source if cell["cell_type"] == "markdown" else ""
 
 
 def sheets(asked: Asked, posed: Question) -> tuple[Sheet | None, Sheet | None]:
-    """Return what is seen of a question's outcomes and of its reasons; ``None`` where there is no one answer to choose."""
+    """Return what is seen of a question's outcomes and of its reasons; ``None`` where
+    there is no one answer to choose.
+    """
     names = {node.id for node in ast.walk(ast.parse(posed.program)) if isinstance(node, ast.Name)} | {"grad"}
-    outcomes, reasons = (tuple(_without(names, part.text.en) for part in parts) for parts in (posed.choices, posed.reasons))
+    outcomes, reasons = (
+        tuple(_without(names, part.text.en) for part in parts) for parts in (posed.choices, posed.reasons)
+    )
     one = posed.kind != "changes"
     what = Sheet(asked.name, asked.prompt, outcomes, tuple(c.right for c in posed.choices), reasons) if one else None
     why = Sheet(asked.name, asked.prompt, reasons, tuple(r.right for r in posed.reasons), outcomes) if reasons else None
@@ -87,7 +97,11 @@ def sheets(asked: Asked, posed: Question) -> tuple[Sheet | None, Sheet | None]:
 
 def _without(names: set[str], text: str) -> str:
     """Return a text with the program's names in backticks, to be taken out: who does not read does not know them."""
-    return re.sub(r"[A-Za-z_]\w*(\.\w+)*", lambda word: f"`{word[0]}`" if word[0].split(".")[0] in names - {"a"} else word[0], text)
+    return re.sub(
+        r"[A-Za-z_]\w*(\.\w+)*",
+        lambda word: f"`{word[0]}`" if word[0].split(".")[0] in names - {"a"} else word[0],
+        text,
+    )
 
 
 # ---------------------------------------------------------------- what can be seen
@@ -134,7 +148,10 @@ def exception(sheet: Sheet) -> list[str]:
     lines = [[int(n) for n in re.findall(r"line (\d+) raises", answer)] for answer in sheet.answers]
     last = max((n for found in lines for n in found), default=0)
     named = [re.findall(r"\b[A-Z]\w+Error\b", answer)[:1] for answer in sheet.answers]
-    return [f"{name} {'last' if found == [last] else 'earlier' if found else ''}" for name, found in zip(named, lines, strict=True)]
+    return [
+        f"{name} {'last' if found == [last] else 'earlier' if found else ''}"
+        for name, found in zip(named, lines, strict=True)
+    ]
 
 
 def wording(sheet: Sheet) -> list[str]:
@@ -157,13 +174,17 @@ def company(sheet: Sheet) -> list[str]:
 def neighbours(sheet: Sheet) -> list[str]:
     """How close the closest other answer is: of a pair that differs in one word one is true, some think."""
     words = [_words(answer) for answer in sheet.answers]
-    return _rank([round(max(len(a & b) / len(a | b) for m, b in enumerate(words) if m != n), 6) for n, a in enumerate(words)])
+    return _rank(
+        [round(max(len(a & b) / len(a | b) for m, b in enumerate(words) if m != n), 6) for n, a in enumerate(words)]
+    )
 
 
 def shared_numbers(sheet: Sheet) -> list[str]:
     """How many of an answer's numbers other answers have as well."""
     numbers = [set(_numbers(answer)) for answer in sheet.answers]
-    return _rank([sum(len(a & b) for m, b in enumerate(numbers) if m != n) / (len(a) or 1) for n, a in enumerate(numbers)])
+    return _rank(
+        [sum(len(a & b) for m, b in enumerate(numbers) if m != n) / (len(a) or 1) for n, a in enumerate(numbers)]
+    )
 
 
 def size(sheet: Sheet) -> list[str]:
@@ -202,7 +223,9 @@ def echo(sheet: Sheet) -> list[str]:
 def agreement(sheet: Sheet) -> list[str]:
     """How many words an answer shares with the question's other part: reasons that go with one outcome only."""
     theirs = Counter(word for other in sheet.others for word in _words(other))
-    return _rank([sum(theirs[word] for word in _words(answer)) / (len(_words(answer)) or 1) for answer in sheet.answers])
+    return _rank(
+        [sum(theirs[word] for word in _words(answer)) / (len(_words(answer)) or 1) for answer in sheet.answers]
+    )
 
 
 def refusal(sheet: Sheet) -> list[str]:
@@ -240,14 +263,18 @@ def _choose(worth: list[float], right: tuple[bool, ...]) -> float:
 
 
 def scores(all_seen: list[Seen]) -> dict[str, float]:
-    """Return what each strategy scores, in points (of 100) above chance, when it has learned from all questions but the one it answers."""
+    """Return what each strategy scores, in points (of 100) above chance, when it has learned from all
+    questions but the one it answers.
+    """
     names = [look.__name__ for look in STRATEGIES]
     had: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in names}
     for one in all_seen:
         for name in names:
             for label, ok in zip(one.looks[name], one.right, strict=True):
                 had[name][not ok][label] += 1
-    good, bad = (sum(sum(one.right) if ok else len(one.right) - sum(one.right) for one in all_seen) for ok in (True, False))
+    good, bad = (
+        sum(sum(one.right) if ok else len(one.right) - sum(one.right) for one in all_seen) for ok in (True, False)
+    )
     found = dict.fromkeys([*names, "everything"], 0.0)
     for one in all_seen:
         total = [0.0] * len(one.right)
@@ -275,7 +302,10 @@ def report(posed: list[tuple[Asked, Question]]) -> float:
         chance = 100 * sum(sheet.chance for sheet in found) / len(found)
         above = scores([seen(sheet) for sheet in found])
         print(f"{title}: {len(found)} questions, chance {chance:.1f} of 100")
-        print("".join(f"  {name:15s} {chance + points:5.1f}  {points:+5.1f}\n" for name, points in above.items()), flush=True)
+        print(
+            "".join(f"  {name:15s} {chance + points:5.1f}  {points:+5.1f}\n" for name, points in above.items()),
+            flush=True,
+        )
         worst = max(worst, *above.values())
     print(f"at most {worst:+.1f} points above chance; {POINTS} are allowed")
     return worst
@@ -285,11 +315,15 @@ def report(posed: list[tuple[Asked, Question]]) -> float:
 
 
 def draw(lots: int, sweeps: int) -> None:
-    """Choose the numbers by which questions draw, one question after the other, until the student learns little; write them down.
+    """Choose the numbers by which questions draw, one question after the other, until the student
+    learns little; write them down.
 
     The numbers beside the lessons are where it begins, so that after a small change few questions are drawn anew.
     """
-    for module, names in ((question, ("_shadow_outcome", "_story", "_fitting", "execute")), (reasons, ("facts", "watched"))):
+    for module, names in (
+        (question, ("_shadow_outcome", "_story", "_fitting", "execute")),
+        (reasons, ("facts", "watched")),
+    ):
         for name in names:
             setattr(module, name, _once(getattr(module, name)))
     course = list(asked())
@@ -298,7 +332,9 @@ def draw(lots: int, sweeps: int) -> None:
     taken: Taken = ({}, {})
     for n, (one, found) in enumerate(zip(course, posed, strict=True)):
         _take(n, _meet(one, [found], [0, 0]), taken)
-    for n, (one, found) in itertools.islice(itertools.cycle(enumerate(zip(course, posed, strict=True))), sweeps * len(course)):
+    for n, (one, found) in itertools.islice(
+        itertools.cycle(enumerate(zip(course, posed, strict=True))), sweeps * len(course)
+    ):
         worst = max(max(scores(list(part.values())).values()) for part in taken)
         print(f"{one.name}: at most {worst:+.1f}", flush=True)
         if worst <= POINTS - MARGIN:
@@ -343,7 +379,9 @@ def _cost(all_seen: list[Seen]) -> float:
 
 
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that works once for equal arguments: a question asks the same of its worlds whatever it draws."""
+    """Return a function that works once for equal arguments: a question asks the same of
+    its worlds whatever it draws.
+    """
     known: dict[str, Any] = {}
 
     def call(*arguments: Any) -> Any:
@@ -358,7 +396,12 @@ def _once(function: Callable[..., Any]) -> Callable[..., Any]:
 def main() -> int:
     """Print the scores; 1 when one is too high."""
     parser = argparse.ArgumentParser(prog="python -m tests.lessons.unread", description=__doc__)
-    parser.add_argument("--draw", type=int, metavar="LOTS", help="choose among so many lots until the bound is kept, and keep the choice")
+    parser.add_argument(
+        "--draw",
+        type=int,
+        metavar="LOTS",
+        help="choose among so many lots until the bound is kept, and keep the choice",
+    )
     arguments = parser.parse_args()
     if arguments.draw:
         draw(arguments.draw, 3)

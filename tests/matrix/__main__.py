@@ -1,10 +1,11 @@
-"""The engine on every supported release: ``python -m tests.matrix``, or a part: ``--torch 2.15.0 --numpy 1.26.4 --python 3.12``.
+"""The engine on every supported release: ``python -m tests.matrix``, or a part: ``--torch 2.15.0
+--numpy 1.26.4 --python 3.12``.
 
-For each cell an environment is made, used and removed, one at a time; results are kept in ``build/matrix/results.json``, so that a run
-which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew, and
-``--part check`` one part. What ``check`` says of the test programs is compared with ``reference.json``, which ``--reference`` writes on
-the newest release.
-Exit status: 0 when nothing fails.
+For each cell an environment is made, used and removed, one at a time; results are kept in
+``build/matrix/results.json``, so that a run which was ended goes on where it was, and everything that was
+printed in ``build/matrix/<cell>``. ``--again`` measures anew, and ``--part check`` one part. What ``check``
+says of the test programs is compared with ``reference.json``, which ``--reference`` writes on the newest
+release. Exit status: 0 when nothing fails.
 """
 
 from __future__ import annotations
@@ -41,11 +42,17 @@ def main() -> int:
     parser.add_argument("--torch", help="only this release")
     parser.add_argument("--numpy", help="only this release, or newest")
     parser.add_argument("--python", help="only this minor version, 3.12")
-    parser.add_argument("--quick", action="store_true", help="fewer of the engine's tests, and 50 random programs both ways")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer of the engine's tests, and 50 random programs both ways"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
     parser.add_argument("--part", choices=PARTS, help="measure only this part anew")
-    parser.add_argument("--reference", action="store_true", help="from now on the first cell's check is what the others are compared with")
+    parser.add_argument(
+        "--reference",
+        action="store_true",
+        help="from now on the first cell's check is what the others are compared with",
+    )
     parser.add_argument("--list", action="store_true", help="print the cells as JSON, and measure nothing")
     options = parser.parse_args()
     chosen = selected(options)
@@ -75,12 +82,15 @@ def selected(options: argparse.Namespace) -> list[Cell]:
     return [
         cell
         for cell in matrix(releases())
-        if (options.numpy is None or cell.numpy == options.numpy) and (options.python is None or cell.python == options.python)
+        if (options.numpy is None or cell.numpy == options.numpy)
+        and (options.python is None or cell.python == options.python)
     ]
 
 
 def matrix(torches: list[str]) -> list[Cell]:
-    """The newest release first, since the others are compared with it; every minor release; the corners of NumPy and Python."""
+    """The newest release first, since the others are compared with it; every minor release; the
+    corners of NumPy and Python.
+    """
     newest, oldest = torches[0], torches[-1]
     cells = [Cell(torch, "newest", PYTHONS[0]) for torch in torches]
     cells += [Cell(torch, OLDEST_NUMPY, PYTHONS[0]) for torch in (newest, oldest)]
@@ -88,10 +98,14 @@ def matrix(torches: list[str]) -> list[Cell]:
 
 
 def releases() -> list[str]:
-    """Of every minor release of torch from the declared lower bound on, the last one that pip finds; the newest first."""
+    """Of every minor release of torch from the declared lower bound on, the last one that
+    pip finds; the newest first.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (bound,) = (re.match(r"torch>=(\d+)\.(\d+)", line) for line in project["dependencies"] if line.startswith("torch"))
-    listed = subprocess.run([sys.executable, "-m", "pip", "index", "versions", "torch"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "index", "versions", "torch"], capture_output=True, text=True, check=True
+    ).stdout
     last: dict[tuple[int, int], tuple[int, int, int]] = {}
     for found in re.finditer(r"\b(\d+)\.(\d+)\.(\d+)\b", listed.partition("Available versions:")[2].partition("\n")[0]):
         major, minor, patch = map(int, found.groups())

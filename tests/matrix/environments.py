@@ -45,14 +45,31 @@ def make(cell: Cell, folder: Path) -> tuple[Path, str]:
     pins = (ROOT / "binder" / "constraints.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     constraints.write_text("".join(pin for pin in pins if not PINNED_ELSEWHERE.match(pin)), encoding="utf-8")
     numpy = "numpy" if cell.numpy == "newest" else f"numpy=={cell.numpy}"
-    run(python, "-m", "pip", "install", "--quiet", "--no-compile", "-c", constraints, numpy, "hypothesis", "pytest", "pytest-xdist", ROOT)
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "-c",
+        constraints,
+        numpy,
+        "hypothesis",
+        "pytest",
+        "pytest-xdist",
+        ROOT,
+    )
     return python, how
 
 
 def interpreter(version: str) -> str:
     """An installed Python of that minor version: this one, one on the path, or one of pyenv's."""
     here = ".".join(map(str, sys.version_info[:2]))
-    named = [shutil.which(f"python{version}"), *map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))]
+    named = [
+        shutil.which(f"python{version}"),
+        *map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))),
+    ]
     for candidate in [sys.executable] * (version == here) + [name for name in named if name]:
         # pyenv has a python3.13 on the path also where it is switched off.
         if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -77,7 +94,9 @@ def install_torch(python: Path, version: str) -> str:
 
 
 def unpack_without_cuda(wheel: Path, site: Path) -> list[str]:
-    """What pip does with a wheel, except that no package of CUDA is required; returns the libraries that were made up."""
+    """What pip does with a wheel, except that no package of CUDA is required; returns the
+    libraries that were made up.
+    """
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     (metadata,) = site.glob("torch-*.dist-info/METADATA")

@@ -1,4 +1,6 @@
-"""What is measured in an environment: the engine's tests, random programs both ways, and ``pitfall-lab check`` over the test programs."""
+"""What is measured in an environment: the engine's tests, random programs both ways, and ``pitfall-lab
+check`` over the test programs.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,22 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = (
-    *("tests/shadow/test_entries.py", "tests/shadow/test_alone.py", "tests/shadow/test_releases.py", "tests/shadow/test_graph_features.py"),
-    *("tests/verify/test_lockstep.py", "tests/verify/test_recorder.py", "tests/verify/test_prediction.py", "tests/verify/test_private.py"),
+    *(
+        "tests/shadow/test_entries.py",
+        "tests/shadow/test_alone.py",
+        "tests/shadow/test_releases.py",
+        "tests/shadow/test_graph_features.py",
+    ),
+    *(
+        "tests/verify/test_lockstep.py",
+        "tests/verify/test_recorder.py",
+        "tests/verify/test_prediction.py",
+        "tests/verify/test_private.py",
+    ),
 )
-"""Those that compare every operation, every way through the recorder and every difference between releases with the torch at hand."""
+"""Those that compare every operation, every way through the recorder and every difference between
+releases with the torch at hand.
+"""
 A_PART = ("tests/shadow/test_releases.py", "tests/verify/test_lockstep.py", "tests/verify/test_recorder.py")
 PROGRAMS = Path("tests/programs")
 
@@ -31,10 +45,18 @@ class Bench:
 
     def run(self, name: str, *words: object) -> str:
         """The output of a Python command from the root, which is kept in the file ``name``."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": "", "PITFALL_ALL_VARIANTS": "1"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PYTHONPATH": "",
+            "PITFALL_ALL_VARIANTS": "1",
+        }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # torch's modules are compiled once
         command = [self.python, *words]
-        done = subprocess.run([*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
         said = [f"$ {' '.join(map(str, words))}", done.stdout, done.stderr, f"exit {done.returncode}"]
         (self.output / name).write_text("\n".join(said), encoding="utf-8")
         return done.stdout
@@ -46,7 +68,10 @@ class Bench:
         summary = printed.rstrip().rpartition("\n")[2]
         counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", summary)}
         # No summary: pytest itself ended, which is a failure.
-        return {"passed": counts.get("passed", 0), "failed": counts.get("failed", 0) + counts.get("error", 0) + (not counts)}
+        return {
+            "passed": counts.get("passed", 0),
+            "failed": counts.get("failed", 0) + counts.get("error", 0) + (not counts),
+        }
 
     def fuzz(self) -> dict[str, int]:
         """Random programs, so many in lockstep and so many stand-alone: how many ran and how many differ."""
@@ -60,8 +85,12 @@ class Bench:
         return total
 
     def check(self) -> dict[str, Any]:
-        """What ``check`` says of each test program: its findings' rules and lines, and whether it saw and agreed with torch."""
-        printed = self.run("check.txt", "-m", "pitfall_lab", "check", "--json", "--no-fixes", "--jobs", self.jobs, PROGRAMS)
+        """What ``check`` says of each test program: its findings' rules and lines, and whether
+        it saw and agreed with torch.
+        """
+        printed = self.run(
+            "check.txt", "-m", "pitfall_lab", "check", "--json", "--no-fixes", "--jobs", self.jobs, PROGRAMS
+        )
         return {Path(one["file"]).name: seen(one) for one in json.loads(printed)}
 
 

@@ -1,8 +1,8 @@
 """Stand-ins for shared libraries that a library is linked with and that are not here.
 
-torch's plain wheels are CUDA builds: they load only where some fifteen libraries of CUDA do, 3 GB that nothing uses without a GPU. Each
-gets a stand-in that defines, with its version, every symbol that torch needs from it. A function of CUDA's runtime answers "no device"
-(100), every other one 0; so torch finds no GPU, as on a machine that has none.
+torch's plain wheels are CUDA builds: they load only where some fifteen libraries of CUDA do, 3 GB that nothing uses
+without a GPU. Each gets a stand-in that defines, with its version, every symbol that torch needs from it. A function of
+CUDA's runtime answers "no device" (100), every other one 0; so torch finds no GPU, as on a machine that has none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def linked(library: Path) -> list[str]:
 
 
 def undefined(missing: dict[Path, list[str]]) -> dict[str, list[Symbol]]:
-    """For each library that is missing for others, the symbols that they need and that neither they nor the system nor Python define."""
+    """For each library that is missing for others, the symbols that they need and that neither they nor
+    the system nor Python define.
+    """
     present = list(missing)
     tables = [symbols(path) for path in present]
     defined = {symbol.name for table in tables for symbol in table if not symbol.is_needed}
@@ -59,7 +61,11 @@ def undefined(missing: dict[Path, list[str]]) -> dict[str, list[Symbol]]:
     for path, table in zip(present, tables, strict=True):
         owners = files_of_versions(path)
         for symbol in table if missing[path] else ():
-            if symbol.is_needed and symbol.name not in defined and not any(hasattr(library, symbol.name) for library in loaded):
+            if (
+                symbol.is_needed
+                and symbol.name not in defined
+                and not any(hasattr(library, symbol.name) for library in loaded)
+            ):
                 # Without a version it may come from any library that this one is linked with.
                 wanted[owners.get(symbol.version, missing[path][0])][symbol.name] = symbol
     return {file: list(named.values()) for file, named in wanted.items()}
@@ -91,7 +97,10 @@ def files_of_versions(path: Path) -> dict[str, str]:
 def compile_(library: Path, wanted: list[Symbol]) -> None:
     """A shared library of that name with those symbols."""
     source = [definition(symbol) for symbol in wanted]
-    versions = {version: [s.name for s in wanted if s.version == version] for version in sorted({s.version for s in wanted if s.version})}
+    versions = {
+        version: [s.name for s in wanted if s.version == version]
+        for version in sorted({s.version for s in wanted if s.version})
+    }
     nodes = [f"{version} {{ global: {'; '.join(names)}; }};" for version, names in versions.items()]
     with tempfile.TemporaryDirectory() as name:
         code, script = Path(name) / "stub.c", Path(name) / "versions"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-HEAD = ("torch", "Python", "NumPy", "how made", "engine tests passed", "failed", "random programs", "differing", "`check` differs", "min")
+HEAD = (
+    "torch",
+    "Python",
+    "NumPy",
+    "how made",
+    "engine tests passed",
+    "failed",
+    "random programs",
+    "differing",
+    "`check` differs",
+    "min",
+)
 
 
 def render(rows: Iterable[dict[str, Any]]) -> str:
@@ -26,16 +37,24 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 
 def failing(row: dict[str, Any]) -> bool:
-    """Whether anything in a cell went wrong; a Python that is not on this machine is said, and is no failure of the engine."""
+    """Whether anything in a cell went wrong; a Python that is not on this machine is said, and
+    is no failure of the engine.
+    """
     if row.get("unmade"):
         return not row["unmade"].startswith("no Python")
-    return bool(row["engine"]["failed"] or row["fuzz"]["failed"] or not row["fuzz"]["programs"] or row["check_differing"])
+    return bool(
+        row["engine"]["failed"] or row["fuzz"]["failed"] or not row["fuzz"]["programs"] or row["check_differing"]
+    )
 
 
 def differences(here: dict[str, Any], reference: dict[str, Any]) -> list[str]:
-    """The test programs on which ``check`` did not see what it sees with the reference, or saw nothing, or disagreed."""
+    """The test programs on which ``check`` did not see what it sees with the reference,
+    or saw nothing, or disagreed.
+    """
     return sorted(
         name
         for name in here.keys() | reference.keys()
-        if here.get(name) != reference.get(name) or here.get(name, {}).get("disagreed") or not here.get(name, {}).get("observed")
+        if here.get(name) != reference.get(name)
+        or here.get(name, {}).get("disagreed")
+        or not here.get(name, {}).get("observed")
     )

@@ -1,4 +1,6 @@
-"""The tool that measures every release: its table, its choice of cells, and the stand-ins for libraries that are not here."""
+"""The tool that measures every release: its table, its choice of cells, and the stand-ins for
+libraries that are not here.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ ASKED = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).ask())"
 SAW = {"outcome": "finished", "findings": [["PL301", 7]], "observed": True, "disagreed": 0}
 GOOD = {
     "torch": "2.15.0", "python": "3.11", "numpy": "2.4.6", "how": "CPU build", "seconds": 600,
-    "check": {"a.py": SAW}, "check_differing": [], "engine": {"passed": 4000, "failed": 0}, "fuzz": {"programs": 1000, "failed": 0},
+    "check": {"a.py": SAW}, "check_differing": [], "engine": {"passed": 4000, "failed": 0}, "fuzz": {"programs": 1000,
+    "failed": 0},
 }  # fmt: skip
 
 
@@ -33,7 +36,9 @@ def compiled(code: str, library: Path, *words: str) -> None:
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", library, source, *words], check=True)
 
 
-@pytest.mark.parametrize("versions", ["", "THEIRS { global: *; };"], ids=["without versions", "with a version of another name"])
+@pytest.mark.parametrize(
+    "versions", ["", "THEIRS { global: *; };"], ids=["without versions", "with a version of another name"]
+)
 def test_a_library_loads_with_stand_ins_for_what_it_is_linked_with(tmp_path: Path, versions: str) -> None:
     gone, caller = tmp_path / "libgone.so.1", tmp_path / "libcaller.so"
     script = tmp_path / "script"
@@ -53,7 +58,14 @@ def test_nothing_is_made_where_nothing_is_missing(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_row_for_each_cell_and_says_what_was_not_made() -> None:
-    unmade = {"torch": "2.15.0", "python": "3.14", "numpy": "newest", "unmade": "no Python 3.14 here", "seconds": 0, "check_differing": []}
+    unmade = {
+        "torch": "2.15.0",
+        "python": "3.14",
+        "numpy": "newest",
+        "unmade": "no Python 3.14 here",
+        "seconds": 0,
+        "check_differing": [],
+    }
     head, line, good, missing = render([GOOD, unmade]).splitlines()
     assert head.count("|") == line.count("|") == good.count("|") == missing.count("|")
     assert good == "| 2.15.0 | 3.11 | 2.4.6 | CPU build | 4,000 | 0 | 1,000 | 0 | 0 of 1 | 10 |"
@@ -64,8 +76,8 @@ def test_the_table_has_a_row_for_each_cell_and_says_what_was_not_made() -> None:
 
 @pytest.mark.parametrize(
     "worse",
-    [{"engine": {"passed": 1, "failed": 1}}, {"fuzz": {"programs": 500, "failed": 1}}, {"fuzz": {"programs": 0, "failed": 0}},
-     {"check_differing": ["a.py"]}, {"unmade": "no matching distribution"}],
+    [{"engine": {"passed": 1, "failed": 1}}, {"fuzz": {"programs": 500, "failed": 1}}, {"fuzz": {"programs": 0,
+    "failed": 0}}, {"check_differing": ["a.py"]}, {"unmade": "no matching distribution"}],
 )  # fmt: skip
 def test_a_cell_fails_by_each_of_its_measures(worse: dict[str, object]) -> None:
     assert failing({**GOOD, **worse})
@@ -79,7 +91,12 @@ def test_a_program_on_which_check_sees_otherwise_differs(worse: dict[str, object
 
 
 def test_a_blind_run_is_seen_as_one() -> None:
-    blind = {"file": "a.py", "outcome": "finished", "findings": [], "agreement": {"checked": 0, "mirrored": 0, "disagreed": 0}}
+    blind = {
+        "file": "a.py",
+        "outcome": "finished",
+        "findings": [],
+        "agreement": {"checked": 0, "mirrored": 0, "disagreed": 0},
+    }
     assert not seen(blind)["observed"]
 
 

@@ -25,7 +25,9 @@ def _run(mode: str) -> dict[str, dict]:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, timeout=420, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     # A program that takes the process down is named by what is missing after it.
-    assert done.returncode == 0, f"the {mode} worker died after {[f['program'] for f in found][-1:]}:\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, (
+        f"the {mode} worker died after {[f['program'] for f in found][-1:]}:\n{done.stderr[-3000:]}"
+    )
     return {f["program"]: f for f in found}
 
 

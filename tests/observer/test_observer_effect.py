@@ -1,4 +1,6 @@
-"""A program does the same with and without recording: this is the promise that makes everything else worth looking at."""
+"""A program does the same with and without recording: this is the promise that makes
+everything else worth looking at.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs programs one after the other, each in a fresh namespace, and reports everything a learner could notice.
 
-``python worker.py plain|recorded PROGRAM...`` prints one JSON object per program. Both ways run the same code under the same file
-name; only the second one records.
+``python worker.py plain|recorded PROGRAM...`` prints one JSON object per program. Both ways run the same code under the
+same file name; only the second one records.
 """
 
 from __future__ import annotations
@@ -24,10 +24,22 @@ import torch
 import torch._dynamo  # lazily imported otherwise, by whichever program comes first, and it patches torch
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
-SCHEDULERS = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau, torch.utils.data.DataLoader)
+SCHEDULERS = (
+    torch.optim.lr_scheduler.LRScheduler,
+    torch.optim.lr_scheduler.ReduceLROnPlateau,
+    torch.utils.data.DataLoader,
+)
 OWNERS = (
-    torch, torch.Tensor, torch.nn.functional, torch.autograd, torch.nn.Module, torch.optim.Optimizer, torch.overrides, np, *SCHEDULERS,
-)  # fmt: skip
+    torch,
+    torch.Tensor,
+    torch.nn.functional,
+    torch.autograd,
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    torch.overrides,
+    np,
+    *SCHEDULERS,
+)
 LOGGED = re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
 """How torch's log begins a line: with the time and the process, which no two runs share."""
 
@@ -38,7 +50,8 @@ def main() -> None:
         # Imported before anything is measured: what the import does is not an effect on the program.
         import pitfall_lab.verify  # noqa: F401
     if sys.platform == "linux":
-        # A program of 10**9 elements without memory must stay one: what would fill the machine ends here as a MemoryError.
+        # A program of 10**9 elements without memory must stay one: what would fill the
+        # machine ends here as a MemoryError.
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
@@ -61,7 +74,11 @@ def observe(mode: str, path: Path) -> dict[str, Any]:
     gc.collect()
     tensors, patches = count_tensors(), fingerprint()
     printed, complained = io.StringIO(), io.StringIO()
-    with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complained):
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(complained),
+    ):
         warnings.simplefilter("always")
         filters = list(warnings.filters)
         error, trace = run(mode, source, filename, scope)
@@ -72,7 +89,11 @@ def observe(mode: str, path: Path) -> dict[str, Any]:
         "complained": LOGGED.sub("", complained.getvalue()),
         "error": error,
         "warned": [[w.category.__name__, only_the_program(str(w.message)), w.filename, w.lineno] for w in warned],
-        "random": [digest(torch.get_rng_state().numpy().tobytes()), digest(repr(random.getstate())), digest(repr(np.random.get_state()))],  # noqa: NPY002
+        "random": [
+            digest(torch.get_rng_state().numpy().tobytes()),
+            digest(repr(random.getstate())),
+            digest(repr(np.random.get_state())),  # noqa: NPY002 - the global one
+        ],
         "values": {name: describe(tensor) for name, tensor in held(scope)},
         "names": sorted(name for name in scope if not name.startswith("__")),
         "state": {
@@ -102,7 +123,9 @@ def run(mode: str, source: str, filename: str, scope: dict[str, Any]) -> tuple[l
 
         trace = trace_program(source, name=filename, namespace=scope, filename=filename)
         failure = trace.outcome.failure
-        return (None if failure is None else [failure.type, failure.message, [failure.span.line] if failure.span else []]), trace
+        return (
+            None if failure is None else [failure.type, failure.message, [failure.span.line] if failure.span else []]
+        ), trace
     try:
         exec(compile(source, filename, "exec", dont_inherit=True), scope)
     except BaseException as error:
@@ -117,8 +140,8 @@ def run(mode: str, source: str, filename: str, scope: dict[str, Any]) -> tuple[l
 def only_the_program(text: str) -> str:
     """A warning's text without the stack frames of others.
 
-    Anomaly mode prints the whole stack: the worker's frames are in it, and the one through which a recorded call goes (it bears the
-    program's file name, so that warnings name the program's line, and a name of ours).
+    Anomaly mode prints the whole stack: the worker's frames are in it, and the one through which a recorded call goes
+    (it bears the program's file name, so that warnings name the program's line, and a name of ours).
     """
     others = r'^ *File "(?:(?!<program:)[^\n]*|[^\n]* in _pitfall_lab_run)\n(?: {4,}[^\n]*\n)*'
     return re.sub(others, "", text + "\n", flags=re.MULTILINE).strip()
@@ -134,7 +157,12 @@ def digest(data: str | bytes) -> str:
 
 def fingerprint() -> dict[str, int]:
     """Which function stands behind each public name of torch and NumPy: recording must leave no patch behind."""
-    return {f"{owner.__name__}.{name}": id(value) for owner in OWNERS for name, value in list(vars(owner).items()) if callable(value)}
+    return {
+        f"{owner.__name__}.{name}": id(value)
+        for owner in OWNERS
+        for name, value in list(vars(owner).items())
+        if callable(value)
+    }
 
 
 def held(scope: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
@@ -164,7 +192,9 @@ def describe(tensor: torch.Tensor) -> list[str]:
         "requires_grad": lambda: tensor.requires_grad,
         "grad_fn": lambda: tensor.grad_fn.name() if tensor.grad_fn else None,
         "values": lambda: values(tensor),
-        "grad": lambda: of_gradient(tensor.grad) if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None else None,
+        "grad": lambda: (
+            of_gradient(tensor.grad) if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None else None
+        ),
     }
     out = []
     for name, ask in asked.items():

@@ -1,4 +1,6 @@
-"""A notebook without a kernel process: IPython's shell, with a comm manager of the kernel's kind, and a front end that validates."""
+"""A notebook without a kernel process: IPython's shell, with a comm manager of the kernel's kind,
+and a front end that validates.
+"""
 
 from __future__ import annotations
 

@@ -7,25 +7,42 @@ NET = ("net", "net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))"
 OPT = ("opt", "opt = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)\nfit = nn.CrossEntropyLoss()")
 TRAIN = (
     "train",
-    "losses = []\nfor epoch in range(3):\n    opt.zero_grad()\n    loss = fit(net(X), Y)\n    loss.backward()\n    opt.step()\n    losses.append(loss.item())",
+    (
+        "losses = []\n"
+        "for epoch in range(3):\n"
+        "    opt.zero_grad()\n"
+        "    loss = fit(net(X), Y)\n"
+        "    loss.backward()\n"
+        "    opt.step()\n"
+        "    losses.append(loss.item())"
+    ),
 )
 EVAL = (
     "eval",
-    "net.eval()\nwith torch.no_grad():\n    logits = net(X)\n    accuracy = (logits.argmax(1) == Y).float().mean()\nnet.train()\naccuracy",
+    (
+        "net.eval()\n"
+        "with torch.no_grad():\n"
+        "    logits = net(X)\n"
+        "    accuracy = (logits.argmax(1) == Y).float().mean()\n"
+        "net.train()\n"
+        "accuracy"
+    ),
 )
 
 RIGHT = {
     "a training loop, run twice": [DATA, NET, OPT, TRAIN, EVAL, "train", "eval"],
     "one step per cell": [
-        DATA, NET, OPT, ("f", "loss = fit(net(X), Y)"), ("z", "opt.zero_grad()"), ("b", "loss.backward()"), ("s", "opt.step()"),
-        "f", "z", "b", "s", EVAL,
+        DATA, NET, OPT, ("f", "loss = fit(net(X), Y)"), ("z", "opt.zero_grad()"), ("b", "loss.backward()"), ("s",
+        "opt.step()"), "f", "z", "b", "s", EVAL,
     ],
-    "the shape of an output looked at before training": [DATA, NET, ("look", "out = net(X)\nout.shape"), OPT, TRAIN, ("o", "out.shape"), EVAL],
-    "a GAN": [
+    "the shape of an output looked at before training": [DATA, NET, ("look", "out = net(X)\nout.shape"), OPT, TRAIN,
+    ("o", "out.shape"), EVAL], "a GAN": [
         DATA,
-        ("nets", "G, D = nn.Linear(2, 4), nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2, inplace=True), nn.Linear(8, 1))"),
-        ("opts", "og, od = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())\nbce = nn.BCEWithLogitsLoss()"),
-        ("loop", """for _ in range(2):
+        ("nets",
+        "G, D = nn.Linear(2, 4), nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2, inplace=True), nn.Linear(8, 1))"),
+        ("opts",
+        ("og, od = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())\n"
+        "bce = nn.BCEWithLogitsLoss()")), ("loop", """for _ in range(2):
     z = torch.randn(32, 2)
     fake = G(z)
     od.zero_grad()
@@ -41,11 +58,13 @@ RIGHT = {
     "a GAN, cell by cell": [
         DATA, ("nets", "G, D = nn.Linear(2, 4), nn.Linear(4, 1)"),
         ("opts", "og, od = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)"),
-        ("fake", "fake = G(torch.randn(8, 2))"), ("d", "od.zero_grad(); d_loss = D(fake.detach()).mean() - D(X).mean(); d_loss.backward(); od.step()"),
-        ("g", "og.zero_grad(); g_loss = -D(fake).mean(); g_loss.backward(); og.step()"), "fake", "d", "g",
+        ("fake", "fake = G(torch.randn(8, 2))"), ("d",
+        "od.zero_grad(); d_loss = D(fake.detach()).mean() - D(X).mean(); d_loss.backward(); od.step()"), ("g",
+        "og.zero_grad(); g_loss = -D(fake).mean(); g_loss.backward(); og.step()"), "fake", "d", "g",
     ],
     "a recurrent net with the state detached": [
-        ("data", "seq = torch.randn(12, 1, 3)"), ("net", "rnn, head = nn.GRU(3, 5), nn.Linear(5, 1)\nh = torch.zeros(1, 1, 5)"),
+        ("data", "seq = torch.randn(12, 1, 3)"), ("net", ("rnn, head = nn.GRU(3, 5), nn.Linear(5, 1)\n"
+        "h = torch.zeros(1, 1, 5)")),
         ("opt", "opt = torch.optim.Adam([*rnn.parameters(), *head.parameters()])"),
         ("loop", """for part in seq.split(4):
     out, h = rnn(part, h)
@@ -58,7 +77,13 @@ RIGHT = {
     ],
     "gradients accumulated over batches": [
         DATA, NET, OPT,
-        ("loop", "opt.zero_grad()\nfor i, (x, y) in enumerate(zip(X.split(8), Y.split(8))):\n    loss = fit(net(x), y) / 2\n    loss.backward()\n    if i % 2:\n        opt.step()\n        opt.zero_grad()"),
+        ("loop", ("opt.zero_grad()\n"
+        "for i, (x, y) in enumerate(zip(X.split(8), Y.split(8))):\n"
+        "    loss = fit(net(x), y) / 2\n"
+        "    loss.backward()\n"
+        "    if i % 2:\n"
+        "        opt.step()\n"
+        "        opt.zero_grad()")),
         "loop", "loop",
     ],
     "an average of the weights": [
@@ -72,12 +97,16 @@ RIGHT = {
         ("eval", "with torch.no_grad():\n    out = ema(X)"), "loop", "eval",
     ],
     "a target network, copied by .data": [
-        DATA, ("nets", "import copy\nq = nn.Linear(4, 2)\ntarget = copy.deepcopy(q)\nopt = torch.optim.Adam(q.parameters())"),
+        DATA, ("nets", ("import copy\n"
+        "q = nn.Linear(4, 2)\n"
+        "target = copy.deepcopy(q)\n"
+        "opt = torch.optim.Adam(q.parameters())")),
         ("step", """with torch.no_grad():
     aim = target(X).amax(1)
 loss = (q(X).amax(1) - aim).square().mean()
 opt.zero_grad(); loss.backward(); opt.step()"""),
-        ("copy", "for a, b in zip(target.parameters(), q.parameters()):\n    a.data.copy_(0.9 * a.data + 0.1 * b.data)"), "step", "copy", "step",
+        ("copy", ("for a, b in zip(target.parameters(), q.parameters()):\n"
+        "    a.data.copy_(0.9 * a.data + 0.1 * b.data)")), "step", "copy", "step",
     ],
     "tied weights": [
         ("net", """class Tied(nn.Module):
@@ -89,10 +118,15 @@ opt.zero_grad(); loss.backward(); opt.step()"""),
     def forward(self, x):
         return self.out(self.inner(x))
 model = Tied()"""), ("opt", "opt = torch.optim.AdamW(model.parameters())\nids = torch.arange(9)"),
-        ("loop", "for _ in range(3):\n    loss = nn.functional.cross_entropy(model(ids), ids + 1)\n    opt.zero_grad(set_to_none=False); loss.backward(); opt.step()"), "loop",
+        ("loop", ("for _ in range(3):\n"
+        "    loss = nn.functional.cross_entropy(model(ids), ids + 1)\n"
+        "    opt.zero_grad(set_to_none=False); loss.backward(); opt.step()")), "loop",
     ],
     "a frozen backbone": [
-        DATA, ("net", "backbone, head = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU()), nn.Linear(8, 3)\nfor p in backbone.parameters():\n    p.requires_grad_(False)"),
+        DATA, ("net", ("backbone, head = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU()), nn.Linear(8, "
+        "3)\n"
+        "for p in backbone.parameters():\n"
+        "    p.requires_grad_(False)")),
         ("opt", "opt = torch.optim.SGD(head.parameters(), 0.1)\nfit = nn.CrossEntropyLoss()"),
         ("loop", "loss = fit(head(backbone(X)), Y)\nopt.zero_grad(); loss.backward(); opt.step()"), "loop", "loop",
     ],
@@ -102,8 +136,11 @@ model = Tied()"""), ("opt", "opt = torch.optim.AdamW(model.parameters())\nids = 
         ("f", "loss = fit(net(X), Y)"), ("b", "loss.backward()\nopt.step(); opt.zero_grad()"), "f", "b",
     ],
     "a gradient check": [
-        ("a", "a = torch.randn(3, 3, dtype=torch.double, requires_grad=True)\ntorch.autograd.gradcheck(lambda a: (a @ a).sin(), a)"),
-        ("b", "y = (a @ a).sin().sum()\n(g,) = torch.autograd.grad(y, a, create_graph=True)"), ("c", "g.square().sum().backward()\na.grad.norm()"),
+        ("a", ("a = torch.randn(3, 3, dtype=torch.double, requires_grad=True)\n"
+        "torch.autograd.gradcheck(lambda a: (a @ a).sin(), a)")),
+        ("b", ("y = (a @ a).sin().sum()\n"
+        "(g,) = torch.autograd.grad(y, a, create_graph=True)")), ("c", ("g.square().sum().backward()\n"
+        "a.grad.norm()")),
     ],
     "a penalty on gradients": [
         DATA, ("net", "net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)"),
@@ -124,21 +161,32 @@ opt.zero_grad(); loss.backward(); opt.step()"""), "loop", "loop",
         w1.grad.zero_(); w2.grad.zero_()"""), "loop", "loop",
     ],
     "by hand, cell by cell, in the old way": [
-        DATA, ("w", "w = torch.randn(4, 1, requires_grad=True)"), ("f", "loss = (X @ w).square().mean()"), ("b", "loss.backward()"),
-        ("s", "w.data -= 0.1 * w.grad.data\nw.grad = None"), "f", "b", "s", "f", "b", "s",
+        DATA, ("w", "w = torch.randn(4, 1, requires_grad=True)"), ("f", "loss = (X @ w).square().mean()"), ("b",
+        "loss.backward()"), ("s", "w.data -= 0.1 * w.grad.data\nw.grad = None"), "f", "b", "s", "f", "b", "s",
     ],
     "NumPy in and out": [
-        ("a", "raw = np.arange(12.0).reshape(3, 4)\nx = torch.from_numpy(raw).float()"), ("b", "w = torch.ones(4, requires_grad=True)\nloss = (x @ w).sum()\nloss.backward()"),
+        ("a", ("raw = np.arange(12.0).reshape(3, 4)\n"
+        "x = torch.from_numpy(raw).float()")), ("b", ("w = torch.ones(4, requires_grad=True)\n"
+        "loss = (x @ w).sum()\n"
+        "loss.backward()")),
         ("c", "raw[0] = 7\nback = w.detach().numpy().copy()\nback += 1"), ("d", "n = x.numpy()\nn *= 2\nx.sum()"),
     ],
     "batch normalization and dropout": [
-        DATA, ("net", "net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.ReLU(inplace=True), nn.Linear(8, 3))"), OPT,
-        ("f", "loss = fit(net(X), Y)"), ("again", "with torch.no_grad():\n    net(X)"), ("b", "loss.backward()\nopt.step()\nopt.zero_grad()"), "f", "again", "b", EVAL,
+        DATA, ("net", ("net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), "
+        "nn.ReLU(inplace=True), nn.Linear(8, 3))")), OPT,
+        ("f", "loss = fit(net(X), Y)"), ("again", "with torch.no_grad():\n    net(X)"), ("b", ("loss.backward()\n"
+        "opt.step()\n"
+        "opt.zero_grad()")), "f", "again", "b", EVAL,
     ],
     "a learning-rate schedule, clipping, and weights saved and loaded": [
         DATA, NET, OPT, ("plan", "plan = torch.optim.lr_scheduler.StepLR(opt, 1)"),
-        ("loop", "for _ in range(2):\n    loss = fit(net(X), Y)\n    opt.zero_grad(); loss.backward()\n    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n    opt.step(); plan.step()"),
-        ("save", "import copy\nbest = copy.deepcopy(net.state_dict())"), "loop", ("load", "net.load_state_dict(best)"), EVAL, "loop",
+        ("loop", ("for _ in range(2):\n"
+        "    loss = fit(net(X), Y)\n"
+        "    opt.zero_grad(); loss.backward()\n"
+        "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n"
+        "    opt.step(); plan.step()")),
+        ("save", ("import copy\n"
+        "best = copy.deepcopy(net.state_dict())")), "loop", ("load", "net.load_state_dict(best)"), EVAL, "loop",
     ],
     "attention with a class of one's own": [
         ("data", "x = torch.randn(2, 5, 8)"),
@@ -154,7 +202,9 @@ opt.zero_grad(); loss.backward(); opt.step()"""), "loop", "loop",
             y = y + part(y).relu()
         return y
 block = Block()"""), ("opt", "opt = torch.optim.AdamW(block.parameters())"),
-        ("step", "loss = (block(x) - x).square().mean()\nopt.zero_grad(); loss.backward(); opt.step()\nloss.item()"), "step", "step",
+        ("step", ("loss = (block(x) - x).square().mean()\n"
+        "opt.zero_grad(); loss.backward(); opt.step()\n"
+        "loss.item()")), "step", "step",
     ],
     "a model in a trainer object": [
         DATA, ("class", """class Trainer:
@@ -170,20 +220,30 @@ block = Block()"""), ("opt", "opt = torch.optim.AdamW(block.parameters())"),
 trainer = Trainer()"""), ("go", "last = trainer.step()"), "go", "go", "class", "go",
     ],
     "names used again for another model": [
-        DATA, NET, OPT, TRAIN, ("net2", "net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))\nnet(X).shape"),
+        DATA, NET, OPT, TRAIN, ("net2", ("net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))\n"
+        "net(X).shape")),
         ("opt2", "opt = torch.optim.Adam(net.parameters())"), "train", EVAL,
     ],
     "everything run again from the top": [DATA, NET, OPT, TRAIN, EVAL, "data", "net", "opt", "train", "eval"],
     "tries with one cell run again and again": [
-        ("x", "x = torch.linspace(0, 1, 5, requires_grad=True)"), ("y", "y = (x ** 2).sum()\ny.backward()\ng = x.grad.clone()\nx.grad.zero_()"), "y", "y", ("see", "g"), "see",
+        ("x", "x = torch.linspace(0, 1, 5, requires_grad=True)"), ("y", ("y = (x ** 2).sum()\n"
+        "y.backward()\n"
+        "g = x.grad.clone()\n"
+        "x.grad.zero_()")), "y", "y", ("see", "g"), "see",
     ],
     "losses kept as tensors for a plot": [
-        DATA, NET, OPT, ("loop", "kept = []\nfor _ in range(5):\n    loss = fit(net(X), Y)\n    opt.zero_grad(); loss.backward(); opt.step()\n    kept.append(loss.detach())"),
+        DATA, NET, OPT, ("loop", ("kept = []\n"
+        "for _ in range(5):\n"
+        "    loss = fit(net(X), Y)\n"
+        "    opt.zero_grad(); loss.backward(); opt.step()\n"
+        "    kept.append(loss.detach())")),
         ("plot", "total = torch.stack(kept).mean()"), "loop", "plot",
     ],
     "several losses added up": [
         DATA, NET, OPT,
-        ("loop", "l1, l2, l3 = fit(net(X), Y), net[0].weight.square().sum(), net[2].weight.abs().sum()\nloss = l1 + 0.1 * l2 + 0.1 * l3 + net[0].bias.sum() + net[2].bias.sum()\nopt.zero_grad(); loss.backward(); opt.step()"), "loop", "loop",
+        ("loop", ("l1, l2, l3 = fit(net(X), Y), net[0].weight.square().sum(), net[2].weight.abs().sum()\n"
+        "loss = l1 + 0.1 * l2 + 0.1 * l3 + net[0].bias.sum() + net[2].bias.sum()\n"
+        "opt.zero_grad(); loss.backward(); opt.step()")), "loop", "loop",
     ],
     "weights that begin at zero on purpose": [
         DATA, ("class", """class Lora(nn.Module):
@@ -197,7 +257,8 @@ trainer = Trainer()"""), ("go", "last = trainer.step()"), "go", "go", "class", "
 net = nn.Sequential(Lora(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 3))
 nn.init.zeros_(net[2].weight)
 nn.init.constant_(net[2].bias, 0.1)"""),
-        ("opt", "opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)\nfit = nn.CrossEntropyLoss()"), TRAIN, "train", EVAL,
+        ("opt", ("opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)\n"
+        "fit = nn.CrossEntropyLoss()")), TRAIN, "train", EVAL,
     ],
     "one layer of softmax regression from zero, by hand": [
         DATA, ("w", "W = torch.zeros(4, 3, requires_grad=True)\nb = torch.zeros(3, requires_grad=True)"),
@@ -239,7 +300,9 @@ def follow():
     loss = (net(X) - wanted).square().mean()
     opt.zero_grad(); loss.backward(); opt.step()
     follow()"""),
-        "loop", ("frozen", "teacher.requires_grad_(False)\nloss = (net(X) - teacher(X)).square().mean()\nopt.zero_grad(); loss.backward(); opt.step()"), "frozen",
+        "loop", ("frozen", ("teacher.requires_grad_(False)\n"
+        "loss = (net(X) - teacher(X)).square().mean()\n"
+        "opt.zero_grad(); loss.backward(); opt.step()")), "frozen",
     ],
     "one net by an optimizer and one by hand": [
         DATA, ("nets", "a, b = nn.Linear(4, 6), nn.Linear(6, 3)\nopt = torch.optim.SGD(b.parameters(), 0.1)"),
@@ -267,7 +330,9 @@ net = nn.Sequential(Part(), nn.ReLU(), nn.Linear(3, 3))"""),
         ("rate", "for group in opt.param_groups:\n    group['lr'] = 0.01"), TRAIN, "train",
     ],
     "rows in another order, together; sorted; and sets that are not pairs": [
-        ("data", "X, Y = torch.randn(40, 3), torch.randint(0, 2, (40,))\nother = torch.randn(40, 3)\nx = torch.randn(40)"),
+        ("data", ("X, Y = torch.randn(40, 3), torch.randint(0, 2, (40,))\n"
+        "other = torch.randn(40, 3)\n"
+        "x = torch.randn(40)")),
         ("one", "order = torch.randperm(40)\nXs, Ys = X[order], Y[order]"),
         ("sets", "first, second = X[torch.randperm(40)], other[torch.randperm(40)]"),
         ("sorted", "ranked, rising = X[X[:, 0].argsort()], x.sort().values"),

@@ -14,7 +14,9 @@ def shown(monkeypatch):
     notebook = Notebook(whole=True)
     below = []
     monkeypatch.setattr(
-        notebook.shell.display_pub, "publish", lambda data, *args, **kwargs: MARK in data and below.append(notebook.shell.execution_count)
+        notebook.shell.display_pub,
+        "publish",
+        lambda data, *args, **kwargs: MARK in data and below.append(notebook.shell.execution_count),
     )
     yield notebook, below
     notebook.close()

@@ -1,4 +1,6 @@
-"""Forward in one cell and backward in another: the cells in which a failure began are offered, and recorded with the one that failed."""
+"""Forward in one cell and backward in another: the cells in which a failure began are offered, and
+recorded with the one that failed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def fail(notebook, text, cell):
     before = len(notebook.shown)
     assert not notebook.shell.run_cell(text, store_history=True, cell_id=cell).success
     [hint] = [data[HINT] for data in notebook.shown[before:] if HINT in data]
-    return ([each["count"] for each in hint["again"]["cells"]], hint["again"]["effects"]["en"]) if hint["again"] else None
+    return (
+        ([each["count"] for each in hint["again"]["cells"]], hint["again"]["effects"]["en"]) if hint["again"] else None
+    )
 
 
 def test_the_cells_that_matter_are_offered_and_recorded_as_one_program(notebook):
@@ -50,9 +54,15 @@ def test_the_cells_that_matter_are_offered_and_recorded_as_one_program(notebook)
     assert fail(notebook, "loss.backward()", "back") == offered
     # Explained alone, the cell does not contain what happened: the offer stands there too.
     assert fail(notebook, "%%pitfall\nloss.backward()", "back") == offered
-    assert not notebook.shell.run_cell("%%pitfall --with 3,5\nloss.backward()", store_history=True, cell_id="back").success
+    assert not notebook.shell.run_cell(
+        "%%pitfall --with 3,5\nloss.backward()", store_history=True, cell_id="back"
+    ).success
     [source, *_] = notebook.explorers[-1].trace.sources
-    assert [(part.name, part.cell) for part in source.parts] == [("In [3]", "forward"), ("In [5]", "change"), ("In [8]", "back")]
+    assert [(part.name, part.cell) for part in source.parts] == [
+        ("In [3]", "forward"),
+        ("In [5]", "change"),
+        ("In [8]", "back"),
+    ]
     [finding] = notebook.explorers[-1].findings
     assert finding.rule == "PL101"
     assert source.text.split("\n")[finding.span.line - 1] == "h.mul_(2)"
@@ -98,7 +108,10 @@ def test_a_number_that_no_cell_has_is_said_and_the_cell_runs_alone(notebook, cap
         ("a = 1", "As far as their text shows, these cells change only what they make."),
         ("opt.step()\nh += 1", "They change `h` once more; `opt` steps once more, which changes its parameters."),
         ("x = torch.randn(3)", "They draw other random numbers (`randn`)."),
-        ("torch.manual_seed(0)\nx = torch.randn(3)", "As far as their text shows, these cells change only what they make."),
+        (
+            "torch.manual_seed(0)\nx = torch.randn(3)",
+            "As far as their text shows, these cells change only what they make.",
+        ),
         ("g = open('w')", "As far as their text shows, these cells change only what they make."),
         ("torch.save(net, p)\nf = open(p, 'w')", "They write files (`save`, `open`)."),
         ("get_ipython().system('ls')", "They run commands (`system`)."),

@@ -1,4 +1,6 @@
-"""What had been warned of has happened: the line under the failed cell, and Explain, name the tensor and the cells as the warning did."""
+"""What had been warned of has happened: the line under the failed cell, and Explain, name the tensor and
+the cells as the warning did.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def failing(monkeypatch):
     monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
     notebook = Notebook(whole=True)
     notebook.shown = []
-    monkeypatch.setattr(notebook.shell.display_pub, "publish", lambda data, *args, **kwargs: notebook.shown.append(data))
+    monkeypatch.setattr(
+        notebook.shell.display_pub, "publish", lambda data, *args, **kwargs: notebook.shown.append(data)
+    )
     notebook.run("import torch\nfrom torch import nn")
     yield notebook
     notebook.close()
@@ -66,7 +70,11 @@ def test_a_used_graph_that_was_warned_of(failing):
 
 
 UPDATE = (
-    "def update(params):\n    with torch.no_grad():\n        for p in params:\n            p -= 0.1 * p.grad\n            p.grad.zero_()"
+    "def update(params):\n"
+    "    with torch.no_grad():\n"
+    "        for p in params:\n"
+    "            p -= 0.1 * p.grad\n"
+    "            p.grad.zero_()"
 )
 
 
@@ -78,8 +86,8 @@ UPDATE = (
             "`w` is the result of MulBackward0 in In [4], not a leaf", "PL506",
         ),
         ("w = torch.randn(3)", "update([w])", "`w` does not require gradients, so no backward gives it one", "PL205"),
-        ("w = torch.randn(3, requires_grad=True)\nu = torch.ones(3, requires_grad=True)\nnet = nn.Linear(3, 1)", "update([net.weight])",
-         "`net.weight` requires gradients, but no backward has reached it", ""),
+        ("w = torch.randn(3, requires_grad=True)\nu = torch.ones(3, requires_grad=True)\nnet = nn.Linear(3, 1)",
+        "update([net.weight])", "`net.weight` requires gradients, but no backward has reached it", ""),
         ("w = torch.randn(3, requires_grad=True)\nu = w", "with torch.no_grad():\n    w = w - w.grad\nw.grad.norm()",
          "`w` does not require gradients", "PL205"),
     ],
@@ -128,6 +136,8 @@ def test_a_tensor_that_inference_mode_has_made_is_named_with_its_cell(failing):
     failing.run("some = features[:3]", "c")
     fail(failing, "loss = head(some).sum()")
     [hint] = hints(failing)
-    assert hint["text"]["en"].startswith("pitfall_lab: `some` comes from `with inference_mode` in In [3], and what inference mode has made")
+    assert hint["text"]["en"].startswith(
+        "pitfall_lab: `some` comes from `with inference_mode` in In [3], and what inference mode has made"
+    )
     assert "`torch.no_grad()` in place of `torch.inference_mode()` in In [3]" in hint["text"]["en"]
     assert hint["rule"] == "PL204"

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-FORWARD = "x = torch.randn(4, 3, requires_grad=True)\nnet = nn.Linear(3, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)\nh = x.exp()"
+FORWARD = (
+    "x = torch.randn(4, 3, requires_grad=True)\n"
+    "net = nn.Linear(3, 1)\n"
+    "opt = torch.optim.SGD(net.parameters(), 0.1)\n"
+    "h = x.exp()"
+)
 
 
 def test_a_change_in_place_is_named_with_both_cells_and_backward_would_fail(notebook):
     assert notebook.run(FORWARD, "a") == []
     assert notebook.run("loss = net(h).sum()", "b") == []
     [warning] = notebook.run("h.add_(1)", "c")
-    assert warning["sentence"]["en"] == "`h` changed in In [4]; AddmmBackward0 still holds v0 from In [3]: `loss.backward()` will fail."
+    assert (
+        warning["sentence"]["en"]
+        == "`h` changed in In [4]; AddmmBackward0 still holds v0 from In [3]: `loss.backward()` will fail."
+    )
     assert warning["rule"] == "PL101"
     assert warning["row"] == "h"
-    assert [(cell["id"], cell["line"], cell["role"]) for cell in warning["cells"]] == [("b", 1, "saved"), ("c", 1, "changed")]
+    assert [(cell["id"], cell["line"], cell["role"]) for cell in warning["cells"]] == [
+        ("b", 1, "saved"),
+        ("c", 1, "changed"),
+    ]
     again = warning["again"]
     assert ([each["count"] for each in again["cells"]], again["root"]) == ([3, 4], "loss")
     rows = notebook.rows()
@@ -75,7 +86,9 @@ def test_what_torch_takes_is_not_warned_of(notebook, cells):
 
 
 def test_numbers_of_shared_memory_mean_the_same_above_and_below(notebook):
-    notebook.run("import torch\na = torch.ones(4)\nb = a[:2]\nu = torch.ones(3)\nparts = [u, u.view(3, 1), a.view(2, 2)]")
+    notebook.run(
+        "import torch\na = torch.ones(4)\nb = a[:2]\nu = torch.ones(3)\nparts = [u, u.view(3, 1), a.view(2, 2)]"
+    )
     rows = notebook.rows()
     [answer] = notebook.page.ask("unfold", id="parts")
     below = [row["storage"] for row in answer["rows"]]
@@ -84,9 +97,17 @@ def test_numbers_of_shared_memory_mean_the_same_above_and_below(notebook):
 
 
 def test_a_loss_beside_one_whose_backward_has_been_run(notebook):
-    """The change of the step does no harm to the loss that has been run with ``retain_graph``, and breaks the other one."""
-    notebook.run("net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\nopt = torch.optim.SGD(net.parameters(), 0.1)", "net")
-    notebook.run("out = net(torch.ones(2, 3, requires_grad=True))\nfirst, second = out.square().mean(), -out.mean()", "f")
+    """The change of the step does no harm to the loss that has been run with
+    ``retain_graph``, and breaks the other one.
+    """
+    notebook.run(
+        "net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\n"
+        "opt = torch.optim.SGD(net.parameters(), 0.1)",
+        "net",
+    )
+    notebook.run(
+        "out = net(torch.ones(2, 3, requires_grad=True))\nfirst, second = out.square().mean(), -out.mean()", "f"
+    )
     [warning] = notebook.run("first.backward(retain_graph=True)\nopt.step()", "step")
     assert (warning["rule"], warning["id"].split(":")[1]) == ("PL104", "second")
     assert "modified by an inplace operation" in notebook.fails("second.backward()")

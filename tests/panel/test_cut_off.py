@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-START = [("net", "X, Y = torch.randn(8, 4), torch.randn(8, 1)\nnet = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)")]
+START = [
+    (
+        "net",
+        (
+            "X, Y = torch.randn(8, 4), torch.randn(8, 1)\n"
+            "net = nn.Linear(4, 1)\n"
+            "opt = torch.optim.SGD(net.parameters(), 0.1)"
+        ),
+    )
+]
 BACK = ("back", "opt.zero_grad()\nloss.backward()\nopt.step()")
 MEAN = ("mean", "err = np.mean((pred - Y.numpy()) ** 2)")
 FUNCTION = ("f", "def predict(x):\n    return net(x).tolist()")
@@ -16,16 +25,21 @@ NUMPY = ("numpy", "pred = net(X).detach().numpy()")
     ("cells", "where"),
     [
         ([NUMPY, MEAN, ("loss", "loss = torch.tensor(err, requires_grad=True)")], "`.detach()` in In [3]"),
-        ([("out", "out = net(X)"), ("loss", "loss = torch.tensor(out.square().mean().item(), requires_grad=True)")], "`.item()` in In [4]"),
-        ([FUNCTION, ("loss", "loss = (torch.tensor(predict(X)) - Y).square().mean()\nloss.requires_grad_()")],
-         "`.tolist()` in In [3]"),
-        ([("out", "with torch.no_grad():\n    out = net(X)"), ("loss", "loss = out.sum().requires_grad_()")], "`with no_grad` in In [3]"),
+        ([("out", "out = net(X)"), ("loss", "loss = torch.tensor(out.square().mean().item(), requires_grad=True)")],
+        "`.item()` in In [4]"), ([FUNCTION, ("loss",
+        "loss = (torch.tensor(predict(X)) - Y).square().mean()\nloss.requires_grad_()")], "`.tolist()` in In [3]"),
+        ([("out", "with torch.no_grad():\n    out = net(X)"), ("loss", "loss = out.sum().requires_grad_()")],
+        "`with no_grad` in In [3]"),
     ],
 )  # fmt: skip
 def test_a_loss_that_begins_its_own_graph(notebook, cells, where):
     warned = [notebook.run(text, cell) for cell, text in (*START, *cells)]
     [before] = warned[-1]
-    assert (before["kind"], before["row"], before["level"]) == ("cut-off", "loss", "note")  # no cell has called backward yet
+    assert (before["kind"], before["row"], before["level"]) == (
+        "cut-off",
+        "loss",
+        "note",
+    )  # no cell has called backward yet
     assert where in before["sentence"]["en"]
     [after] = notebook.run(BACK[1], "back")
     assert (after["level"], after["rule"]) == ("silent", "PL505")

@@ -26,13 +26,20 @@ LOOP = """for _ in range(6):
     ("fill", "act", "kind", "words"),
     [
         ("nn.init.zeros_(p)", "torch.relu", "zero-weights", "`net.one.weight` and 1 more: every weight is still zero"),
-        ("nn.init.constant_(p, 0.1)", "torch.relu", "equal-weights", "`net.one.weight`: its 8 units still have equal weights"),
+        (
+            "nn.init.constant_(p, 0.1)",
+            "torch.relu",
+            "equal-weights",
+            "`net.one.weight`: its 8 units still have equal weights",
+        ),
         ("nn.init.ones_(p)", "torch.tanh", "equal-weights", "`net.one.weight`: its 8 units"),
     ],
 )
 def test_a_net_of_zeros_or_of_equal_units(notebook, fill, act, kind, words):
     assert notebook.run(DATA) == []
-    assert notebook.run(NET.format(fill=fill, act=act, opt="Adam" if "ones" in fill else "SGD"), "net") == []  # it is not wrong yet
+    assert (
+        notebook.run(NET.format(fill=fill, act=act, opt="Adam" if "ones" in fill else "SGD"), "net") == []
+    )  # it is not wrong yet
     [warning] = notebook.run(LOOP, "loop")
     assert (warning["kind"], warning["level"]) == (kind, "silent")
     assert warning["sentence"]["en"].startswith(words)

@@ -22,7 +22,9 @@ HEAD = """class Net(nn.Module):
         return self.head(self.body(x))
 net = Net()"""
 #: A linear layer on top of a body that is not trained, with a dropout in between.
-PROBE = HEAD.replace("nn.Sequential(nn.Linear(6, 6), nn.Dropout(), nn.Linear(6, 1))", "nn.Sequential(nn.Dropout(), nn.Linear(6, 1))")
+PROBE = HEAD.replace(
+    "nn.Sequential(nn.Linear(6, 6), nn.Dropout(), nn.Linear(6, 1))", "nn.Sequential(nn.Dropout(), nn.Linear(6, 1))"
+)
 
 CLASS = """class Net(nn.Module):
     def __init__(self):
@@ -61,18 +63,36 @@ def test_it_is_said_when_the_parameters_have_changed(notebook, cells):
         [NET, SCORE, f"{TRAIN}\nscore()"],
         [NET, SCORE + "\n\ndef go():\n    net.train()\n    score()", "score()", TRAIN],
         [NET, "import copy\nbest = copy.deepcopy(net.state_dict())", "net.eval()", "net.load_state_dict(best)"],
-        [NET, "net[1].eval()\nfor p in net[1].parameters():\n    p.requires_grad_(False)", TRAIN],  # frozen statistics, on purpose
+        [
+            NET,
+            "net[1].eval()\nfor p in net[1].parameters():\n    p.requires_grad_(False)",
+            TRAIN,
+        ],  # frozen statistics, on purpose
         [
             "net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 1))\nnet[:2].requires_grad_(False)",
             "opt = torch.optim.SGD(net[2].parameters(), 0.1)\nnet.eval()",
             TRAIN,
         ],
-        ["net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)", SCORE, "score()", TRAIN],  # nothing in it has a mode
+        [
+            "net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)",
+            SCORE,
+            "score()",
+            TRAIN,
+        ],  # nothing in it has a mode
         [PROBE, "net.body.requires_grad_(False)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", TRAIN],
-        [PROBE, "opt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", TRAIN],  # the body has gradients, and stays as it is
         [
             PROBE,
-            "net.requires_grad_(False)\nnet.head = nn.Linear(6, 1)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()",
+            "opt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()",
+            TRAIN,
+        ],  # the body has gradients, and stays as it is
+        [
+            PROBE,
+            (
+                "net.requires_grad_(False)\n"
+                "net.head = nn.Linear(6, 1)\n"
+                "opt = torch.optim.SGD(net.head.parameters(), 0.1)\n"
+                "net.eval()"
+            ),
             "with torch.no_grad():\n    z = net.body(X)",
             TRAIN.replace("net(X)", "net.head(z)"),
         ],

@@ -1,4 +1,6 @@
-"""Explain beside the live panel: what the panel knows stands in the explanation, also where the recorded run no longer shows it."""
+"""Explain beside the live panel: what the panel knows stands in the explanation, also where the
+recorded run no longer shows it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.panel.notebook import Notebook
 
 @pytest.fixture
 def notebook(monkeypatch):
-    """A notebook with the whole extension; its hints and Explorers are kept, no traceback is drawn, and fixes are not tried."""
+    """A notebook with the whole extension; its hints and Explorers are kept, no traceback is
+    drawn, and fixes are not tried.
+    """
     shown, explorers = [], []
     monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
     monkeypatch.setattr("IPython.display.display", lambda *objects, **_: explorers.extend(objects))
@@ -68,7 +72,9 @@ def test_the_failed_run_has_used_the_graph_and_the_first_reason_is_said(notebook
 
 def test_a_list_that_was_not_emptied_is_named_and_its_fix_is_not_to_detach(notebook):
     notebook.run("net, kept = nn.Linear(2, 1), []", "net")
-    text = "for x in torch.ones(3, 2):\n    kept.append(net(x).tanh())\nloss = torch.stack(kept).mean()\nloss.backward()"
+    text = (
+        "for x in torch.ones(3, 2):\n    kept.append(net(x).tanh())\nloss = torch.stack(kept).mean()\nloss.backward()"
+    )
     notebook.run(text, "round")
     assert not notebook.shell.run_cell(text, store_history=True, cell_id="round").success
     [finding] = explained(notebook, text, "round", fails=True)
@@ -106,7 +112,9 @@ def test_a_cell_that_does_not_fail_any_more_says_so(notebook):
     before = len(hints(notebook))
     explained(notebook, text, "view", fails=False)
     [hint] = hints(notebook)[before:]
-    assert hint["text"]["en"].startswith("pitfall_lab: this run does not fail any more: In [3] failed with “shape '[5, -1]' is invalid")
+    assert hint["text"]["en"].startswith(
+        "pitfall_lab: this run does not fail any more: In [3] failed with “shape '[5, -1]' is invalid"
+    )
     assert "Run again what makes `n`, then explain it." in hint["text"]["en"]
     notebook.run("n = 4", "n")
     before = len(hints(notebook))

@@ -11,7 +11,12 @@ START = "net, rnn = nn.Linear(3, 1), nn.RNNCell(3, 3)\nX = torch.randn(5, 3)\nto
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("loss = net(X).sum()\ntotal = total + loss", "total"), ("h = rnn(X, h)", "h"), ("total += net(X).mean()", "total")]
+    ("text", "name"),
+    [
+        ("loss = net(X).sum()\ntotal = total + loss", "total"),
+        ("h = rnn(X, h)", "h"),
+        ("total += net(X).mean()", "total"),
+    ],
 )
 def test_the_third_run_of_a_cell_that_carries_its_graph_on_is_said(notebook, text, name):
     notebook.run(START, "start")
@@ -117,12 +122,19 @@ def test_two_losses_of_one_forward_share_a_graph_and_carry_nothing(notebook, mon
     assert (failed["row"], failed["rule"]) == ("two", "PL501")
     assert "with a result whose backward has been run" in failed["sentence"]["en"]
     assert "(a + b).backward()" in failed["fix"]["en"]
-    notebook.run("one, two = (lambda h: (a(h).square().mean(), b(h).square().mean()))(body(X).tanh())\n(one + two).backward()", "right")
+    notebook.run(
+        "one, two = (lambda h: (a(h).square().mean(), b(h).square().mean()))(body(X).tanh())\n(one + two).backward()",
+        "right",
+    )
 
 
 POLICY = (
-    "policy = nn.Linear(3, 2)\nopt = torch.optim.SGD(policy.parameters(), 0.1)\nX = torch.randn(6, 3)\n"
-    "def act(x):\n    chances = torch.distributions.Categorical(logits=policy(x))\n    return chances.log_prob(chances.sample())"
+    "policy = nn.Linear(3, 2)\n"
+    "opt = torch.optim.SGD(policy.parameters(), 0.1)\n"
+    "X = torch.randn(6, 3)\n"
+    "def act(x):\n"
+    "    chances = torch.distributions.Categorical(logits=policy(x))\n"
+    "    return chances.log_prob(chances.sample())"
 )
 COLLECT = "for x in X:\n    kept.append(act(x))"
 UPDATE = "loss = -torch.stack(kept).mean()\nopt.zero_grad()\nloss.backward()\nopt.step()"
@@ -207,7 +219,13 @@ def test_losses_of_one_round_that_are_added_and_used_once_are_no_growth(notebook
     notebook.run("for x in tasks:\n    outer.append(act(x))", "tasks")
     assert notebook.run("meta = torch.stack(outer).mean()\nopt.zero_grad()\nmeta.backward()", "meta") == []
     assert notebook.run("opt.step()\nprint(len(outer))", "step") == []
-    loop = "for _ in range(3):\n    {}for x in tasks:\n        outer.append(act(x))\n    torch.stack(outer).mean().backward()\n    {}"
+    loop = (
+        "for _ in range(3):\n"
+        "    {}for x in tasks:\n"
+        "        outer.append(act(x))\n"
+        "    torch.stack(outer).mean().backward()\n"
+        "    {}"
+    )
     assert notebook.run("outer = []\n" + loop.format("", "outer.clear()"), "loop") == []
     assert notebook.run(loop.format("outer = []\n    ", "opt.step()"), "other loop") == []
 

@@ -1,4 +1,6 @@
-"""The panel changes nothing, keeps nothing alive, runs nothing of the program's, and ends in time whatever the notebook holds."""
+"""The panel changes nothing, keeps nothing alive, runs nothing of the program's, and ends in time
+whatever the notebook holds.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_objects_that_must_not_be_touched_are_not(notebook):
     assert (rows["r"]["type"], rows["r"]["shape"]) == ("Raises", [3])
     assert (rows["d"]["type"], rows["d"]["shape"]) == ("Dispatches", None)
     assert rows["a"]["shape"] == [3]
-    assert rows["<script>alert(1)</script>"]["name"] == "<script>alert(1)</script>"  # text, which the page shows as text
+    assert (
+        rows["<script>alert(1)</script>"]["name"] == "<script>alert(1)</script>"
+    )  # text, which the page shows as text
     assert {"e", "loop"}.isdisjoint(rows)
     for name in ("m", "keyed", "bare"):
         assert notebook.page.ask("unfold", id=name)[0]["kind"] == "children"
@@ -105,17 +109,33 @@ def test_looking_changes_nothing_that_a_program_could_notice():
     array = np.ones(3)
     shared = torch.from_numpy(array)
     loss = net(y).sum()
-    namespace = {"x": x, "y": y, "view": view, "net": net, "array": array, "shared": shared, "loss": loss, "many": [x, y]}
+    namespace = {
+        "x": x,
+        "y": y,
+        "view": view,
+        "net": net,
+        "array": array,
+        "shared": shared,
+        "loss": loss,
+        "many": [x, y],
+    }
     live, ask = Live(), Budget(10)
 
     def state():
         kept = [x, y, view, net.weight, shared, loss, array]
         return (
-            torch.random.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate(),  # noqa: NPY002 - the global one
+            torch.random.get_rng_state().tolist(),
+            np.random.get_state()[1].tolist(),  # noqa: NPY002 - the global one
+            random.getstate(),
             [sys.getrefcount(each) for each in kept],
-            [each._version for each in kept[:-1]], torch._C._autograd._get_sequence_nr(), torch.is_grad_enabled(), gc.isenabled(),
-            [id(each.grad) for each in (x, net.weight)], sorted(vars(net)), [weakref.getweakrefcount(each) for each in kept],
-        )  # fmt: skip
+            [each._version for each in kept[:-1]],
+            torch._C._autograd._get_sequence_nr(),
+            torch.is_grad_enabled(),
+            gc.isenabled(),
+            [id(each.grad) for each in (x, net.weight)],
+            sorted(vars(net)),
+            [weakref.getweakrefcount(each) for each in kept],
+        )
 
     before = state()
     for cell in range(1, 4):

@@ -20,14 +20,17 @@ LATE = "h = net[0].register_forward_hook(lambda m, i, o: o * scale)"
          "`net.0` (Linear) has one forward hook twice from In [3], and again from In [4]"),
         (f"scale = 0.2\n{LATE}", f"scale = 0.4\n# other\n{LATE}", "net\x1f0", "has one forward hook twice"),
         ("net[2].register_forward_pre_hook(lambda m, i: None)", "", "net\x1f2", "has one forward pre-hook twice"),
-        ("h = net[0].register_forward_hook(add(0.2))", "h = net[0].register_forward_hook(add(0.4))", "net\x1f0", "one forward hook twice"),
-        ("net[0].register_forward_hook(add(0.2))", "", "net\x1f0", "has one forward hook twice"),
-        ("hs = [each.register_full_backward_hook(lambda m, i, o: None) for each in net]", "", "net\x1f0", "has one backward hook twice"),
-        ("h = net[0].weight.register_hook(halve)", "", "net\x1f0\x1fweight", "`net.0.weight` (Parameter) has one backward hook twice"),
-        ("h = net[0].weight.register_post_accumulate_grad_hook(lambda p: None)", "", "net\x1f0\x1fweight", "accumulate-grad hook twice"),
+        ("h = net[0].register_forward_hook(add(0.2))", "h = net[0].register_forward_hook(add(0.4))", "net\x1f0",
+        "one forward hook twice"), ("net[0].register_forward_hook(add(0.2))", "", "net\x1f0",
+        "has one forward hook twice"), ("hs = [each.register_full_backward_hook(lambda m, i, o: None) for each in net]",
+        "", "net\x1f0", "has one backward hook twice"), ("h = net[0].weight.register_hook(halve)", "",
+        "net\x1f0\x1fweight", "`net.0.weight` (Parameter) has one backward hook twice"),
+        ("h = net[0].weight.register_post_accumulate_grad_hook(lambda p: None)", "", "net\x1f0\x1fweight",
+        "accumulate-grad hook twice"),
         ("w = w if 'w' in globals() else torch.ones(3, requires_grad=True)\nh = w.register_hook(halve)", "", "w",
-         "`w` (Tensor) has one backward hook twice"),
-        ("hs = globals().get('hs', [])\nhs.append(net.register_forward_hook(keep))", "", "net", "has one forward hook twice"),
+        "`w` (Tensor) has one backward hook twice"),
+        ("hs = globals().get('hs', [])\nhs.append(net.register_forward_hook(keep))", "", "net",
+        "has one forward hook twice"),
     ],
 )  # fmt: skip
 def test_a_cell_that_registers_and_is_run_again(notebook, first, again, row, words):
@@ -38,7 +41,9 @@ def test_a_cell_that_registers_and_is_run_again(notebook, first, again, row, wor
     assert warnings[0]["row"] == row
     assert words in warnings[0]["sentence"]["en"]
     assert [each["count"] for each in warnings[0]["cells"]] == [3, 4]
-    assert [each["row"] for each in notebook.run("net(x)", "use")] == [each["row"] for each in warnings]  # as long as it is true
+    assert [each["row"] for each in notebook.run("net(x)", "use")] == [
+        each["row"] for each in warnings
+    ]  # as long as it is true
     for each in warnings:  # the fix does what it says
         assert notebook.run(each["fix"]["en"].split("`")[1], "fix") is not None
     assert notebook.run("net(x)", "use") == []
@@ -63,8 +68,17 @@ def test_a_third_run_is_counted(notebook):
         ["net[0].register_forward_hook(add(0.2))", "net[0].register_forward_hook(add(0.4))"],
         ["h = net[0].register_forward_hook(add(0.2))", "h = net[0].register_forward_hook(lambda m, i, o: o.clamp(0))"],
         ["hs = [net[0].register_forward_hook(add(a)) for a in (0.1, 0.2)]"],
-        ["hs = {}\nfor name, each in net.named_modules():\n    hs[name] = each.register_forward_hook(lambda m, i, o, name=name: None)"],
-        ["h = net[0].register_forward_hook(keep)", "net = nn.Sequential(nn.Linear(3, 2))\nh = net[0].register_forward_hook(keep)"],
+        [
+            (
+                "hs = {}\n"
+                "for name, each in net.named_modules():\n"
+                "    hs[name] = each.register_forward_hook(lambda m, i, o, name=name: None)"
+            )
+        ],
+        [
+            "h = net[0].register_forward_hook(keep)",
+            "net = nn.Sequential(nn.Linear(3, 2))\nh = net[0].register_forward_hook(keep)",
+        ],
         ["nn.utils.parametrizations.weight_norm(net[0])", "nn.utils.parametrizations.weight_norm(net[2])", "net(x)"],
     ],
 )

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 DATA = "X, Y = torch.randn(24, 5), torch.randint(0, 3, (24,))"
-MAKE = "import copy\nnet = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))\nopt = torch.optim.SGD(net.parameters(), 0.1)"
+MAKE = (
+    "import copy\n"
+    "net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))\n"
+    "opt = torch.optim.SGD(net.parameters(), 0.1)"
+)
 LOOP = """for _ in range(4):
     loss = nn.functional.mse_loss(net(X + 0.1 * torch.randn_like(X)), {target})
     opt.zero_grad(); loss.backward(); opt.step()
@@ -16,7 +20,10 @@ LOOP = """for _ in range(4):
     ("other", "after"),
     [
         ("nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 3))", "pass"),
-        ("copy.deepcopy(net)", "torch._foreach_lerp_([*other.parameters()], [p.detach() for p in net.parameters()], 0.1)"),
+        (
+            "copy.deepcopy(net)",
+            "torch._foreach_lerp_([*other.parameters()], [p.detach() for p in net.parameters()], 0.1)",
+        ),
     ],
 )
 def test_a_teacher_that_collects_gradients(notebook, other, after):
@@ -26,7 +33,9 @@ def test_a_teacher_that_collects_gradients(notebook, other, after):
     after = after if after == "pass" else f"with torch.no_grad():\n        {after}"
     [warning] = notebook.run(LOOP.format(target="other(X)", after=after), "loop")
     assert (warning["kind"], warning["row"], warning["level"]) == ("idle-gradients", "other", "note")
-    assert warning["sentence"]["en"].startswith("`loss.backward()` adds gradients to the 4 parameters of `other`, which no optimizer holds")
+    assert warning["sentence"]["en"].startswith(
+        "`loss.backward()` adds gradients to the 4 parameters of `other`, which no optimizer holds"
+    )
     other = notebook.shell.user_ns["other"]
     once = other[0].weight.grad.abs().sum()
     notebook.run(LOOP.format(target="other(X)", after=after), "loop")

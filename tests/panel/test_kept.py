@@ -8,7 +8,13 @@ START = [
     ("net", "X = torch.randn(8, 4)\nnet = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)"),
     (
         "f",
-        "def step(model):\n    opt.zero_grad()\n    (loss := model(X).square().mean()).backward()\n    opt.step()\n    return loss",
+        (
+            "def step(model):\n"
+            "    opt.zero_grad()\n"
+            "    (loss := model(X).square().mean()).backward()\n"
+            "    opt.step()\n"
+            "    return loss"
+        ),
     ),
 ]
 KEEP = "import io\nstate = net.state_dict()\ntorch.save(state, io.BytesIO())"
@@ -16,7 +22,14 @@ TRAIN = ("train", "for _ in range(3):\n    low = step(net).item()")
 
 
 def best(kept, name="best"):
-    return f"low = 9.0\nfor _ in range(3):\n    now = step(net).item()\n    if now < low:\n        low = now\n        {name} = {kept}"
+    return (
+        "low = 9.0\n"
+        "for _ in range(3):\n"
+        "    now = step(net).item()\n"
+        "    if now < low:\n"
+        "        low = now\n"
+        f"        {name} = {kept}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,14 +39,14 @@ def best(kept, name="best"):
         ([("keep", "saved = {'model': net.state_dict(), 'epoch': 3}"), TRAIN], "saved", "PL703"),
         ([("keep", "old = [p.detach() for p in net.parameters()]"), TRAIN], "old", "PL703"),
         ([("keep", "before = net.weight.detach()"), TRAIN], "before", "PL702"),
-        ([("keep", "w = net.weight.data.numpy()\nw.shape"), TRAIN, ("see", "net.weight.detach().numpy() - w")], "w", "PL702"),
-        ([("keep", "start = net.state_dict()\n" + TRAIN[1])], "start", "PL703"),
+        ([("keep", "w = net.weight.data.numpy()\nw.shape"), TRAIN, ("see", "net.weight.detach().numpy() - w")], "w",
+        "PL702"), ([("keep", "start = net.state_dict()\n" + TRAIN[1])], "start", "PL703"),
         ([("keep", best("net.state_dict()"))], "best", "PL703"),
         ([("keep", best("net"))], "best", "PL703"),
         ([("keep", best("{k: v.detach() for k, v in net.state_dict().items()}", "state"))], "state", "PL703"),
         (
-            [("fit", "def fit():\n    " + best("net.state_dict()", "w").replace("\n", "\n    ") + "\n    return w, low"),
-             ("go", "kept, low = fit()")],
+            [("fit", "def fit():\n    " + best("net.state_dict()", "w").replace("\n",
+            "\n    ") + "\n    return w, low"), ("go", "kept, low = fit()")],
             "kept", "PL703",
         ),
     ],
@@ -42,7 +55,12 @@ def test_it_is_said_when_the_weights_change(notebook, cells, row, rule):
     warned = [notebook.run(text, cell) for cell, text in (*START, *cells)]
     assert warned[:-1] == [[]] * (len(warned) - 1)
     [warning] = warned[-1]
-    assert (warning["kind"], warning["row"], warning["rule"], warning["level"]) == ("kept-by-reference", row, rule, "silent")
+    assert (warning["kind"], warning["row"], warning["rule"], warning["level"]) == (
+        "kept-by-reference",
+        row,
+        rule,
+        "silent",
+    )
     assert notebook.run(f"import copy\n{row} = copy.deepcopy({row})", "copy") == []
     assert notebook.run(TRAIN[1], "train") == []
 
@@ -51,16 +69,17 @@ def test_it_is_said_when_the_weights_change(notebook, cells, row, rule):
     "cells",
     [
         [("keep", "import copy\nbest = copy.deepcopy(net.state_dict())"), TRAIN, ("load", "net.load_state_dict(best)")],
-        [("keep", "best = {k: v.clone() for k, v in net.state_dict().items()}"), TRAIN, ("load", "net.load_state_dict(best)"), TRAIN],
-        [("save", KEEP), TRAIN, ("save", "torch.save(state, io.BytesIO())")],
+        [("keep", "best = {k: v.clone() for k, v in net.state_dict().items()}"), TRAIN, ("load",
+        "net.load_state_dict(best)"), TRAIN], [("save", KEEP), TRAIN, ("save", "torch.save(state, io.BytesIO())")],
         [("save", "for n in range(4):\n    step(net)\n    if n % 2:\n        " + KEEP.replace("\n", "\n        "))],
         [("see", "state = net.state_dict()\nprint(list(state))"), TRAIN],
-        [("see", "w = net.weight.detach().numpy()\nprint(w.mean())"), TRAIN, ("see", "w = net.weight.detach().numpy()\nprint(w.mean())")],
-        [("names", "named = dict(net.named_parameters())\nall_of_them = list(net.parameters())\nw = net.weight"), TRAIN],
-        [("name", "model = net\nmodel(X).shape"), TRAIN],
-        [("other", "twin = nn.Linear(4, 1)\nstate = net.state_dict()\ntwin.load_state_dict(state)"), TRAIN],
-        [("old", "old = net.state_dict()"), ("new", "net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)"), TRAIN],
-        [("best", "import copy\n" + best("copy.deepcopy(net)")), TRAIN],
+        [("see", "w = net.weight.detach().numpy()\nprint(w.mean())"), TRAIN, ("see",
+        "w = net.weight.detach().numpy()\nprint(w.mean())")], [("names",
+        "named = dict(net.named_parameters())\nall_of_them = list(net.parameters())\nw = net.weight"), TRAIN], [("name",
+        "model = net\nmodel(X).shape"), TRAIN], [("other",
+        "twin = nn.Linear(4, 1)\nstate = net.state_dict()\ntwin.load_state_dict(state)"), TRAIN], [("old",
+        "old = net.state_dict()"), ("new", "net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)"),
+        TRAIN], [("best", "import copy\n" + best("copy.deepcopy(net)")), TRAIN],
     ],
 )  # fmt: skip
 def test_a_copy_and_what_is_only_looked_at_are_not(notebook, cells):

@@ -19,8 +19,8 @@ STEP = ("step", "loss = fit(net(X), Y)")
         ([*START, ("new", "net[2] = nn.Linear(8, 3)"), STEP], "net\x1f2\x1fweight", "PL606"),
         ([*START, ("new", "net.append(nn.Linear(3, 3))"), STEP], "net\x1f3\x1fweight", "PL606"),
         (
-            [START[0], ("nets", "a, b = nn.Linear(4, 8), nn.Linear(8, 3)"), ("opt", "opt = torch.optim.Adam(a.parameters())"),
-             ("f", "loss = fit(b(a(X)), Y)")],
+            [START[0], ("nets", "a, b = nn.Linear(4, 8), nn.Linear(8, 3)"), ("opt",
+            "opt = torch.optim.Adam(a.parameters())"), ("f", "loss = fit(b(a(X)), Y)")],
             "b\x1fweight", "PL611",
         ),
         (
@@ -54,7 +54,10 @@ def test_it_is_said_when_the_loss_is_there_and_before_backward(notebook, cells, 
 FROZEN = [
     START[0],
     ("net", "body, head = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, 3)\nnet = nn.Sequential(body, head)"),
-    ("opt", "body.requires_grad_(False)\nopt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)"),
+    (
+        "opt",
+        "body.requires_grad_(False)\nopt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)",
+    ),
     ("f", "def fit_all():\n    opt.zero_grad()\n    fit(net(X), Y).backward()\n    opt.step()"),
     ("one", "fit_all()"),
 ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 DATA = "X, y, c = torch.randn(12, 4), torch.randn(12), torch.randint(0, 3, (12,))\nF = nn.functional"
-NET = "net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))\nmany = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))"
+NET = (
+    "net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))\n"
+    "many = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))"
+)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from pitfall_lab.panel.name_flow import flow
     ("cells", "name", "source"),
     [
         ([("a", "x = torch.randn(3)"), ("b", "y = x * 2"), ("a", "x = torch.randn(3)"), ("c", "z = y + 1")], "y", "x"),
-        ([("a", "lr = 0.1"), ("b", "opt = torch.optim.SGD([torch.ones(1)], lr=lr)"), ("a", "lr = 0.5"), ("c", "opt.step()")], "opt", "lr"),
+        (
+            [
+                ("a", "lr = 0.1"),
+                ("b", "opt = torch.optim.SGD([torch.ones(1)], lr=lr)"),
+                ("a", "lr = 0.5"),
+                ("c", "opt.step()"),
+            ],
+            "opt",
+            "lr",
+        ),
         ([("a", "def f(v): return v"), ("b", "y = f(2)"), ("a", "def f(v): return v + 1"), ("c", "y")], "y", "f"),
         ([("a", "k = 1"), ("b", "y = k"), ("c", "z = y"), ("a", "k = 2"), ("d", "z")], "z", "k"),
         ([("a", "xs = [1, 2]"), ("b", "y = sum(xs)"), ("a", "xs = [1, 2, 3]"), ("c", "y")], "y", "xs"),
@@ -32,10 +41,31 @@ def test_what_was_computed_from_an_earlier_value_is_said_where_it_is_read(notebo
     "cells",
     [
         [("a", "x = torch.ones(3)"), ("b", "y = x * 2"), ("a", "x = torch.ones(3)"), ("c", "y")],  # the same again
-        [("a", "x = torch.randn(3)"), ("b", "y = x.shape[0]"), ("a", "x = torch.randn(3)"), ("c", "y")],  # only its shape
-        [("a", "x = torch.randn(3)"), ("b", "y = x * 2"), ("c", "x = torch.randn(4)"), ("d", "y")],  # the name used for another thing
-        [("a", "x = torch.randn(3)"), ("b", "y = x * 2"), ("a", "x = torch.randn(3)"), ("b", "y = x * 2"), ("c", "y")],  # computed again
-        [("a", "x = torch.randn(3)"), ("b", "y = x * 2\nw = 3"), ("a", "x = torch.randn(3)"), ("c", "w")],  # another name of the cell
+        [
+            ("a", "x = torch.randn(3)"),
+            ("b", "y = x.shape[0]"),
+            ("a", "x = torch.randn(3)"),
+            ("c", "y"),
+        ],  # only its shape
+        [
+            ("a", "x = torch.randn(3)"),
+            ("b", "y = x * 2"),
+            ("c", "x = torch.randn(4)"),
+            ("d", "y"),
+        ],  # the name used for another thing
+        [
+            ("a", "x = torch.randn(3)"),
+            ("b", "y = x * 2"),
+            ("a", "x = torch.randn(3)"),
+            ("b", "y = x * 2"),
+            ("c", "y"),
+        ],  # computed again
+        [
+            ("a", "x = torch.randn(3)"),
+            ("b", "y = x * 2\nw = 3"),
+            ("a", "x = torch.randn(3)"),
+            ("c", "w"),
+        ],  # another name of the cell
         [("a", "import math"), ("b", "y = math.pi"), ("a", "import math"), ("c", "y")],
         [("a", "n = 0"), ("b", "n += 1"), ("b", "n += 1"), ("a", "n = 0"), ("b", "n += 1")],
         [("a", "k = 1"), ("b", "y = k"), ("a", "k = 2"), ("c", "y = 5\ny")],
@@ -46,7 +76,9 @@ def test_what_is_as_it_would_be_is_not(notebook, cells):
 
 
 def test_how_names_flow_through_a_cell():
-    taken, made = flow(Cell(1, "", "for x in xs:\n    t = f(x)\n    s += t\nwith open(p) as g:\n    d = g\nn = len(z)").tree)
+    taken, made = flow(
+        Cell(1, "", "for x in xs:\n    t = f(x)\n    s += t\nwith open(p) as g:\n    d = g\nn = len(z)").tree
+    )
     assert taken == {"xs", "f", "s", "open", "p"}
     assert {name: made[name] for name in ("x", "t", "s", "d", "n")} == {
         "x": {"xs"}, "t": {"f", "xs"}, "s": {"f", "xs", "s"}, "d": {"open", "p"}, "n": set(),

@@ -8,17 +8,33 @@ from pitfall_lab.panel import protocol
 from tests.panel.notebook import FrontEnd, validator
 
 GOOD = [
-    {"ask": "watch", "visible": True, "stale": False}, {"ask": "rows"}, {"ask": "rows", "from": 500}, {"ask": "rows", "all": True},
-    {"ask": "unfold", "id": "net"}, {"ask": "picture", "id": "x", "view": "graph"}, {"ask": "past", "cell": 3},
+    {"ask": "watch", "visible": True, "stale": False}, {"ask": "rows"}, {"ask": "rows", "from": 500}, {"ask": "rows",
+    "all": True}, {"ask": "unfold", "id": "net"}, {"ask": "picture", "id": "x", "view": "graph"}, {"ask": "past",
+    "cell": 3},
 ]  # fmt: skip
 BAD = [
-    None, 7, [], "rows", {}, {"ask": "rows"}, {"version": 2, "ask": "rows"}, {"version": True, "ask": "rows"}, {"version": 1, "ask": "run"},
-    {"version": 1, "ask": ["rows"]}, {"version": 1, "ask": "rows", "from": -1}, {"version": 1, "ask": "rows", "from": 10**30},
+    None,
+    7,
+    [],
+    "rows",
+    {},
+    {"ask": "rows"},
+    {"version": 2, "ask": "rows"},
+    {"version": True, "ask": "rows"},
+    {"version": 1, "ask": "run"},
+    {"version": 1, "ask": ["rows"]},
+    {"version": 1, "ask": "rows", "from": -1},
+    {"version": 1, "ask": "rows", "from": 10**30},
     {"version": 1, "ask": "rows", "more": 1},
-    {"version": 1, "ask": "rows", "all": 1}, {"version": 1, "ask": "watch", "visible": 1, "stale": True}, {"version": 1, "ask": "unfold"},
-    {"version": 1, "ask": "unfold", "id": "x" * 5000}, {"version": 1, "ask": "unfold", "id": 3}, {"version": 1, "ask": "past", "cell": "3"},
-    {"version": 1, "ask": "picture", "id": "x", "view": "<script>"}, {"version": 1, "ask": "past", "cell": True},
-]  # fmt: skip
+    {"version": 1, "ask": "rows", "all": 1},
+    {"version": 1, "ask": "watch", "visible": 1, "stale": True},
+    {"version": 1, "ask": "unfold"},
+    {"version": 1, "ask": "unfold", "id": "x" * 5000},
+    {"version": 1, "ask": "unfold", "id": 3},
+    {"version": 1, "ask": "past", "cell": "3"},
+    {"version": 1, "ask": "picture", "id": "x", "view": "<script>"},
+    {"version": 1, "ask": "past", "cell": True},
+]
 
 
 @pytest.mark.parametrize("ask", GOOD, ids=str)
@@ -31,7 +47,11 @@ def test_a_forged_message_gets_one_sentence_and_the_schema_refuses_it_too(notebo
     for forged in BAD:
         [answer] = notebook.page.forge(forged)
         assert answer["kind"] == "refused", forged
-        if forged != {"version": 1, "ask": "past", "cell": True}:  # to the schema's language a truth value is none, to this one too
+        if forged != {
+            "version": 1,
+            "ask": "past",
+            "cell": True,
+        }:  # to the schema's language a truth value is none, to this one too
             assert not validator("ask").is_valid(forged)
 
 

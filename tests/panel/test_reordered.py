@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 SHUFFLES = {
-    "into new names": ("Xs = X[torch.randperm(len(X))]\nYs = Y[torch.randperm(len(Y))]", "`Xs` and `Ys` (the rows of `X` and `Y`)"),
+    "into new names": (
+        "Xs = X[torch.randperm(len(X))]\nYs = Y[torch.randperm(len(Y))]",
+        "`Xs` and `Ys` (the rows of `X` and `Y`)",
+    ),
     "under their own names": ("X = X[torch.randperm(len(X))]\nY = Y[torch.randperm(len(Y))]", "`X` and `Y`"),
     "in place, by NumPy": ("np.random.shuffle(a)\nnp.random.shuffle(b)", "`"),
     "in a function": ("def mix(t):\n    return t[torch.randperm(len(t))]\nXs, Ys = mix(X), mix(Y)", "`Xs` and `Ys`"),
@@ -15,7 +18,11 @@ SHUFFLES = {
 @pytest.mark.parametrize("name", SHUFFLES)
 def test_two_orders_are_said_until_they_are_one(notebook, name):
     text, begins = SHUFFLES[name]
-    start = "torch.manual_seed(0); np.random.seed(0)\na = np.random.randn(30, 4).astype('float32')\nb = (a[:, 0] > 0).astype('int64')"
+    start = (
+        "torch.manual_seed(0); np.random.seed(0)\n"
+        "a = np.random.randn(30, 4).astype('float32')\n"
+        "b = (a[:, 0] > 0).astype('int64')"
+    )
     assert notebook.run(start + "\nX, Y = torch.tensor(a), torch.tensor(b)", "data") == []
     warnings = notebook.run(text, "shuffle")
     assert [each["kind"] for each in warnings] == ["two-orders"]

@@ -53,7 +53,9 @@ def test_numbers_that_were_computed_from_the_data_in_another_cell(notebook):
 
 
 def test_an_attribute_of_an_object_of_ones_own(notebook):
-    notebook.run("class Set:\n    def __init__(self):\n        self.targets = torch.arange(40) % 5 + 1\nds = Set()", "data")
+    notebook.run(
+        "class Set:\n    def __init__(self):\n        self.targets = torch.arange(40) % 5 + 1\nds = Set()", "data"
+    )
     notebook.run("ds.targets -= 1", "change")
     [warning] = notebook.run("ds.targets -= 1", "change")
     assert warning["row"] == "ds\x1ftargets"
@@ -64,18 +66,26 @@ def test_an_attribute_of_an_object_of_ones_own(notebook):
     [
         [("c", "y = torch.from_numpy(stars).clone()\ny -= 1"), "c", "c"],
         [("c", "y = torch.from_numpy(stars) - 1"), "c", "c"],
-        [("c", "x = torch.from_numpy(raw)\nx -= x.mean(0)\nx /= x.std(0)"), "c", "c"],  # the second time nothing changes
+        # the second time nothing changes
+        [("c", "x = torch.from_numpy(raw)\nx -= x.mean(0)\nx /= x.std(0)"), "c", "c"],
         [("c", "images.clamp_(0, 1)\nimages[images < 0.5] = 0"), "c", "c"],
         [("c", "stars -= 1"), "data", "c", "data", "c"],  # made anew in between
         [("a", "images /= 255"), ("b", "images *= 255"), "a", "b"],  # there and back
-        [("a", "position, speed = torch.zeros(40), torch.ones(40)"), ("c", "position += 0.1 * speed"), "c", "c"],  # a state, step by step
+        # a state, step by step
+        [("a", "position, speed = torch.zeros(40), torch.ones(40)"), ("c", "position += 0.1 * speed"), "c", "c"],
         [("a", "trace = torch.zeros(40)"), ("c", "trace *= 0.9\ntrace += images[:, 0]"), "c", "c"],
         [("a", "total = torch.zeros(40)"), ("c", "total += images.sum(1)"), "c", "c"],
         [("a", "h = torch.zeros(12)"), ("c", "for x in images[:3]:\n    h *= 0.5\n    h[:3] += x"), "c", "c"],
         [("a", "steps = torch.zeros(1)"), ("c", "steps += 1"), "c", "c"],
         [("a", "w = torch.ones(3, 1, requires_grad=True)"),
-         ("c", "(images @ w).mean().backward()\nwith torch.no_grad():\n    w -= 0.1 * w.grad\n    w.grad.zero_()"), "c", "c"],
-        [("a", "import copy\nnet = nn.Linear(3, 4)\nema = copy.deepcopy(net)\nw = ema.weight.detach()"), ("c", "w.mul_(0.9)"), "c"],
+         ("c", ("(images @ w).mean().backward()\n"
+         "with torch.no_grad():\n"
+         "    w -= 0.1 * w.grad\n"
+         "    w.grad.zero_()")), "c", "c"],
+        [("a", ("import copy\n"
+        "net = nn.Linear(3, 4)\n"
+        "ema = copy.deepcopy(net)\n"
+        "w = ema.weight.detach()")), ("c", "w.mul_(0.9)"), "c"],
         [("a", "net = nn.Linear(3, 4)\nopt = torch.optim.SGD(net.parameters(), 0.1)"),
          ("c", "net(images).mean().backward()\ng = net.weight.grad\ng *= 0.5\nopt.step()\nopt.zero_grad()"), "c", "c"],
     ],
@@ -110,9 +120,13 @@ def test_it_is_the_reason_of_the_error_that_follows(monkeypatch):
             "pitfall_lab: `y -= 1` in In [5] has changed `stars` of In [1] once more: In [2] had already done so"
         )
         assert hint["again"] is None
-        assert [each["failed"] for each in notebook.page.last("warnings")["warnings"] if each["kind"] == "written-again"] == [True]
+        assert [
+            each["failed"] for each in notebook.page.last("warnings")["warnings"] if each["kind"] == "written-again"
+        ] == [True]
         other = "nn.functional.embedding(torch.tensor([9]), torch.ones(3, 2))"
         assert not notebook.shell.run_cell(other, store_history=True, cell_id="other").success
-        assert "once more" not in [data[HINT] for data in shown if HINT in data][-1]["text"]["en"]  # another error, of other data
+        assert (
+            "once more" not in [data[HINT] for data in shown if HINT in data][-1]["text"]["en"]
+        )  # another error, of other data
     finally:
         notebook.close()

@@ -21,9 +21,22 @@ def test_a_row_says_shape_dtype_device_bytes_memory_version_and_gradient(noteboo
     notebook.run("x.add_(1)\n(w * 2).sum().backward()")
     rows = notebook.rows()
     x, w, y, z = (rows[name] for name in "xwyz")
-    assert (x["shape"], x["dtype"], x["device"], x["bytes"], x["version"], x["changed"]) == ([4, 3], "float64", "cpu", 96, [0, 1], True)
+    assert (x["shape"], x["dtype"], x["device"], x["bytes"], x["version"], x["changed"]) == (
+        [4, 3],
+        "float64",
+        "cpu",
+        96,
+        [0, 1],
+        True,
+    )
     assert x["storage"] == rows["view"]["storage"] == rows["array"]["storage"] != w["storage"]
-    assert (x["grad"], w["grad"], y["grad"], z["grad"], z["grad_fn"]) == ("none", "leaf", "graph", "graph", "MvBackward0")
+    assert (x["grad"], w["grad"], y["grad"], z["grad"], z["grad_fn"]) == (
+        "none",
+        "leaf",
+        "graph",
+        "graph",
+        "MvBackward0",
+    )
     assert (w["has_grad"], x["has_grad"], w["changed"], rows["view"]["changed"]) == (True, False, True, True)
     assert [(each["node"], each["cell"]) for each in w["saved_by"]] == [("MulBackward0", 2)] * len(w["saved_by"]) != []
     assert (rows["array"]["kind"], rows["array"]["shape"]) == ("array", [3, 3])
@@ -35,7 +48,10 @@ def test_modules_and_optimizers_unfold_to_their_parameters(notebook):
     [first] = [row for row in notebook.unfold("net").values() if row["id"] == "net\x1f0"]
     assert first["children"] == 2
     inside = notebook.unfold(first["id"])
-    assert {name.rpartition(".")[2]: row["detail"]["optimizer"] for name, row in inside.items()} == {"weight": "opt", "bias": "opt"}
+    assert {name.rpartition(".")[2]: row["detail"]["optimizer"] for name, row in inside.items()} == {
+        "weight": "opt",
+        "bias": "opt",
+    }
     notebook.run("old = net[0].weight.detach().clone()\n" + STEP)
     weight = next(row for name, row in notebook.unfold("net\x1f0").items() if name.endswith("weight"))
     now = notebook.shell.user_ns

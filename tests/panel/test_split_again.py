@@ -25,11 +25,12 @@ SCORE = "def score(model, part):\n    x, y = part[:]\n    return (model(x) - y).
     [
         [SPLIT, TRAIN, SPLIT, MEASURE],
         [SPLIT, TRAIN, f"{SPLIT}\nprint(len(test))", SCORE, "score(net, test)"],
-        [SPLIT, TRAIN, SPLIT, "tests = DataLoader(test, 12)", "with torch.no_grad():\n    errors = [net(x) - y for x, y in tests]"],
-        [SPLIT, TRAIN, SPLIT, "def measure():\n    x, y = test[:]\n    return (net(x) - y).abs().mean().item()", "measure()"],
-        [SPLIT, TRAIN, f"order = torch.randperm(60)\ntrain, test = Subset(ds, order[:48]), Subset(ds, order[48:])\n{MEASURE}"],
-        ["parts = random_split(ds, [40, 10, 10])", TRAIN.replace("train", "parts[0]"), "parts = random_split(ds, [40, 10, 10])",
-         MEASURE.replace("test", "parts[2]")],
+        [SPLIT, TRAIN, SPLIT, "tests = DataLoader(test, 12)",
+        "with torch.no_grad():\n    errors = [net(x) - y for x, y in tests]"], [SPLIT, TRAIN, SPLIT,
+        "def measure():\n    x, y = test[:]\n    return (net(x) - y).abs().mean().item()", "measure()"], [SPLIT, TRAIN,
+        f"order = torch.randperm(60)\ntrain, test = Subset(ds, order[:48]), Subset(ds, order[48:])\n{MEASURE}"],
+        ["parts = random_split(ds, [40, 10, 10])", TRAIN.replace("train", "parts[0]"),
+        "parts = random_split(ds, [40, 10, 10])", MEASURE.replace("test", "parts[2]")],
     ],
 )  # fmt: skip
 def test_it_is_said_where_the_model_is_measured(notebook, cells):
@@ -47,7 +48,10 @@ def test_it_is_said_where_the_model_is_measured(notebook, cells):
 
 
 FOLDS = (
-    "folds = []\nfor at in range(3):\n    held = list(range(20 * at, 20 * at + 20))\n    rest = sorted(set(range(60)) - set(held))\n"
+    "folds = []\n"
+    "for at in range(3):\n"
+    "    held = list(range(20 * at, 20 * at + 20))\n"
+    "    rest = sorted(set(range(60)) - set(held))\n"
     "    folds.append((Subset(ds, rest), Subset(ds, held)))"
 )
 
@@ -60,11 +64,13 @@ FOLDS = (
         [SPLIT, TRAIN, MEASURE, f"{ANEW}\n{SPLIT}", TRAIN, MEASURE],  # a new round
         [SPLIT, TRAIN, SPLIT, f"{ANEW}\n{TRAIN}", MEASURE],
         [FOLDS, "for train, test in folds:\n    loader = DataLoader(train, 12)", MEASURE],
-        ["train_a, test_a = random_split(ds, [48, 12])", "loader = DataLoader(train_a, 12)", "train_b, test_b = random_split(ds, [48, 12])",
-         "loader_b = DataLoader(train_b, 12)", MEASURE.replace("test", "test_a"), MEASURE.replace("test", "test_b")],
-        [SPLIT, TRAIN, "few = Subset(ds, range(6))\nlook = DataLoader(few, 6)", MEASURE, "x, y = next(iter(look))\nnet(x)"],
-        ["bags = [Subset(ds, torch.randint(60, (60,)).tolist()) for _ in range(3)]\nloader = DataLoader(bags[0], 12)", SPLIT, MEASURE],
-        [SPLIT, TRAIN, "train, val = random_split(train, [36, 12])", "x, y = val[:]\nnet(x).shape"],  # a part of the part
+        ["train_a, test_a = random_split(ds, [48, 12])", "loader = DataLoader(train_a, 12)",
+        "train_b, test_b = random_split(ds, [48, 12])", "loader_b = DataLoader(train_b, 12)", MEASURE.replace("test",
+        "test_a"), MEASURE.replace("test", "test_b")], [SPLIT, TRAIN,
+        "few = Subset(ds, range(6))\nlook = DataLoader(few, 6)", MEASURE, "x, y = next(iter(look))\nnet(x)"],
+        ["bags = [Subset(ds, torch.randint(60, (60,)).tolist()) for _ in range(3)]\nloader = DataLoader(bags[0], 12)",
+        SPLIT, MEASURE], [SPLIT, TRAIN, "train, val = random_split(train, [36, 12])", "x, y = val[:]\nnet(x).shape"],
+        # a part of the part
     ],
 )  # fmt: skip
 def test_folds_and_new_rounds_are_right(notebook, cells):

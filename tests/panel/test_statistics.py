@@ -18,10 +18,14 @@ LOOK = "with torch.no_grad():\n    out = net(far)"
         ([NET, TRAIN, LOOK], "In [5] ran `net` in training mode"),
         ([NET, TRAIN, LOOK, "with torch.no_grad():\n    print(net(far).mean())"], "In [5], In [6] ran `net`"),
         ([NET, TRAIN, "print((net(far) - Y).abs().mean().item())"], "In [5] ran `net`"),  # the graph is gone as well
-        ([f"{NET}\n{TRAIN}", "@torch.inference_mode()\ndef error():\n    return (net(X) - Y).abs().mean()", "error()"], "In [5] ran"),
-        ([NET.replace("BatchNorm1d(6)", "BatchNorm1d(6, affine=False)"), TRAIN, "net.requires_grad_(False)", LOOK], "In [6] ran `net`"),
-        (["nets = {'a': nn.Sequential(nn.Linear(4, 1), nn.BatchNorm1d(1))}\nnet = nets['a']\nopt = torch.optim.Adam(net.parameters())",
-          TRAIN, "for _ in range(3):\n    with torch.no_grad():\n        net(far)"], "In [5] ran"),
+        ([f"{NET}\n{TRAIN}", "@torch.inference_mode()\ndef error():\n    return (net(X) - Y).abs().mean()", "error()"],
+        "In [5] ran"), ([NET.replace("BatchNorm1d(6)", "BatchNorm1d(6, affine=False)"), TRAIN,
+        "net.requires_grad_(False)", LOOK], "In [6] ran `net`"),
+        ([("nets = {'a': nn.Sequential(nn.Linear(4, 1), nn.BatchNorm1d(1))}\n"
+        "net = nets['a']\n"
+        "opt = torch.optim.Adam(net.parameters())"), TRAIN, ("for _ in range(3):\n"
+        "    with torch.no_grad():\n"
+        "        net(far)")], "In [5] ran"),
     ],
 )  # fmt: skip
 def test_it_is_said_until_the_model_is_trained_again(notebook, cells, where):
@@ -41,8 +45,20 @@ def test_it_is_said_until_the_model_is_trained_again(notebook, cells, where):
         [NET, LOOK, TRAIN],  # training writes them anew
         [NET, "net(X).shape", TRAIN, "net.eval()\nwith torch.no_grad():\n    net(far)"],
         [NET, TRAIN, f"net.eval()\n{LOOK}\nnet.train()", TRAIN],
-        [NET, TRAIN, "loss = (net(X) - Y).square().mean()", "opt.zero_grad()", "loss.backward()", "opt.step()"],  # step by step
-        [NET, TRAIN, "(net(X[:16]) - Y[:16]).square().mean().backward()", "(net(X[16:]) - Y[16:]).square().mean().backward()\nopt.step()"],
+        [
+            NET,
+            TRAIN,
+            "loss = (net(X) - Y).square().mean()",
+            "opt.zero_grad()",
+            "loss.backward()",
+            "opt.step()",
+        ],  # step by step
+        [
+            NET,
+            TRAIN,
+            "(net(X[:16]) - Y[:16]).square().mean().backward()",
+            "(net(X[16:]) - Y[16:]).square().mean().backward()\nopt.step()",
+        ],
         [NET, TRAIN, f"net[1].reset_running_stats()\nnet[1].momentum = None\n{LOOK}"],  # computed anew, on purpose
         [NET, TRAIN, f"net.train()\n{LOOK}\nnet.eval()"],  # to other data, on purpose
         [NET, TRAIN, "torch.optim.swa_utils.update_bn([X, far], net)"],
@@ -52,7 +68,11 @@ def test_it_is_said_until_the_model_is_trained_again(notebook, cells, where):
             NET.replace("net", "G").replace("(6, 1)", "(6, 4)").replace("opt =", "og ="),
             "D = nn.Linear(4, 1)\nod = torch.optim.SGD(D.parameters(), 0.1)",
             "og.zero_grad(); (-D(G(X)).mean()).backward(); og.step()",
-            "with torch.no_grad():\n    fake = G(X)\nod.zero_grad(); (D(fake).mean() - D(X).mean()).backward(); od.step()",
+            (
+                "with torch.no_grad():\n"
+                "    fake = G(X)\n"
+                "od.zero_grad(); (D(fake).mean() - D(X).mean()).backward(); od.step()"
+            ),
         ],
     ],
 )

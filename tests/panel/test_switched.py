@@ -27,11 +27,14 @@ def _as_it_was():
     ("switch", "back", "words"),
     [
         ("torch.set_default_dtype(torch.float64)", "torch.set_default_dtype(torch.float32)",
-         "In [3] set the default dtype to float64 and left it so: layers and tensors that are made from now on are float64, and `x`, "),
-        ("torch.set_default_device('meta')", "torch.set_default_device('cpu')", "In [3] set the default device to meta and left it so"),
-        ("torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "In [3] switched gradients off and left it so"),
-        ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly(False)", "In [3] switched anomaly detection on"),
-        ("torch.use_deterministic_algorithms(True)", "torch.use_deterministic_algorithms(False)", "In [3] switched deterministic "),
+         ("In [3] set the default dtype to float64 and left it so: layers and tensors that are made from now on "
+         "are float64, and `x`, ")),
+        ("torch.set_default_device('meta')", "torch.set_default_device('cpu')",
+        "In [3] set the default device to meta and left it so"), ("torch.set_grad_enabled(False)",
+        "torch.set_grad_enabled(True)", "In [3] switched gradients off and left it so"),
+        ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly(False)",
+        "In [3] switched anomaly detection on"), ("torch.use_deterministic_algorithms(True)",
+        "torch.use_deterministic_algorithms(False)", "In [3] switched deterministic "),
     ],
 )  # fmt: skip
 def test_it_is_noted_until_it_is_set_back(notebook, switch, back, words):
@@ -52,7 +55,10 @@ def test_it_is_noted_until_it_is_set_back(notebook, switch, back, words):
         ["torch.set_grad_enabled(False)", DATA, "net(x)"],
         ["torch.use_deterministic_algorithms(True)", DATA],
         [DATA, "torch.set_default_dtype(torch.float64)\nq = torch.rand(3)\ntorch.set_default_dtype(torch.float32)"],
-        [DATA, "with torch.no_grad(), torch.autograd.detect_anomaly(check_nan=False), torch.device('meta'):\n    net(x)"],
+        [
+            DATA,
+            "with torch.no_grad(), torch.autograd.detect_anomaly(check_nan=False), torch.device('meta'):\n    net(x)",
+        ],
         [DATA, "def seed_all():\n    torch.manual_seed(0)\n    torch.use_deterministic_algorithms(True)", "seed_all()"],
         [DATA, "torch.set_default_dtype(torch.float64)\nx, y, net = x.double(), y.double(), net.double()"],
     ],
@@ -67,14 +73,16 @@ def test_what_is_set_for_all_or_set_back_is_right(notebook, cells):
     [
         (["torch.set_default_dtype(torch.float64)\nprobe = torch.randn(2, 2)", "net = nn.Linear(3, 1)"],
          "for _ in range(2):\n    loss = net(x).mean()",
-         "In [2] set the default dtype to float64 and left it so: `net` of In [3] is float64, `x` of In [1] is float32. This is why",
+         ("In [2] set the default dtype to float64 and left it so: `net` of In [3] is float64, `x` of In [1] is "
+         "float32. This is why"),
          "`net` is made in In [3]."),
-        (["torch.set_default_dtype(torch.float64)", "w = torch.randn(3, 1)", "def model(v):\n    return v @ w"], "model(x)",
-         "In [2] set the default dtype to float64 and left it so: `w` of In [3] is float64", "`torch.set_default_dtype(torch.float32)`"),
-        (["torch.set_grad_enabled(False)", "loss = net(x).mean()"], "loss.backward()",
-         "In [2] switched gradients off and left it so", "`torch.set_grad_enabled(True)`"),
-        (["torch.use_deterministic_algorithms(True)"], "raise RuntimeError('x does not have a deterministic implementation')",
-         "In [2] switched deterministic algorithms on", "`torch.use_deterministic_algorithms(False)`"),
+        (["torch.set_default_dtype(torch.float64)", "w = torch.randn(3, 1)", "def model(v):\n    return v @ w"],
+        "model(x)", "In [2] set the default dtype to float64 and left it so: `w` of In [3] is float64",
+        "`torch.set_default_dtype(torch.float32)`"), (["torch.set_grad_enabled(False)", "loss = net(x).mean()"],
+        "loss.backward()", "In [2] switched gradients off and left it so", "`torch.set_grad_enabled(True)`"),
+        (["torch.use_deterministic_algorithms(True)"],
+        "raise RuntimeError('x does not have a deterministic implementation')",
+        "In [2] switched deterministic algorithms on", "`torch.use_deterministic_algorithms(False)`"),
     ],
 )  # fmt: skip
 def test_it_is_named_where_an_error_follows_from_it(monkeypatch, cells, fails, words, fix):

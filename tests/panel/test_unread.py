@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-NET = "net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))\nopt = torch.optim.SGD(net.parameters(), lr=0.1)"
+NET = (
+    "net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))\nopt = torch.optim.SGD(net.parameters(), lr=0.1)"
+)
 
 
 @pytest.mark.parametrize(
@@ -12,7 +14,8 @@ NET = "net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))\nopt = t
     [
         (
             "for p in net[0].parameters():\n    p.require_grad = False", "net\x1f0\x1fweight",
-            "`require_grad = False` was set on `net.0.weight` and 1 more, but torch does not read that name: `requires_grad` is still",
+            ("`require_grad = False` was set on `net.0.weight` and 1 more, but torch does not read that name: "
+            "`requires_grad` is still"),
             "for p in net[0].parameters():\n    p.requires_grad = False",
         ),
         (

@@ -1,4 +1,6 @@
-"""Traces made by hand, so that rules are tested on exactly the facts a test names; asserts what is found in programs."""
+"""Traces made by hand, so that rules are tested on exactly the facts a test names;
+asserts what is found in programs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def line(text: str, number: int, piece: str | None = None) -> Span:
     return Span(number, start, number, start + len(piece))
 
 
-def tensor(step: int, name: str, shape: list[int], storage: str = "S1", counter: str = "C1", **more: Any) -> dict[str, Any]:
+def tensor(
+    step: int, name: str, shape: list[int], storage: str = "S1", counter: str = "C1", **more: Any
+) -> dict[str, Any]:
     """A tensor as a trace's effects describe it."""
     stride, size = [], 1
     for length in reversed(shape):
@@ -56,7 +60,9 @@ h.sum().backward()
 """
 
 
-def refused(*, message: str = "anything at all", changed_at: tuple[int, ...] = (2,), forecast: bool = True, raised: bool = True) -> Trace:
+def refused(
+    *, message: str = "anything at all", changed_at: tuple[int, ...] = (2,), forecast: bool = True, raised: bool = True
+) -> Trace:
     """The trace of ``SIGMOID``: sigmoid saves its result at step 1, step 2 writes it, step 3 raises."""
     failure = Failure(
         "RuntimeError",
@@ -102,7 +108,11 @@ def refused(*, message: str = "anything at all", changed_at: tuple[int, ...] = (
             line(SIGMOID, 3, "torch.sigmoid(x)"),
             operands=(Operand("t1"),),
             results=("t2",),
-            effects=(Effect("tensors.t2", tensor(1, "h", [3], "S2", "C2")), Effect("nodes.n2", node), Effect("counters.C2", 0)),
+            effects=(
+                Effect("tensors.t2", tensor(1, "h", [3], "S2", "C2")),
+                Effect("nodes.n2", node),
+                Effect("counters.C2", 0),
+            ),
         ),
         Event(
             2,
@@ -115,7 +125,13 @@ def refused(*, message: str = "anything at all", changed_at: tuple[int, ...] = (
             effects=(Effect("counters.C2", 1),),
             forecasts=(Forecast(2, failure, 3 if raised else None),) if forecast else (),
         ),
-        Event(3, "call", "torch.Tensor.backward", line(SIGMOID, 5, "h.sum().backward()"), error=failure if raised else None),
+        Event(
+            3,
+            "call",
+            "torch.Tensor.backward",
+            line(SIGMOID, 5, "h.sum().backward()"),
+            error=failure if raised else None,
+        ),
     )
     return Trace((Source("program.py", SIGMOID),), events, Outcome("raised", failure) if raised else Outcome())
 
@@ -131,7 +147,9 @@ y.backward()
 
 
 def bypassed(torch_gradient: Any, meant: Any) -> Trace:
-    """The trace of ``SQUARE``: the square saves ``h`` at step 1, NumPy writes it at step 3, backward at step 4 does not notice."""
+    """The trace of ``SQUARE``: the square saves ``h`` at step 1, NumPy writes it at step 3,
+    backward at step 4 does not notice.
+    """
     saved = {"name": "self", "tensor": "t1", "storage": "S1", "counter": "C1", "version": 0}
     node = {
         "name": "PowBackward0",
@@ -213,10 +231,11 @@ def compared(left: list[int], right: list[int], op: str = "torch.nn.functional.m
 
 
 def assert_found(shop: Workshop, program: str, *, only: tuple[str, ...] = (), repaired: bool = False) -> None:
-    """Assert that ``program`` ends without an error and that its marks (``# PL101 changed``) say exactly what is found in it.
+    """Assert that ``program`` ends without an error and that its marks (``# PL101 changed``) say
+    exactly what is found in it.
 
-    Notes count only if the program names their rule. ``only``: the rules whose findings are compared; all if empty. ``repaired``: each
-    finding must also have a fix that, tried out, makes it disappear.
+    Notes count only if the program names their rule. ``only``: the rules whose findings are compared; all if empty.
+    ``repaired``: each finding must also have a fix that, tried out, makes it disappear.
     """
     subject = Subject(plain(program), "program.py")
     trace = shop.trace(subject)

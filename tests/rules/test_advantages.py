@@ -1,4 +1,6 @@
-"""PL514 and advantages: the weight of a policy's loss, whose estimate has a loss of its own, however that is written."""
+"""PL514 and advantages: the weight of a policy's loss, whose estimate has a loss of its
+own, however that is written.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ for _ in range(3):
     h = torch.tanh(body(x))
     logp = F.log_softmax(pi(h), 1).gather(1, actions[:, None]).squeeze(1)
     value = v(h).squeeze(1)
-"""
+"""  # noqa: E501
 TAIL = """
     opt.zero_grad()
     loss.backward()
@@ -25,15 +27,26 @@ TAIL = """
 """
 ATTACHED = {
     "squared anew": "    adv = returns - value\n    loss = -(logp * adv).mean() + ((returns - value) ** 2).mean()",
-    "squared anew, the other way round": "    adv = returns - value\n    loss = -(logp * adv).mean() + (value - returns).pow(2).mean()",
+    "squared anew, the other way round": (
+        "    adv = returns - value\n    loss = -(logp * adv).mean() + (value - returns).pow(2).mean()"
+    ),
     "multiplied with itself": "    adv = returns - value\n    loss = -(logp * adv).mean() + (adv * adv).mean()",
-    "masked": "    adv = returns - value\n    loss = -(logp * adv * mask).sum() + ((returns - value).square() * mask).sum()",
+    "masked": (
+        "    adv = returns - value\n    loss = -(logp * adv * mask).sum() + ((returns - value).square() * mask).sum()"
+    ),
     "a loss of torch": "    adv = returns - value\n    loss = -(logp * adv).mean() + F.smooth_l1_loss(value, returns)",
 }
 RIGHT = {
-    "detached": "    adv = (returns - value).detach()\n    loss = -(logp * adv).mean() + ((returns - value) ** 2).mean()",
-    "detached where it is used": "    adv = returns - value\n    loss = -(logp * adv.detach()).mean() + adv.square().mean()",
-    "weighted errors": "    err = returns - value\n    loss = (mask * err).pow(2).mean() + (returns - value).abs().mean() - logp.mean()",
+    "detached": (
+        "    adv = (returns - value).detach()\n    loss = -(logp * adv).mean() + ((returns - value) ** 2).mean()"
+    ),
+    "detached where it is used": (
+        "    adv = returns - value\n    loss = -(logp * adv.detach()).mean() + adv.square().mean()"
+    ),
+    "weighted errors": (
+        "    err = returns - value\n"
+        "    loss = (mask * err).pow(2).mean() + (returns - value).abs().mean() - logp.mean()"
+    ),
     "without a loss of its own": "    adv = returns - value\n    loss = -(logp * adv).mean()",
 }
 

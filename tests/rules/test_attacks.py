@@ -1,4 +1,6 @@
-"""Adversarial training: an attack whose steps are added to the weights' gradients is a warning, whatever was meant to be added is not."""
+"""Adversarial training: an attack whose steps are added to the weights' gradients is a warning, whatever
+was meant to be added is not.
+"""
 
 from __future__ import annotations
 

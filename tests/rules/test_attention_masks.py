@@ -1,4 +1,6 @@
-"""Masks of attentions that mean the opposite: padding or the future is all that is seen; masks that fit their convention are right."""
+"""Masks of attentions that mean the opposite: padding or the future is all that is seen; masks that
+fit their convention are right.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,11 @@ for i, row in enumerate(rows):
     padding[i, len(row):] = True
 F.scaled_dot_product_attention(x, x, x, padding[:, None]).sum()  # PL424
 """,
-    "zeros behind the rows, words true, by position among the arguments": FILLED.replace("(4, 6, 3)", "(4, 3, 2)").replace(
-        "x = pad_sequence(rows, batch_first=True)", "x = torch.cat([pad_sequence(rows, batch_first=True), torch.zeros(3, 2, 8)], 1)"
+    "zeros behind the rows, words true, by position among the arguments": FILLED.replace(
+        "(4, 6, 3)", "(4, 3, 2)"
+    ).replace(
+        "x = pad_sequence(rows, batch_first=True)",
+        "x = torch.cat([pad_sequence(rows, batch_first=True), torch.zeros(3, 2, 8)], 1)",
     )
     + """
 real = torch.tensor([[True] * len(row) + [False] * (6 - len(row)) for row in rows])
@@ -108,7 +113,7 @@ h = F.scaled_dot_product_attention(x, x, x, attn_mask=real[:, None])
 h = h + mha(h, h, h, key_padding_mask=~real)[0] + layer(h, src_key_padding_mask=torch.arange(5)[None] >= lengths[:, None])
 h = h + (h @ h.mT).masked_fill(~real[:, None], float("-inf")).softmax(-1) @ h
 (h[real].square().mean() + (h * real[..., None]).sum()).backward()
-""",
+""",  # noqa: E501
     "padding on the left": """
 missing, x = torch.tensor([0, 2, 3]), torch.randn(3, 5, 8)
 real = torch.arange(5)[None] >= missing[:, None]

@@ -43,7 +43,12 @@ LAYOUTS = {
         [20],
     ),
     "inside a container": (
-        "x = torch.ones(3, requires_grad=True)\nnet = nn.Sequential(Scale())\nfirst = net(x).sum()\nsecond = net(x * 2).sum()",
+        (
+            "x = torch.ones(3, requires_grad=True)\n"
+            "net = nn.Sequential(Scale())\n"
+            "first = net(x).sum()\n"
+            "second = net(x * 2).sum()"
+        ),
         "net.parameters()",
         [21],
     ),
@@ -55,7 +60,9 @@ def test_the_call_that_reached_the_saving_line_is_named(layout: str, shop: Works
     calls, parameters, lines = LAYOUTS[layout]
     source = PROGRAM.replace("CALLS", calls).replace("SCALES", parameters)
     (finding,) = find(shop.trace(Subject(source, "program.py")))
-    related = {role: [r.span.line for r in finding.related if r.role == role and r.span] for role in ("saved", "forward")}
+    related = {
+        role: [r.span.line for r in finding.related if r.role == role and r.span] for role in ("saved", "forward")
+    }
     assert related == {"saved": [11], "forward": lines}
 
 
@@ -117,7 +124,9 @@ loss.backward()
 """
 
 
-def test_the_way_around_the_counter_is_the_tensor_that_was_written_and_not_what_the_parameter_began_as(shop: Workshop) -> None:
+def test_the_way_around_the_counter_is_the_tensor_that_was_written_and_not_what_the_parameter_began_as(
+    shop: Workshop,
+) -> None:
     (finding,) = find(shop.trace(Subject(CLIPPED, "program.py")))
     assert finding.rule == "PL301"
     ways = [related for related in finding.related if related.role == "alias"]

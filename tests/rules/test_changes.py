@@ -1,4 +1,6 @@
-"""What a reader may try: every change gives another program that parses, ids name them, and only what can be tried is offered."""
+"""What a reader may try: every change gives another program that parses, ids name them, and only
+what can be tried is offered.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +69,22 @@ def test_each_title_says_the_line_and_is_said_once(name):
 
 
 def test_changes_that_read_alike_are_told_apart_by_their_lines():
-    text = "import torch\nx = torch.ones(2, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.mul_(2)\nh.sum().backward()\n"
+    text = (
+        "import torch\n"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "h = torch.sigmoid(x)\n"
+        "h.mul_(2)\n"
+        "h.mul_(2)\n"
+        "h.sum().backward()\n"
+    )
     trace = trace_of(text)
     alike = T("Copy `h` first", "先复制 `h`")
     one, other = (Fix(alike, (Edit(line, line, f"h = h.clone(); h.mul_({line})\n"),), "same") for line in (4, 5))
     found = find(trace)[0].with_fixes((one, other))
-    assert [change.title.en for change in changes(trace, [found])][:2] == ["Copy `h` first (line 4)", "Copy `h` first (line 5)"]
+    assert [change.title.en for change in changes(trace, [found])][:2] == [
+        "Copy `h` first (line 4)",
+        "Copy `h` first (line 5)",
+    ]
 
 
 def test_swapping_keeps_every_line():

@@ -1,4 +1,6 @@
-"""Training that goes the wrong way without an error: in other forms than on the rules' pages, and right programs that resemble it."""
+"""Training that goes the wrong way without an error: in other forms than on the rules' pages, and
+right programs that resemble it.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ for _ in range(2):
     made = make(torch.randn(8, 3))
     update(judge_opt, -(F.logsigmoid(judge(torch.randn(8, 2))) + F.logsigmoid(-judge(made.detach()))).mean())
     update(make_opt, -F.logsigmoid(-judge(made)).mean())  # PL670
-""",
+""",  # noqa: E501
     "an anchor that is its own positive": """
 embed = nn.Linear(4, 6)
 opt = SGD(embed.parameters(), lr=0.1)
@@ -324,7 +326,7 @@ first, second = SGD(body.parameters(), lr=0.1), SGD(head.parameters(), lr=0.1)
 for _ in range(2):
     update(second, F.mse_loss(head(body(torch.randn(8, 3)).detach()), torch.ones(8, 1)) + F.mse_loss(head(torch.randn(8, 4)), false))
     update(first, F.mse_loss(head(body(torch.randn(8, 3))), torch.full((8, 1), 0.5)))
-""",
+""",  # noqa: E501
     "bests that are copies or new tensors, and comparisons of a tensor with its own columns": DATA
     + """
 net = nn.Linear(3, 1)
@@ -375,7 +377,7 @@ head = nn.Linear(3, 2)
 opt = Adam([*fixed.parameters(), *thawed.parameters(), *head.parameters()])
 for _ in range(2):
     update(opt, F.cross_entropy(head((fixed(texts) + thawed(texts)).mean(1)), kinds))
-""",
+""",  # noqa: E501
     "policies with a minus, with costs, and an entropy with its temperature": """
 policy, states = nn.Linear(4, 3), torch.randn(16, 4)
 temperature = torch.zeros(1, requires_grad=True)

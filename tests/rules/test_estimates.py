@@ -1,4 +1,6 @@
-"""Densities, samples, positions and derivatives in a loss: silent pitfalls in other forms, and right programs that resemble them."""
+"""Densities, samples, positions and derivatives in a loss: silent pitfalls in other forms, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 
@@ -423,7 +425,7 @@ for _ in range(2):
     update(opt, critic(made).mean() - critic(real).mean() + penalty)
     grad, = torch.autograd.grad(critic(at).mean(), at, create_graph=True)
     update(opt, (grad.view(5, -1).norm(dim=-1) - 1).relu().mean() + critic(real).mean())
-""",
+""",  # noqa: E501
     "points of which each has a value, and lengths that are only watched": CRITIC
     + """
 field = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))

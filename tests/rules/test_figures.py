@@ -1,4 +1,6 @@
-"""Figures that are not what their name says: ratios, means of means and differences of sums, and right programs that resemble them."""
+"""Figures that are not what their name says: ratios, means of means and differences of sums, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rules read typed facts: the same facts give the same finding whatever torch's message says, and missing facts break nothing."""
+"""Rules read typed facts: the same facts give the same finding whatever torch's message says, and
+missing facts break nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_a_rule_says_what_to_do_where_no_edit_holds(each: pitfall_lab.rules.Rule
         assert re.search(r"第 \d+ 行", advice.zh), advice.zh
         assert all("{" not in advice.say(language) for language in LANGUAGES)
     if each.advice is not None and (advice := found[0].advice) is not None:
-        assert not advice.en.endswith(last_sentence(each.what).en), "a line or name of the rule's own advice was not found"
+        assert not advice.en.endswith(last_sentence(each.what).en), (
+            "a line or name of the rule's own advice was not found"
+        )
 
 
 ALTERNATING = """import torch
@@ -90,7 +94,11 @@ def test_a_refused_backward_names_save_change_and_backward() -> None:
     assert (finding.rule, finding.severity, finding.predicted) == ("PL101", "error", True)
     assert finding.span is not None
     assert finding.span.line == 4
-    assert [(r.role, r.span and r.span.line) for r in finding.related] == [("saved", 3), ("changed", 4), ("backward", 5)]
+    assert [(r.role, r.span and r.span.line) for r in finding.related] == [
+        ("saved", 3),
+        ("changed", 4),
+        ("backward", 5),
+    ]
     assert finding.fact("expected") == 0
     assert finding.fact("found") == 1
     assert not any(fix.verified for fix in finding.fixes)
@@ -146,10 +154,17 @@ def test_a_finding_as_json_counts_lines_and_columns_from_one() -> None:
     assert list(found["fixes"][0]["edits"][0]) == ["line", "end_line", "text"]
 
 
-@pytest.mark.parametrize("trace", [refused(), bypassed([200.0, 8.0], [8.0, 8.0]), compared([4, 1], [4])], ids=["PL101", "PL301", "PL401"])
+@pytest.mark.parametrize(
+    "trace", [refused(), bypassed([200.0, 8.0], [8.0, 8.0]), compared([4, 1], [4])], ids=["PL101", "PL301", "PL401"]
+)
 def test_both_languages_say_something_of_their_own(trace: Trace) -> None:
     (finding,) = find(trace)
-    texts = [finding.message, finding.explanation, *(r.message for r in finding.related), *(fix.title for fix in finding.fixes)]
+    texts = [
+        finding.message,
+        finding.explanation,
+        *(r.message for r in finding.related),
+        *(fix.title for fix in finding.fixes),
+    ]
     for text in texts:
         assert text.en.isascii() or "…" in text.en
         assert any("\u4e00" <= c <= "\u9fff" for c in text.zh), text.zh
@@ -161,7 +176,12 @@ def test_a_silently_wrong_gradient_is_a_warning_with_both_numbers() -> None:
     assert finding.fact("gradient") == [200.0, 8.0]
     assert finding.fact("meant") == [8.0, 8.0]
     assert "one of its numbers is 200 instead of 8" in finding.message.en
-    assert {r.role: r.span and r.span.line for r in finding.related} == {"saved": 3, "changed": 5, "alias": 4, "backward": 6}
+    assert {r.role: r.span and r.span.line for r in finding.related} == {
+        "saved": 3,
+        "changed": 5,
+        "alias": 4,
+        "backward": 6,
+    }
 
 
 def test_of_a_long_gradient_the_cells_that_differ_are_shown() -> None:
@@ -177,7 +197,9 @@ def test_a_column_against_a_row_is_found_in_a_loss(left: list[int], right: list[
     assert (finding.rule, finding.severity, finding.span and finding.span.line) == ("PL401", "warning", 4)
 
 
-@pytest.mark.parametrize(("left", "right"), [([4], [4]), ([4, 1], [4, 1]), ([1, 1], [1]), ([4, 2], [2]), ([4, 1], []), ([4, 1], [1])])
+@pytest.mark.parametrize(
+    ("left", "right"), [([4], [4]), ([4, 1], [4, 1]), ([1, 1], [1]), ([4, 2], [2]), ([4, 1], []), ([4, 1], [1])]
+)
 def test_shapes_that_fit_draw_nothing(left: list[int], right: list[int]) -> None:
     assert find(compared(left, right)) == []
 
@@ -197,18 +219,25 @@ def test_an_error_whose_text_differs_from_the_forecast_in_a_detail_is_still_expl
     trace = refused(raised=False)
     event = trace.events[2]
     forecast = dataclasses.replace(
-        event.forecasts[0], failure=dataclasses.replace(event.forecasts[0].failure, message=start + "[3] is at version 1")
+        event.forecasts[0],
+        failure=dataclasses.replace(event.forecasts[0].failure, message=start + "[3] is at version 1"),
     )
     for message, expected in (
         (start + "[3], which is output 0 of Sigmoid, is at version 1", ["PL101"]),
         ("some other error", ["PLE90"]),
     ):
         failure = Failure("RuntimeError", message, "other", 3, trace.events[3].span)
-        events = (*trace.events[:2], dataclasses.replace(event, forecasts=(forecast,)), dataclasses.replace(trace.events[3], error=failure))
+        events = (
+            *trace.events[:2],
+            dataclasses.replace(event, forecasts=(forecast,)),
+            dataclasses.replace(trace.events[3], error=failure),
+        )
         assert [f.rule for f in find(dataclasses.replace(trace, events=events))] == expected
 
 
-@pytest.mark.parametrize(("got", "meant"), [(None, None), (None, [1.0]), ([1e-9, 0.0], [-3e-9, 0.0]), ([1.0, 2.0], [1.00001, 2.0])])
+@pytest.mark.parametrize(
+    ("got", "meant"), [(None, None), (None, [1.0]), ([1e-9, 0.0], [-3e-9, 0.0]), ([1.0, 2.0], [1.00001, 2.0])]
+)
 def test_a_gradient_that_is_unknown_or_only_rounded_otherwise_draws_nothing(got: object, meant: object) -> None:
     assert find(bypassed(got, meant)) == []
 
@@ -221,12 +250,21 @@ def test_a_special_rule_speaks_instead_of_the_general_one(monkeypatch: pytest.Mo
     (general,) = find(refused())
     text = T(en="special", zh="特例")
     special = dataclasses.replace(
-        rule("PL104"), code="PL199", name="special", refine=lambda _, finding: special.instead(finding, text, text), refines=("PL101",)
+        rule("PL104"),
+        code="PL199",
+        name="special",
+        refine=lambda _, finding: special.instead(finding, text, text),
+        refines=("PL101",),
     )
     monkeypatch.setattr(pitfall_lab.rules, "RULES", (*RULES, special))
     (finding,) = find(refused())
     assert (finding.rule, finding.name, finding.message) == ("PL199", "special", text)
-    assert (finding.span, finding.step, finding.facts, finding.fixes) == (general.span, general.step, general.facts, general.fixes)
+    assert (finding.span, finding.step, finding.facts, finding.fixes) == (
+        general.span,
+        general.step,
+        general.facts,
+        general.fixes,
+    )
 
 
 def test_special_rules_refine_rules_that_there_are_and_never_each_other_in_turn() -> None:

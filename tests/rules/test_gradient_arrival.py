@@ -1,4 +1,6 @@
-"""Where gradients arrive, how often and how much of them: mistakes in other forms than on their pages, and right programs like them."""
+"""Where gradients arrive, how often and how much of them: mistakes in other forms than on their pages,
+and right programs like them.
+"""
 
 from __future__ import annotations
 
@@ -561,7 +563,7 @@ opt = SGD([*enc.parameters(), *proj.parameters(), *pred.parameters()], lr=0.05)
 for _ in range(4):
     a, b = proj(torch.relu(enc(x + 0.1 * torch.randn(32, 6)))), proj(torch.relu(enc(x + 0.1 * torch.randn(32, 6))))
     update(opt, -(F.cosine_similarity(pred(a), b.detach()).mean() + F.cosine_similarity(pred(b), a.detach()).mean()) / 2)
-""",
+""",  # noqa: E501
     "a target network that follows": """
 online = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
 target, pred = copy.deepcopy(online), nn.Linear(4, 4)

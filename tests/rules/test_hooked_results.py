@@ -1,4 +1,6 @@
-"""Layers that work in place on what a name or a hook has kept: other forms of the mistake, and right programs that resemble them."""
+"""Layers that work in place on what a name or a hook has kept: other forms of the mistake, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tests.rules.test_signals import together
 NET = """
 net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, padding=1), nn.LeakyReLU(0.1, inplace=True))
 image = torch.randn(1, 1, 5, 5)
-"""
+"""  # noqa: E501
 WRONG = {
     "a shortcut": """
 class Block(nn.Module):

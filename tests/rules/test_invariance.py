@@ -1,4 +1,6 @@
-"""What is found is decided by what ran: other names, a function around everything, or a helper for a loop's body change nothing in it."""
+"""What is found is decided by what ran: other names, a function around everything, or a helper for a
+loop's body change nothing in it.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,20 @@ from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.kit.expected_marks import plain
 from tests.turns import todays
 
-BY_SIGNALS = ("PL676", "PL678", "PL680", "PL682", "PL684", "PL436", "PL668", "PL670", "PL672", "PL674", "PL734", "PL738", "PL936", "PL956",
-              "PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416", "PL418", "PL420", "PL422", "PL513",
-              "PL514", "PL516", "PL518", "PL520", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL615",
-              "PL616", "PL617", "PL618", "PL619", "PL621", "PL623", "PL625", "PL627", "PL629", "PL709", "PL710", "PL711",
-              "PL713", "PL714", "PL715", "PL716", "PL806", "PL820", "PL960", "PL962", "PL964", "PL974", "PL972", "PL970", "PL968", "PL966",
-              "PL590", "PL950", "PL952", "PL954", "PL662", "PL664", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
-              "PL907", "PL908", "PL909", "PL910", "PL912", "PL424", "PL522",
-              "PL622", "PL624", "PL626", "PL760", "PL762", "PL718", "PL914", "PL916",
-              "PL636", "PL732", "PL814", "PL816", "PL818", "PL940", "PL942", "PL944",
-              "PL430", "PL432", "PL434", "PL450", "PL452", "PL650", "PL652", "PL654", "PL656", "PL658", "PL524", "PL946",
-              "PL928", "PL930", "PL932", "PL934",
-              "PL426", "PL428", "PL628", "PL630", "PL632", "PL720", "PL722", "PL810", "PL918", "PL920", "PL922", "PL926",
-              "PL770", "PL772", "PL774", "PL948", "PL776", "PL666", "PL976", "PL978", "PL984", "PL466")  # fmt: skip
+BY_SIGNALS = ("PL676", "PL678", "PL680", "PL682", "PL684", "PL436", "PL668", "PL670", "PL672", "PL674", "PL734",
+              "PL738", "PL936", "PL956", "PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416",
+              "PL418", "PL420", "PL422", "PL513", "PL514", "PL516", "PL518", "PL520", "PL601", "PL603", "PL610",
+              "PL611", "PL612", "PL613", "PL614", "PL615", "PL616", "PL617", "PL618", "PL619", "PL621", "PL623",
+              "PL625", "PL627", "PL629", "PL709", "PL710", "PL711", "PL713", "PL714", "PL715", "PL716", "PL806",
+              "PL820", "PL960", "PL962", "PL964", "PL974", "PL972", "PL970", "PL968", "PL966", "PL590", "PL950",
+              "PL952", "PL954", "PL662", "PL664", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
+              "PL907", "PL908", "PL909", "PL910", "PL912", "PL424", "PL522", "PL622", "PL624", "PL626", "PL760",
+              "PL762", "PL718", "PL914", "PL916", "PL636", "PL732", "PL814", "PL816", "PL818", "PL940", "PL942",
+              "PL944", "PL430", "PL432", "PL434", "PL450", "PL452", "PL650", "PL652", "PL654", "PL656", "PL658",
+              "PL524", "PL946", "PL928", "PL930", "PL932", "PL934",
+              "PL426", "PL428", "PL628", "PL630", "PL632", "PL720", "PL722", "PL810", "PL918", "PL920", "PL922",
+              "PL926", "PL770", "PL772", "PL774", "PL948", "PL776", "PL666", "PL976", "PL978", "PL984",
+              "PL466")  # fmt: skip
 
 
 class Renamed(ast.NodeTransformer):
@@ -64,11 +67,22 @@ def with_helpers(text: str) -> str:
     """The body of each loop at the top level in a function of its own; to inline that function is the way back."""
     tree, body = ast.parse(text), list[ast.stmt]()
     for node in tree.body:
-        if isinstance(node, ast.For | ast.While) and not any(isinstance(n, ast.Break | ast.Continue | ast.Yield) for n in ast.walk(node)):
-            stored = {n.id for each in node.body for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if isinstance(node, ast.For | ast.While) and not any(
+            isinstance(n, ast.Break | ast.Continue | ast.Yield) for n in ast.walk(node)
+        ):
+            stored = {
+                n.id
+                for each in node.body
+                for n in ast.walk(each)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
             inside = [ast.Global(sorted(stored))] if stored else []
             name = f"one_round_{len(body)}"
-            body.append(ast.FunctionDef(name, ast.arguments([], [], None, [], [], None, []), [*inside, *node.body], [], type_params=[]))
+            body.append(
+                ast.FunctionDef(
+                    name, ast.arguments([], [], None, [], [], None, []), [*inside, *node.body], [], type_params=[]
+                )
+            )
             node.body = [ast.Expr(ast.Call(ast.Name(name, ast.Load()), [], []))]
         body.append(node)
     return ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
@@ -87,11 +101,15 @@ def lines_found(shop: Workshop, text: str) -> list[tuple[str, str]]:
 
 def found(shop: Workshop, text: str) -> list[tuple[str, int]]:
     """The codes of the findings, each with the number of its line among those that are the program's own."""
-    own = [n for n, line in enumerate(text.split("\n"), 1) if line.strip() and not line.startswith(("def main", "main()"))]
+    own = [
+        n for n, line in enumerate(text.split("\n"), 1) if line.strip() and not line.startswith(("def main", "main()"))
+    ]
     trace = shop.trace(Subject(text, "program.py"))
     assert trace.outcome.kind == "finished", trace.outcome.failure
     return sorted(
-        (f.rule, own.index(f.span.line)) for f in find(trace) if f.span is not None and (f.severity != "info" or f.rule in BY_SIGNALS)
+        (f.rule, own.index(f.span.line))
+        for f in find(trace)
+        if f.span is not None and (f.severity != "info" or f.rule in BY_SIGNALS)
     )
 
 
@@ -104,7 +122,9 @@ def test_other_names_and_a_function_around_it_change_nothing_in_what_is_found(co
     assert found(shop, in_a_function(text)) == usual
 
 
-LOOPS = [code for code in BY_SIGNALS if with_helpers(plain(rule(code).bad)) != ast.unparse(ast.parse(plain(rule(code).bad)))]
+LOOPS = [
+    code for code in BY_SIGNALS if with_helpers(plain(rule(code).bad)) != ast.unparse(ast.parse(plain(rule(code).bad)))
+]
 
 
 def test_most_of_these_programs_have_a_loop() -> None:

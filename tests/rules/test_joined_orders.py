@@ -1,4 +1,6 @@
-"""Lists that are joined in the order of their lengths: labels that stay behind are found, those that come along are not."""
+"""Lists that are joined in the order of their lengths: labels that stay behind are found,
+those that come along are not.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ for _ in range(2):
     packed = pack_padded_sequence(pad_sequence([rows[i] for i in order], batch_first=True), lengths, batch_first=True)  # PL414
     out, _ = pad_packed_sequence(body(packed)[0], batch_first=True)
     update(learns, F.cross_entropy(head(out.mean(1)), y))
-""",
+""",  # noqa: E501
     "time in the first axis, labels as floats": """
 body, head = nn.RNN(3, 6), nn.Linear(6, 1)
 learns = Adam([*body.parameters(), *head.parameters()])
@@ -113,7 +115,7 @@ PACK = """
 def packed(rows, lengths):
     lengths, order = lengths.sort(descending=True)
     return pack_padded_sequence(pad_sequence([rows[i] for i in order], batch_first=True), lengths, batch_first=True), order
-"""
+"""  # noqa: E501
 RIGHT = {
     "inside a batch of drawn examples, with the classes, or put back": """
 everything, _, classes = drawn()
@@ -175,7 +177,7 @@ for _ in range(2):
     padded = pad_sequence([row for row, _ in pairs], batch_first=True)
     lengths = torch.tensor([len(row) for row, _ in pairs])
     update(opt, F.cross_entropy(net(pack_padded_sequence(padded, lengths, batch_first=True)), torch.tensor([kind for _, kind in pairs])))
-""",
+""",  # noqa: E501
     "left to the packing": """
 for _ in range(2):
     rows, lengths, y = drawn()
@@ -218,8 +220,15 @@ def test_labels_that_come_along_and_results_that_are_put_back_draw_nothing(shop:
 
 
 def test_the_sort_is_left_to_the_packing(shop: Workshop) -> None:
-    trace = shop.trace(Subject(plain(together({"one": LISTS + WRONG["by argsort, as plain numbers, for an LSTM"]})), "program.py"))
-    fixed = [apply(trace.sources[0].text, fix.edits) for finding in find(trace) for fix in finding.fixes if finding.rule == "PL414"]
+    trace = shop.trace(
+        Subject(plain(together({"one": LISTS + WRONG["by argsort, as plain numbers, for an LSTM"]})), "program.py")
+    )
+    fixed = [
+        apply(trace.sources[0].text, fix.edits)
+        for finding in find(trace)
+        for fix in finding.fixes
+        if finding.rule == "PL414"
+    ]
     assert len(fixed) == 1
     assert "pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)" in fixed[0]
     assert "padded = pad_sequence(rows, batch_first=True)" in fixed[0]

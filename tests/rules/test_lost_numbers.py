@@ -1,4 +1,6 @@
-"""Numbers that are lost, and losses that cannot do what is meant: in other forms, and right programs that resemble them."""
+"""Numbers that are lost, and losses that cannot do what is meant: in other forms, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 
@@ -226,7 +228,10 @@ for _ in range(8):
         print(shown.norm())
 print(cache.norm(), kept)
 """,
-    "uniform numbers that are meant: between two ends, centred, points that are turned, an interpolation, noise for whole numbers": DATA
+    (
+        "uniform numbers that are meant: between two ends, centred, points that are turned, an interpolation, "
+        "noise for whole numbers"
+    ): DATA
     + """
 low, wide = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
 (low + wide * torch.rand(8, 3)).sum().backward()
@@ -269,7 +274,7 @@ print((picture + 20).clamp(0, 255).to(torch.uint8).float().mean(), (torch.rand(9
 import numpy
 seconds = numpy.array([1700000000 + 30 * i for i in range(20)])
 print(torch.tensor(seconds - seconds[0], dtype=torch.float32).diff(), torch.tensor(seconds, dtype=torch.float64).diff().float())
-""",
+""",  # noqa: E501
     "numbers of which few are near each other, and rounding errors of constants": """
 numbers = torch.randn(200, dtype=torch.float64).float()
 print(numbers[1:] - numbers[:-1])
@@ -339,7 +344,7 @@ for _ in range(2):
     update(opt, (chosen.log_prob(labels) * y.squeeze(1)).mean() if _ else -F.log_softmax(net(x), -1)[range(8), labels].mean())
     scores = F.log_softmax(net(x), -1)
     update(opt, (scores.exp() * scores).sum(-1).mean())
-""",
+""",  # noqa: E501
     "the lowest bit of what was turned, and a mask of truth values": DATA
     + """
 valid = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1], dtype=torch.uint8)
@@ -356,7 +361,7 @@ table = torch.cdist(x, x)
 table.fill_diagonal_(9)
 print(table.argmin(1), torch.cdist(x, x).argmax(1), torch.cdist(x, x[:4]).argmin(1), torch.cdist(x, x).topk(2, largest=False).indices[:, 1])
 F.cross_entropy(net(x) @ net(x + 0.1).T, torch.arange(8)).backward()
-""",
+""",  # noqa: E501
     "an optimizer for each epoch, and one for each task": DATA
     + """
 net = nn.Linear(3, 1)
@@ -382,5 +387,8 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
 def test_a_body_that_is_thawed_when_the_optimizer_has_what_required_gradients_before(shop: Workshop) -> None:
     assert_found(shop, THAWED, repaired=True)
     assert_quiet(
-        shop, THAWED.replace("opt = Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)", "opt = Adam(net.parameters())")
+        shop,
+        THAWED.replace(
+            "opt = Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)", "opt = Adam(net.parameters())"
+        ),
     )

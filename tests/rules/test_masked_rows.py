@@ -1,4 +1,6 @@
-"""Which row a mask leaves without a score, and where the mask is repaired; a copy that is taken with its graph again."""
+"""Which row a mask leaves without a score, and where the mask is repaired; a copy that
+is taken with its graph again.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,12 @@ for _ in range(3):
 
 @pytest.mark.parametrize(("mask", "row", "repaired"), [
     ("scores = scores.masked_fill(~torch.ones(5, 5).tril(-1).bool(), -torch.inf)", "[0, 0, :]", ".tril(0)"),
-    ("hidden = torch.triu(torch.ones(5, 5)) == 1\nscores = scores.masked_fill(hidden, float('-inf'))", "[0, 0, :]", "diagonal=1)"),
+    ("hidden = torch.triu(torch.ones(5, 5)) == 1\nscores = scores.masked_fill(hidden, float('-inf'))", "[0, 0, :]",
+    "diagonal=1)"),
 ])  # fmt: skip
-def test_the_row_without_a_score_is_named_and_the_mask_repaired(shop: Workshop, mask: str, row: str, repaired: str) -> None:
+def test_the_row_without_a_score_is_named_and_the_mask_repaired(
+    shop: Workshop, mask: str, row: str, repaired: str
+) -> None:
     subject = Subject(MASKED.replace("MASK", mask), "program.py")
     trace = shop.trace(subject)
     (finding,) = tried(shop, subject, trace, [f for f in find(trace) if f.rule == "PL808"])
@@ -55,6 +60,8 @@ def test_parameters_that_were_copied_without_their_graph_are_copied_with_it(shop
     subject = Subject(COPIED, "program.py")
     trace = shop.trace(subject)
     (finding,) = tried(shop, subject, trace, [f for f in find(trace) if f.rule == "PL632"])
-    assert finding.message.en.startswith("Line 8 (`p.detach()`) makes new tensors from those that this SGD holds, without their graph")
+    assert finding.message.en.startswith(
+        "Line 8 (`p.detach()`) makes new tensors from those that this SGD holds, without their graph"
+    )
     assert [edit.text.strip() for edit in finding.fixes[0].edits] == ["w, b = [p.clone() for p in start.parameters()]"]
     assert finding.fixes[0].verified

@@ -350,7 +350,7 @@ print(h.gather(1, (lengths - 1).view(4, 1, 1).expand(-1, 1, 5)).squeeze(1))
 print(torch.zeros(3, 3).scatter_add_(0, kinds[:, None].expand(-1, 3), scores))
 print(torch.randn(1, 6, 5).gather(1, torch.tensor([[[2], [3]]]).expand(1, 2, 5)), torch.randn(5, 1).gather(0, torch.tensor([[1], [3]])))
 print(torch.zeros(3, 1).scatter_add_(0, kinds[:, None], torch.ones(5, 1)))
-""",
+""",  # noqa: E501
     "vectors that are last, and vectors that are not": """
 a, b = torch.randn(5, 8), torch.randn(6, 8)
 print(F.cosine_similarity(a[:, None], b[None], dim=-1).shape, (a[:, None] - b).norm(dim=-1).shape)
@@ -402,7 +402,7 @@ for count in (4, 3):
     print(pool(torch.randn(count, 3, 4, 4)).squeeze().mean(0))
 for count in (5, 1):
     print(nn.Linear(3, 1)(torch.randn(count, 3)).squeeze().sum(), nn.Linear(3, 1)(torch.randn(count, 3)).squeeze().mean())
-""",
+""",  # noqa: E501
     "shares along the axis that is used": """
 scores, values = torch.randn(4, 5), torch.randn(5, 2)
 e = scores.exp()
@@ -420,13 +420,13 @@ a, b = torch.randn(8), torch.randn(8)
 either = (a > 0) + (b > 0)
 print(either.sum(), a[either], either.float().mean(), (a > 0).int() + (b > 0) > 1, (a > 0).float() + (b > 0).float() >= 2)
 print((either.sum() / 8), (a > 0).sum() + (b > 0).sum() > 3, torch.stack([a > 0, b > 0]).sum(0) > 1, either == (a > 0))
-""",
+""",  # noqa: E501
     "bits that are meant": """
 labels, guess, valid = torch.randint(0, 5, (9,)), torch.randint(0, 5, (9,)), torch.rand(9) > 0.3
 print(((guess == labels) & valid).sum(), (labels & 1) == (guess & 1), (labels & 3 == 3).sum(), (labels & guess == labels).sum())
 flags = torch.tensor([1, 5, 4, 2])
 print((flags & valid[:4]) == 1, (flags & 4) != 0, (flags & 4) == 4, (labels * valid) == guess)
-""",
+""",  # noqa: E501
     "averages that move, or have arrived": """
 x = torch.linspace(1, 3, 6)
 slow, rough, rest = torch.ones(6), torch.ones(6, dtype=torch.bfloat16), torch.ones(6, dtype=torch.bfloat16)

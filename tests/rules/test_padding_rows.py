@@ -1,4 +1,6 @@
-"""The row for padding of a table of vectors: random numbers in it are found where they are read; what leaves it out or sets it is right."""
+"""The row for padding of a table of vectors: random numbers in it are found where they are read; what
+leaves it out or sets it is right.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,7 @@ nn.init.normal_(emb.weight, std=0.02)
 real = x != 0
 h = layer(emb(x), src_key_padding_mask=~real)
 F.cross_entropy(out((h * real[..., None]).sum(1) / real.sum(1, keepdim=True)), y).backward()
-""",
+""",  # noqa: E501
     "a model of language: nothing that is predicted comes after the padding": LONG
     + """
 for rows in (20, 900):

@@ -1,4 +1,6 @@
-"""Two views of each example in a contrastive loss: joined in one order and paired in another is found; one order for both is right."""
+"""Two views of each example in a contrastive loss: joined in one order and paired in another is found;
+one order for both is right.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ net = nn.Linear(3, 10)
 F.cross_entropy(net(torch.randn(10, 3)), torch.arange(10) ^ 1).backward()
 net = nn.Linear(3, 10)
 F.cross_entropy(net(torch.stack([torch.randn(5, 3), torch.randn(5, 3)], 1).view(10, 3)), (torch.arange(10) + 5) % 10).backward()
-""",
+""",  # noqa: E501
     "labels of classes, with several rows of each": PAIRS
     + """
 z, y = F.normalize(torch.cat([a, b]), dim=1), torch.tensor([0, 0, 1, 1, 2]).repeat(2)

@@ -1,4 +1,6 @@
-"""A rule's bad program gives exactly its finding, on the right lines, with a verified fix; its good one none; its traps do not help."""
+"""A rule's bad program gives exactly its finding, on the right lines, with a verified fix; its good one
+none; its traps do not help.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,30 @@ from tests.turns import todays
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
 HALF = todays(RULES, of=2)
 TODAYS = pytest.mark.parametrize("rule", HALF, ids=lambda r: r.code)
-TRAPS = pytest.mark.parametrize(("rule", "trap"), [(r, t) for r in HALF for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new)
+TRAPS = pytest.mark.parametrize(
+    ("rule", "trap"), [(r, t) for r in HALF for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new
+)
 # What the first sentence a beginner reads may not say before the page has explained it.
-JARGON = ("leaf", "version counter", "grad_fn", "autograd", "storage", "stride", "saved tensor", "computation graph", "in-place")
+JARGON = (
+    "leaf",
+    "version counter",
+    "grad_fn",
+    "autograd",
+    "storage",
+    "stride",
+    "saved tensor",
+    "computation graph",
+    "in-place",
+)
 
 # What only takes the error away: never offered as a repair (the rules' traps explain it).
-HIDING = (r"\.data\b", "retain_graph=True", "allow_unused=True", "allow_mutation_on_saved_tensors", "_unsafe_preserve_version_counter")
+HIDING = (
+    r"\.data\b",
+    "retain_graph=True",
+    "allow_unused=True",
+    "allow_mutation_on_saved_tensors",
+    "_unsafe_preserve_version_counter",
+)
 
 
 @cache
@@ -42,7 +62,11 @@ def test_the_bad_program_gives_exactly_its_finding_with_a_verified_fix(rule: Rul
     assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)
     for fix in finding.fixes:
-        assert [word for word in HIDING if any(re.search(word, edit.text) for edit in fix.edits) and not re.search(word, text)] == []
+        assert [
+            word
+            for word in HIDING
+            if any(re.search(word, edit.text) for edit in fix.edits) and not re.search(word, text)
+        ] == []
         assert find(shop.trace(Subject(apply(text, fix.edits), "program.py"))) == []
 
 
@@ -67,7 +91,9 @@ def test_a_trap_does_not_help(rule: Rule, trap: Trap, shop: Workshop) -> None:
     assert text.count(trap.old) == 1
     caught = Subject(text.replace(trap.old, trap.new), "program.py")
     good, after = shop.witness(Subject(rule.good, "program.py")), shop.witness(caught)
-    same = good["error"] == after["error"] and good["backwards"] == after["backwards"] and good["names"] == after["names"]
+    same = (
+        good["error"] == after["error"] and good["backwards"] == after["backwards"] and good["names"] == after["names"]
+    )
     assert not same or find(shop.trace(caught)) != []
 
 

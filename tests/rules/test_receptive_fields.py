@@ -1,4 +1,6 @@
-"""Convolutions that read what they have to predict are found in any form; causal ones, and targets out of reach, are right."""
+"""Convolutions that read what they have to predict are found in any form; causal ones, and
+targets out of reach, are right.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,11 @@ def test_a_convolution_that_reads_its_target_is_found(shop: Workshop) -> None:
 
 
 def test_it_is_repaired_where_it_cuts_or_pads(shop: Workshop) -> None:
-    for name in ("blocks that cut off the beginning, dilated", "padding on both sides, as for images", "a residual block"):
+    for name in (
+        "blocks that cut off the beginning, dilated",
+        "padding on both sides, as for images",
+        "a residual block",
+    ):
         subject = Subject(plain(together({name: WRONG[name]})), "program.py")
         trace = shop.trace(subject)
         (finding,) = tried(shop, subject, trace, find(trace))

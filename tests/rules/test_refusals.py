@@ -1,5 +1,6 @@
-"""Calls that torch refuses, of the kinds that its operator database has (``python -m tests.refusals`` runs them all): explained by a family
-of errors, and by the right argument. All in this process, each recorded once."""
+"""Calls that torch refuses, of the kinds that its operator database has (``python -m tests.refusals`` runs them all):
+explained by a family of errors, and by the right argument. All in this process, each recorded once.
+"""
 
 from __future__ import annotations
 
@@ -130,14 +131,18 @@ Block()(x, %s)
         (", batch_first=True", "torch.eye(6).bool()[None]", "pad", "torch.eye(6).bool()[None]", []),
     ],
 )
-def test_a_mask_that_does_not_fit_is_named_as_the_line_writes_it(made: str, other: str, given: str, wrong: str, fixes: list[str]) -> None:
+def test_a_mask_that_does_not_fit_is_named_as_the_line_writes_it(
+    made: str, other: str, given: str, wrong: str, fixes: list[str]
+) -> None:
     (found,) = recorded(MASKS % (made, other, given))[1]
     assert (found.rule, f"mask `{wrong}`" in found.message.en) == ("PLE02", True), found.message.en
     assert [fix.title.en for fix in found.fixes] == fixes
 
 
 def test_a_mask_of_the_scores_is_named_and_not_the_keys() -> None:
-    line = "k = torch.ones(2, 4, 7, 8)\nF.scaled_dot_product_attention(k[:, :, :5], k, k, attn_mask=torch.zeros(2, 5, 7))"
+    line = (
+        "k = torch.ones(2, 4, 7, 8)\nF.scaled_dot_product_attention(k[:, :, :5], k, k, attn_mask=torch.zeros(2, 5, 7))"
+    )
     (found,) = recorded(f"import torch\nimport torch.nn.functional as F\n{line}\n")[1]
     assert "the mask `torch.zeros(2, 5, 7)` of shape 2×5×7" in found.message.en
 
@@ -147,12 +152,24 @@ def test_an_error_that_the_program_catches_is_a_note() -> None:
     for body in ("w.numpy()", "w += 1", "w.view(3)"):
         _, found = recorded(f"{start}try:\n    {body}\nexcept RuntimeError as error:\n    print(error)\nprint(w)\n")
         assert [finding.severity for finding in found] == ["info"], body
-    _, (finding,) = recorded(f"{start}try:\n    w.view(3)\nexcept RuntimeError as error:\n    raise ValueError('mine') from error\n")
+    _, (finding,) = recorded(
+        f"{start}try:\n    w.view(3)\nexcept RuntimeError as error:\n    raise ValueError('mine') from error\n"
+    )
     assert (finding.rule, finding.severity) == ("PLE03", "error")
 
 
 def test_an_error_of_the_programs_own_is_not_torchs_and_shows_the_tensors_there() -> None:
-    program = "import torch\n\n\ndef check(x):\n    if x.ndim != 3:\n        raise ValueError('three')\n\n\ncheck(torch.ones(2, 3))\n"
+    program = (
+        "import torch\n"
+        "\n"
+        "\n"
+        "def check(x):\n"
+        "    if x.ndim != 3:\n"
+        "        raise ValueError('three')\n"
+        "\n"
+        "\n"
+        "check(torch.ones(2, 3))\n"
+    )
     _, (finding,) = recorded(program)
     assert (finding.rule, finding.severity, finding.span and finding.span.line) == ("PLE00", "info", 6)
     assert "`x`: float32, 2×3" in finding.explanation.en
@@ -165,7 +182,14 @@ def test_other_endings_are_no_errors_of_torchs(end: str) -> None:
 
 
 def test_a_tensor_that_cannot_say_whether_it_is_true_is_torchs_refusal() -> None:
-    source = "import torch\ndef f(e):\n    if e.abs() < 1:\n        return e\n    return -e\ntorch.func.vmap(f)(torch.ones(3))\n"
+    source = (
+        "import torch\n"
+        "def f(e):\n"
+        "    if e.abs() < 1:\n"
+        "        return e\n"
+        "    return -e\n"
+        "torch.func.vmap(f)(torch.ones(3))\n"
+    )
     (finding,) = find(trace_program(source))
     assert (finding.rule, finding.severity, finding.span and finding.span.line) == ("PLE45", "error", 3)
     assert "`e.abs() < 1`" in finding.message.en
@@ -174,13 +198,25 @@ def test_a_tensor_that_cannot_say_whether_it_is_true_is_torchs_refusal() -> None
 def test_a_family_is_found_by_its_code_and_by_its_name() -> None:
     assert all(rule(family.code) is family is rule(family.name) for family in FAMILIES)
     assert len({family.code for family in FAMILIES}) == len(FAMILIES)
-    assert all(any("\u4e00" <= c <= "\u9fff" for c in case.refused.zh + case.accepts.zh) for family in FAMILIES for case in family.cases)
+    assert all(
+        any("\u4e00" <= c <= "\u9fff" for c in case.refused.zh + case.accepts.zh)
+        for family in FAMILIES
+        for case in family.cases
+    )
 
 
 def test_an_error_of_a_hook_is_told_at_the_line_that_raised_it() -> None:
     program = (
-        "import torch\n\n\ndef clip(grad):\n    raise ValueError('too large')\n\n\nw = torch.ones(2, requires_grad=True)\n"
-        "w.register_hook(clip)\n(w * 2).sum().backward()\n"
+        "import torch\n"
+        "\n"
+        "\n"
+        "def clip(grad):\n"
+        "    raise ValueError('too large')\n"
+        "\n"
+        "\n"
+        "w = torch.ones(2, requires_grad=True)\n"
+        "w.register_hook(clip)\n"
+        "(w * 2).sum().backward()\n"
     )
     _, (finding,) = recorded(program)
     assert (finding.rule, finding.span and finding.span.line) == ("PLE00", 5)
@@ -190,9 +226,16 @@ def test_an_error_of_a_hook_is_told_at_the_line_that_raised_it() -> None:
 def test_the_same_round_and_an_earlier_one_are_told_apart_by_what_ran() -> None:
     """Both losses of a round share `fake`; the round before shares nothing."""
     program = (
-        "import torch\n\nw = torch.ones(2, requires_grad=True)\nv = torch.ones(2, requires_grad=True)\nfor step in range(2):\n"
-        "    fake = (w * 2).exp()\n    first = (fake * v).sum()\n    first.backward()\n"
-        "    second = (fake * 3).sum()\n    second.backward()\n"
+        "import torch\n"
+        "\n"
+        "w = torch.ones(2, requires_grad=True)\n"
+        "v = torch.ones(2, requires_grad=True)\n"
+        "for step in range(2):\n"
+        "    fake = (w * 2).exp()\n"
+        "    first = (fake * v).sum()\n"
+        "    first.backward()\n"
+        "    second = (fake * 3).sum()\n"
+        "    second.backward()\n"
     )
     _, (finding,) = recorded(program)
     assert (finding.rule, finding.span and finding.span.line) == ("PL501", 10)

@@ -48,7 +48,9 @@ NEW_VALUES = {
 
 def last_statement(program: Program) -> ast.stmt:
     return (
-        next(s for s in program.tree.body[1:] if "h" in program.segment(s) or "变量" in program.segment(s)) if program.tree else ast.Pass()
+        next(s for s in program.tree.body[1:] if "h" in program.segment(s) or "变量" in program.segment(s))
+        if program.tree
+        else ast.Pass()
     )
 
 
@@ -62,7 +64,9 @@ def test_a_write_becomes_a_new_value(before: str, after: str) -> None:
     assert apply(program.text, fix.edits) == f"import torch\n{after}\n"
 
 
-@pytest.mark.parametrize("text", ["h.copy_(x)", "h[0].mul_(2)", "h.view(-1).add_(1)", "h.normal_()", "h[0] = 1", "f(h)", "y = h.zero_()"])
+@pytest.mark.parametrize(
+    "text", ["h.copy_(x)", "h[0].mul_(2)", "h.view(-1).add_(1)", "h.normal_()", "h[0] = 1", "f(h)", "y = h.zero_()"]
+)
 def test_what_has_no_equal_on_a_new_tensor_is_left_to_other_repairs(text: str) -> None:
     program = Program(f"import torch\n{text}\n")
     statement = last_statement(program)
@@ -81,7 +85,9 @@ COPIES = {
         "h = h.clone()\nfor i in range(3):\n    h[i] = 0",
         "for i in range(3):\n    h = h.clone()\n    h[i] = 0",
     ],
-    "for k, h in rows:\n    h[0] = 1": ["for k, h in rows:\n    h = h.clone()\n    h[0] = 1"],  # before the loop there is no h
+    "for k, h in rows:\n    h[0] = 1": [
+        "for k, h in rows:\n    h = h.clone()\n    h[0] = 1"
+    ],  # before the loop there is no h
 }
 
 
@@ -124,11 +130,16 @@ def test_a_step_moves_after_the_backward_that_needs_the_old_values() -> None:
     body = program.tree.body[0].body  # type: ignore[union-attr]
     (fix,) = moves(program, body[1], body[2])
     assert fix is not None
-    assert apply(program.text, fix.edits) == "def f():\n    a.backward()\n    b.backward()\n    opt.step()  # now\n    done()\n"
+    assert (
+        apply(program.text, fix.edits)
+        == "def f():\n    a.backward()\n    b.backward()\n    opt.step()  # now\n    done()\n"
+    )
 
 
 def test_the_forward_pass_is_run_again_from_the_line_that_saved() -> None:
-    text = "z = noise()\nfake = g(z)\nscore = d(fake)\nh(score).backward()\nopt.step()\nloss = f(score)\nloss.backward()\n"
+    text = (
+        "z = noise()\nfake = g(z)\nscore = d(fake)\nh(score).backward()\nopt.step()\nloss = f(score)\nloss.backward()\n"
+    )
     program = Program(text)
     body = program.tree.body  # type: ignore[union-attr]
     fix = second_forwards(program, body[4], body[6], [body[2]])[0]
@@ -174,7 +185,9 @@ def test_edits_of_the_same_line_are_not_merged() -> None:
     assert merge(program.insert_before(first, "z"), program.delete(first)) is None
 
 
-@pytest.mark.parametrize("text", ["import torch\r\nh = 1\r\nh += 1\r\n", "import torch\nh = 1\nh += 1", "x = '\x0c'\nh = 1\nh += 1\n"])
+@pytest.mark.parametrize(
+    "text", ["import torch\r\nh = 1\r\nh += 1\r\n", "import torch\nh = 1\nh += 1", "x = '\x0c'\nh = 1\nh += 1\n"]
+)
 def test_line_ends_and_form_feeds_do_not_shift_edits(text: str) -> None:
     program = Program(text)
     statement = program.tree.body[2]  # type: ignore[union-attr]
@@ -198,7 +211,13 @@ def test_the_root_of_a_chain_of_views_is_its_name() -> None:
 
 def test_an_entry_of_a_dictionary_is_followed_by_its_key() -> None:
     program = Program(
-        'p = d(x)\nlosses = {}\nlosses["d"] = f(p)\nlosses["g"] = g(p)\nlosses["d"].backward()\nopt.step()\nlosses["g"].backward()\n'
+        "p = d(x)\n"
+        "losses = {}\n"
+        'losses["d"] = f(p)\n'
+        'losses["g"] = g(p)\n'
+        'losses["d"].backward()\n'
+        "opt.step()\n"
+        'losses["g"].backward()\n'
     )
     body = program.tree.body  # type: ignore[union-attr]
     fix = second_forwards(program, body[5], body[6], [body[0]])[0]

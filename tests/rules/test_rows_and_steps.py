@@ -1,4 +1,6 @@
-"""Sequences cut into tables, and layers that attend along the examples: other forms of the mistakes, and right programs."""
+"""Sequences cut into tables, and layers that attend along the examples: other forms of the
+mistakes, and right programs.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ reader = Reader()
 opt = SGD(reader.parameters(), lr=0.1)
 for _ in range(2):
     update(opt, F.cross_entropy(reader(pictures), classes))
-""",
+""",  # noqa: E501
 }
 RIGHT = {
     "columns that hold stretches of the text": TEXT

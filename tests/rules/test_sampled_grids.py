@@ -1,4 +1,6 @@
-"""Grids of coordinates for ``grid_sample``: the row before the column is found however the grid is made; (x, y) in any form is right."""
+"""Grids of coordinates for ``grid_sample``: the row before the column is found however the grid is made;
+(x, y) in any form is right.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class Transform(nn.Module):
         new = (self.places + flow).permute(0, 2, 3, 1)
         return F.grid_sample(image, 2 * (new / self.size - 0.5), align_corners=True)
 Transform((6, 8))(torch.rand(1, 1, 6, 8), torch.zeros(1, 2, 6, 8))
-""",
+""",  # noqa: E501
     "columns of numbers that are expanded, and joined by cat": LINES
     + """
 y, x = one.view(6, 1).expand(6, 6), one.view(1, 6).expand(6, 6)
@@ -108,7 +110,7 @@ sample(grid.flip(-1) + 0.1 * torch.randn(2, 6, 6, 2))
 y, x = torch.meshgrid(one, one, indexing="ij")
 turned = torch.stack([x, y], -1) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
 sample(turned.expand(2, 6, 6, 2))
-""",
+""",  # noqa: E501
     "turned by a right angle by hand": LINES
     + """
 y, x = torch.meshgrid(one, one, indexing="ij")

@@ -1,4 +1,6 @@
-"""Schedules, loaded states, attributes and workers: pitfalls in other forms than on their pages, and right programs that resemble them."""
+"""Schedules, loaded states, attributes and workers: pitfalls in other forms than on their pages, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tokens, padding, attentions and contracts of losses: silent pitfalls in other forms, and right programs that resemble them."""
+"""Tokens, padding, attentions and contracts of losses: silent pitfalls in other forms, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +231,7 @@ net = Block()
 opt = Adam(net.parameters())
 for _ in range(3):
     update(opt, F.cross_entropy(net(torch.randn(4, 1, 5, 5)), torch.tensor([0, 1, 1, 0])))
-""",
+""",  # noqa: E501
     "an attention too large for its numbers to be followed": """
 text = torch.randint(0, 9, (300,))
 starts = torch.randint(0, 260, (16,))
@@ -361,7 +363,7 @@ z = net(x).squeeze(1)
 loss = F.soft_margin_loss(z, 2 * y - 1) + F.margin_ranking_loss(z, torch.zeros(10), torch.ones(10))
 loss = loss + F.cosine_embedding_loss(net(x), net(x), torch.where(y > 0, 1, -1)) + F.multilabel_soft_margin_loss(z[:, None], y[:, None])
 loss.backward()
-""",
+""",  # noqa: E501
     "logarithms of probabilities in three forms": """
 net = nn.Linear(5, 7)
 x = net(torch.randn(3, 12, 5))
@@ -400,7 +402,7 @@ F.cross_entropy(head(attend(emb(seq[:, :-1])))[:, -1], seq[:, -1]).backward()
 F.cross_entropy(head(attend(emb(seq))).transpose(1, 2), torch.randint(0, 9, (4, 7))).backward()
 hidden = torch.arange(7) % 3 == 0
 F.cross_entropy(head(attend(emb(seq.masked_fill(hidden, 0)))).transpose(1, 2), seq.masked_fill(~hidden, -100)).backward()
-""",
+""",  # noqa: E501
     "padding on the left, with both masks": TEXT
     + """
 seq[:, :2] = 0
@@ -420,7 +422,7 @@ loss = F.cross_entropy(net((h * real[..., None]).sum(1) / real.sum(1, keepdim=Tr
 loss = loss + F.cross_entropy(net(h).transpose(1, 2), tags.masked_fill(~real, -100)) + F.cross_entropy(net(h)[real], tags[real])
 each = F.cross_entropy(net(h).transpose(1, 2), tags, reduction="none")
 (loss + (each * real).sum() / real.sum()).backward()
-""",
+""",  # noqa: E501
     "padding packed, or behind all that is predicted; means over other axes": SHORT
     + """
 rnn, last = nn.GRU(8, 8, batch_first=True), nn.Linear(8, 9)
@@ -447,7 +449,7 @@ table, net = nn.Embedding(9, 8), nn.Linear(8, 2)
 h = table(words)
 h = (h @ h.mT).softmax(-1) @ h
 (F.cross_entropy(net(h.mean(1)), torch.tensor([0, 1, 1])) + F.cross_entropy(net(h).transpose(1, 2), words % 2)).backward()
-""",
+""",  # noqa: E501
 }
 
 

@@ -1,4 +1,6 @@
-"""The pitfalls that show only in numbers, written in other ways than on their rules' pages: in a class, a function, inlined."""
+"""The pitfalls that show only in numbers, written in other ways than on their rules' pages: in
+a class, a function, inlined.
+"""
 
 from __future__ import annotations
 
@@ -276,7 +278,7 @@ def attack_in_place(x, y):
     return moved
 
 print(attack(torch.rand(2, 4), torch.tensor([0, 2])).sum(), attack_in_place(torch.rand(2, 4), torch.tensor([0, 2])).sum())
-""",
+""",  # noqa: E501
     "a hook function that keeps what a layer returns": """
 kept = []
 

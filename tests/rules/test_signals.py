@@ -152,7 +152,7 @@ net = Reader()
 opt = SGD(net.parameters(), lr=0.1)
 for _ in range(2):
     update(opt, F.cross_entropy(net(words), torch.zeros(6, dtype=torch.long)))
-""",
+""",  # noqa: E501
     "an argument halved on the way to something else": DATA
     + """
 net = nn.Linear(3, 2)
@@ -717,7 +717,7 @@ net, beta, image, t = nn.Conv2d(1, 1, 3, padding=1), torch.linspace(0.1, 0.5, 8)
 keep = (1 - beta)[t].sqrt()
 noisy = keep * image  # PL402
 (net(noisy) + t.view(-1, 1, 1, 1) / 8).square().mean().backward()
-""",
+""",  # noqa: E501
     "a part of a network frozen after training, still in training mode": """
 net = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), nn.Linear(4, 1))
 x, y = torch.randn(8, 3), torch.randn(8, 1)
@@ -1747,7 +1747,7 @@ net, y = nn.Linear(3, 4), torch.tensor([0, 1, 2, 3, 1])
 scores = net(torch.randn(5, 3))
 print((scores == scores.max(1, keepdim=True)[0]).sum(), (scores.argmax(1) == y).float().mean())
 print((scores.round() == y[:, None]).any(), (net.weight == net.weight.round()).float().mean(), (scores[:, 0].relu() == 0).sum())
-""",
+""",  # noqa: E501
     "weights of tasks, and of examples in time": DATA
     + """
 net, task, importance = nn.Linear(3, 2), torch.tensor([0.3, 0.7]), torch.rand(8, 1)
@@ -2056,7 +2056,7 @@ whole = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 5))
 net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
 net.load_state_dict({name: value for name, value in whole.state_dict().items() if not name.startswith("2.")}, strict=False)
 print(net(torch.ones(1, 2)))
-""",
+""",  # noqa: E501
     "parameters scaled at each use, before they are made, or for good": DATA
     + """
 class Net(nn.Module):
@@ -2075,7 +2075,7 @@ net = Net()
 opt = SGD(net.parameters(), lr=0.1)
 for _ in range(3):
     update(opt, F.mse_loss(net(x), y))
-""",
+""",  # noqa: E501
     "a turned weight of a layer that is not trained": DATA
     + """
 teacher, net = nn.Linear(3, 3, bias=False), nn.Linear(3, 1)
@@ -2256,8 +2256,13 @@ grade(Cubed.apply(Cubed.apply(a, b), b))
 
 
 def together(programs: dict[str, str]) -> str:
-    """All of them in one program, each in a function of its own: each is found there, or not, as it is alone, at a fraction of the cost."""
-    cases = (f"def case_{number}():\n{textwrap.indent(text, '    ')}\ncase_{number}()\n" for number, text in enumerate(programs.values()))
+    """All of them in one program, each in a function of its own: each is found there, or not, as it is
+    alone, at a fraction of the cost.
+    """
+    cases = (
+        f"def case_{number}():\n{textwrap.indent(text, '    ')}\ncase_{number}()\n"
+        for number, text in enumerate(programs.values())
+    )
     return HEAD + "".join(cases)
 
 

@@ -1,5 +1,6 @@
-# ruff: noqa: E501 - one program a line can be scanned; wrapped ones cannot
-"""Programs that look dangerous and are right draw no error and no warning: short ones below, realistic ones in ``silent/``."""
+"""Programs that look dangerous and are right draw no error and no warning: short ones below,
+realistic ones in ``silent/``.
+"""
 
 from __future__ import annotations
 
@@ -12,52 +13,103 @@ from pitfall_lab.rules import find
 from pitfall_lab.verify import trace_program
 
 LEAF = "x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n"
-MODEL = "torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\ndata = torch.randn(5, 3)\n"
+MODEL = (
+    "torch.manual_seed(0)\n"
+    "model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))\n"
+    "opt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "data = torch.randn(5, 3)\n"
+)
 
 RIGHT = {
     "in place on what nothing saved": LEAF + "h = x + 1\nh += 1\nh.sum().backward()",
     "in place before anything is saved": LEAF + "h = x * 2\nh.add_(1)\n(h ** 2).sum().backward()",
-    "in place after the multiplication by a constant": LEAF + "h = x * 3\ny = h * 2\nh.mul_(10)\n(y.sum() + h.sum()).backward()",
-    "a chain of in-place operations that keep their own copies": LEAF + "h = x.clone()\nh.mul_(2).sin_().abs_()\nh.sum().backward()",
+    "in place after the multiplication by a constant": LEAF
+    + "h = x * 3\ny = h * 2\nh.mul_(10)\n(y.sum() + h.sum()).backward()",
+    "a chain of in-place operations that keep their own copies": LEAF
+    + "h = x.clone()\nh.mul_(2).sin_().abs_()\nh.sum().backward()",
     "in-place ReLU after a linear layer, whose output is not saved": MODEL
     + "net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))\nnet(data).mean().backward()",
     "writing after backward": LEAF + "h = torch.exp(x)\nh.sum().backward()\nh.zero_()",
     "a saved tensor written, but no backward": LEAF + "h = torch.sigmoid(x)\nh.mul_(2)\nprint(h.sum())",
-    "an update under no_grad": LEAF + "(x ** 2).sum().backward()\nwith torch.no_grad():\n    x -= 0.1 * x.grad\n    x.grad.zero_()",
+    "an update under no_grad": LEAF
+    + "(x ** 2).sum().backward()\nwith torch.no_grad():\n    x -= 0.1 * x.grad\n    x.grad.zero_()",
     "an ordinary training loop": MODEL
-    + "for _ in range(3):\n    opt.zero_grad()\n    loss = model(data).square().mean()\n    loss.backward()\n    opt.step()",
+    + (
+        "for _ in range(3):\n"
+        "    opt.zero_grad()\n"
+        "    loss = model(data).square().mean()\n"
+        "    loss.backward()\n"
+        "    opt.step()"
+    ),
     "accumulation over micro-batches": MODEL
     + "opt.zero_grad()\nfor part in data.split(2):\n    (model(part).square().sum() / 5).backward()\nopt.step()",
     "a moving average of parameters": MODEL
-    + "import copy\naverage = copy.deepcopy(model)\nfor _ in range(2):\n    model(data).mean().backward()\n    opt.step()\n    opt.zero_grad()\n"
-    "    with torch.no_grad():\n        for a, p in zip(average.parameters(), model.parameters()):\n            "
-    "a.mul_(0.9).add_(p, alpha=0.1)",
+    + (
+        "import copy\n"
+        "average = copy.deepcopy(model)\n"
+        "for _ in range(2):\n"
+        "    model(data).mean().backward()\n"
+        "    opt.step()\n"
+        "    opt.zero_grad()\n"
+        "    with torch.no_grad():\n"
+        "        for a, p in zip(average.parameters(), model.parameters()):\n"
+        "            a.mul_(0.9).add_(p, alpha=0.1)"
+    ),
     "detach, then clone, then write": LEAF + "h = torch.exp(x)\nc = h.detach().clone()\nc[0] = 100\nh.sum().backward()",
-    "a NumPy copy is written": LEAF + "h = x * 2\ny = (h ** 2).sum()\na = h.detach().numpy().copy()\na[:] = 0\ny.backward()",
+    "a NumPy copy is written": LEAF
+    + "h = x * 2\ny = (h ** 2).sum()\na = h.detach().numpy().copy()\na[:] = 0\ny.backward()",
     "NumPy writes what nothing saved": LEAF + "h = x * 2\ny = h.sum()\na = h.detach().numpy()\na[:] = 0\ny.backward()",
     "NumPy writes after backward": LEAF + "h = x * 2\ny = (h ** 2).sum()\ny.backward()\nh.detach().numpy()[:] = 0",
     ".data written where nothing was saved": LEAF + "h = x + 1\nh.data.mul_(2)\nh.sum().backward()",
-    ".data of a parameter set before the forward pass": MODEL + "model[0].weight.data.fill_(0.1)\nmodel(data).mean().backward()",
-    "a leaf filled by init under no_grad": "w = torch.empty(3, requires_grad=True)\nnn.init.uniform_(w)\n(w ** 2).sum().backward()",
-    "clone before the write": LEAF + "w = torch.softmax(x, 0)\ny = (w ** 2).sum()\nw = w.clone()\nw[0] = 0\n(y + w.sum()).backward()",
+    ".data of a parameter set before the forward pass": MODEL
+    + "model[0].weight.data.fill_(0.1)\nmodel(data).mean().backward()",
+    "a leaf filled by init under no_grad": (
+        "w = torch.empty(3, requires_grad=True)\nnn.init.uniform_(w)\n(w ** 2).sum().backward()"
+    ),
+    "clone before the write": LEAF
+    + "w = torch.softmax(x, 0)\ny = (w ** 2).sum()\nw = w.clone()\nw[0] = 0\n(y + w.sum()).backward()",
     "a GAN in the right order": MODEL
-    + "gen = nn.Linear(2, 3)\ngen_opt = torch.optim.SGD(gen.parameters(), lr=0.1)\nfake = gen(torch.randn(4, 2))\nloss = model(fake.detach()).mean()\nloss.backward()\n"
-    "opt.step()\ngen_opt.zero_grad()\nmodel(fake).mean().backward()\ngen_opt.step()",
+    + (
+        "gen = nn.Linear(2, 3)\n"
+        "gen_opt = torch.optim.SGD(gen.parameters(), lr=0.1)\n"
+        "fake = gen(torch.randn(4, 2))\n"
+        "loss = model(fake.detach()).mean()\n"
+        "loss.backward()\n"
+        "opt.step()\n"
+        "gen_opt.zero_grad()\n"
+        "model(fake).mean().backward()\n"
+        "gen_opt.step()"
+    ),
     "two losses, two backwards, then the step": MODEL
     + "h = model(data)\nh.mean().backward(retain_graph=True)\nh.square().mean().backward()\nopt.step()",
     "a mask written before the forward pass": LEAF + "mask = torch.ones(3)\nmask[1] = 0\n(x * mask).sum().backward()",
-    "a buffer of running statistics": MODEL + "norm = nn.BatchNorm1d(3)\nfor _ in range(2):\n    norm(data).square().mean().backward()",
+    "a buffer of running statistics": MODEL
+    + "norm = nn.BatchNorm1d(3)\nfor _ in range(2):\n    norm(data).square().mean().backward()",
     "losses of equal shapes": MODEL + "target = torch.randn(5, 1)\nF.mse_loss(model(data), target).backward()",
-    "a loss of squeezed predictions": MODEL + "target = torch.randn(5)\nF.mse_loss(model(data).squeeze(-1), target).backward()",
-    "one prediction against one target": "p = torch.ones(1, 1, requires_grad=True)\nwith __import__('warnings').catch_warnings():\n    __import__('warnings').simplefilter('ignore')\n    F.mse_loss(p, torch.ones(1)).backward()",
+    "a loss of squeezed predictions": MODEL
+    + "target = torch.randn(5)\nF.mse_loss(model(data).squeeze(-1), target).backward()",
+    "one prediction against one target": (
+        "p = torch.ones(1, 1, requires_grad=True)\n"
+        "with __import__('warnings').catch_warnings():\n"
+        "    __import__('warnings').simplefilter('ignore')\n"
+        "    F.mse_loss(p, torch.ones(1)).backward()"
+    ),
     "pairwise distances of one tensor": LEAF + "d = (x.unsqueeze(1) - x).pow(2).sum()\nd.backward()",
     "pairwise distances to centres, with None": LEAF
     + "centres = torch.tensor([0.0, 1.0, 5.0])\nd = ((x[:, None] - centres) ** 2).mean()\nd.backward()",
-    "a matrix minus a column": "a = torch.ones(4, 3, requires_grad=True)\nd = (a - a.mean(1, keepdim=True)).square().mean()\nd.backward()",
+    "a matrix minus a column": (
+        "a = torch.ones(4, 3, requires_grad=True)\nd = (a - a.mean(1, keepdim=True)).square().mean()\nd.backward()"
+    ),
     "an outer difference that is no loss": LEAF + "c = torch.ones(3, 1)\ntable = x - c\nprint(table.shape)",
-    "a bias column that is not reduced to one number": LEAF + "c = torch.ones(3, 1)\nd = (x - c).abs().sum(dim=1)\nd.max().backward()",
+    "a bias column that is not reduced to one number": LEAF
+    + "c = torch.ones(3, 1)\nd = (x - c).abs().sum(dim=1)\nd.max().backward()",
     "gradient checkpointing": MODEL
-    + "from torch.utils.checkpoint import checkpoint\nout = checkpoint(model, data, use_reentrant=False)\nout.mean().backward()\nopt.step()",
+    + (
+        "from torch.utils.checkpoint import checkpoint\n"
+        "out = checkpoint(model, data, use_reentrant=False)\n"
+        "out.mean().backward()\n"
+        "opt.step()"
+    ),
 }
 
 SILENT = sorted((Path(__file__).parent / "silent").glob("*.py"))

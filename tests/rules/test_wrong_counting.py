@@ -1,4 +1,6 @@
-"""Numbers that are counted once or too often, or at another place: in other forms, and right programs that resemble them."""
+"""Numbers that are counted once or too often, or at another place: in other forms, and right
+programs that resemble them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ PLACES = """
 torch.manual_seed(3)
 at, values = torch.tensor([2, 0, 2, 1, 2, 0]), torch.tensor([[5.0, 1.0], [3.0, 2.0], [1.0, 9.0], [4.0, 4.0], [2.0, 3.0], [1.0, 7.0]])
 table = torch.ones(4, 2)
-"""
+"""  # noqa: E501
 FUNCTION = """
 class {name}(torch.autograd.Function):
     @staticmethod
@@ -86,7 +88,9 @@ class Pool(nn.Module):
         return best
 print(Pool()(torch.randn(60, 8), torch.randint(0, 60, (2, 600))).mean())
 """,
-    "a backward without the incoming gradient, of a large result": FUNCTION.format(name="Exp", back="return y * 1.0  # PL613")
+    "a backward without the incoming gradient, of a large result": FUNCTION.format(
+        name="Exp", back="return y * 1.0  # PL613"
+    )
     + """
 x = torch.randn(70, 80, requires_grad=True)
 (Exp.apply(x) / 3).square().sum().backward()

@@ -1,4 +1,7 @@
-"""Numbers at wrong places: windows with their own targets, edges of other graphs, boxes that are mirrored. And right ones like them."""
+"""Numbers at wrong places: windows with their own targets, edges of other graphs, boxes that are mirrored.
+
+And right ones like them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The verified facts of torch that the shadow must reproduce, one line each; ``facts.py`` holds programs for every one of them."""
+"""The verified facts of torch that the shadow must reproduce, one line each; ``facts.py`` holds
+programs for every one of them.
+"""
 
 LIST = """
 V01 every tensor counts its in-place changes, from 0
@@ -117,7 +119,7 @@ T01 which tensors each operation saves (the table saved_table.md)
 """Facts as lines, each beginning with its id."""
 
 SURPRISES = (
-    "B06 B05", "B08 S11", "N04", "N05", "V07", "B03 B02 B01", "B05", "S06 H06", "E04 E06", "S02 S03", "S08", "F07", "F01 F02", "V09 S03",
-    "O01 O02 O04", "W03", "S13", "S09",
+    "B06 B05", "B08 S11", "N04", "N05", "V07", "B03 B02 B01", "B05", "S06 H06", "E04 E06", "S02 S03", "S08", "F07",
+    "F01 F02", "V09 S03", "O01 O02 O04", "W03", "S13", "S09",
 )  # fmt: skip
 """Where torch surprises most, as the ids of the facts behind each surprise."""

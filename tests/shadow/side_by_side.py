@@ -1,7 +1,5 @@
 """Run the same source on torch and on the shadow, and compare everything that can be seen."""
 
-# ruff: noqa: E501 - programs and tables in one row each
-
 from __future__ import annotations
 
 import re
@@ -19,7 +17,9 @@ from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 
 
 def world(kind: str, sample: str = "") -> dict[str, Any]:
-    """A namespace with the operands, on ``torch`` or on the ``shadow``; of the larger ones those that ``sample`` names."""
+    """A namespace with the operands, on ``torch`` or on the ``shadow``; of the larger ones
+    those that ``sample`` names.
+    """
     names: dict[str, Any] = {}
     if kind == "torch":
         names.update(torch=torch, F=torch.nn.functional, np=np)
@@ -80,7 +80,10 @@ def saved_names(node: Any) -> list[str]:
             []
             if node.node.name == "CopySlices"
             else sorted(
-                {f"{s.name.rstrip('0123456789') if s.name.startswith('indices') else s.name}{state(node.node, s)}" for s in node.node.saved}
+                {
+                    f"{s.name.rstrip('0123456789') if s.name.startswith('indices') else s.name}{state(node.node, s)}"
+                    for s in node.node.saved
+                }
             )
         )
     found = []
@@ -91,7 +94,9 @@ def saved_names(node: Any) -> list[str]:
             except RuntimeError as error:
                 found.append(f"{attribute[7:]}: {str(error)[:160]}")
                 continue
-            if isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(isinstance(v, torch.Tensor) for v in value)):
+            if isinstance(value, torch.Tensor) or (
+                isinstance(value, tuple) and any(isinstance(v, torch.Tensor) for v in value)
+            ):
                 found.append(attribute[7:])
     return sorted(found)
 
@@ -111,9 +116,16 @@ def describe(t: Any) -> dict[str, Any]:
     version: Any = attempt({"t": t}, "t._version")
     fn = attempt({"t": t}, "t.grad_fn")
     return {
-        "shape": tuple(t.shape), "stride": tuple(t.stride()), "offset": t.storage_offset(), "dtype": str(t.dtype), "requires_grad": t.requires_grad,
-        "is_leaf": None if isinstance(fn, Exception) else t.is_leaf, "version": version if isinstance(version, int) else str(version), "graph": str(fn) if isinstance(fn, Exception) else nodes(fn), "is_view": t._is_view(),
-    }  # fmt: skip
+        "shape": tuple(t.shape),
+        "stride": tuple(t.stride()),
+        "offset": t.storage_offset(),
+        "dtype": str(t.dtype),
+        "requires_grad": t.requires_grad,
+        "is_leaf": None if isinstance(fn, Exception) else t.is_leaf,
+        "version": version if isinstance(version, int) else str(version),
+        "graph": str(fn) if isinstance(fn, Exception) else nodes(fn),
+        "is_view": t._is_view(),
+    }
 
 
 def same_numbers(x: Any, y: Any, what: str) -> None:
@@ -163,8 +175,9 @@ def compare_results(x: Any, y: Any, what: str) -> None:
 def compare_worlds(one: dict[str, Any], two: dict[str, Any], what: str, *, layouts: bool = True) -> None:
     """Compare all operands: their numbers, versions, histories and gradients.
 
-    Without ``layouts``, strides and versions of gradients are left out: whether torch takes a gradient over or copies it into the leaf's
-    layout depends on how each backward kernel lays out its result, which the shadow models for contiguous operands only.
+    Without ``layouts``, strides and versions of gradients are left out: whether torch takes a gradient over or
+    copies it into the leaf's layout depends on how each backward kernel lays out its result, which the shadow
+    models for contiguous operands only.
     """
     for name in list(one):
         u, v = one[name], two.get(name)

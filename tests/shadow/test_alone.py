@@ -1,4 +1,6 @@
-"""The lessons' own programs on the facade, in a process that cannot import torch: what they print is what torch prints."""
+"""The lessons' own programs on the facade, in a process that cannot import torch: what
+they print is what torch prints.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,21 @@ import torch
 from pitfall_lab.lessons.claims import RECORDED_WITH, ledger
 from pitfall_lab.observe.release import numbers
 
-# ruff: noqa: E501 - a table of claims in rows
-
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Claims whose programs need more of torch than the shadow has when it is alone, and what.
 NEEDS = {
     "torch.distributed": "s0-2.3.2-a s0-2.3.2-b s0-2.3.2-c s0-2.3.2-d s0-2.tbl-e s2-4.2.2-e s4-4-b s4-4-j",
-    "profilers": "s1-1-e s1-1-f s1-2-t s2-4-a s2-4.1-a s2-4.1.1-a s2-4.1.1-b s2-4.1.1-c s2-4.1.1-d s2-4.1.1-e s2-4.1.1-f",
-    "torch.func, torch.compile, torch.jit, torch.fx, torch.library, torch.amp": "s2-2.2.1-a s2-4.2.1-e s2-4.2.2-a s2-4.2.2-d s2-5.1.1-b s2-5.1.1-e",
+    "profilers": "s1-1-e s1-1-f s1-2-t s2-4-a s2-4.1-a s2-4.1.1-a s2-4.1.1-b s2-4.1.1-c s2-4.1.1-d s2-4.1.1-e s2-4.1.1-f",  # noqa: E501
+    "torch.func, torch.compile, torch.jit, torch.fx, torch.library, torch.amp": "s2-2.2.1-a s2-4.2.1-e s2-4.2.2-a s2-4.2.2-d s2-5.1.1-b s2-5.1.1-e",  # noqa: E501
     "the meta device, torch.cuda, torch.accelerator": "s0-2.1.1-b s0-2.3.1-a s0-2.3.1-b s3-1.5-a s4-4-a s4-4-h",
-    "saved-tensor hooks, torch.utils.checkpoint, torch.utils.data": "s2-2.3.2-e s2-3.1.1-b s2-3.1.1-c s2-4.2.1-b s2-4.2.1-c s2-6.1.2-d",
+    "saved-tensor hooks, torch.utils.checkpoint, torch.utils.data": "s2-2.3.2-e s2-3.1.1-b s2-3.1.1-c s2-4.2.1-b s2-4.2.1-c s2-6.1.2-d",  # noqa: E501
     "gradcheck, legacy Functions": "s2-5.2.1-b s2-5.2.2-d s3-2.4-c s3-2.4-f s3-2.4-g",
     "process-wide settings": "s2-2.1.1-c s3-2.1-c",
-    "operations and options without a model": "s0-2.2.1-a s1-3.3-c s2-2.1.2-a s2-2.1.2-c s2-2.3.2-a s2-2.3.2-c s2-4.2.1-d s2-4.2.2-b s2-6.2.1-b s4-1-a s4-1-d s4-1-e s4-3-i",
+    "operations and options without a model": (
+        "s0-2.2.1-a s1-3.3-c s2-2.1.2-a s2-2.1.2-c s2-2.3.2-a s2-2.3.2-c s2-4.2.1-d s2-4.2.2-b s2-6.2.1-b s4-1-a "
+        "s4-1-d s4-1-e s4-3-i"
+    ),
     "the text of an AttributeError of the module torch": "s0-1.1-c",
     "the moment when memory is given back, or the address of a dead object": "s0-2.3.1-c s0-2.tbl-d s1-2-q",
     "torch's own random numbers": "s2-6.1.2-c",
@@ -93,7 +96,9 @@ def claims_alone() -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("claim", [claim for claim in ledger() if claim not in NOT_ALONE])
-def test_the_program_of_a_claim_prints_without_torch_what_it_prints_on_torch(claim: str, claims_alone: dict[str, list[Any]]) -> None:
+def test_the_program_of_a_claim_prints_without_torch_what_it_prints_on_torch(
+    claim: str, claims_alone: dict[str, list[Any]]
+) -> None:
     assert claims_alone[claim] == [None, ledger()[claim].observed]
 
 
@@ -103,7 +108,9 @@ def test_most_claims_run_alone() -> None:
 
 
 def cells(chapter: Path) -> list[str]:
-    """The cells of a notebook that are plain torch: traced ones without their first line, and those that need nothing of ours."""
+    """The cells of a notebook that are plain torch: traced ones without their first line, and
+    those that need nothing of ours.
+    """
     found = []
     for cell in json.loads(chapter.read_text("utf-8"))["cells"]:
         text = "".join(cell["source"])
@@ -116,7 +123,8 @@ def cells(chapter: Path) -> list[str]:
 
 #: How the facade says that it has no model of something; an import of a package that needs torch fails by itself.
 DECLINED = ("Absent", "NotImplementedError", "ModuleNotFoundError", "ImportError")
-#: Chapters of which much is beyond the engine alone (devices, data loaders, profilers, memory formats, compiled functions, trainings on random data), and how large a share of their plain cells still runs.
+#: Chapters of which much is beyond the engine alone (devices, data loaders, profilers, memory formats, compiled
+#: functions, trainings on random data), and how large a share of their plain cells still runs.
 ALONE_AT_LEAST = {
     "05-copies-and-views": 0.75,
     "07-tensors-and-gradients": 0.65,
@@ -143,11 +151,16 @@ def test_the_cells_of_a_chapter_do_without_torch_what_they_do_on_torch(chapter: 
     for cell, torchs, shadows in zip(cells(chapter), printed.getvalue().splitlines(), output.splitlines(), strict=True):
         total += 1
         random = random or "manual_seed" in cell  # the shadow draws other numbers
-        (expected, failure), (found, error) = json.loads(ADDRESS.sub("0x", torchs)), json.loads(ADDRESS.sub("0x", shadows))
+        (expected, failure), (found, error) = (
+            json.loads(ADDRESS.sub("0x", torchs)),
+            json.loads(ADDRESS.sub("0x", shadows)),
+        )
         if "psutil" in cell:  # what a process takes is another number in another process
             lost |= names(cell, ast.Store)
             continue
-        without_ours = failure is not None and failure[0] == "NameError"  # on torch too: a cell that is left out defines the name
+        without_ours = (
+            failure is not None and failure[0] == "NameError"
+        )  # on torch too: a cell that is left out defines the name
         if error != failure and (without_ours or error[0] in DECLINED or lost & names(cell)):
             lost |= names(cell, ast.Store)  # what the cell was to define is not there for the cells below
             continue
@@ -173,5 +186,9 @@ def every_warning() -> Iterator[None]:
 def names(cell: str, context: type[ast.expr_context] = ast.Load) -> set[str]:
     """The names that a cell reads, or with ``ast.Store`` those that it makes."""
     tree = ast.parse(cell)
-    made = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)} if context is ast.Store else set()
+    made = (
+        {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        if context is ast.Store
+        else set()
+    )
     return made | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, context)}

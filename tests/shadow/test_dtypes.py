@@ -1,6 +1,6 @@
-"""Element types: promotion, the default type, what in-place operations and bool arithmetic refuse: shadow against torch."""
-
-# ruff: noqa: E501 - programs and tables in one row each
+"""Element types: promotion, the default type, what in-place operations and bool arithmetic
+refuse: shadow against torch.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pitfall_lab.verify import trace_program
 from tests.shadow.side_by_side import attempt, compare_results, world
 
 NAMES = (
-    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
-    "uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2",
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128", "uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2",
 )  # fmt: skip
 
 
@@ -83,14 +83,16 @@ def test_what_may_be_stored_in_place_is_what_torch_can_cast():
 
 
 REFUSED = (
-    "n.add_(1.5)", "n.mul_(p)", "n.div_(2)", "m.add_(1)", "n.sqrt_()", "n.copy_(p)", "m - m", "-m", "m - 1", "1 - m", "m.sub_(m)", "n.sub_(m)",
-    "a.mm(n.t())", "torch.dot(c, i.float()[:1])", "n.mean()", "m.mean()", "n ** -1", "torch.tensor([1, 2], requires_grad=True)",
-    "n.requires_grad_()", "n.exp_()", "torch.where(n, a, b)", "a[p]", "a.gather(0, p)", "F.cross_entropy(a, p[:, 0])",
-    "n.clamp_(0.5)", "n.fill_(1.7)", "n.float() // m", "m.sum()", "m + m", "n / m", "m * 2.5", "~n", "~p", "n & p", "p << 1", "m | n",
-    "torch.ones(2, dtype=torch.int64).normal_()", "torch.rand_like(n)", "torch.randn_like(n)", "n.uniform_()", "torch.arange(3) + 0.5",
-    "torch.tensor([1.5]).long()", "torch.tensor([300]).to(torch.int8)", "torch.tensor([-1]).to(torch.uint8)", "n.half() + p", "n.half() + 1.5",
-    "n.to(torch.uint8) + n.to(torch.int8)", "n.double() * p", "p.add_(p.double())", "(n * 0).log()", "p.to(torch.bool)", "n.bool() ^ m",
-    "torch.tensor(2.0, dtype=torch.float64) + p", "torch.tensor(2.0, dtype=torch.float64) + n", "torch.cat([n, p])", "torch.stack([i, i.float()])",
+    "n.add_(1.5)", "n.mul_(p)", "n.div_(2)", "m.add_(1)", "n.sqrt_()", "n.copy_(p)", "m - m", "-m", "m - 1", "1 - m",
+    "m.sub_(m)", "n.sub_(m)", "a.mm(n.t())", "torch.dot(c, i.float()[:1])", "n.mean()", "m.mean()", "n ** -1",
+    "torch.tensor([1, 2], requires_grad=True)", "n.requires_grad_()", "n.exp_()", "torch.where(n, a, b)", "a[p]",
+    "a.gather(0, p)", "F.cross_entropy(a, p[:, 0])", "n.clamp_(0.5)", "n.fill_(1.7)", "n.float() // m", "m.sum()",
+    "m + m", "n / m", "m * 2.5", "~n", "~p", "n & p", "p << 1", "m | n", "torch.ones(2, dtype=torch.int64).normal_()",
+    "torch.rand_like(n)", "torch.randn_like(n)", "n.uniform_()", "torch.arange(3) + 0.5", "torch.tensor([1.5]).long()",
+    "torch.tensor([300]).to(torch.int8)", "torch.tensor([-1]).to(torch.uint8)", "n.half() + p", "n.half() + 1.5",
+    "n.to(torch.uint8) + n.to(torch.int8)", "n.double() * p", "p.add_(p.double())", "(n * 0).log()", "p.to(torch.bool)",
+    "n.bool() ^ m", "torch.tensor(2.0, dtype=torch.float64) + p", "torch.tensor(2.0, dtype=torch.float64) + n",
+    "torch.cat([n, p])", "torch.stack([i, i.float()])",
 )  # fmt: skip
 
 
@@ -120,7 +122,7 @@ try:
     kinds = [str(t.dtype) for t in (x, y, z, x.grad, torch.tensor(1 + 2j), torch.tensor([]), n.float())]
 finally:
     torch.set_default_dtype(torch.float32)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("default", ["float64", "float16", "float32"])
@@ -156,7 +158,7 @@ for number in (300, 2**40, -1, -300, 1e300, -1e39, 70000.0, float("inf"), 3 + 4j
                 except RuntimeError as error:
                     said = str(error)
                 print(number, name, shape, way, said)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("release", [(2, 10), (2, 15)])

@@ -50,16 +50,16 @@ WITHOUT_SAMPLES = {
     "torch._foreach_ torch._fused_ torch._amp_": "lists of tensors: test_optimizers.py",
     "torch.nn.init. torch.Tensor.normal_ torch.Tensor.uniform_ torch.rand": "random numbers",
     "torch.Tensor.cauchy_ torch.Tensor.exponential_ torch.Tensor.log_normal_ torch.Tensor.geometric_": "random numbers",
-    "torch.Tensor.random_ torch.Tensor.bernoulli_ torch.bernoulli torch.normal torch.multinomial torch.poisson": "random numbers",
+    "torch.Tensor.random_ torch.Tensor.bernoulli_ torch.bernoulli torch.normal torch.multinomial torch.poisson": "random numbers",  # noqa: E501
     "torch.dropout torch.alpha_dropout torch.feature_": "random masks",
     "torch.empty torch.Tensor.new_empty": "numbers that nobody may rely on",
-    "torch.Tensor.backward torch.autograd. torch.Tensor.retain_grad torch.Tensor.register_ torch.Tensor.grad.": "facts F, A, K",
+    "torch.Tensor.backward torch.autograd. torch.Tensor.retain_grad torch.Tensor.register_ torch.Tensor.grad.": "facts F, A, K",  # noqa: E501
     "torch.Tensor.data. torch.Tensor.requires_grad torch.Tensor.detach_": "facts V, H and A",
     "torch.nn.parameter. torch.Tensor.share_memory_": "facts V and B",
     "torch.from_numpy torch.Tensor.numpy": "NumPy: facts V04, P01 and P02",
     "torch.Tensor.__ torch.equal torch.allclose": "they give plain values: every program that decides by one",
-    "torch.nn.functional.max_pool torch.nn.functional.adaptive_max_pool torch._C._nn.": "the inner halves of entries with samples",
-    "torch.Tensor.nextafter_ torch.Tensor.gcd_ torch.Tensor.lcm_ torch.Tensor.bitwise_": "in-place twins of entries with samples",
+    "torch.nn.functional.max_pool torch.nn.functional.adaptive_max_pool torch._C._nn.": "the inner halves of entries with samples",  # noqa: E501
+    "torch.Tensor.nextafter_ torch.Tensor.gcd_ torch.Tensor.lcm_ torch.Tensor.bitwise_": "in-place twins of entries with samples",  # noqa: E501
 }
 
 

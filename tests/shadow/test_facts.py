@@ -54,12 +54,21 @@ def helpers(t: Any) -> dict[str, Any]:
         return tensor._version - before
 
     return {
-        "torch": t, "F": t.nn.functional, "nn": t.nn, "np": np, "raises": raises, "warned": warned, "bumps": bumps,
-        "since": lambda *release: release <= RUNNING, "leaf": lambda *shape: t.ones(*shape, requires_grad=True),
+        "torch": t,
+        "F": t.nn.functional,
+        "nn": t.nn,
+        "np": np,
+        "raises": raises,
+        "warned": warned,
+        "bumps": bumps,
+        "since": lambda *release: release <= RUNNING,
+        "leaf": lambda *shape: t.ones(*shape, requires_grad=True),
         "name": lambda x: short(x.grad_fn),
         "nexts": lambda x: [short(n) for n, _ in x.grad_fn.next_functions],
-        "close": lambda x, values: np.testing.assert_allclose(np.array(x.tolist()), np.array(values, dtype=float), rtol=1e-4),
-    }  # fmt: skip
+        "close": lambda x, values: np.testing.assert_allclose(
+            np.array(x.tolist()), np.array(values, dtype=float), rtol=1e-4
+        ),
+    }
 
 
 @pytest.mark.filterwarnings("ignore")

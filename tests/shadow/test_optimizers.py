@@ -50,7 +50,9 @@ for k in range({steps}):
 
 
 def program(name: str, options: str, steps: int = 3) -> str:
-    return START.format(name=name, options=options, rate=0.0 if "lr=0.0" in options else 0.05) + STEPS.format(steps=steps)
+    return START.format(name=name, options=options, rate=0.0 if "lr=0.0" in options else 0.05) + STEPS.format(
+        steps=steps
+    )
 
 
 def numbers(tensor: Any) -> np.ndarray:
@@ -62,7 +64,11 @@ def facts(names: dict[str, Any]) -> dict[str, Any]:
     opt = names["opt"]
     tensors = {"w": names["w"], "b": names["b"], "unused": names["unused"], "w.grad": names["w"].grad}
     for k, state in opt.state_dict()["state"].items():
-        tensors |= {f"{k}.{key}": value for key, value in state.items() if value is not None and not isinstance(value, float | int)}
+        tensors |= {
+            f"{k}.{key}": value
+            for key, value in state.items()
+            if value is not None and not isinstance(value, float | int)
+        }
     return {key: (tensor._version, tuple(tensor.shape), numbers(tensor)) for key, tensor in tensors.items()}
 
 
@@ -160,7 +166,11 @@ def test_a_differentiable_step_may_not_change_a_leaf(name: str):
 def test_a_saved_state_can_be_loaded_and_training_goes_on_as_before(name: str):
     options = "lr=0.1, momentum=0.9" if name == "SGD" else "lr=0.1"
     again = f"opt = torch.optim.{name}([{{'params': [w, unused]}}, {{'params': [b]}}], lr=1.0)\n"
-    source = program(name, options) + f"saved = opt.state_dict()\n{again}opt.load_state_dict(saved)\n" + STEPS.format(steps=2)
+    source = (
+        program(name, options)
+        + f"saved = opt.state_dict()\n{again}opt.load_state_dict(saved)\n"
+        + STEPS.format(steps=2)
+    )
     straight = program(name, options, steps=1).replace("range(1)", "(0, 1, 2, 0, 1)")
     real: dict[str, Any] = {}
     exec(straight, real)
@@ -217,7 +227,9 @@ for _ in range(3):
     ],
 )
 def test_schedules_clipping_and_averages_of_weights_agree(optimizer: str, scheduler: str, ema: str):
-    made = f"average = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=torch.optim.swa_utils.{ema})" if ema else ""
+    made = (
+        f"average = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=torch.optim.swa_utils.{ema})" if ema else ""
+    )
     clip, update = ("value", "average.update_parameters(net)") if ema else ("norm", "")
     text = SCHEDULED.format(optimizer=optimizer, scheduler=scheduler, ema=made, clip=clip, update=update)
     with warnings.catch_warnings():

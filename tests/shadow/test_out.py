@@ -9,7 +9,14 @@ import pytest
 from pitfall_lab.shadow.ops import ENTRIES
 from tests.shadow.side_by_side import attempt, compare_results, compare_worlds, world
 
-CALLS = sorted({s for entry in ENTRIES.values() for s in entry.samples if re.fullmatch(r"torch\.\w+\([^()]*(\([^()]*\)[^()]*)*\)", s)})
+CALLS = sorted(
+    {
+        s
+        for entry in ENTRIES.values()
+        for s in entry.samples
+        if re.fullmatch(r"torch\.\w+\([^()]*(\([^()]*\)[^()]*)*\)", s)
+    }
+)
 
 
 def run(kind: str, call: str, out: str, *, grad: bool):
@@ -50,5 +57,9 @@ def test_out_of_an_operation_that_autograd_records_is_refused_in_torchs_words(ca
 
 
 def test_most_functions_with_out_are_modelled():
-    done = [call for call in CALLS if not isinstance(run("shadow", call, "torch.empty(0)", grad=False)[1], Exception) and takes_out(call)]
+    done = [
+        call
+        for call in CALLS
+        if not isinstance(run("shadow", call, "torch.empty(0)", grad=False)[1], Exception) and takes_out(call)
+    ]
     assert len(done) >= 60

@@ -53,4 +53,6 @@ def test_a_misconception_is_a_switch(key: str) -> None:
 def test_the_page_is_fresh(language: Language) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert file(language).read_text("utf-8") == page(language), "python -m pitfall_lab.shadow.beliefs writes it anew"
+        assert file(language).read_text("utf-8") == page(language), (
+            "python -m pitfall_lab.shadow.beliefs writes it anew"
+        )

@@ -1,4 +1,6 @@
-"""What torch's releases do differently: each entry's sample, on the installed torch and on the engine, and on the engine both ways."""
+"""What torch's releases do differently: each entry's sample, on the installed torch and on the engine,
+and on the engine both ways.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def test_the_engine_does_what_the_installed_release_does(entry: Difference) -> N
         return
     real["held"], shadow["held"] = x, y
     compare_results(attempt(real, HELD), attempt(shadow, HELD), f"backward of {entry.sample}")
-    compare_worlds({k: v for k, v in real.items() if k not in {"h", "held"}}, shadow, f"after backward of {entry.sample}")
+    compare_worlds(
+        {k: v for k, v in real.items() if k not in {"h", "held"}}, shadow, f"after backward of {entry.sample}"
+    )
 
 
 def seen(release: tuple[int, ...], sample: str) -> str:
@@ -37,7 +41,11 @@ def seen(release: tuple[int, ...], sample: str) -> str:
     if not isinstance(result, Exception):
         names["held"] = result
         parts += [describe(result) if is_tensor(result) else "", attempt(names, HELD)]
-        parts += [(name, numbers(t.grad), t.grad._version) for name, t in names.items() if name in {"a", "b"} and t.grad is not None]
+        parts += [
+            (name, numbers(t.grad), t.grad._version)
+            for name, t in names.items()
+            if name in {"a", "b"} and t.grad is not None
+        ]
     return str(parts)
 
 

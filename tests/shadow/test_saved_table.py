@@ -71,7 +71,11 @@ def saved_tensors(node: Any) -> list[tuple[str, Any]]:
     for name in dir(node):
         if name.startswith("_saved_"):
             value = getattr(node, name)
-            found += [(name[7:], v) for v in (value if isinstance(value, tuple | list) else [value]) if isinstance(v, torch.Tensor)]
+            found += [
+                (name[7:], v)
+                for v in (value if isinstance(value, tuple | list) else [value])
+                if isinstance(v, torch.Tensor)
+            ]
     return found
 
 

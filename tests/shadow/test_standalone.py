@@ -1,7 +1,5 @@
 """The facade needs no torch: programs run in a process where importing torch is impossible."""
 
-# ruff: noqa: E501 - programs and tables in one row each
-
 from __future__ import annotations
 
 import doctest
@@ -72,8 +70,17 @@ assert loss.item() < first / 2
 
 def blocked(program: str) -> subprocess.CompletedProcess[str]:
     """Run a program on the facade in a process where ``import torch`` fails."""
-    code = f"import sys\nsys.modules['torch'] = None\nfrom pitfall_lab.shadow import run\nnames, error, printed = run({program!r})\nprint(printed, end='')\nif error: raise error"
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from pitfall_lab.shadow import run\n"
+        f"names, error, printed = run({program!r})\n"
+        "print(printed, end='')\n"
+        "if error: raise error"
+    )
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
@@ -85,13 +92,25 @@ def test_the_program_runs_without_torch(title: str) -> None:
 def test_the_message_is_torchs() -> None:
     done = blocked(PROGRAMS["version errors"])
     assert done.stdout == (
-        "one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [3]], "
-        "which is output 0 of Sigmoid, is at version 1\n"
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        "[torch.FloatTensor [3]], which is output 0 of Sigmoid, is at version 1\n"
     )
 
 
 @pytest.mark.parametrize(
-    "module", ["dtypes", "storage", "graph", "engine", "policy", "facade.running", "facade", "ops.registry", "ops.building", "ops.views"]
+    "module",
+    [
+        "dtypes",
+        "storage",
+        "graph",
+        "engine",
+        "policy",
+        "facade.running",
+        "facade",
+        "ops.registry",
+        "ops.building",
+        "ops.views",
+    ],
 )
 def test_the_examples_in_the_text_are_true(module: str) -> None:
     loaded = importlib.import_module(f"pitfall_lab.shadow.{module}")

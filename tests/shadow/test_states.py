@@ -1,4 +1,5 @@
-"""The samples once more, on operands in unusual states, with other endings: what is rare alone is common in whole programs.
+"""The samples once more, on operands in unusual states, with other endings: what is rare alone
+is common in whole programs.
 
 ``PITFALL_ALL_VARIANTS=1`` runs every sample in every state with every ending; otherwise one in a hundred.
 """
@@ -31,7 +32,10 @@ def unrecorded(x):
 STATES = {
     "a zero inside": "({x}.detach() * (torch.arange({x}.numel()).view({x}.shape) != 1)).requires_grad_()",
     "ones": "torch.ones_like({x}.detach()).requires_grad_()",
-    "turned round": "{x}.detach().permute(*reversed(range({x}.dim()))).contiguous().permute(*reversed(range({x}.dim()))).requires_grad_()",
+    "turned round": (
+        "{x}.detach().permute(*reversed(range({x}.dim()))).contiguous().permute(*reversed(range({x}.di"
+        "m()))).requires_grad_()"
+    ),
     "one element": "{x}.detach()[(slice(0, 1),) * {x}.dim()].clone().requires_grad_()",
     "one row": "{x}.detach()[:1].clone().requires_grad_() if {x}.dim() else {x}",
     "no rows": "{x}.detach()[:0].clone().requires_grad_() if {x}.dim() else {x}",
@@ -61,7 +65,9 @@ ENDINGS = {
 CRASHES = "torch._weight_norm"
 """Torch itself divides by zero when this one gets no rows, and takes the process with it."""
 UNPREDICTED = ("no rows", "a gradient that is given")
-"""Whether a gradient without elements is a copy is not predicted, so neither is what a write into the given one does to it."""
+"""Whether a gradient without elements is a copy is not predicted, so neither is what a write
+into the given one does to it.
+"""
 PAIRS = [(state, ending) for state in STATES for ending in ENDINGS if (state, ending) != UNPREDICTED]
 ALL = [(sample, kind, *pair) for pair in PAIRS for sample, kind in SAMPLES if CRASHES not in sample]
 STEP = 1 if os.environ.get("PITFALL_ALL_VARIANTS") else 101
@@ -72,7 +78,9 @@ def program(sample: str, kind: str, state: str, ending: str) -> str | None:
     made = definitions(sample).splitlines()
     leaves = [line.partition(" = ")[0] for line in made if "requires_grad" in line and re.match(r"\w+ = ", line)]
     text = "\n".join(made)
-    names = [name for name in dict.fromkeys(leaves) if re.search(rf"\b{name}\b", sample + text.replace(f"{name} =", ""))]
+    names = [
+        name for name in dict.fromkeys(leaves) if re.search(rf"\b{name}\b", sample + text.replace(f"{name} =", ""))
+    ]
     if not names:
         return None
     lines = []
@@ -83,7 +91,10 @@ def program(sample: str, kind: str, state: str, ending: str) -> str | None:
             lines += [f"{name} = {STATES[state].format(x=name)}", f"if {name}.requires_grad:\n    {name}.retain_grad()"]
     before = " + ".join(f"({name} * 2).sum()" for name in names)
     statement = f"r = {sample}" if kind in {"pure", "view"} else f"{sample}\nr = h"
-    end = f"q = r[0] if isinstance(r, (tuple, list)) else r\n{ENDINGS[ending].format(names=', '.join(names), first=names[0])}\n"
+    end = (
+        "q = r[0] if isinstance(r, (tuple, list)) else r\n"
+        f"{ENDINGS[ending].format(names=', '.join(names), first=names[0])}\n"
+    )
     return HEAD + "\n".join(lines) + f"\nbefore = {before}\n{statement}\n{end}"
 
 

@@ -1,7 +1,8 @@
-"""Gradients that meet another one: whether torch adds in place shows in ``.grad._version``, and depends on what each formula hands out.
+"""Gradients that meet another one: whether torch adds in place shows in ``.grad._version``, and depends on
+what each formula hands out.
 
-Each sample's operands get a second gradient, from before the operation and so after it in backward. ``PITFALL_ALL_VARIANTS=1`` runs all
-samples; otherwise one in eight.
+Each sample's operands get a second gradient, from before the operation and so after it in backward.
+``PITFALL_ALL_VARIANTS=1`` runs all samples; otherwise one in eight.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from pitfall_lab.shadow.ops.operands import definitions
 from tests.fuzz import standalone
 
 SAMPLES = sorted(
-    {(sample, entry.kind) for entry in ENTRIES.values() for sample in entry.samples if not re.search("rand|dropout|empty", sample)}
+    {
+        (sample, entry.kind)
+        for entry in ENTRIES.values()
+        for sample in entry.samples
+        if not re.search("rand|dropout|empty", sample)
+    }
 )
 STEP = 1 if os.environ.get("PITFALL_ALL_VARIANTS") else 8
 

@@ -13,7 +13,9 @@ WITHOUT_GRAD = re.compile(r", requires_grad=True|\.requires_grad_\(\)")
 
 
 def versions(kind: str, sample: str) -> list[Any]:
-    """The version of each result of a sample on inference tensors, outside inference_mode; None for an error or a declined call."""
+    """The version of each result of a sample on inference tensors, outside inference_mode; None for
+    an error or a declined call.
+    """
     names = world(kind)
     with names["torch"].inference_mode():
         exec(WITHOUT_GRAD.sub("", definitions(sample)), names)
@@ -24,7 +26,9 @@ def versions(kind: str, sample: str) -> list[Any]:
 
 def test_the_results_of_fresh_operations_of_inference_tensors_have_the_version_of_new_tensors() -> None:
     entries = {id(entry): entry for entry in ENTRIES.values() if "fresh" in entry.traits}.values()
-    found = {sample: (versions("torch", sample), versions("shadow", sample)) for entry in entries for sample in entry.samples}
+    found = {
+        sample: (versions("torch", sample), versions("shadow", sample)) for entry in entries for sample in entry.samples
+    }
     different = {sample for sample, (real, modelled) in found.items() if real != modelled}
     assert different == {"a ** 0", "torch.pow(2, a)"}  # torch fills or copies for these: declined
     assert sum(type(version) is int for real, _ in found.values() for version in real) > 100

@@ -1,4 +1,6 @@
-"""Every sample again with operands of other types: the shadow does what torch does, in its words, or says that it does not know."""
+"""Every sample again with operands of other types: the shadow does what torch does, in its words,
+or says that it does not know.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ FLOATS = "abcwph"
 
 
 def samples(family: str) -> list[tuple[str, str]]:
-    found = {(e.names[0], s) for e in ENTRIES.values() if e.run.__module__ == family and e.kind != "other" for s in e.samples}
+    found = {
+        (e.names[0], s) for e in ENTRIES.values() if e.run.__module__ == family and e.kind != "other" for s in e.samples
+    }
     return sorted(found)
 
 

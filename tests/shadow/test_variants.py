@@ -1,4 +1,7 @@
-"""The samples once more, on other operands: other memory, other types, other sizes. The shadow agrees with torch, or declines."""
+"""The samples once more, on other operands: other memory, other types, other sizes.
+
+The shadow agrees with torch, or declines.
+"""
 
 from __future__ import annotations
 
@@ -78,14 +81,17 @@ def plain(t: Any, name: str, x: Any) -> Any:
 
 
 VARIANTS: dict[str, Make] = {
-    make.__name__: make for make in (transposed, sliced, expanded, empty, single, scalars, float64, mixed, integers, plain)
+    make.__name__: make
+    for make in (transposed, sliced, expanded, empty, single, scalars, float64, mixed, integers, plain)
 }
 #: Variants whose leaves are laid out row by row: for the others see ``compare_worlds``.
 ROW_BY_ROW = {"float64", "mixed", "integers", "plain"}
 SAMPLES: dict[str, list[str]] = {}
 for _entry in ENTRIES.values():
     small = [sample for sample in _entry.samples if not MORE.keys() & set(re.findall(r"\w+", sample))]
-    if small and _entry.names[0] not in SAMPLES and "_weight_norm" not in _entry.names[0]:  # an empty one ends torch's process
+    if (
+        small and _entry.names[0] not in SAMPLES and "_weight_norm" not in _entry.names[0]
+    ):  # an empty one ends torch's process
         SAMPLES[_entry.names[0]] = small
 
 TOTAL = "sum((t * t).sum() if t.dtype.is_floating_point and t.requires_grad else 0 for t in results)"
@@ -114,7 +120,8 @@ def declined(outcome: Any) -> bool:
     return isinstance(outcome, NotImplementedError) and not hasattr(outcome, "shadow")
 
 
-#: What lies in new memory nobody can know; what a norm leaves of a row of equal numbers is rounding (``normalise.CONDITION``).
+#: What lies in new memory nobody can know; what a norm leaves of a row of equal numbers is
+#: rounding (``normalise.CONDITION``).
 NUMBERS_MAY_BE_UNKNOWN = ("resize_", "_norm(")
 
 
@@ -124,7 +131,9 @@ def compare(sample: str, variant: str) -> bool:
     real = world(torch, torch.nn.functional, VARIANTS[variant])
     shadow = world(shadow_torch, shadow_torch.nn.functional, VARIANTS[variant])
     x, y = attempt(real, sample), attempt(shadow, sample)
-    if declined(y) or (is_tensor(y) and y.shadow.values() is None and any(word in sample for word in NUMBERS_MAY_BE_UNKNOWN)):
+    if declined(y) or (
+        is_tensor(y) and y.shadow.values() is None and any(word in sample for word in NUMBERS_MAY_BE_UNKNOWN)
+    ):
         return False
     compare_results(x, y, sample)
     compare_worlds(real, shadow, sample)
@@ -149,10 +158,14 @@ def compare(sample: str, variant: str) -> bool:
 
 
 def chosen() -> list[tuple[str, str]]:
-    """Which variants of which entries are run: two or three of the ten, others for each entry; ``PITFALL_ALL_VARIANTS=1`` runs all."""
+    """Which variants of which entries are run: two or three of the ten, others for each entry;
+    ``PITFALL_ALL_VARIANTS=1`` runs all.
+    """
     kinds = list(VARIANTS)
     every = bool(os.environ.get("PITFALL_ALL_VARIANTS"))
-    return [(name, kind) for name in SAMPLES for n, kind in enumerate(kinds) if every or (n + crc32(name.encode())) % 4 == 0]
+    return [
+        (name, kind) for name in SAMPLES for n, kind in enumerate(kinds) if every or (n + crc32(name.encode())) % 4 == 0
+    ]
 
 
 @pytest.mark.parametrize(("name", "variant"), chosen())

@@ -32,7 +32,9 @@ spans = st.builds(Span, numbers, numbers, numbers, numbers, st.tuples(numbers, n
 floats = st.floats(allow_nan=False, allow_infinity=False)
 values = st.none() | st.booleans() | st.integers() | floats | text | st.lists(st.integers(), max_size=3)
 steps = st.lists(numbers, max_size=2).map(tuple)
-failures = st.builds(Failure, text, text, text, st.none() | numbers, st.none() | spans, st.none() | text, changed_at=steps)
+failures = st.builds(
+    Failure, text, text, text, st.none() | numbers, st.none() | spans, st.none() | text, changed_at=steps
+)
 paths = st.sampled_from(["tensors.t1", "counters.C1", "storages.S1.cells", "nodes.n1.freed"])
 effects = st.builds(Effect, paths, values, st.sampled_from(["observed", "modelled", "agreed"]))
 forecasts = st.builds(Forecast, numbers, failures)
@@ -51,7 +53,12 @@ def traces(draw):
         )
         for step in range(count)
     )  # fmt: skip
-    return Trace((Source("p.py", draw(text)),), events, Outcome("raised", draw(failures)), notes=(Note("limit", draw(text), draw(text)),))
+    return Trace(
+        (Source("p.py", draw(text)),),
+        events,
+        Outcome("raised", draw(failures)),
+        notes=(Note("limit", draw(text), draw(text)),),
+    )
 
 
 @given(traces())

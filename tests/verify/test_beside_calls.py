@@ -1,4 +1,6 @@
-"""The trace knows what a program does with schedulers, loaded states, data loaders, and attributes that torch never reads."""
+"""The trace knows what a program does with schedulers, loaded states, data loaders, and
+attributes that torch never reads.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MADE = START + "opt = torch.optim.SGD(model.parameters(), lr=0.1)\n" + TRAIN
 
 
 def test_a_scheduler_is_known_from_its_constructor_on_with_its_steps_and_the_rates_that_it_set() -> None:
-    trace = trace_program(MADE + "slow = StepLR(opt, step_size=1, gamma=0.5)\nfor _ in range(5):\n    train()\n    slow.step()\n")
+    trace = trace_program(
+        MADE + "slow = StepLR(opt, step_size=1, gamma=0.5)\nfor _ in range(5):\n    train()\n    slow.step()\n"
+    )
     (slow,), (made,) = trace.beside.schedulers, trace.optimizers
     assert (slow.scheduler, slow.made, slow.optimizer, slow.steps, slow.count) == ("StepLR", True, 0, 5, "int")
     assert slow.span is not None
@@ -35,39 +39,74 @@ def test_a_scheduler_without_a_step_and_one_that_steps_others() -> None:
     several = trace_program(MADE + pair + "train()\nboth.step()\nReduceLROnPlateau(opt).step(1.0)\n").beside.schedulers
     stepped = {each.scheduler: (each.made, each.steps) for each in several[2:]}
     assert stepped == {"SequentialLR": (False, 1), "ReduceLROnPlateau": (False, 1)}
-    given = trace_program(MADE + "import warnings\nwarnings.simplefilter('ignore')\ntrain()\nslow = StepLR(opt, 2)\nfor _ in '12':\n"
-                          "    slow.step(0.5)\n").beside.schedulers  # fmt: skip
+    given = trace_program(
+        MADE
+        + (
+            "import warnings\n"
+            "warnings.simplefilter('ignore')\n"
+            "train()\n"
+            "slow = StepLR(opt, 2)\n"
+            "for _ in '12':\n"
+            "    slow.step(0.5)\n"
+        )
+    ).beside.schedulers
     assert given[0].count == "float"
 
 
 def test_a_loaded_state_is_known_also_where_nothing_of_it_fits() -> None:
     trace = trace_program(MADE + "model.load_state_dict({'weights': torch.ones(1)}, strict=False)\ntrain()\n")
     (loading,) = trace.beside.loadings
-    assert (loading.module, loading.span and loading.span.line, loading.parameters, len(loading.holds)) == ("Linear", 9, 2, 2)
+    assert (loading.module, loading.span and loading.span.line, loading.parameters, len(loading.holds)) == (
+        "Linear",
+        9,
+        2,
+        2,
+    )
 
 
 def test_attributes_that_torch_never_reads_are_found_when_an_optimizer_steps_and_at_the_end() -> None:
     program = MADE + (
-        "model.require_grad = True\nmodel.requires_grad = False\nmodel.bias.trainable = False\nmodel.kept = True\n"
-        "def rounds():\n    for number in range(6):\n        if number == 4:\n            opt.lr = 0.01\n        train()\nrounds()\n"
-        "late = torch.ones(2)\nlate.required_grad = True\nlate.mul(2)\n"
+        "model.require_grad = True\n"
+        "model.requires_grad = False\n"
+        "model.bias.trainable = False\n"
+        "model.kept = True\n"
+        "def rounds():\n"
+        "    for number in range(6):\n"
+        "        if number == 4:\n"
+        "            opt.lr = 0.01\n"
+        "        train()\n"
+        "rounds()\n"
+        "late = torch.ones(2)\n"
+        "late.required_grad = True\n"
+        "late.mul(2)\n"
     )
     strays = trace_program(program).beside.strays
     found = {(each.kind, each.attribute, each.meant, each.value, each.actual) for each in strays}
     assert found == {
-        ("module", "requires_grad", "requires_grad", False, True), ("tensor", "trainable", "requires_grad", False, True),
-        ("optimizer", "lr", "lr", 0.01, 0.1), ("tensor", "required_grad", "requires_grad", True, False),
-    }  # fmt: skip
+        ("module", "requires_grad", "requires_grad", False, True),
+        ("tensor", "trainable", "requires_grad", False, True),
+        ("optimizer", "lr", "lr", 0.01, 0.1),
+        ("tensor", "required_grad", "requires_grad", True, False),
+    }
 
 
 def test_a_pass_over_data_says_which_generators_of_the_dataset_stood_still() -> None:
     program = (
-        "import torch, numpy as np\nfrom torch.utils.data import *\nclass Noisy(Dataset):\n    def __init__(self):\n"
-        "        self.rng, self.unused = np.random.default_rng(0), torch.Generator()\n    def __len__(self):\n        return 2\n"
-        "    def __getitem__(self, index):\n        return self.rng.normal()\nloader = DataLoader(Subset(Noisy(), [0, 1]))\n"
+        "import torch, numpy as np\n"
+        "from torch.utils.data import *\n"
+        "class Noisy(Dataset):\n"
+        "    def __init__(self):\n"
+        "        self.rng, self.unused = np.random.default_rng(0), torch.Generator()\n"
+        "    def __len__(self):\n"
+        "        return 2\n"
+        "    def __getitem__(self, index):\n"
+        "        return self.rng.normal()\n"
+        "loader = DataLoader(Subset(Noisy(), [0, 1]))\n"
     )
     drawing = trace_program(program + "for _ in range(2):\n    list(loader)\n").beside.passes
-    assert [(each.kind, each.workers, each.generators, each.still) for each in drawing] == [("Noisy", 0, ("rng",), ())] * 2
+    assert [(each.kind, each.workers, each.generators, each.still) for each in drawing] == [
+        ("Noisy", 0, ("rng",), ())
+    ] * 2
     idle = trace_program(program + "for _ in range(2):\n    iter(loader)\n").beside.passes
     assert [each.still for each in idle] == [(), ("rng",)]
 
@@ -85,7 +124,11 @@ def test_torch_is_left_as_it_was_and_other_threads_are_not_listened_to() -> None
         thread.join()
 
     text = (
-        "import warnings\nwarnings.simplefilter('ignore')\nelsewhere()\nseen.append(step())\nraise ValueError('the program ends badly')\n"
+        "import warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "elsewhere()\n"
+        "seen.append(step())\n"
+        "raise ValueError('the program ends badly')\n"
     )
     seen: list[object] = []
     trace = trace_program(text, namespace={"elsewhere": elsewhere, "seen": seen, "step": lambda: LRScheduler.step})

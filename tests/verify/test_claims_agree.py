@@ -14,7 +14,9 @@ from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 
 #: Programs whose output no two runs need share, and why.
-UNREPEATABLE = {"s1-2-q": "prints whether CPython gave a dead object's address to the next one, which no program may rely on"}
+UNREPEATABLE = {
+    "s1-2-q": "prints whether CPython gave a dead object's address to the next one, which no program may rely on"
+}
 
 
 def observed(claim: Claim) -> tuple[Trace, str]:
@@ -34,7 +36,8 @@ def test_both_engines_agree_on_the_program_of_a_claim_and_watching_does_not_chan
     if claim.id in UNREPEATABLE:
         assert said[0] is None
     elif said != (None, claim.observed):
-        # The ledger was observed on one build of one release of torch; on another, what counts is what an unobserved run says.
+        # The ledger was observed on one build of one release of torch; on another, what counts is
+        # what an unobserved run says.
         plain = execute(claim.snippet)
         assert said == (plain.error and str(plain.error), plain.printed)
 

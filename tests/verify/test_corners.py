@@ -1,4 +1,6 @@
-"""Corners of torch's own tests that only a recording reaches: both engines agree there, or the shadow declines with a reason."""
+"""Corners of torch's own tests that only a recording reaches: both engines agree there, or the
+shadow declines with a reason.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import pytest
 
 from tests.fuzz import lockstep
 
-# Each: what it shows, the program, and a part of the reason why a call is mirrored ("": none is, what happens is predicted).
+# Each: what it shows, the program, and a part of the reason why a call is mirrored ("": none
+# is, what happens is predicted).
 CORNERS: dict[str, tuple[str, str]] = {
     "anomaly mode finds NaN that a custom Function returns": (
         """

@@ -1,4 +1,6 @@
-"""Programs whose calls are nested as deep as Python allows: a recording ends there, with a reason, and the program goes its way."""
+"""Programs whose calls are nested as deep as Python allows: a recording ends there, with a reason,
+and the program goes its way.
+"""
 
 from __future__ import annotations
 

@@ -23,11 +23,19 @@ def test_the_write_the_node_and_both_versions_are_told(lead: str) -> None:
     trace, names = after(FORWARD, f"{lead}x.add_(1)\nloss.backward()")
     failure = trace.outcome.failure
     assert failure is not None
-    assert (failure.kind, failure.saved, failure.expected, failure.found, failure.earlier) == ("saved-tensor-modified", "self", 0, 1, True)
+    assert (failure.kind, failure.saved, failure.expected, failure.found, failure.earlier) == (
+        "saved-tensor-modified",
+        "self",
+        0,
+        1,
+        True,
+    )
     [finding] = find(trace)
     write = 1 + lead.count("\n")
     assert finding.rule == "PL101"
-    assert finding.message.en.startswith(f"Line {write} overwrites `x`, but the backward pass on line {write + 1} goes through a graph")
+    assert finding.message.en.startswith(
+        f"Line {write} overwrites `x`, but the backward pass on line {write + 1} goes through a graph"
+    )
     assert "`MmBackward0` computes its gradient from `x`" in finding.explanation.en
     assert "version 0" in finding.explanation.en
     assert "could not be located" not in finding.message.en + finding.explanation.en

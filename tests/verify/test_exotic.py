@@ -1,6 +1,6 @@
-"""Exotic input: what the shadow has no model for is mirrored with a reason; the program never notices, and the recording goes on."""
-
-# ruff: noqa: E501 - programs in rows
+"""Exotic input: what the shadow has no model for is mirrored with a reason; the program never
+notices, and the recording goes on.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ torch.manual_seed(0)
 x = torch.ones(3, 2, requires_grad=True)
 y = torch.arange(6.0).reshape(3, 2)
 """
-#: For each kind of input: a program that ends with ``out``, and words of the reason that an event of its trace must give ("": all is modelled).
+#: For each kind of input: a program that ends with ``out``, and words of the reason that an event of its trace
+#: must give ("": all is modelled).
 PROGRAMS: dict[str, tuple[str, str]] = {
     "coo": (
         """\
@@ -705,7 +706,12 @@ def value(x: Any) -> Any:
 def plainly(source: str) -> dict[str, Any]:
     """The names that a program leaves when nobody watches."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    linecache.cache["<plainly>"] = (len(source), None, source.splitlines(keepends=True), "<plainly>")  # torch.jit.script reads it
+    linecache.cache["<plainly>"] = (
+        len(source),
+        None,
+        source.splitlines(keepends=True),
+        "<plainly>",
+    )  # torch.jit.script reads it
     exec(compile(source, "<plainly>", "exec"), names)
     return names
 
@@ -729,9 +735,11 @@ READ_AGAIN = "Tensors that it may have changed are read again from torch."
 NOTES = {
     kind: [f"Another thread used torch, first {op} (line {line}): that was not recorded. {READ_AGAIN}"]
     for kind, op, line in (
-        ("threads", "torch.Tensor.mul", 8), ("threads while", "torch.Tensor.add_", 10), ("executor", "torch.Tensor.mul", 7),
+        ("threads", "torch.Tensor.mul", 8),
+        ("threads while", "torch.Tensor.add_", 10),
+        ("executor", "torch.Tensor.mul", 7),
     )
-}  # fmt: skip
+}
 NOTES["dataloader2"] = ["The program started another process (line 6): what it does with torch there is not recorded."]
 NOTES["threads backward"] = [
     f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. {READ_AGAIN}"
@@ -777,7 +785,9 @@ def test_a_function_that_torch_runs_as_one_thing_is_one_step_with_its_operands_a
     names, trace = watched(START + PROGRAMS[kind][0])
     assert [event.error for event in trace.events if event.error] == []
     steps = [
-        event for event in trace.events if event.op.startswith(("torch.func.", "torch.compile", "torch.jit.", "torch.fx.", "torch.export."))
+        event
+        for event in trace.events
+        if event.op.startswith(("torch.func.", "torch.compile", "torch.jit.", "torch.fx.", "torch.export."))
     ]
     [step, *more] = steps
     assert [event.op for event in more] in ([], ["torch.jit.trace"], ["torch.export.export"])
@@ -796,9 +806,12 @@ def test_a_result_that_is_used_at_once_is_the_result_of_the_step_that_made_it():
 
 
 def test_a_write_inside_a_compiled_function_is_counted_and_forecast_no_later_than_its_backward():
-    source = (
-        START
-        + "c = torch.compile(lambda v: v.mul_(2), backend='aot_eager')\nh = x.exp()\nwith torch.no_grad():\n    c(h)\nh.sum().backward()\n"
+    source = START + (
+        "c = torch.compile(lambda v: v.mul_(2), backend='aot_eager')\n"
+        "h = x.exp()\n"
+        "with torch.no_grad():\n"
+        "    c(h)\n"
+        "h.sum().backward()\n"
     )
     trace = trace_program(source)
     assert trace.disagreements == ()
@@ -807,7 +820,9 @@ def test_a_write_inside_a_compiled_function_is_counted_and_forecast_no_later_tha
 
 
 def test_an_error_inside_a_transformed_function_is_told_at_the_line_that_called_it():
-    trace = trace_program(START + "def f(v):\n    raise ValueError('mine') if v.sum() is not None else 0\ntorch.func.vmap(f)(y)\n")
+    trace = trace_program(
+        START + "def f(v):\n    raise ValueError('mine') if v.sum() is not None else 0\ntorch.func.vmap(f)(y)\n"
+    )
     assert trace.outcome.failure is not None
     assert trace.outcome.failure.message == "mine"
     assert trace.disagreements == ()
@@ -837,7 +852,13 @@ DETERMINISTIC = {
 @pytest.mark.parametrize("limit", [4096, -1])
 @pytest.mark.parametrize("line", DETERMINISTIC)
 def test_what_deterministic_algorithms_change_is_declined(line: str, limit: int) -> None:
-    source = f"{START}import torch.nn.functional as F\n{line}\nx.grad = None\ntorch.use_deterministic_algorithms(True)\nout = {line}\n"
+    source = (
+        f"{START}import torch.nn.functional as F\n"
+        f"{line}\n"
+        "x.grad = None\n"
+        "torch.use_deterministic_algorithms(True)\n"
+        f"out = {line}\n"
+    )
     try:
         trace = trace_program(source, value_limit=limit)
     finally:

@@ -30,7 +30,9 @@ APART = {"lazily_huge", "meta_huge", "threads", "system_exit", "state_left_behin
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that calls the same a second time gets its own function at once: programs with loops of a hundred rounds take long."""
+    """A line that calls the same a second time gets its own function at once: programs with loops
+    of a hundred rounds take long.
+    """
     monkeypatch.setattr("pitfall_lab.verify.fastpath.lane.OFTEN", 1)
 
 
@@ -46,7 +48,8 @@ def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, i
     failed = None
     quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     with quiet[0], quiet[1], warnings.catch_warnings(action="ignore"):
-        # A custom Function's node is in a cycle: when the collector comes decides whether torch makes another AccumulateGrad.
+        # A custom Function's node is in a cycle: when the collector comes decides whether torch
+        # makes another AccumulateGrad.
         gc.disable()
         try:
             with session:
@@ -62,18 +65,28 @@ def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, i
 
 
 def without_garbage(events: tuple[Event, ...]) -> Iterator[Event]:
-    """The events without what lay in memory that ``torch.empty`` made: its cells, and whether the first write to it changed any."""
+    """The events without what lay in memory that ``torch.empty`` made: its cells, and whether the
+    first write to it changed any.
+    """
     fresh: set[str] = set()
     for event in events:
         if event.op == "torch.empty":
             fresh |= {effect.path for effect in event.effects if effect.path.endswith(".cells")}
-            made = [effect.path for effect in event.effects if effect.path.startswith("storages.") and effect.path.count(".") == 1]
+            made = [
+                effect.path
+                for effect in event.effects
+                if effect.path.startswith("storages.") and effect.path.count(".") == 1
+            ]
             fresh.update(f"{path}.cells" for path in made)
             yield replace(event, effects=())
             continue
         first = {f"storages.{label}.cells" for label in event.writes} & fresh
         fresh -= first
-        yield replace(event, effects=tuple(effect for effect in event.effects if effect.path not in first)) if first else event
+        yield (
+            replace(event, effects=tuple(effect for effect in event.effects if effect.path not in first))
+            if first
+            else event
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,7 +109,9 @@ def no_plans_of_others() -> None:
 
 
 def chosen() -> list[Any]:
-    """The programs with numbers or without, as it falls out for each; ``PITFALL_ALL_VARIANTS=1`` runs each in both ways."""
+    """The programs with numbers or without, as it falls out for each;
+    ``PITFALL_ALL_VARIANTS=1`` runs each in both ways.
+    """
     every = bool(os.environ.get("PITFALL_ALL_VARIANTS"))
     return [
         pytest.param(program, values, id=f"{program.stem}-{'values' if values else 'metadata'}")
@@ -136,7 +151,9 @@ for k in range(3):
 
 @pytest.mark.parametrize("values", [False, True])
 def test_numbers_are_looked_at_in_each_recording(values: bool) -> None:
-    """What is lost or compared is found again when the cell runs again, whose calls have plans then, and at each of its places."""
+    """What is lost or compared is found again when the cell runs again, whose calls have plans
+    then, and at each of its places.
+    """
     beside = [recorded(NUMBERS, lane=lane, values=values)[0].beside for lane in (True, True, True, False)]
     assert beside == beside[-1:] * 4
     assert len({loss.step for loss in beside[0].losses}) == 3
@@ -236,7 +253,7 @@ hidden.add_(1)
 plain.data.add_(1)
 for _ in range(3):
     made = f(hidden, plain, 2.0)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("values", [False, True])
@@ -327,7 +344,9 @@ def test_a_shadow_that_is_asked_for_late_is_what_it_would_have_been(*, values: b
 
 
 def test_a_call_that_torch_refuses_although_the_shadow_did_it_is_a_disagreement() -> None:
-    source = "import torch\nx = torch.ones(2)\ny = x * 2\ntry:\n    y = x * 2\nexcept RuntimeError:\n    print('refused')\n"
+    source = (
+        "import torch\nx = torch.ones(2)\ny = x * 2\ntry:\n    y = x * 2\nexcept RuntimeError:\n    print('refused')\n"
+    )
     session = Session("<program>", "program.py", source, values=False)
     lane = session._lockstep.lane
     assert lane is not None
@@ -365,7 +384,13 @@ def test_calls_that_write_without_being_counted_take_the_fast_lane() -> None:
 
 def test_nodes_of_a_deep_graph_are_counted_and_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch frees a chain of nodes recursively once they have Python objects: 50,000 of them end the process."""
-    source = "import torch\nh = torch.ones(2, requires_grad=True)\nfor _ in range(20):\n    h = (h * 2).exp()\nh.sum().backward()\n"
+    source = (
+        "import torch\n"
+        "h = torch.ones(2, requires_grad=True)\n"
+        "for _ in range(20):\n"
+        "    h = (h * 2).exp()\n"
+        "h.sum().backward()\n"
+    )
     monkeypatch.setattr("pitfall_lab.verify.fastpath.lane.DEEP", 10)
     fast, rows = recorded(source, lane=True)
     slow, _ = recorded(source, lane=False)
@@ -423,7 +448,12 @@ def test_a_deep_graph_is_kept_by_its_result_alone() -> None:
 def test_a_metadata_trace_has_no_numbers_and_no_harms() -> None:
     source = "import torch\nx = torch.ones(3, requires_grad=True)\ny = x.exp()\ny.data.mul_(2)\ny.sum().backward()\n"
     trace, _ = recorded(source, lane=True)
-    cells = [e.value["cells"] for event in trace.events for e in event.effects if e.path.count(".") == 1 and e.path.startswith("storages.")]
+    cells = [
+        e.value["cells"]
+        for event in trace.events
+        for e in event.effects
+        if e.path.count(".") == 1 and e.path.startswith("storages.")
+    ]
     assert cells
     assert set(map(str, cells)) == {"None"}
     assert trace.harms == ()
@@ -451,8 +481,15 @@ def test_canary_the_settings_that_plans_depend_on_can_be_asked_for() -> None:
 @pytest.mark.parametrize("mode", ["torch.autocast('cpu')", "torch.no_grad()", "torch.inference_mode()"])
 def test_plans_are_not_followed_under_other_settings(mode: str) -> None:
     source = (
-        "import torch\nw = torch.ones(4, 4, requires_grad=True)\nx = torch.ones(4, 4)\nfor _ in range(3):\n    y = x @ w\n"
-        f"with {mode}:\n    for _ in range(3):\n        y = x @ w\ny = x @ w\n"
+        "import torch\n"
+        "w = torch.ones(4, 4, requires_grad=True)\n"
+        "x = torch.ones(4, 4)\n"
+        "for _ in range(3):\n"
+        "    y = x @ w\n"
+        f"with {mode}:\n"
+        "    for _ in range(3):\n"
+        "        y = x @ w\n"
+        "y = x @ w\n"
     )
     fast, _ = recorded(source, lane=True)
     slow, _ = recorded(source, lane=False)
@@ -460,9 +497,15 @@ def test_plans_are_not_followed_under_other_settings(mode: str) -> None:
     assert fast.disagreements == ()
 
 
-@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.stem.startswith(("silent", "error"))], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.stem.startswith(("silent", "error"))], ids=lambda p: p.stem
+)
 def test_rules_say_no_more_about_a_trace_without_numbers(program: Path) -> None:
     source = program.read_text(encoding="utf-8")
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings(action="ignore"):
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(action="ignore"),
+    ):
         bare, full = trace_program(source, values=False), trace_program(source)
     assert {finding.rule for finding in find(bare)} <= {finding.rule for finding in find(full)}

@@ -73,7 +73,9 @@ def said(trace: Trace) -> list[tuple[str, int | None]]:
 def test_a_fork_is_noted_once_with_its_line() -> None:
     trace = trace_program(FORKS)
     assert trace.outcome.failure is None
-    assert said(trace) == [("The program started another process (line 5): what it does with torch there is not recorded.", 5)]
+    assert said(trace) == [
+        ("The program started another process (line 5): what it does with torch there is not recorded.", 5)
+    ]
     assert trace.unseen[0].zh == "程序启动了另一个进程（第 5 行）：它在其中对 torch 的使用没有记录。"
     assert (trace.stopped, trace.agreement.disagreed) == (None, 0)
     assert "torch.Tensor.backward" in {event.op for event in trace.events}
@@ -91,7 +93,9 @@ def test_a_process_that_multiprocessing_starts_anew_is_noted(tmp_path: Path) -> 
 
 
 def test_subprocess_is_another_program() -> None:
-    trace = trace_program("import subprocess, sys\nimport torch\nx = torch.ones(2)\nsubprocess.run([sys.executable, '-c', ''])\n")
+    trace = trace_program(
+        "import subprocess, sys\nimport torch\nx = torch.ones(2)\nsubprocess.run([sys.executable, '-c', ''])\n"
+    )
     assert said(trace) == []
 
 
@@ -100,7 +104,9 @@ def test_memory_that_another_process_writes_is_read_from_torch(capsys: pytest.Ca
     assert "[1.0, 1.0, 1.0]" in capsys.readouterr().out
     assert trace.disagreements == ()
     after = [event for event in trace.events if event.op == "torch.Tensor.mul"]
-    assert [event.reason for event in after] == ["another thread or process ran at the same time and may have changed this call's operands"]
+    assert [event.reason for event in after] == [
+        "another thread or process ran at the same time and may have changed this call's operands"
+    ]
 
 
 def test_nothing_is_left_behind_after_the_recording() -> None:
@@ -112,13 +118,17 @@ def test_nothing_is_left_behind_after_the_recording() -> None:
 
 def test_a_forked_process_ends_as_it_does_alone_also_where_it_is_traced(tmp_path: Path) -> None:
     program = tmp_path / "traced.py"
-    program.write_text(f"from pitfall_lab.verify import trace_program\ntrace_program({ENDS!r})\nprint('once')\n", encoding="utf-8")
+    program.write_text(
+        f"from pitfall_lab.verify import trace_program\ntrace_program({ENDS!r})\nprint('once')\n", encoding="utf-8"
+    )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines() == ["ended with 3", "ended with 1", "once"]
     assert done.stderr.count("AttributeError") == 1
 
 
-def test_a_forked_process_does_not_answer_for_a_checked_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_forked_process_does_not_answer_for_a_checked_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = tmp_path / "ends.py"
     program.write_text(ENDS, encoding="utf-8")
     assert main(["check", str(program), "--show-output"]) == 0

@@ -1,10 +1,9 @@
-"""What the graph can do besides plain backward, in lockstep: the two engines agree on it, and the program does not notice.
+"""What the graph can do besides plain backward, in lockstep: the two engines agree on it, and
+the program does not notice.
 
-Hooks, custom Functions, saved-tensor hooks and checkpoints run code of the program's inside a backward. The shadow waits there and goes
-on with what came out, so that every number after it is compared as before.
+Hooks, custom Functions, saved-tensor hooks and checkpoints run code of the program's inside a backward. The shadow
+waits there and goes on with what came out, so that every number after it is compared as before.
 """
-
-# ruff: noqa: E501 - programs in few rows
 
 from __future__ import annotations
 
@@ -19,7 +18,12 @@ import torch
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.verify import trace_program
 
-HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\nfrom torch.utils.checkpoint import checkpoint\n"
+HEAD = (
+    "import torch\n"
+    "from torch import nn\n"
+    "import torch.nn.functional as F\n"
+    "from torch.utils.checkpoint import checkpoint\n"
+)
 PROGRAMS = {
     "grad create": """
 x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
@@ -88,7 +92,7 @@ for f in (lambda: torch.autograd.grad((x * 2).sum(), z), lambda: torch.autograd.
         print(f())
     except (RuntimeError, ValueError) as e:
         print(type(e), e)
-""",
+""",  # noqa: E501
     "hook scale": """
 x = torch.tensor([1.0, 2.0], requires_grad=True)
 h = x * 3
@@ -625,7 +629,7 @@ from torch.autograd import functional as AF
 def f(v): return v.exp() * v
 x = torch.tensor([1.0, 2.0])
 print(AF.jacobian(f, x), AF.hessian(lambda v: f(v).sum(), x), AF.vjp(f, x, torch.ones(2)), AF.jvp(f, x, torch.ones(2)), AF.hvp(lambda v: f(v).sum(), x, torch.ones(2)), AF.vhp(lambda v: f(v).sum(), x, torch.ones(2)))
-""",
+""",  # noqa: E501
     "gradcheck": """
 x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 print(torch.autograd.gradcheck(lambda t: t.exp() * t, (x,)))
@@ -903,7 +907,9 @@ def test_a_hook_that_writes_an_expanded_gradient_is_refused_as_the_shadow_says()
     ("sth silent", [24.46453, 66.50150], [8.15485, 22.16717]),
     ("ckpt closure False", [218.3926, 976528.75], [14.77811, 1210.2864]),
 ])  # fmt: skip
-def test_what_saved_tensor_hooks_hide_from_the_version_check_is_told_as_harm(title: str, given: list[float], meant: list[float]) -> None:
+def test_what_saved_tensor_hooks_hide_from_the_version_check_is_told_as_harm(
+    title: str, given: list[float], meant: list[float]
+) -> None:
     [harm] = traced(title).harms
     assert (harm.torch, harm.meant) == (pytest.approx(given, rel=1e-4), pytest.approx(meant, rel=1e-4))
 
@@ -915,7 +921,13 @@ def test_hooks_that_keep_copies_do_no_harm(title: str) -> None:
 
 @pytest.mark.parametrize(
     ("title", "op"),
-    [("ckpt True", "tanh"), ("ckpt False", "tanh"), ("hook inplace shared", "mul_"), ("post acc step", "sub_"), ("fn square", "mul")],
+    [
+        ("ckpt True", "tanh"),
+        ("ckpt False", "tanh"),
+        ("hook inplace shared", "mul_"),
+        ("post acc step", "sub_"),
+        ("fn square", "mul"),
+    ],
 )
 def test_what_runs_inside_a_backward_is_a_part_of_it(title: str, op: str) -> None:
     trace = traced(title)

@@ -1,4 +1,6 @@
-"""Under the traceback of a cell that torch refused stand two short lines: what the error means, and how to see where it came from."""
+"""Under the traceback of a cell that torch refused stand two short lines: what the error means, and
+how to see where it came from.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,16 @@ def test_a_hint_points_to_rules_that_there_are():
 
 
 @pytest.mark.parametrize(
-    "text", ["1 / 0", "{}['a']", "raise RuntimeError('my own')", "import nothing_there", "raise ValueError('shape')", "[1][3]", "().pop"]
+    "text",
+    [
+        "1 / 0",
+        "{}['a']",
+        "raise RuntimeError('my own')",
+        "import nothing_there",
+        "raise ValueError('shape')",
+        "[1][3]",
+        "().pop",
+    ],
 )
 def test_an_error_that_is_not_torchs_gets_no_hint(text):
     assert hint(raised(text), text) is None
@@ -67,7 +78,10 @@ def test_an_error_that_is_not_torchs_gets_no_hint(text):
 CATALOGUE = {
     "PLE01": "torch.ones(2, 3) @ torch.ones(2, 3)",
     "PLE31": X + "x.numpy()",
-    "PLE23": "raise RuntimeError('Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!')",
+    "PLE23": (
+        "raise RuntimeError('Expected all tensors to be on the same device, but found at least two "
+        "devices, cuda:0 and cpu!')"
+    ),
 }
 
 
@@ -94,8 +108,8 @@ def test_the_page_gets_both_languages_and_the_cell_and_other_front_ends_the_text
     under = data[magic.HINT]
     assert "put %%pitfall on the first line" in data["text/plain"]
     assert under["text"]["en"] == (
-        "pitfall_lab: a line overwrote numbers that backward still needed. To see where it came from, run the cell again; "
-        "it can be run again as it is."
+        "pitfall_lab: a line overwrote numbers that backward still needed. To see where it came from, run the cell "
+        "again; it can be run again as it is."
     )
     assert (under["version"], under["rule"], under["cell"]) == (1, "PL101", "mine")
     assert "反向传播" in under["text"]["zh"]
@@ -155,7 +169,8 @@ def test_a_cell_that_changed_what_it_starts_from_is_told_to_make_that_again(shel
 
 
 @pytest.mark.parametrize(
-    "cell", ["gate.mul_(2)", "%%pitfall\ngate.mul_(2)", "def f():\n    return gate\nf()", "def f():\n    gate = 1\ngate"]
+    "cell",
+    ["gate.mul_(2)", "%%pitfall\ngate.mul_(2)", "def f():\n    return gate\nf()", "def f():\n    gate = 1\ngate"],
 )
 def test_a_name_that_no_cell_has_made_yet_sends_to_the_cells_above(cell, shell, capsys, monkeypatch):
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
@@ -190,7 +205,8 @@ def test_each_family_has_a_short_sentence_of_its_own(family):
         assert not text.startswith(family.what.say(language)[:20])
 
 
-#: Errors for which the sentence of the whole family would be too general: what is said, and a call that torch refuses so.
+#: Errors for which the sentence of the whole family would be too general: what is said, and
+#: a call that torch refuses so.
 EXACTLY = {
     "a class number is -1,": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, -1]))",
     "a class number is 7,": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 7]))",
@@ -198,10 +214,10 @@ EXACTLY = {
     "an embedding was asked": "torch.nn.functional.embedding(torch.tensor([9]), torch.ones(3, 2))",
     "position 3 was asked for, and dimension 0 has 3": "torch.ones(3)[3]",
     "the mask, or the number": "torch.ones(3)[torch.ones(2).bool()]",
-    "numbers of two types meet here, float and double": "torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3).double())",
+    "numbers of two types meet here, float and double": "torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3).double())",  # noqa: E501
     "numbers of two types meet here, Double and Float": "torch.nn.Linear(3, 4)(torch.ones(2, 3).double())",
     "numbers of two types meet here, double and float": "torch.nn.Conv1d(1, 1, 1)(torch.ones(1, 1, 3).double())",
-    "numbers of type Float are needed here, and these are Double": "torch.bmm(torch.ones(1, 2, 2), torch.ones(1, 2, 2).double())",
+    "numbers of type Float are needed here, and these are Double": "torch.bmm(torch.ones(1, 2, 2), torch.ones(1, 2, 2).double())",  # noqa: E501
     "this call does not work with numbers of type Long": "torch.histc(torch.tensor([1, 2]))",
     "`-` does not work with truth values": "torch.ones(2).bool() - torch.ones(2).bool()",
     "a normalization in training mode": "torch.nn.BatchNorm1d(3)(torch.ones(1, 3))",
@@ -210,8 +226,8 @@ EXACTLY = {
     "the optimizer got no parameters": "torch.optim.SGD([], 0.1)",
     "there is not enough memory": "torch.empty(1 << 46)",
     "`nothing` was asked of a `Linear`": "torch.nn.Linear(2, 2).nothing",
-    "the layer was built for another number": "torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(4, 3, 3, 3))",
-    "the loss was given predictions and targets": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1, 2]))",
+    "the layer was built for another number": "torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(4, 3, 3, 3))",  # noqa: E501
+    "the loss was given predictions and targets": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1, 2]))",  # noqa: E501
     "the new shape has another number": "torch.ones(2, 3).view(4, 2)",
     "one number is needed here": "bool(torch.ones(2))",
 }

@@ -1,9 +1,8 @@
 """Every layer of ``torch.nn`` in lockstep: forward, backward and a step of an optimizer, in training and in evaluation.
 
-A program is one layer. Both engines must agree on everything; what is mirrored is listed beside the layer, and is nothing else.
+A program is one layer. Both engines must agree on everything; what is mirrored is listed beside
+the layer, and is nothing else.
 """
-
-# ruff: noqa: E501 - tables in rows
 
 from __future__ import annotations
 
@@ -186,7 +185,7 @@ nn.MultiMarginLoss(p=2) | net(x2, torch.tensor([1, 5]))
 nn.MultiLabelMarginLoss() | net(x2, torch.tensor([[0, 2, -1, 0, 0, 0], [3, -1, 0, 0, 0, 0]]))
 nn.MultiLabelSoftMarginLoss() | net(x2, torch.rand(2, 6))
 nn.CTCLoss() | net(torch.randn(5, 2, 4, requires_grad=True).log_softmax(2), torch.tensor([[1, 2], [1, 3]]), (5, 5), (2, 2)) | torch.nn.functional.ctc_loss
-"""
+"""  # noqa: E501
 ROWS = [[*line.split(" | "), ""][:3] for line in LAYERS.strip().splitlines()]
 
 BEGIN = """\
@@ -207,7 +206,7 @@ if list(net.parameters()):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     optimizer.step()
     optimizer.zero_grad()
-"""
+"""  # noqa: E501
 
 
 def call(row: list[str], change: str = "") -> str:
@@ -250,15 +249,21 @@ VARIANTS = {
     "batch of one": ("net.eval()", "[:1]"),
     "no_grad": ("torch.set_grad_enabled(False)", ""),
 }
-VARIED = [row for row in ROWS if "randn" in row[1] and not row[1].startswith("net(") and "channels_last" not in "".join(row)]
+VARIED = [
+    row for row in ROWS if "randn" in row[1] and not row[1].startswith("net(") and "channels_last" not in "".join(row)
+]
 
 
 WITH_PARAMETERS = re.compile(r"Linear|Conv|Norm|RNN|LSTM|GRU|PReLU|Transformer|norm\(")
-OTHERWISE = [(row, variant) for row in VARIED for variant in VARIANTS if variant != "frozen" or WITH_PARAMETERS.search(row[0])]
+OTHERWISE = [
+    (row, variant) for row in VARIED for variant in VARIANTS if variant != "frozen" or WITH_PARAMETERS.search(row[0])
+]
 
 
 @pytest.mark.parametrize(
-    ("row", "variant"), todays(OTHERWISE, of=4), ids=lambda part: part if isinstance(part, str) else f"{part[0]} of {part[1]}"
+    ("row", "variant"),
+    todays(OTHERWISE, of=4),
+    ids=lambda part: part if isinstance(part, str) else f"{part[0]} of {part[1]}",
 )
 def test_both_engines_agree_on_a_layer_in_other_circumstances(row: list[str], variant: str) -> None:
     network, change = VARIANTS[variant]
@@ -276,7 +281,7 @@ for fill in (nn.init.uniform_, nn.init.normal_, nn.init.xavier_uniform_, nn.init
     fill(w)
 nn.init.constant_(b, 0.5)
 (w @ b).sum().backward()
-""",
+""",  # noqa: E501
     "clip_grad_norm_": """
 net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 net(torch.randn(3, 4)).pow(2).sum().backward()
@@ -298,7 +303,7 @@ loss = F.gumbel_softmax(a, hard=True).sum() + F.normalize(a).sum() + F.glu(a).su
 loss = loss + F.pad(a[None], (1, 2), mode="circular").sum() + F.interpolate(a[None], scale_factor=2, mode="linear").sum()
 loss = loss + torch.einsum("ij,kj->ik", a, a).sum() + F.one_hot(torch.tensor([1, 2]), 6).mul(a).sum() + F.affine_grid(torch.randn(1, 2, 3), (1, 1, 2, 2)).sum()
 loss.backward()
-""",
+""",  # noqa: E501
     "shared weights": """
 table = nn.Embedding(5, 4)
 head = nn.Linear(4, 5, bias=False)
@@ -314,14 +319,18 @@ MIRRORED = {
 
 @pytest.mark.parametrize("name", AROUND)
 def test_both_engines_agree_on_what_is_done_around_layers(name: str) -> None:
-    trace = observe("import torch\nfrom torch import nn\nimport torch.nn.functional as F\ntorch.manual_seed(0)\n" + AROUND[name])
+    trace = observe(
+        "import torch\nfrom torch import nn\nimport torch.nn.functional as F\ntorch.manual_seed(0)\n" + AROUND[name]
+    )
     assert trace.outcome.kind == "finished", trace.outcome
     check(trace, MIRRORED.get(name, ""))
 
 
 @pytest.mark.parametrize("norm", ["spectral_norm", "orthogonal"])
 def test_parametrizations_that_iterate_are_followed_in_their_parts(norm: str) -> None:
-    trace = observe(BEGIN.format(layer=f"nn.utils.parametrizations.{norm}(nn.Linear(6, 3))") + RUN.format(call="net(x2)"))
+    trace = observe(
+        BEGIN.format(layer=f"nn.utils.parametrizations.{norm}(nn.Linear(6, 3))") + RUN.format(call="net(x2)")
+    )
     assert trace.outcome.kind == "finished"
     assert trace.disagreements == ()
     assert trace.notes == ()

@@ -42,7 +42,11 @@ def test_a_failing_backward_is_told_with_the_line_that_saved_and_the_line_that_c
     trace = trace_program(SIGMOID)
     failure = failure_of(trace)
     assert failure.kind == "saved-tensor-modified"
-    assert (line(trace, failure.saved_at), [line(trace, s) for s in failure.changed_at], line(trace, failure.step)) == (3, [5], 6)
+    assert (line(trace, failure.saved_at), [line(trace, s) for s in failure.changed_at], line(trace, failure.step)) == (
+        3,
+        [5],
+        6,
+    )
     assert (failure.saved, failure.expected, failure.found) == ("result", 0, 1)
     assert trace.disagreements == ()
 
@@ -109,7 +113,9 @@ def test_an_array_and_its_tensor_lie_on_one_storage_but_only_the_tensor_has_a_co
     assert tensor["counter"] is not None
 
 
-@pytest.mark.parametrize(("hook", "told"), [("lambda g: None", [([5.0, 1.0, 1.0], [1.0, 1.0, 1.0])]), ("lambda g: g * 2", [])])
+@pytest.mark.parametrize(
+    ("hook", "told"), [("lambda g: None", [([5.0, 1.0, 1.0], [1.0, 1.0, 1.0])]), ("lambda g: g * 2", [])]
+)
 def test_no_meant_gradient_is_told_where_a_hook_of_the_program_has_changed_one(hook: str, told: list):
     trace = trace_program(NUMPY.replace("loss.backward", f"loss.register_hook({hook})\nloss.backward"))
     assert [(harm.torch, harm.meant) for harm in trace.harms] == told
@@ -117,7 +123,9 @@ def test_no_meant_gradient_is_told_where_a_hook_of_the_program_has_changed_one(h
 
 
 def test_a_write_by_torch_into_memory_that_an_array_shares_is_no_write_by_numpy(monkeypatch):
-    monkeypatch.setitem(linecache.cache, "<string>", (4, None, ["pass\n"], "<string>"))  # as for ``python -c`` from 3.13 on
+    monkeypatch.setitem(
+        linecache.cache, "<string>", (4, None, ["pass\n"], "<string>")
+    )  # as for ``python -c`` from 3.13 on
     trace = trace_program("import torch\nt = torch.tensor([0.5, 0.25])\na = t.numpy()\nt.mul_(2)\nu = t + 1\n")
     assert [(e.kind, e.name) for e in trace.events if e.writes] == [("call", "mul_")]
     assert trace.disagreements == ()
@@ -161,26 +169,48 @@ scores[1:].sum().backward()
 
 
 def test_a_leaf_that_is_a_view_of_a_plain_tensor_is_adopted_as_a_leaf():
-    trace = trace_program("y = (x * 2).sum()\ny.backward()\n", namespace={"x": torch.ones(4).reshape(2, 2).requires_grad_()})
+    trace = trace_program(
+        "y = (x * 2).sum()\ny.backward()\n", namespace={"x": torch.ones(4).reshape(2, 2).requires_grad_()}
+    )
     assert trace.disagreements == ()
     assert any(event.op == "AccumulateGrad" for event in trace.events)
 
 
 def test_the_result_of_a_module_has_the_name_and_its_intermediate_steps_have_none():
-    source = "import torch\nfrom torch import nn\nnet = nn.Sequential(nn.Linear(2, 2), nn.ReLU())\nout = net(torch.ones(1, 2))\n"
+    source = (
+        "import torch\n"
+        "from torch import nn\n"
+        "net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())\n"
+        "out = net(torch.ones(1, 2))\n"
+    )
     trace = trace_program(source)
-    named = [event.results for event in trace.events for label in event.results if replay(trace)["tensors"][label]["name"] == "out"]
+    named = [
+        event.results
+        for event in trace.events
+        for label in event.results
+        if replay(trace)["tensors"][label]["name"] == "out"
+    ]
     assert len(named) == 1
     assert trace.events[-1].name == "relu"
 
 
 def test_a_write_through_data_is_silent_and_its_harm_is_computed():
-    program = "import torch\nx = torch.ones(2, requires_grad=True)\nh = x * 2\ny = (h * h).sum()\nh.data.mul_(3)\ny.backward()\n"
+    program = (
+        "import torch\n"
+        "x = torch.ones(2, requires_grad=True)\n"
+        "h = x * 2\n"
+        "y = (h * h).sum()\n"
+        "h.data.mul_(3)\n"
+        "y.backward()\n"
+    )
     trace = trace_program(program)
     [harm] = trace.harms
     assert (harm.torch, harm.meant) == ([24.0, 24.0], [8.0, 8.0])
     with_data = replay(trace)["tensors"]
-    h, d = with_data["t2"], next(t for t in with_data.values() if t["storage"] == with_data["t2"]["storage"] and t is not with_data["t2"])
+    h, d = (
+        with_data["t2"],
+        next(t for t in with_data.values() if t["storage"] == with_data["t2"]["storage"] and t is not with_data["t2"]),
+    )
     assert h["counter"] != d["counter"]
 
 
@@ -190,12 +220,16 @@ def test_backward_is_told_node_by_node_and_the_leaf_gradient_is_held_by_both_eng
     state = replay(trace)
     grad = state["tensors"][state["tensors"]["t1"]["grad"]]
     assert state["storages"][grad["storage"]]["cells"] == [3.0, 3.0]
-    [born] = [e for event in trace.events for e in event.effects if e.path == f"tensors.{state['tensors']['t1']['grad']}"]
+    [born] = [
+        e for event in trace.events for e in event.effects if e.path == f"tensors.{state['tensors']['t1']['grad']}"
+    ]
     assert born.by == "agreed"
 
 
 def test_an_operation_without_a_model_is_mirrored_and_says_why():
-    program = "import torch\nx = torch.ones(3, requires_grad=True)\ny = torch.special.bessel_j0(x.detach())\nz = y + x\n"
+    program = (
+        "import torch\nx = torch.ones(3, requires_grad=True)\ny = torch.special.bessel_j0(x.detach())\nz = y + x\n"
+    )
     trace = trace_program(program + "z.sum().backward()\n")
     [event] = [e for e in trace.events if e.op.endswith("bessel_j0")]
     assert event.by == "observed"
@@ -235,14 +269,21 @@ def test_dead_tensors_are_told_dead_and_none_is_kept_alive_by_the_recording():
     before = sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
     kept = trace_program(SIGMOID)
     gc.collect()
-    assert sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects()) <= before  # what earlier tests left may go meanwhile
+    assert (
+        sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects()) <= before
+    )  # what earlier tests left may go meanwhile
     assert kept.events
 
 
 def test_the_learners_own_exception_is_the_outcome_with_its_line():
     trace = trace_program("import torch\nx = torch.ones(2)\nraise ValueError('mine')\n")
     failure = failure_of(trace)
-    assert (failure.type, failure.message, failure.kind, failure.span and failure.span.line) == ("ValueError", "mine", "other", 3)
+    assert (failure.type, failure.message, failure.kind, failure.span and failure.span.line) == (
+        "ValueError",
+        "mine",
+        "other",
+        3,
+    )
 
 
 def test_a_program_that_python_cannot_parse_was_not_run_and_says_so():
@@ -316,9 +357,13 @@ def test_a_failure_of_ours_ends_the_recording_and_not_the_program(monkeypatch):
 
 
 def test_a_trace_ends_at_its_limit_and_says_so():
-    trace = trace_program("import torch\nx = torch.ones(1)\nfor _ in range(20):\n    x = x + 1\nassert x.item() == 21\n", limit=5)
+    trace = trace_program(
+        "import torch\nx = torch.ones(1)\nfor _ in range(20):\n    x = x + 1\nassert x.item() == 21\n", limit=5
+    )
     assert trace.outcome.kind == "finished"
-    assert [event.span.line for event in trace.events] == [2, 4, 4, 4, 4, 5], "the fifth line had not called torch before"
+    assert [event.span.line for event in trace.events] == [2, 4, 4, 4, 4, 5], (
+        "the fifth line had not called torch before"
+    )
     [note] = trace.notes
     assert "its limit of 5 steps" in note.en
 

@@ -159,7 +159,9 @@ def test_a_class_of_one_cell_and_the_loop_of_another_are_one_program(shell):
     shell.run_cell(f"%%pitfall\n{LOOP}", store_history=True)
     explorer = explorers(shell)[-1]
     [finding] = explorer.findings
-    assert finding.message.en.startswith("In [1], line 11 writes new values into `memory`, but the backward pass on In [3], line 4")
+    assert finding.message.en.startswith(
+        "In [1], line 11 writes new values into `memory`, but the backward pass on In [3], line 4"
+    )
     assert [fix.verified for fix in finding.fixes] == [True, True]
     [story] = views.scene(explorer.trace, explorer.findings)["stories"]
     assert [beat["place"]["en"] for beat in story["beats"]] == ["In [1], line 10", "In [1], line 11", "In [3], line 4"]
@@ -219,7 +221,9 @@ def test_a_page_that_names_its_cells_is_drawn_before_the_fixes_are_tried(shell, 
 def test_the_collector_waits_while_an_explorer_is_drawn_and_is_then_as_it_was(shell, monkeypatch, on):
     seen = []
     made = Explorer.__init__
-    monkeypatch.setattr(Explorer, "__init__", lambda self, *args, **more: (seen.append(gc.isenabled()), made(self, *args, **more))[1])
+    monkeypatch.setattr(
+        Explorer, "__init__", lambda self, *args, **more: (seen.append(gc.isenabled()), made(self, *args, **more))[1]
+    )
     (gc.enable if on else gc.disable)()
     try:
         shell.run_cell("%%pitfall\n1 + 1", cell_id="seven")
@@ -228,10 +232,14 @@ def test_the_collector_waits_while_an_explorer_is_drawn_and_is_then_as_it_was(sh
         gc.enable()
 
 
-def test_the_fixes_of_all_cells_are_tried_the_newest_first_and_those_of_a_cell_that_ran_again_are_not(shell, monkeypatch):
+def test_the_fixes_of_all_cells_are_tried_the_newest_first_and_those_of_a_cell_that_ran_again_are_not(
+    shell, monkeypatch
+):
     ended = []
     tell = Explorer._tell
-    monkeypatch.setattr(Explorer, "_tell", lambda self, state, *more: (ended.append((state, self)), tell(self, state, *more)))
+    monkeypatch.setattr(
+        Explorer, "_tell", lambda self, state, *more: (ended.append((state, self)), tell(self, state, *more))
+    )
     with fix_runs.bench().lock:  # all of them wait for the first run
         for number, cell in enumerate(("seven", "eight", "eight"), 1):
             shell.run_cell(f"%%pitfall\n{FAILS}", cell_id=cell)
@@ -267,7 +275,10 @@ def test_what_cannot_be_taken_along_is_named(shell):
     explorer = explorers(shell)[0]
     told = json.loads(zlib.decompress(explorer._tried))
     assert told["trials"]["state"] == "refused"
-    assert told["trials"]["said"]["en"] == "No fix was tried: `scale` of an earlier cell cannot be taken along into another process."
+    assert (
+        told["trials"]["said"]["en"]
+        == "No fix was tried: `scale` of an earlier cell cannot be taken along into another process."
+    )
 
 
 LONG = """torch.manual_seed(0)

@@ -1,4 +1,6 @@
-"""Mixed precision in lockstep: autocast is mirrored with its reason, the gradient scaler is modelled; nothing disagrees."""
+"""Mixed precision in lockstep: autocast is mirrored with its reason, the gradient scaler is
+modelled; nothing disagrees.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ def names(trace: Trace, held: tuple[str, ...]) -> set[str]:
 
 
 def test_a_step_without_any_gradient_is_told_with_what_it_holds():
-    trace = trace_program(START + "b(a(torch.ones(1, 2)).detach()).sum().backward()\ntorch.optim.SGD(a.parameters(), lr=1.0).step()\n")
+    trace = trace_program(
+        START + "b(a(torch.ones(1, 2)).detach()).sum().backward()\ntorch.optim.SGD(a.parameters(), lr=1.0).step()\n"
+    )
     (step,) = trace.optimizer_steps
     assert (step.optimizer, step.span.line if step.span else None) == ("SGD", 5)
     assert names(trace, step.holds) == {"a.weight", "a.bias"}
@@ -37,15 +39,25 @@ def test_an_optimizer_is_known_with_its_tensors_from_the_moment_when_it_is_made(
     use = "b(a(torch.ones(1, 2))).sum().backward()\none.add_param_group({'params': [c]})\nc.mul(2)\none.step()\n"
     trace = trace_program(START + "c = torch.ones(1, requires_grad=True)\n" + made + use)
     one, two = trace.optimizers
-    assert (one.optimizer, one.span and one.span.line, names(trace, one.holds)) == ("Adam", 5, {"a.weight", "a.bias", "c"})
+    assert (one.optimizer, one.span and one.span.line, names(trace, one.holds)) == (
+        "Adam",
+        5,
+        {"a.weight", "a.bias", "c"},
+    )
     assert (two.optimizer, two.span and two.span.line, names(trace, two.holds)) == ("SGD", 6, {"b.weight", "b.bias"})
     assert [(step.made, step.holds) for step in trace.optimizer_steps] == [(0, one.holds)]
     assert Trace.from_json(trace.to_json()).optimizers == trace.optimizers
 
 
 def test_an_optimizer_that_is_gone_before_the_end_is_known_by_what_a_step_saw():
-    program = "def train():\n    idle = torch.optim.SGD(a.parameters(), lr=1.0)\n    other = torch.optim.SGD(b.parameters(), lr=1.0)\n"
-    trace = trace_program(START + program + "    b(a(torch.ones(1, 2))).sum().backward()\n    other.step()\ntrain()\ndel a, b\n")
+    program = (
+        "def train():\n"
+        "    idle = torch.optim.SGD(a.parameters(), lr=1.0)\n"
+        "    other = torch.optim.SGD(b.parameters(), lr=1.0)\n"
+    )
+    trace = trace_program(
+        START + program + "    b(a(torch.ones(1, 2))).sum().backward()\n    other.step()\ntrain()\ndel a, b\n"
+    )
     idle = trace.optimizers[0]
     assert names(trace, idle.holds) == {"a.weight", "a.bias"}
     assert [step.made for step in trace.optimizer_steps] == [1]
@@ -60,7 +72,9 @@ def test_torch_is_left_as_it_was_and_other_threads_are_not_listened_to():
         thread.start()
         thread.join()
 
-    trace = trace_program("step_elsewhere()\nraise ValueError('the program ends badly')\n", namespace={"step_elsewhere": step_elsewhere})
+    trace = trace_program(
+        "step_elsewhere()\nraise ValueError('the program ends badly')\n", namespace={"step_elsewhere": step_elsewhere}
+    )
     assert trace.optimizer_steps == ()
     assert dict(torch_optimizer._global_optimizer_pre_hooks) == before
 
@@ -82,8 +96,15 @@ def test_a_compiled_step_is_one_graph_as_without_us():
 
 def test_what_a_graph_break_leaves_to_python_is_not_compiled_by_us():
     program = START + (
-        "graphs = []\ndef backend(module, inputs):\n    graphs.append(module)\n    return module.forward\n"
-        "def broken(x):\n    for _ in range(3):\n        torch._dynamo.graph_break()\n        x = x.exp().sin()\n    return x\n"
+        "graphs = []\n"
+        "def backend(module, inputs):\n"
+        "    graphs.append(module)\n"
+        "    return module.forward\n"
+        "def broken(x):\n"
+        "    for _ in range(3):\n"
+        "        torch._dynamo.graph_break()\n"
+        "        x = x.exp().sin()\n"
+        "    return x\n"
         "torch.compile(broken, backend=backend)(torch.ones(3))\n"
     )
     watched: dict[str, object] = {"__name__": "__main__"}

@@ -38,12 +38,13 @@ FILES = {path.relative_to(ROOT / "tests").with_suffix("").as_posix(): path for p
 
 #: Programs in which a call of torch's raises, whether or not the program catches it.
 RAISING = (
-    "error_", "broadcast_error", "custom_function", "empty_and_scalar", "gan", "requires_grad_switch", "try_except", "unicode",
-    "view_error",
+    "error_", "broadcast_error", "custom_function", "empty_and_scalar", "gan", "requires_grad_switch", "try_except",
+    "unicode", "view_error",
 )  # fmt: skip
 #: The rules that speak of something torch refuses: the programs of check that are marked with one raise.
 REFUSALS = {rule.code for rule in RULES if rule.severity == "error"}
-#: Some programs say otherwise: a call raises though the rule is one of warnings; Python or an optimizer refuses, not a call; nobody does.
+#: Some programs say otherwise: a call raises though the rule is one of warnings; Python or an optimizer
+#: refuses, not a call; nobody does.
 REFUSED = {"expanded_in_place", "keepdim_does_not_fit", "overlapping_shift"}
 REFUSED_ELSEWHERE = {
     "encoder_without_a_record", "fake_detached_before_both_losses",
@@ -52,13 +53,13 @@ REFUSED_ELSEWHERE = {
     "prompt_in_front_of_a_frozen_model", "rebound_in_a_list", "rebound_in_a_module", "rebound_loop_variable",
 }  # fmt: skip
 
-#: Programs in which torch does what no call shows beforehand: a dispatch mode handles operations, objects swap what they are under a graph,
-#: another thread writes. And one gives out= a tensor of another size, for the warning: such a call has no model.
-#: Another process works on shared memory. In alive_after_errors the program writes on nodes:
-#: hooks may be on them which nothing shows.
+#: Programs in which torch does what no call shows beforehand: a dispatch mode handles operations, objects swap what
+#: they are under a graph, another thread writes. And one gives out= a tensor of another size, for the warning: such a
+#: call has no model. Another process works on shared memory. In alive_after_errors the program writes on nodes: hooks
+#: may be on them which nothing shows.
 UNFORESEEN = {
-    "programs/dispatch_modes", "programs/swapping", "programs/threads_backward", "programs/warnings_places", "programs/processes",
-    "programs/alive_after_errors",
+    "programs/dispatch_modes", "programs/swapping", "programs/threads_backward", "programs/warnings_places",
+    "programs/processes", "programs/alive_after_errors",
 }  # fmt: skip
 
 
@@ -72,10 +73,12 @@ def raises(path: Path) -> bool:
 
 FAILING = [name for name, path in FILES.items() if raises(path)]
 HARMLESS = {"numpy_roundtrip", *(path.stem for path in CHECKED if "PL301" not in path.read_text("utf-8"))}
-SILENT = [name for name, path in FILES.items() if path.name.startswith(("silent_", "numpy_")) and path.stem not in HARMLESS]
+SILENT = [
+    name for name, path in FILES.items() if path.name.startswith(("silent_", "numpy_")) and path.stem not in HARMLESS
+]
 
-#: Of what is read from torch, all that a prediction may ask: the settings, and classes of the program's own, that change what every
-#: operation means.
+#: Of what is read from torch, all that a prediction may ask: the settings, and classes of the program's own, that
+#: change what every operation means.
 SETTINGS = {"autocasting", "default_dtype", "deterministic", "distributed", "may_read_saved", "own_class"}
 
 
@@ -95,13 +98,16 @@ class Said:
 
 
 LEARNT = {"programs/beside_calls": 4, "check/programs/windows_of_a_spectrogram": 1}
-"""Each pass over a DataLoader fills two seeds with ``random_``, and a write into a view whose elements overlap: neither has a model, so
-their versions are read from torch."""
+"""Each pass over a DataLoader fills two seeds with ``random_``, and a write into a view whose elements overlap: neither
+has a model, so their versions are read from torch.
+"""
 
 
 @dataclass
 class Watched:
-    """A trace, with what was said before each call, and how often a version was learnt from torch instead of counted."""
+    """A trace, with what was said before each call, and how often a version was learnt
+    from torch instead of counted.
+    """
 
     trace: Trace
     said: list[Said] = field(default_factory=list)
@@ -122,7 +128,9 @@ def watch(source: str, monkeypatch: pytest.MonkeyPatch) -> Watched:
             verdict = super().before(call)
             if verdict is not Verdict.OPEN:
                 found: ShadowError | None = call.memory.get("predicted")
-                if found is None and "listening" in call.memory:  # what a custom Function gets when it asks for what it saved
+                if (
+                    found is None and "listening" in call.memory
+                ):  # what a custom Function gets when it asks for what it saved
                     found = call.memory["listening"].refusal
                 error = (found.type_name, sentence(found.message)) if found else None
                 said = Said(call.name, error, (found.expected, found.found) if found else (None, None))
@@ -156,7 +164,10 @@ class Forbidden(TorchDispatchMode):
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """While a call is predicted, torch can neither compute nor tell anything. Returns the calls that were predicted in this way."""
+    """While a call is predicted, torch can neither compute nor tell anything.
+
+    Returns the calls that were predicted in this way.
+    """
     predicted: list[str] = []
     state = {"predicting": False}
 
@@ -204,12 +215,20 @@ def test_every_failure_and_no_other_is_named_before_torch_raises_it(name: str, m
 
 
 def test_a_version_that_is_learnt_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = "import torch\nx = torch.ones(2)\nwith torch.autograd._unsafe_preserve_version_counter(x):\n    x.add_(1)\nx.add_(1)\n"
+    hidden = (
+        "import torch\n"
+        "x = torch.ones(2)\n"
+        "with torch.autograd._unsafe_preserve_version_counter(x):\n"
+        "    x.add_(1)\n"
+        "x.add_(1)\n"
+    )
     assert watch(hidden, monkeypatch).learnt > 0
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_prediction_neither_runs_torch_nor_reads_its_versions_and_saved_tensors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prediction_neither_runs_torch_nor_reads_its_versions_and_saved_tensors(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     predicted = poison(monkeypatch)
     watched = watch(FILES[name].read_text("utf-8"), monkeypatch)
     assert [note.en for note in watched.trace.notes if note.kind == "stopped"] == []
@@ -234,7 +253,9 @@ def test_the_code_of_a_prediction_names_nothing_of_torchs_bookkeeping() -> None:
     for path in files:
         tree = ast.parse(path.read_text("utf-8"))
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+        imported |= {
+            node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
+        }
         assert not {name for name in imported if name.split(".")[0] == "torch"}, path
     read = {node.attr for node in ast.walk(ast.parse(inspect.getsource(prediction))) if isinstance(node, ast.Attribute)}
     assert not {attribute for attribute in read if attribute.startswith("_") or attribute in {"grad_fn", "data_ptr"}}
@@ -302,5 +323,9 @@ def _gradients(found: dict[str, Any]) -> list[list[float]]:
 
 
 def _starts_with(told: Any, numbers: list[float]) -> bool:
-    flat = [value for _, value in told["shown"]] if isinstance(told, dict) else np.asarray(told, dtype=float).reshape(-1).tolist()
+    flat = (
+        [value for _, value in told["shown"]]
+        if isinstance(told, dict)
+        else np.asarray(told, dtype=float).reshape(-1).tolist()
+    )
     return flat[: len(numbers)] == pytest.approx(numbers[: len(flat)], rel=1e-4)

@@ -1,4 +1,6 @@
-"""The private names of torch and NumPy that are read: each is there, and without any one of them a trace says what it does not observe."""
+"""The private names of torch and NumPy that are read: each is there, and without any one of them a trace
+says what it does not observe.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ PATHS = [name.path for name in private.NAMES]
 #: What older releases of torch lack that this package supports: the name, and the first release that has it.
 SINCE: dict[str, tuple[int, ...]] = {}
 
-# A backward, a view, writes in place (one of them makes the backward fail), memory that NumPy shares, a view from before the recording.
+# A backward, a view, writes in place (one of them makes the backward fail), memory that NumPy shares, a
+# view from before the recording.
 PROGRAM = """\
 w = torch.ones(3, requires_grad=True)
 h = (w * 2).exp()
@@ -86,7 +89,9 @@ def recorded(python: str, path: str | None, before: str = "") -> dict:
     """What is recorded of the program in a process of its own, without the name at ``path``; ``before`` runs first."""
     code = f"import torch\n{before}path, program = {path!r}, {PROGRAM!r}\n" + TAKEN_AWAY * (path is not None) + RECORDED
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [python, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -123,7 +128,9 @@ def test_without_the_name_the_recording_goes_on_and_says_what_it_does_not_observ
         assert seen == whole
     else:
         here = torch.__version__
-        assert seen["notes"] == [["limit", f"Not observed with torch {here}: {name.lost.en}.", f"torch {here} 下未观察：{name.lost.zh}。"]]
+        assert seen["notes"] == [
+            ["limit", f"Not observed with torch {here}: {name.lost.en}.", f"torch {here} 下未观察：{name.lost.zh}。"]
+        ]
 
 
 def test_the_program_of_these_tests_is_observed_as_a_whole(whole):
@@ -140,19 +147,28 @@ def _private(word: str) -> bool:
 
 #: Attributes of tensors, storages and nodes that torch keeps to itself.
 ATTRIBUTES = {
-    word for owner in (torch.Tensor, torch.UntypedStorage, torch._C._functions.ExpBackward0) for word in dir(owner) if _private(word)
+    word
+    for owner in (torch.Tensor, torch.UntypedStorage, torch._C._functions.ExpBackward0)
+    for word in dir(owner)
+    if _private(word)
 }
 LISTED = {path.rpartition(".")[2] for path in PATHS}
 
 
 def _reads(tree: ast.AST) -> set[str]:
-    """What a module reads that is private to torch or NumPy: names on the way from them, and attributes of tensors and nodes."""
+    """What a module reads that is private to torch or NumPy: names on the way from them, and
+    attributes of tensors and nodes.
+    """
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             way = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             names = {way + alias.name for alias in node.names}
-            found |= {name for name in names if name.split(".")[0] in {"torch", "numpy"} and any(map(_private, name.split(".")))}
+            found |= {
+                name
+                for name in names
+                if name.split(".")[0] in {"torch", "numpy"} and any(map(_private, name.split(".")))
+            }
         if isinstance(node, ast.Attribute):
             way = ast.unparse(node).split(".")
             if way[0] in {"torch", "np", "numpy"} and _private(node.attr):
@@ -172,10 +188,24 @@ def test_private_names_are_read_in_one_place(path):
 
 
 def test_the_search_for_private_names_finds_them():
-    text = "import torch._dynamo\nfrom torch.overrides import _pop_mode\ntorch._C._x()\nnp.lib.a.y\nt._typed_storage()\nself._version"
+    text = (
+        "import torch._dynamo\n"
+        "from torch.overrides import _pop_mode\n"
+        "torch._C._x()\n"
+        "np.lib.a.y\n"
+        "t._typed_storage()\n"
+        "self._version"
+    )
     assert _reads(ast.parse(text)) == {
-        "torch._dynamo", "torch.overrides._pop_mode", "torch._C._x", "torch._C", "np.lib.a.y", "np.lib.a", "np.lib", "_typed_storage",
-    }  # fmt: skip
+        "torch._dynamo",
+        "torch.overrides._pop_mode",
+        "torch._C._x",
+        "torch._C",
+        "np.lib.a.y",
+        "np.lib.a",
+        "np.lib",
+        "_typed_storage",
+    }
 
 
 @pytest.mark.parametrize(("file", "function", "name"), private.ENTRIES)
@@ -195,7 +225,14 @@ def test_canary_what_torch_compile_counts():
 
 @pytest.mark.parametrize(("known", "said"), [((2, 5), 1), (release.numbers(torch.__version__), 0)])
 def test_a_torch_that_is_newer_than_the_newest_known_is_said_once_and_recorded(python, whole, known, said):
-    before = f"import warnings\nwarnings.simplefilter('error')\nfrom pitfall_lab.observe import release\nrelease.NEWEST = {known}\n"
+    before = (
+        "import warnings\n"
+        "warnings.simplefilter('error')\n"
+        "from pitfall_lab.observe import release\n"
+        f"release.NEWEST = {known}\n"
+    )
     seen, version = recorded(python, None, before), torch.__version__
-    assert [(kind, version in en, version in zh) for kind, en, zh in seen.pop("notes")] == [("limit", True, True)] * said
+    assert [(kind, version in en, version in zh) for kind, en, zh in seen.pop("notes")] == [
+        ("limit", True, True)
+    ] * said
     assert seen == {key: value for key, value in whole.items() if key != "notes"}

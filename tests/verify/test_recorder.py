@@ -78,14 +78,23 @@ def test_calls_of_library_code_outside_the_program_are_not_recorded():
 
 
 def test_a_backward_from_several_results_is_one_call_in_every_release():
-    trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.backward([x.sum(), (x * 2).sum()])\n")
+    trace = trace_program(
+        "import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.backward([x.sum(), (x * 2).sum()])\n"
+    )
     assert [event.op for event in trace.events if event.kind == "call"][-1] == "torch.autograd.backward"
     assert "pitfall_lab" not in torch.autograd.backward.__code__.co_filename  # nothing of ours stays behind
 
 
 def test_a_comprehension_beside_an_array_that_is_watched_brings_no_warning_of_python():
     """Python 3.12 takes its variable for one of the module's own where a trace function asks for them."""
-    text = "import torch\nt = torch.ones(3)\na = t.numpy()\nu = [t * k for k in range(3)][1]\na[0] = 5\nw = [m * 2 for m in range(3)]\n"
+    text = (
+        "import torch\n"
+        "t = torch.ones(3)\n"
+        "a = t.numpy()\n"
+        "u = [t * k for k in range(3)][1]\n"
+        "a[0] = 5\n"
+        "w = [m * 2 for m in range(3)]\n"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert trace_program(text).outcome.failure is None
@@ -130,19 +139,32 @@ def test_the_traceback_shows_no_frame_of_ours():
     assert texts[0]
 
 
-#: What functions of torch 2.13 do not pass on to ``handle_torch_function``, so that any function mode would change them.
+#: What functions of torch 2.13 do not pass on to ``handle_torch_function``, so that any
+#: function mode would change them.
 FORGOTTEN = {("l1_loss", "weight"), ("chain_matmul", "out"), ("Tensor.dim_order", "ambiguity_check")}
-DISPATCHING = ("functional.py", "_tensor.py", "nn/functional.py", "nn/init.py", "_lobpcg.py", "_lowrank.py", "__init__.py")
+DISPATCHING = (
+    "functional.py",
+    "_tensor.py",
+    "nn/functional.py",
+    "nn/init.py",
+    "_lobpcg.py",
+    "_lowrank.py",
+    "__init__.py",
+)
 
 
 def _passed_on(function: ast.FunctionDef, call: ast.Call) -> tuple[str, list[str], list[str]]:
-    """What a dispatch call names, the parameters it leaves out, and the positional ones in another place than the signature's."""
+    """What a dispatch call names, the parameters it leaves out, and the positional ones in
+    another place than the signature's.
+    """
     spec = function.args
     positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
     rest = [a.arg for a in spec.kwonlyargs] + [a.arg for a in (spec.vararg, spec.kwarg) if a]
     words = [k.value for k in call.keywords]
     given = {n.id for part in (*call.args[2:], *words) for n in ast.walk(part) if isinstance(n, ast.Name)}
-    plain = [part.id if isinstance(part, ast.Name) else "*" for part in call.args[2:] if not isinstance(part, ast.Starred)]
+    plain = [
+        part.id if isinstance(part, ast.Name) else "*" for part in call.args[2:] if not isinstance(part, ast.Starred)
+    ]
     swapped = [k.arg for k in call.keywords if k.arg and not (isinstance(k.value, ast.Name) and k.value.id == k.arg)]
     moved = [] if plain == positional[: len(plain)] else plain
     return ast.unparse(call.args[0]), [name for name in positional + rest if name not in given], moved + swapped
@@ -154,7 +176,11 @@ def _dispatch_calls():
         for function in ast.walk(tree):
             inside = ast.walk(function) if isinstance(function, ast.FunctionDef) else ()
             for call in inside:
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "handle_torch_function":
+                if (
+                    isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Name)
+                    and call.func.id == "handle_torch_function"
+                ):
                     yield function, call
 
 
@@ -162,9 +188,14 @@ def test_canary_every_argument_that_torch_forgets_to_dispatch_is_known():
     found, moved = set(), {}
     for function, call in _dispatch_calls():
         name, missing, elsewhere = _passed_on(function, call)
-        # Three pass everything on by other means: __dlpack__ its args and kwargs, einsum a re-packed list, and the wrapper of operators
-        # its inner function's.
-        if function.name not in {"__dlpack__", "einsum", "_handle_torch_function_and_wrap_type_error_to_not_implemented", "wrapped"}:
+        # Three pass everything on by other means: __dlpack__ its args and kwargs, einsum a re-packed list, and the
+        # wrapper of operators its inner function's.
+        if function.name not in {
+            "__dlpack__",
+            "einsum",
+            "_handle_torch_function_and_wrap_type_error_to_not_implemented",
+            "wrapped",
+        }:
             found |= {(name, parameter) for parameter in missing}
             moved |= {name: elsewhere} if elsewhere else {}
     assert found == FORGOTTEN
@@ -222,7 +253,8 @@ def test_what_matters_is_not_quiet(name):
     assert not is_quiet(f"torch.Tensor.{name}")
 
 
-# ------------------------------------------------------------------ canaries: the private parts of torch that observe relies on
+# ------------------------------------------------------------------ canaries: the private parts of
+# torch that observe relies on
 
 
 def test_canary_saved_tensors_are_read_from_the_node():
@@ -312,7 +344,9 @@ def test_a_package_imported_through_a_link_does_not_take_itself_for_the_learner(
     learner = "import torch\nx = torch.ones(2, requires_grad=True)\n(x * 2).sum().backward()\n"
     program = f"from pitfall_lab.verify import trace_program\nt = trace_program({learner!r})\n"
     program += "print(t.outcome.kind, len(t.disagreements), sorted({e.op for e in t.events if e.kind == 'call'}))\n"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout == "finished 0 ['torch.Tensor.backward', 'torch.Tensor.mul', 'torch.Tensor.sum', 'torch.ones']\n"
 
 
@@ -332,10 +366,22 @@ def test_packages_are_library_code_wherever_they_are_installed(tmp_path: Path, m
 
 def test_a_tensor_made_from_an_array_is_seen_where_a_function_returns_it_and_where_an_attribute_keeps_it():
     trace = trace_program(
-        "import numpy as np\nimport torch\n\n\nclass Rows:\n    def __init__(self, table):\n        self.table = table\n"
-        "        self.whole = torch.from_numpy(table)\n\n"
-        "    def __getitem__(self, at):\n        return torch.from_numpy(self.table[at])\n\n\n"
-        "rows = Rows(np.ones((3, 2)))\nrows[1].add_(1)\nprint(rows.whole.sum())\n"
+        "import numpy as np\n"
+        "import torch\n"
+        "\n"
+        "\n"
+        "class Rows:\n"
+        "    def __init__(self, table):\n"
+        "        self.table = table\n"
+        "        self.whole = torch.from_numpy(table)\n"
+        "\n"
+        "    def __getitem__(self, at):\n"
+        "        return torch.from_numpy(self.table[at])\n"
+        "\n"
+        "\n"
+        "rows = Rows(np.ones((3, 2)))\n"
+        "rows[1].add_(1)\n"
+        "print(rows.whole.sum())\n"
     )
     made = [event for event in trace.events if event.op == "torch.from_numpy"]
     assert [event.span.line for event in made if event.span] == [8, 11]

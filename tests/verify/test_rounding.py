@@ -1,4 +1,6 @@
-"""A formula that is wrong by a thousandth is found, whatever else flows in the same backward; rounding is not taken for a fault."""
+"""A formula that is wrong by a thousandth is found, whatever else flows in the same backward;
+rounding is not taken for a fault.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ LOSSES = {
     "handed out": "g, = torch.autograd.grad(y.sum() + (w * 100).pow(2).sum(), x)",
 }
 WAYS = {
-    "SigmoidBackward0": ("y = x.sigmoid()", "y = (x * 2).sigmoid().exp()", "y = torch.cat([x[:1].sigmoid(), x[1:] * 1000])"),
+    "SigmoidBackward0": (
+        "y = x.sigmoid()",
+        "y = (x * 2).sigmoid().exp()",
+        "y = torch.cat([x[:1].sigmoid(), x[1:] * 1000])",
+    ),
     "TanhBackward0": ("y = x.tanh()", "y = (x @ w).tanh() @ w"),
     "ExpBackward0": ("y = x.exp()", "y = x.exp().softmax(1)"),
     "MmBackward0": ("y = x @ w", "y = F.layer_norm(x @ w, x.shape[1:])"),
@@ -44,7 +50,8 @@ CASES = [
     for size in SIZES
     for loss in LOSSES
     # Without weights, and of two numbers, the gradients of what is normalised are nothing but rounding.
-    if (loss == "weighted" or "softmax" not in way) and ("layer_norm" not in way or (loss == "weighted" and size != "4"))
+    if (loss == "weighted" or "softmax" not in way)
+    and ("layer_norm" not in way or (loss == "weighted" and size != "4"))
 ]
 
 
@@ -76,7 +83,9 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, name: str, by: float) -> None:
 
 
 @pytest.mark.parametrize(("name", "way", "size", "loss"), CASES)
-def test_a_thousandth_is_found_in_lockstep(monkeypatch: pytest.MonkeyPatch, name: str, way: str, size: str, loss: str) -> None:
+def test_a_thousandth_is_found_in_lockstep(
+    monkeypatch: pytest.MonkeyPatch, name: str, way: str, size: str, loss: str
+) -> None:
     text = program(way, size, loss)
     assert trace_program(text).disagreements == ()
     spoiled(monkeypatch, name, 1.001)
@@ -84,7 +93,9 @@ def test_a_thousandth_is_found_in_lockstep(monkeypatch: pytest.MonkeyPatch, name
 
 
 @pytest.mark.parametrize(("name", "way", "size", "loss"), CASES)
-def test_a_thousandth_is_found_stand_alone(monkeypatch: pytest.MonkeyPatch, name: str, way: str, size: str, loss: str) -> None:
+def test_a_thousandth_is_found_stand_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str, way: str, size: str, loss: str
+) -> None:
     text = program(way, size, loss)
     assert standalone.check(text).problems == []
     spoiled(monkeypatch, name, 1.001)
@@ -103,7 +114,10 @@ def test_other_types_have_their_own_rounding(monkeypatch: pytest.MonkeyPatch, dt
 
 
 def test_a_thousandth_is_found_in_a_large_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = HEAD + "x = torch.linspace(-2, 3, 512 * 512).reshape(512, 512).requires_grad_()\n(x.sigmoid() + x * 0).sum().backward()\n"
+    text = HEAD + (
+        "x = torch.linspace(-2, 3, 512 * 512).reshape(512, 512).requires_grad_()\n"
+        "(x.sigmoid() + x * 0).sum().backward()\n"
+    )
     assert trace_program(text, value_limit=512 * 512).disagreements == ()
     spoiled(monkeypatch, "SigmoidBackward0", 1.001)
     assert trace_program(text, value_limit=512 * 512).disagreements
@@ -125,7 +139,9 @@ def test_what_cancels_is_rounding() -> None:
 @pytest.mark.parametrize("keep", ["create_graph=True", ""])
 @pytest.mark.parametrize(("shape", "dim", "loss"), [("60, 1", 1, "z @ w"), ("1, 60", 0, "w.T @ z")])
 def test_the_rest_of_a_shared_memory_has_its_own_rounding(keep: str, shape: str, dim: int, loss: str) -> None:
-    """The gradient of one part of a cat is a view of the whole: in the memory beside it another part's gradient cancels."""
+    """The gradient of one part of a cat is a view of the whole: in the memory beside it
+    another part's gradient cancels.
+    """
     text = f"""{HEAD}v = (torch.arange(64.) * 37).sin() * 100
 w = torch.stack([v.cos(), v - v.mean()])
 x, t = torch.rand({shape}, requires_grad=True), torch.rand({shape}, requires_grad=True)

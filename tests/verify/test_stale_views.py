@@ -1,6 +1,6 @@
-"""A view whose base has got a history since passes for a leaf until somebody asks it: the recorder does not ask, so torch does what it does alone."""
-
-# ruff: noqa: E501 - programs in few rows
+"""A view whose base has got a history since passes for a leaf until somebody asks it: the recorder does not ask, so
+torch does what it does alone.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ LEAVES_IT_STALE = {
     "a backward through its base": "d.sum().backward(retain_graph=True)",
 }
 REGENERATES_IT = {
-    "grad_fn": "s.grad_fn", "is_leaf": "s.is_leaf", "print": "str(s)", "format": "f'{s}'", "an operation": "u = s * 2", "a view of it": "u = s[1]", "another write through it": "s[1] = w[1]\ns.grad_fn",
-    "backward": "s.sum().backward()", "deepcopy": "try:\n    copy.deepcopy(s)\nexcept RuntimeError:\n    pass", "a call without a model": "u = torch.special.modified_bessel_i0(s.detach()) + s",
+    "grad_fn": "s.grad_fn", "is_leaf": "s.is_leaf", "print": "str(s)", "format": "f'{s}'", "an operation": "u = s * 2",
+    "a view of it": "u = s[1]", "another write through it": "s[1] = w[1]\ns.grad_fn", "backward": "s.sum().backward()",
+    "deepcopy": "try:\n    copy.deepcopy(s)\nexcept RuntimeError:\n    pass",
+    "a call without a model": "u = torch.special.modified_bessel_i0(s.detach()) + s",
     "an optimizer": "try:\n    torch.optim.SGD([s], lr=0.1)\nexcept ValueError:\n    pass",
 }  # fmt: skip
 

@@ -17,7 +17,9 @@ def named(trace: Trace, name: str) -> dict:
 
 
 def test_each_object_keeps_its_name_and_has_the_memory_of_the_other():
-    trace = trace_program("import torch\na = torch.ones(3)\nb = torch.zeros(2)\ntorch.utils.swap_tensors(a, b)\nb.mul_(3)\n")
+    trace = trace_program(
+        "import torch\na = torch.ones(3)\nb = torch.zeros(2)\ntorch.utils.swap_tensors(a, b)\nb.mul_(3)\n"
+    )
     a, b = named(trace, "a"), named(trace, "b")
     assert (a["shape"], b["shape"]) == ([2], [3])
     assert (a["storage"], b["storage"]) == ("S2", "S1")
@@ -27,7 +29,9 @@ def test_each_object_keeps_its_name_and_has_the_memory_of_the_other():
 
 
 def test_a_weak_reference_of_the_program_s_own_is_still_in_the_way():
-    source = "import torch, weakref\na = torch.ones(3)\nw = weakref.ref(a)\ntorch.utils.swap_tensors(a, torch.ones(3))\n"
+    source = (
+        "import torch, weakref\na = torch.ones(3)\nw = weakref.ref(a)\ntorch.utils.swap_tensors(a, torch.ones(3))\n"
+    )
     trace = trace_program(source)
     assert trace.outcome.failure.message == "Cannot swap t1 because it has weakref associated with it"
 

@@ -55,14 +55,16 @@ def test_what_changes_when_recorded_is_named(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "tests.torchtests", str(file), "--jobs", "2", "--timeout", "2"]
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 1, run.stderr
-    rows = dict(line.strip("| ").split(" | ") for line in run.stdout.splitlines() if line.startswith("| ") and len(line) > 6)
+    rows = dict(
+        line.strip("| ").split(" | ") for line in run.stdout.splitlines() if line.startswith("| ") and len(line) > 6
+    )
     assert rows["tests"] == "8"
     assert rows["passed plain (or skipped)"] == "7 (1)"
     assert rows["passed recorded, in the same way"] == "2"
     assert rows["changed outcome"] == "4"
     assert rows["not finished recorded"] == "1"
     assert rows["calls compared / mirrored / disagreed"] == "7 / 0 / 0"
-    for said in ("test_notices: passed, recorded failed", "test_warns_more: other warnings", "test_draws_more: other random numbers",
+    for said in ("test_notices: passed, recorded failed", "test_warns_more: other warnings", "test_draws_more: other random numbers",  # noqa: E501
                  "test_dies: passed, recorded crashed", "the process ended with 3"):  # fmt: skip
         assert said in run.stdout
 

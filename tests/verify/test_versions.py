@@ -57,6 +57,8 @@ def test_random_programs_say_so() -> None:
 
 @pytest.mark.parametrize("values", [True, False])
 def test_what_the_shadow_predicts_is_no_difference(values: bool) -> None:
-    end = "v = y.view(3); v.mul_(2); a = y.detach().numpy(); a += 1\nwith torch.no_grad():\n    x += 1\nx.data.add_(1)\n"
+    end = (
+        "v = y.view(3); v.mul_(2); a = y.detach().numpy(); a += 1\nwith torch.no_grad():\n    x += 1\nx.data.add_(1)\n"
+    )
     trace = trace_program(WRITTEN + end, values=values)
     assert trace.disagreements == ()

@@ -59,7 +59,9 @@ class Program:
         base: str | None = None,
         line: int | None = None,
     ) -> str:
-        """One call that makes a tensor: on a new storage, or over ``storage`` (with its ``counter``, a new one, or none for an array)."""
+        """One call that makes a tensor: on a new storage, or over ``storage`` (with its ``counter``, a
+        new one, or none for an array).
+        """
         label, effects = self.label("t"), []
         if stride is None:
             stride = [1] * len(shape)
@@ -73,7 +75,9 @@ class Program:
                 size *= n
             effects.append(
                 Effect(
-                    f"storages.{storage}", {"size": size, "dtype": "float32", "nbytes": 4 * size, "cells": cells, "alive": True}, "agreed"
+                    f"storages.{storage}",
+                    {"size": size, "dtype": "float32", "nbytes": 4 * size, "cells": cells, "alive": True},
+                    "agreed",
                 )
             )
             counter = None if kind == "array" else "new"
@@ -83,7 +87,8 @@ class Program:
             effects.append(Effect(f"counters.{counter}", 0, "agreed"))
         if fn:
             nexts = [
-                self.tensors[o]["grad_fn"] or self.accumulate(o, effects) if self.tensors[o]["requires_grad"] else None for o in operands
+                self.tensors[o]["grad_fn"] or self.accumulate(o, effects) if self.tensors[o]["requires_grad"] else None
+                for o in operands
             ]
             slots = [
                 {
@@ -96,7 +101,11 @@ class Program:
                 for n, t in saved
                 if t != "self"
             ]
-            slots += [{"name": n, "tensor": label, "storage": storage, "counter": counter, "version": 0} for n, t in saved if t == "self"]
+            slots += [
+                {"name": n, "tensor": label, "storage": storage, "counter": counter, "version": 0}
+                for n, t in saved
+                if t == "self"
+            ]
             effects.append(
                 Effect(
                     f"nodes.{fn}",
@@ -204,7 +213,14 @@ class Program:
         return self.step - 1
 
     def node(
-        self, label: str, name: str, shape: list[int], parent: int, *, error: Failure | None = None, harms: tuple[Harm, ...] = ()
+        self,
+        label: str,
+        name: str,
+        shape: list[int],
+        parent: int,
+        *,
+        error: Failure | None = None,
+        harms: tuple[Harm, ...] = (),
     ) -> None:
         effects = (
             Effect(f"nodes.{label}.ran", self.step, "modelled"),
@@ -213,13 +229,26 @@ class Program:
         )
         self.events.append(
             Event(
-                self.step, "node", name, self.events[parent].span, parent=parent, effects=effects, by="modelled", error=error, harms=harms
+                self.step,
+                "node",
+                name,
+                self.events[parent].span,
+                parent=parent,
+                effects=effects,
+                by="modelled",
+                error=error,
+                harms=harms,
             )
         )
 
     def trace(self) -> Trace:
         outcome = Outcome("raised", self.failure) if self.failure else Outcome()
-        return Trace((Source("program.py", "\n".join(self.lines) + "\n"),), tuple(self.events), outcome, environment=(("torch", "2.13.0"),))
+        return Trace(
+            (Source("program.py", "\n".join(self.lines) + "\n"),),
+            tuple(self.events),
+            outcome,
+            environment=(("torch", "2.13.0"),),
+        )
 
 
 def overwritten() -> Trace:
@@ -254,7 +283,9 @@ def overwritten() -> Trace:
     )
     p.write(h, "h.mul_(10)", [7.31, 1.19, 9.52], forecast=failure)
     loss = p.tensor("loss", [], cells=[18.0], code="h.sum()", op="torch.Tensor.sum", operands=(h,), node="SumBackward0")
-    raised = Failure(**{**{f: getattr(failure, f) for f in failure.__slots__}, "step": p.step, "span": Span(5, 0, 5, 15, (0, 15))})
+    raised = Failure(
+        **{**{f: getattr(failure, f) for f in failure.__slots__}, "step": p.step, "span": Span(5, 0, 5, 15, (0, 15))}
+    )
     p.event("loss.backward()", "torch.Tensor.backward", operands=(Operand(loss),), error=raised)
     p.node("n3", "SumBackward0", [], 4)
     p.node("n1", "SigmoidBackward0", [3], 4, error=raised)
@@ -278,7 +309,17 @@ def views() -> Trace:
         operands=(m,),
         base=m,
     )
-    p.tensor("turned", [3, 2], storage="S1", counter="C1", stride=[1, 3], code="m.T", op="torch.Tensor.T.__get__", operands=(m,), base=m)
+    p.tensor(
+        "turned",
+        [3, 2],
+        storage="S1",
+        counter="C1",
+        stride=[1, 3],
+        code="m.T",
+        op="torch.Tensor.T.__get__",
+        operands=(m,),
+        base=m,
+    )
     p.tensor(
         "wide",
         [2, 2],
@@ -291,7 +332,9 @@ def views() -> Trace:
         operands=(column,),
         base=m,
     )
-    data = p.tensor("raw", [2, 3], storage="S1", counter="new", code="m.data", op="torch.Tensor.data.__get__", operands=(m,))
+    data = p.tensor(
+        "raw", [2, 3], storage="S1", counter="new", code="m.data", op="torch.Tensor.data.__get__", operands=(m,)
+    )
     p.write(column, "column.add_(10)", [0.0, 11.0, 2.0, 3.0, 14.0, 5.0], op="torch.Tensor.add_")
     p.write(data, "raw[0, 0] = 7", [7.0, 11.0, 2.0, 3.0, 14.0, 5.0], op="torch.Tensor.__setitem__")
     return p.trace()
@@ -302,9 +345,18 @@ def array() -> Trace:
     p = Program()
     a = p.tensor("a", [3], cells=[1.0, 2.0, 3.0], code="np.array([1., 2., 3.])", kind="array")
     w = p.tensor("w", [3], cells=[1.0, 1.0, 1.0], grad=True)
-    t = p.tensor("t", [3], storage="S1", counter="new", code="torch.from_numpy(a)", op="torch.from_numpy", operands=(a,))
+    t = p.tensor(
+        "t", [3], storage="S1", counter="new", code="torch.from_numpy(a)", op="torch.from_numpy", operands=(a,)
+    )
     y = p.tensor(
-        "y", [3], cells=[1.0, 2.0, 3.0], code="w * t", op="torch.Tensor.mul", operands=(w, t), node="MulBackward0", saved=(("other", t),)
+        "y",
+        [3],
+        cells=[1.0, 2.0, 3.0],
+        code="w * t",
+        op="torch.Tensor.mul",
+        operands=(w, t),
+        node="MulBackward0",
+        saved=(("other", t),),
     )
     changed = p.write(a, "a[0] = 100", [100.0, 2.0, 3.0], op="numpy", bump=False, kind="write")
     loss = p.tensor("loss", [], cells=[6.0], code="y.sum()", op="torch.Tensor.sum", operands=(y,), node="SumBackward0")
@@ -320,13 +372,30 @@ def broadcasting() -> Trace:
     p = Program()
     a = p.tensor("a", [3, 1], cells=[1.0, 2.0, 3.0], grad=True)
     b = p.tensor("b", [4], cells=[10.0, 20.0, 30.0, 40.0], grad=True)
-    p.tensor("c", [3, 4], cells=[float(i) for i in range(12)], code="a + b", op="torch.Tensor.add", operands=(a, b), node="AddBackward0")
+    p.tensor(
+        "c",
+        [3, 4],
+        cells=[float(i) for i in range(12)],
+        code="a + b",
+        op="torch.Tensor.add",
+        operands=(a, b),
+        node="AddBackward0",
+    )
     t = p.tensor("target", [3], cells=[1.0, 2.0, 3.0])
     p.tensor(
-        "loss", [], cells=[1.3], code="F.mse_loss(a, target)", op="torch.nn.functional.mse_loss", operands=(a, t), node="MseLossBackward0"
+        "loss",
+        [],
+        cells=[1.3],
+        code="F.mse_loss(a, target)",
+        op="torch.nn.functional.mse_loss",
+        operands=(a, t),
+        node="MseLossBackward0",
     )
     failure = Failure(
-        "RuntimeError", "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0", "shape", p.step
+        "RuntimeError",
+        "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0",
+        "shape",
+        p.step,
     )
     p.event("target + b", "torch.Tensor.add", operands=(Operand(t), Operand(b)), error=failure)
     p.failure = failure
@@ -372,7 +441,16 @@ def hostile() -> Trace:
     """Every text that a program or a file can bring is an attack: names, code, messages, operations, labels."""
     p = Program()
     x = p.tensor(HOSTILE, [2], cells=["<b>", "nan"], grad=True, code=f'torch.tensor("{HOSTILE}")')
-    y = p.tensor(HOSTILE, [2, 1], cells=["inf", "1+2j"], code=HOSTILE, op=HOSTILE, operands=(x,), node=HOSTILE, saved=((HOSTILE, x),))
+    y = p.tensor(
+        HOSTILE,
+        [2, 1],
+        cells=["inf", "1+2j"],
+        code=HOSTILE,
+        op=HOSTILE,
+        operands=(x,),
+        node=HOSTILE,
+        saved=((HOSTILE, x),),
+    )
     p.tensor("c", [2, 2], cells=[1.0] * 4, code="a+b", op="torch.add", operands=(x, y), node="AddBackward0")
     p.failure = Failure(HOSTILE, HOSTILE, "other", p.step, Span(3, 0, 3, 4))
     p.event(HOSTILE, HOSTILE, operands=(Operand(x), Operand(text=HOSTILE)), error=p.failure)

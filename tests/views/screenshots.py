@@ -1,8 +1,8 @@
 """Pictures of every view to look at: ``python -m tests.views.screenshots [FOLDER]``.
 
-Each view in the Explorer, each with a program that it is made for, at three widths in light and dark, and at the middle one in high
-contrast; then the whole Explorer and the page without a kernel. Real Chromium, the built script, no kernel, no network. A page that speaks
-on its console or asks the network for something stops the command.
+Each view in the Explorer, each with a program that it is made for, at three widths in light and dark, and at the middle
+one in high contrast; then the whole Explorer and the page without a kernel. Real Chromium, the built script, no kernel,
+no network. A page that speaks on its console or asks the network for something stops the command.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ for _ in range(3):
         w -= 0.1 * w.grad
     w.grad = None
 """
-PROGRAMS = {"code": (BLOCK, 5), "graph": (BLOCK, None), "storage": (WINDOWS, None), "broadcast": (TRAP, None), "versions": (BLOCK, None),
-            "memory": (STEPS, 20)}  # fmt: skip
+PROGRAMS = {"code": (BLOCK, 5), "graph": (BLOCK, None), "storage": (WINDOWS, None), "broadcast": (TRAP, None),
+            "versions": (BLOCK, None), "memory": (STEPS, 20)}  # fmt: skip
 
 
 def main(words: list[str]) -> None:
@@ -116,7 +116,9 @@ def _page(chromium: Browser, trace: Trace, look: Look) -> None:
     width, theme, folder = look
     with staged(chromium, width) as stage:
         dark = theme != "light"
-        stage.page.emulate_media(color_scheme="dark" if dark else "light", forced_colors="active" if theme == "contrast" else "none")
+        stage.page.emulate_media(
+            color_scheme="dark" if dark else "light", forced_colors="active" if theme == "contrast" else "none"
+        )
         stage.page.set_content(views.page(trace, rules.find(trace)))
         stage.page.screenshot(path=folder / f"page-{width}-{theme}.png", full_page=True)
 

@@ -1,9 +1,10 @@
 """What the views are given to draw, program by program, as files to read and to compare.
 
-``python -m tests.views.snapshots`` writes them all anew (names after it: only these); ``test_snapshots.py`` compares. A file holds the
-projections of all six views and the folds: one line per thing that is drawn, so that a change shows which node, brush, track or band it
-touches. Left out is what is empty or ``null``, and the curves of edges, which follow from where their boxes stand. Boxes are placed by
-our own layout here, for ``dot`` is not installed everywhere; numbers have four digits, for a processor may round the last one otherwise.
+``python -m tests.views.snapshots`` writes them all anew (names after it: only these); ``test_snapshots.py`` compares. A
+file holds the projections of all six views and the folds: one line per thing that is drawn, so that a change shows
+which node, brush, track or band it touches. Left out is what is empty or ``null``, and the curves of edges, which
+follow from where their boxes stand. Boxes are placed by our own layout here, for ``dot`` is not installed everywhere;
+numbers have four digits, for a processor may round the last one otherwise.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ CURVES = {"d", "back", "label"}
 # The recorder's own subjects (threads, hooks, state left behind) and programs whose pictures are too long to be read.
 # torch makes a few tensors for the first ragged one of a process, so the labels in jagged depend on what ran before.
 LEFT_OUT = {
-    "arithmetic", "checkpoint_reentrant", "classes_and_main", "creation", "finalizers", "func_transforms", "gan", "generators",
-    "jagged", "long_chain", "matmul", "modules", "reductions", "rng", "state_left_behind", "system_exit", "threads", "train_adam",
-    "train_sgd", "unary", "unary_inplace", "warnings_nonleaf_grad",
+    "arithmetic", "checkpoint_reentrant", "classes_and_main", "creation", "finalizers", "func_transforms", "gan",
+    "generators", "jagged", "long_chain", "matmul", "modules", "reductions", "rng", "state_left_behind", "system_exit",
+    "threads", "train_adam", "train_sgd", "unary", "unary_inplace", "warnings_nonleaf_grad",
 }  # fmt: skip
 
 
@@ -68,7 +69,9 @@ def told(name: str) -> str:
 
 
 def _forget_what_nobody_wrote(trace: Trace, storages: list[dict[str, Any]]) -> None:
-    """The contents of the memory that ``torch.empty`` returns differ from run to run, and may be what is then written there."""
+    """The contents of the memory that ``torch.empty`` returns differ from run to run, and may
+    be what is then written there.
+    """
     fresh = {event.step for event in trace.events if event.name.startswith("empty")}
     for storage in storages:
         values = storage["values"]
@@ -76,8 +79,14 @@ def _forget_what_nobody_wrote(trace: Trace, storages: list[dict[str, Any]]) -> N
             first = min((write["step"] for write in storage["writes"]), default=None)
             early = [entry for entry in values if first is not None and entry["step"] <= first]
             written = [{"step": first, "cells": early[-1]["cells"]}] if early else []
-            storage["values"] = [{"step": storage["born"], "cells": "never written"}, *written, *values[max(len(early), 1) :]]
-            if len(storage["columns"]) < storage["size"]:  # which columns are drawn depends on all contents of a large memory
+            storage["values"] = [
+                {"step": storage["born"], "cells": "never written"},
+                *written,
+                *values[max(len(early), 1) :],
+            ]
+            if (
+                len(storage["columns"]) < storage["size"]
+            ):  # which columns are drawn depends on all contents of a large memory
                 for part in (storage, *storage["values"][1:], *storage["writes"], *_histories(storage)):
                     for key in {"columns", "cells", "cover"} & part.keys():
                         part[key] = "some"

@@ -15,26 +15,38 @@ from tests.frontend.test_hostile import INJECTIONS
 
 POINTS = [("start", 0, 2), ("x = randn(…)", 100, 120), ("x = None", 0, 120), ("empty_cache()", 0, 2)]
 ROWS = [{"step": where, "allocated_mib": allocated, "reserved_mib": reserved} for where, allocated, reserved in POINTS]
-SIDE_BY_SIDE = [{"kind": kind, "points": [{**row, "where": row["step"]} for row in ROWS]} for kind in ("out of place", "in place")]
+SIDE_BY_SIDE = [
+    {"kind": kind, "points": [{**row, "where": row["step"]} for row in ROWS]} for kind in ("out of place", "in place")
+]
 
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     kept = {
-        "schema": 1, "device": "INVENTED for tests, no such GPU", "driver": None, "torch": "0.0.0", "date": "1970-01-01",
+        "schema": 1,
+        "device": "INVENTED for tests, no such GPU",
+        "driver": None,
+        "torch": "0.0.0",
+        "date": "1970-01-01",
         "experiments": {
             "allocator_cache": {"program": gpu.fingerprint("allocator_cache"), "printed": "", "result": {"rows": ROWS}},
-            "memory_timeline": {"program": gpu.fingerprint("memory_timeline"), "printed": "", "result": {"rows": SIDE_BY_SIDE}},
+            "memory_timeline": {
+                "program": gpu.fingerprint("memory_timeline"),
+                "printed": "",
+                "result": {"rows": SIDE_BY_SIDE},
+            },
             "nvidia_smi": {"program": gpu.fingerprint("nvidia_smi"), "printed": "", "result": {"rows": []}},
         },
-    }  # fmt: skip
+    }
     path = tmp_path / "artificial.json"
     path.write_text(json.dumps(kept), encoding="utf-8")
     return path
 
 
 def test_no_recording_is_shipped_yet_and_the_picture_says_so(monkeypatch: pytest.MonkeyPatch):
-    assert not (Path(gpu.__file__).with_name("recorded.json")).exists(), "then this test is to be replaced by one of the recording"
+    assert not (Path(gpu.__file__).with_name("recorded.json")).exists(), (
+        "then this test is to be replaced by one of the recording"
+    )
     monkeypatch.setattr(gpu, "has_cuda", lambda: False)
     picture = show_allocator()
     assert picture.svg == ""

@@ -1,4 +1,6 @@
-"""The pictures in a real Chromium: they follow step and focus, stay where they are, and work at 360 px and without scripts."""
+"""The pictures in a real Chromium: they follow step and focus, stay where they are, and
+work at 360 px and without scripts.
+"""
 
 import json
 from pathlib import Path
@@ -24,7 +26,7 @@ NAMELESS = """root => [...root.querySelectorAll('.plv, .plv button, .plv [role=b
   const named = one.getAttribute('aria-label') || one.getAttribute('aria-hidden') || one.textContent.trim();
   const scrolls = one.matches('.plv') && !(one.hasAttribute('tabindex') && one.getAttribute('aria-label'));
   return !named || scrolls;
-}).map((one) => one.outerHTML.slice(0, 120))"""
+}).map((one) => one.outerHTML.slice(0, 120))"""  # noqa: E501
 
 
 def at(stage, trace, step, focus="", tab="", **more):
@@ -48,7 +50,9 @@ def step(stage, root, key="ArrowRight"):
 def test_the_graph_shows_saved_stale_and_raised_by_step(stage):
     root = at(stage, build.overwritten(), 1, tab="graph")
     ahead = root.locator(".v-card", has_text="SumBackward0")
-    assert ahead.evaluate("one => getComputedStyle(one).opacity") == "0.45", "in the finding's part, what is to come is faint"
+    assert ahead.evaluate("one => getComputedStyle(one).opacity") == "0.45", (
+        "in the finding's part, what is to come is faint"
+    )
     root.locator("[data-key=all]").click()
     sigmoid = root.locator(".v-card", has_text="SigmoidBackward0")
     strike = sigmoid.locator(".v-notch line")
@@ -72,7 +76,7 @@ IN_SIGHT = """(root) => {
   };
   const cards = [...root.querySelectorAll('.v-card')].filter((one) => getComputedStyle(one).visibility === 'visible' && inside(one));
   return [cards.map((one) => one.textContent), root.querySelector('svg.v-whole, .plv > svg').getBoundingClientRect().width];
-}"""
+}"""  # noqa: E501
 
 
 @pytest.mark.parametrize("name", ["vae", "lstm"])
@@ -84,7 +88,9 @@ def test_the_graph_opens_on_what_is_guilty_and_can_be_read(stage, name, width, h
     stage.page.wait_for_timeout(200)
     cards, drawn = panel.evaluate(IN_SIGHT)
     assert any(guilty in text for text in cards), cards
-    assert drawn >= 0.59 * float(panel.locator(".plv > svg").first.get_attribute("viewBox").split()[2]), "large enough to be read"
+    assert drawn >= 0.59 * float(panel.locator(".plv > svg").first.get_attribute("viewBox").split()[2]), (
+        "large enough to be read"
+    )
     root.locator("[data-key=all]").click()
     stage.page.wait_for_timeout(200)
     assert panel.evaluate(IN_SIGHT)[0], "never blank"
@@ -100,7 +106,7 @@ TEXTS = """(root) => {
       && b.top + 3 < a.bottom));
   });
   return [clipped, over.length];
-}"""
+}"""  # noqa: E501
 
 
 def test_versions_begin_with_the_guilty_counter_and_no_label_is_cut_or_covered(stage):
@@ -208,7 +214,9 @@ def test_a_change_is_asked_for_by_id_compared_and_opened(stage):
     state = state_of(before, step=0)
     scene = {**views.scene(before), "changes": [{"id": "fix-1", "title": {"en": "Try `<b>`", "zh": "试"}}]}
     answer = [{"compared": compare(before, after)}, after.to_json(), json.dumps(views.scene(after))]
-    root = stage.show({**state, "_scene": json.dumps(scene), "answers": {"fix-1": answer, "fix-2": [{"failed": "no time"}]}})
+    root = stage.show(
+        {**state, "_scene": json.dumps(scene), "answers": {"fix-1": answer, "fix-2": [{"failed": "no time"}]}}
+    )
     opened(root, "whatif")
     chip = root.get_by_role("button", name="Try <b>")
     chip.press("Enter")
@@ -268,7 +276,9 @@ def test_arrow_keys_walk_the_grid_and_do_not_step(stage):
     root.locator(".v-cell").first.focus()
     stage.page.keyboard.press("ArrowRight")
     stage.page.keyboard.press("ArrowDown")
-    assert stage.page.evaluate("() => document.querySelector('.explorer').shadowRoot.activeElement.textContent") == "0,1"
+    assert (
+        stage.page.evaluate("() => document.querySelector('.explorer').shadowRoot.activeElement.textContent") == "0,1"
+    )
     assert stage.state("step") == 5
 
 
@@ -293,7 +303,9 @@ def test_broadcast_says_stride_zero_first_and_what_backward_summed_after(stage):
         step(stage, root)
     assert "backward summed dim 1 to (3, 1)" in case.inner_text()
     case.locator(".v-mini").last.locator("span").nth(5).hover()
-    assert case.locator(".v-mini").first.locator(".v-hit").count() == 2, "the result cell lights its ghost and the real cell behind it"
+    assert case.locator(".v-mini").first.locator(".v-hit").count() == 2, (
+        "the result cell lights its ghost and the real cell behind it"
+    )
 
 
 def test_sizes_that_do_not_meet_are_red(stage):
@@ -374,7 +386,9 @@ def test_pictures_to_look_at(stage, name, theme):
 def test_the_page_steps_without_scripts(chromium, tmp_path, scheme):
     place = tmp_path / "page.html"
     place.write_text(views.page(build.overwritten()), encoding="utf-8")
-    context = chromium.new_context(java_script_enabled=False, color_scheme=scheme, viewport={"width": 360, "height": 800})
+    context = chromium.new_context(
+        java_script_enabled=False, color_scheme=scheme, viewport={"width": 360, "height": 800}
+    )
     page = context.new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
@@ -403,7 +417,7 @@ CUT = """(root) => [...root.querySelectorAll('.pl-hint-value')].filter((hint) =>
   const [first] = hint.children;
   const box = hint.getBoundingClientRect();
   return first && (first.getBoundingClientRect().left < box.left - 1 || first.getBoundingClientRect().right > box.right + 1);
-}).map((hint) => hint.textContent)"""
+}).map((hint) => hint.textContent)"""  # noqa: E501
 PLACED = """(root) => [...root.querySelectorAll('.pl-line, [data-part]')].map((one) => {
   const lines = one.closest('.pl-lines');
   return Math.round(one.getBoundingClientRect().top - (lines ?? root).getBoundingClientRect().top);
@@ -422,9 +436,13 @@ def test_values_beside_the_code_are_never_cut_and_stepping_moves_no_line(stage, 
 
 
 def test_where_gradients_meet_each_edge_has_its_part_and_the_node_the_sum(stage):
-    trace = pitfall_lab.record("import torch\nx = torch.tensor(2.0, requires_grad=True)\nloss = x * 3 + x\nloss.backward()\n", "sum.py")
+    trace = pitfall_lab.record(
+        "import torch\nx = torch.tensor(2.0, requires_grad=True)\nloss = x * 3 + x\nloss.backward()\n", "sum.py"
+    )
     root = at(stage, trace, len(trace.events) - 1, tab="graph")
-    said = root.locator(".v-halo").evaluate_all("all => all.filter((one) => one.checkVisibility()).map((one) => one.textContent)")
+    said = root.locator(".v-halo").evaluate_all(
+        "all => all.filter((one) => one.checkVisibility()).map((one) => one.textContent)"
+    )
     assert {"3.", "1.", "4."} <= set(said)
     assert "∇ 1 + 3 = 4" in root.locator(".v-card", has_text="AccumulateGrad").text_content()
 
@@ -455,7 +473,9 @@ def test_what_is_worth_a_look_leads_to_its_line_by_mouse_and_keyboard(stage):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_table_of_a_softmax_shows_both_sums_and_is_cut_nowhere(stage, width):
     text = (
-        "import torch\nscores = torch.arange(12.0).reshape(3, 4).requires_grad_()\nweights = torch.softmax(scores, dim=0)\n"
+        "import torch\n"
+        "scores = torch.arange(12.0).reshape(3, 4).requires_grad_()\n"
+        "weights = torch.softmax(scores, dim=0)\n"
         "(weights @ torch.ones(4, 2)).sum().backward()\n"
     )
     trace = pitfall_lab.record(text, "softmax.py")

@@ -25,7 +25,9 @@ TEXTS = (SAVED, TWICE, TABLE, CUT, (corpus.FOLDER / "gan.py").read_text(encoding
 
 
 def test_the_file_is_what_the_types_say():
-    assert browser_types.FILE.read_text(encoding="utf-8") == browser_types.text(), "run `python -m pitfall_lab.reference.browser_types`"
+    assert browser_types.FILE.read_text(encoding="utf-8") == browser_types.text(), (
+        "run `python -m pitfall_lab.reference.browser_types`"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,9 @@ def fits(value: Any, kind: Any) -> None:
 def paired(value: Any) -> Any:
     """``value`` with the pairs of shortened cells as tuples: a trace has them as lists, which is the same in JSON."""
     if isinstance(value, dict):
-        return {key: [tuple(one) for one in member] if key == "shown" else paired(member) for key, member in value.items()}
+        return {
+            key: [tuple(one) for one in member] if key == "shown" else paired(member) for key, member in value.items()
+        }
     return [paired(one) for one in value] if isinstance(value, list) else value
 
 

@@ -1,4 +1,6 @@
-"""Two runs side by side: the first difference, how each ends, and nothing that the page could ask for but a known change."""
+"""Two runs side by side: the first difference, how each ends, and nothing that the page
+could ask for but a known change.
+"""
 
 from __future__ import annotations
 

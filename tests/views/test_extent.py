@@ -14,7 +14,9 @@ from pitfall_lab.trace.extent import headline, nothing_found, seen, stop, stoppe
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views import compare
 
-PROGRAM = "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(9):\n    y = (x * 2).sum()\ny.backward()\n"
+PROGRAM = (
+    "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(9):\n    y = (x * 2).sum()\ny.backward()\n"
+)
 SHORT = trace_program(PROGRAM, limit=5)
 WHOLE = trace_program(PROGRAM)
 PARTLY = replace(WHOLE, notes=(Note("unseen", "A thread ran unseen.", "有一个线程未被观察。"),))
@@ -28,7 +30,10 @@ def test_a_stop_is_counted_and_has_its_place():
 
 
 def test_a_trace_of_the_time_before_says_where_it_stopped():
-    old = {"schema": 2, "notes": [{"kind": "stopped", "en": "Observation stopped here, because X.", "zh": "…", "step": 3}]}
+    old = {
+        "schema": 2,
+        "notes": [{"kind": "stopped", "en": "Observation stopped here, because X.", "zh": "…", "step": 3}],
+    }
     trace = Trace.from_json(json.dumps(old))
     assert stopped_at(trace).en == "observation stopped"
     assert stop(trace).en.startswith("Observation stopped here, because X. Seen before that: no call to torch.")
@@ -51,18 +56,26 @@ def test_page_text_and_scene_begin_with_it(language):
 
 def test_the_headline_is_no_more_than_what_was_seen():
     assert [headline(trace).en for trace in (SHORT, WHOLE, PARTLY, Trace())] == [
-        "■ observation stopped at line 4", "✓ finished without an error", "✓ finished; not everything was seen", "no call to torch was seen"
-    ]  # fmt: skip
+        "■ observation stopped at line 4",
+        "✓ finished without an error",
+        "✓ finished; not everything was seen",
+        "no call to torch was seen",
+    ]
     sampled = replace(PARTLY, reach=replace(PARTLY.reach, gaps=(Gap(3, 90),)))
     assert headline(sampled).en == "✓ finished; rounds that repeat are left out"
     assert headline(replace(sampled, notes=sampled.notes * 2)).en == "✓ finished; not everything was seen"
     assert nothing_found(PARTLY).en == "nothing found in what was seen: 20 calls to torch, on 3 lines"
-    assert nothing_found(Trace(agreement=Agreement(mirrored=1), reach=Reach(1))).en == "nothing found: 1 call to torch, on 1 line, was seen"
+    assert (
+        nothing_found(Trace(agreement=Agreement(mirrored=1), reach=Reach(1))).en
+        == "nothing found: 1 call to torch, on 1 line, was seen"
+    )
     failed = trace_program("import torch\ntorch.ones(2) @ torch.ones(3)\n")
     assert headline(failed).en == "✕ RuntimeError in line 2"
 
 
-@pytest.mark.parametrize(("cause", "says"), [("removed", "observation stopped after line 4"), ("never", "was not observed")])
+@pytest.mark.parametrize(
+    ("cause", "says"), [("removed", "observation stopped after line 4"), ("never", "was not observed")]
+)
 def test_the_headline_names_the_cause(cause, says):
     note = Note("stopped", "…", "…", 0, Span(4, 0, 4, 1), cause)
     assert stopped_at(Trace(notes=(note,))).en == says

@@ -19,9 +19,20 @@ from tests.frontend.sample import sample
 from tests.frontend.test_hostile import INJECTIONS, poisoned
 from tests.views import build
 
-VIEWS = {"memory": handout.memory, "storage": handout.storage, "versions": handout.versions, "broadcast": handout.broadcast}
-PROGRAMS = {**build.PROGRAMS, "hostile_1": lambda: poisoned(INJECTIONS[0]), "hostile_3": lambda: poisoned(INJECTIONS[2])}
-PAGES = [(name, "en") for name in PROGRAMS if name not in ("array", "chain")] + [(name, "zh") for name in ("overwritten", "hostile")]
+VIEWS = {
+    "memory": handout.memory,
+    "storage": handout.storage,
+    "versions": handout.versions,
+    "broadcast": handout.broadcast,
+}
+PROGRAMS = {
+    **build.PROGRAMS,
+    "hostile_1": lambda: poisoned(INJECTIONS[0]),
+    "hostile_3": lambda: poisoned(INJECTIONS[2]),
+}
+PAGES = [(name, "en") for name in PROGRAMS if name not in ("array", "chain")] + [
+    (name, "zh") for name in ("overwritten", "hostile")
+]
 
 
 def texts(figure: Figure) -> list[Text]:
@@ -46,7 +57,9 @@ def test_everything_stands_on_the_page_and_can_be_read(program: str, view: str, 
     for one in texts(figure):
         box = one.get_window_extent(renderer)
         if box.width:
-            inside = box.x0 >= frame.x0 - 1 and box.x1 <= frame.x1 + 1 and box.y0 >= frame.y0 - 1 and box.y1 <= frame.y1 + 1
+            inside = (
+                box.x0 >= frame.x0 - 1 and box.x1 <= frame.x1 + 1 and box.y0 >= frame.y0 - 1 and box.y1 <= frame.y1 + 1
+            )
             assert inside, (one.get_text(), box)
 
 
@@ -117,7 +130,8 @@ def test_pyplot_is_never_loaded():
     program = (
         "import sys; from pitfall_lab import handout; from tests.frontend.sample import sample\n"
         "for draw in (handout.memory, handout.storage, handout.versions, handout.broadcast): draw(sample())\n"
-        "assert 'matplotlib.figure' in sys.modules and 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules"
+        "assert 'matplotlib.figure' in sys.modules and 'matplotlib.pyplot' not in sys.modules and 'torch' not in "
+        "sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -1,4 +1,6 @@
-"""What a reader can change in a picture by hand, in a real Chromium: modules that open, cells of live tensors, shapes to play with."""
+"""What a reader can change in a picture by hand, in a real Chromium: modules that open, cells of live
+tensors, shapes to play with.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def graph(root):
 
 
 def titles(panel):
-    return panel.locator(".v-card:visible").evaluate_all("all => all.map((one) => one.querySelector('.v-b').textContent)")
+    return panel.locator(".v-card:visible").evaluate_all(
+        "all => all.map((one) => one.querySelector('.v-b').textContent)"
+    )
 
 
 def trail(panel):
@@ -43,12 +47,23 @@ def trail(panel):
 
 def test_modules_open_by_key_and_by_click_one_in_another_and_close_again(stage, net):
     panel = graph(stage.show(net))
-    outside = ["blocks.0", "TanhBackward0", "blocks.1", "TanhBackward0", "blocks.2", "TanhBackward0", "head", "MulBackward0"]
+    outside = [
+        "blocks.0",
+        "TanhBackward0",
+        "blocks.1",
+        "TanhBackward0",
+        "blocks.2",
+        "TanhBackward0",
+        "head",
+        "MulBackward0",
+    ]
     assert sorted(titles(panel)) == sorted([*outside, "PowBackward0", "MeanBackward0"])
     panel.locator(".v-card", has_text="blocks.1").press("Enter")
     assert {"blocks.0", "blocks.1.ln", "blocks.1.mlp", "MulBackward0", "AddBackward0"} <= set(titles(panel))
     assert trail(panel).all_inner_texts() == ["model", "blocks.1"]
-    assert trail(panel).last.evaluate("one => one.getRootNode().activeElement === one"), "the focus is where the reader went"
+    assert trail(panel).last.evaluate("one => one.getRootNode().activeElement === one"), (
+        "the focus is where the reader went"
+    )
     panel.locator(".v-card", has_text="blocks.1.mlp").click()
     assert {"blocks.1.mlp.0", "ReluBackward0", "blocks.1.mlp.2"} <= set(titles(panel))
     panel.locator(".v-card", has_text="blocks.0").press(" ")
@@ -63,13 +78,19 @@ def test_a_closed_box_is_marked_while_something_inside_it_runs(stage, net):
     panel = graph(root)
     root.locator("input[type=range]").focus()
     assert panel.locator(".v-card.v-now").count() == 1
-    assert panel.locator(".v-card.v-now .v-b").text_content() == "blocks.0", "the last node of backward is a leaf's, inside"
-    flows = panel.locator(".v-back").evaluate_all("all => all.filter((one) => getComputedStyle(one).visibility === 'visible').length")
+    assert panel.locator(".v-card.v-now .v-b").text_content() == "blocks.0", (
+        "the last node of backward is a leaf's, inside"
+    )
+    flows = panel.locator(".v-back").evaluate_all(
+        "all => all.filter((one) => getComputedStyle(one).visibility === 'visible').length"
+    )
     assert flows >= 9, "gradients flow between the boxes as well"
 
 
 def live(stage, picture, **more):
-    """A picture's widget in the browser with its Python side, as the kernel would be: messages and state go both ways."""
+    """A picture's widget in the browser with its Python side, as the kernel would be:
+    messages and state go both ways.
+    """
     look: Look = picture.live()
     names = ("_trace", "_scene")
     sent = []
@@ -79,13 +100,27 @@ def live(stage, picture, **more):
         before = {name: getattr(look, name) for name in names}
         look._received(look, content, [])
         messages, sent[:] = list(sent), []
-        changed = {name: base64.b64encode(getattr(look, name)).decode() for name in names if getattr(look, name) != before[name]}
+        changed = {
+            name: base64.b64encode(getattr(look, name)).decode()
+            for name in names
+            if getattr(look, name) != before[name]
+        }
         return messages, changed
 
     name = f"kernel{uuid4().hex}"
     stage.page.expose_function(name, kernel)
     state = {name: {"bytes": base64.b64encode(getattr(look, name)).decode()} for name in names}
-    return stage.show({**state, "_view": look._view, "step": look.step, "focus": "", "language": look.language, "kernel": name, **more})
+    return stage.show(
+        {
+            **state,
+            "_view": look._view,
+            "step": look.step,
+            "focus": "",
+            "language": look.language,
+            "kernel": name,
+            **more,
+        }
+    )
 
 
 def test_a_number_written_into_a_cell_is_in_the_live_tensor_and_shows_in_everyone_who_reads_it(stage):
@@ -112,7 +147,9 @@ def test_a_number_written_into_a_cell_is_in_the_live_tensor_and_shows_in_everyon
     assert root.locator(".v-cell").nth(0).evaluate("one => one.getRootNode().activeElement !== null")
 
 
-@pytest.mark.parametrize(("language", "said"), [("en", "is not a number that int32 can hold"), ("zh", "不是 int32 能存放的数")])
+@pytest.mark.parametrize(
+    ("language", "said"), [("en", "is not a number that int32 can hold"), ("zh", "不是 int32 能存放的数")]
+)
 def test_what_is_no_number_is_refused_in_one_sentence_and_nothing_changes(stage, language, said):
     t = torch.arange(3, dtype=torch.int32)
     root = live(stage, show_storage(t, language=language), language=language)
@@ -150,7 +187,12 @@ REFUSED = {
     "too large": (torch.zeros(2, dtype=torch.uint8), [0], "256", "is not a number that uint8 can hold"),
     "too large for NumPy": (np.zeros(2, np.int8), [0], "128", "is not a number that int8 can hold"),
     "no truth": (torch.zeros(2, dtype=torch.bool), [0], "2", "is not a number that bool can hold"),
-    "read-only": (np.broadcast_to(np.zeros(1), (2,)), [0], "1", "NumPy raised an error: assignment destination is read-only"),
+    "read-only": (
+        np.broadcast_to(np.zeros(1), (2,)),
+        [0],
+        "1",
+        "NumPy raised an error: assignment destination is read-only",
+    ),
 }
 
 
@@ -223,14 +265,25 @@ def test_shapes_can_be_played_with_by_slider_and_button_and_need_no_kernel(stage
 def met(shapes):
     """What Python says of the same shapes."""
     names = [f"o{i}" for i, _ in enumerate(shapes)]
-    effects = tuple(Effect(f"tensors.s{i}", _of_shape(name, own)) for i, (name, own) in enumerate(zip(names, shapes, strict=True)))
+    effects = tuple(
+        Effect(f"tensors.s{i}", _of_shape(name, own)) for i, (name, own) in enumerate(zip(names, shapes, strict=True))
+    )
     (case,) = moment.broadcast_scene(Trace((), (Event(0, "write", "now", effects=effects),)), names)["cases"]
-    return [case["result"]["shape"], case["clash"], case["crossed"], [[one["dims"], one["summed"]] for one in case["operands"]]]
+    return [
+        case["result"]["shape"],
+        case["clash"],
+        case["crossed"],
+        [[one["dims"], one["summed"]] for one in case["operands"]],
+    ]
 
 
 def test_the_browser_python_and_torch_agree_on_every_small_shape(stage):
     small = [own for rank in range(3) for own in product((1, 2, 3), repeat=rank)]
-    given = [*product(small, repeat=2), *product(small[::3], [(), (2, 1, 3), (4,)], small[1::4]), ((1, 1), (2,), (3, 1, 1), ())]
+    given = [
+        *product(small, repeat=2),
+        *product(small[::3], [(), (2, 1, 3), (4,)], small[1::4]),
+        ((1, 1), (2,), (3, 1, 1), ()),
+    ]
     stage.show(state_of(pitfall_lab.record("x = 1")))
     parts = "[one.result.shape, one.clash, one.crossed, one.operands.map((side) => [side.dims, side.summed])]"
     ask = f"all => all.map(module.meet).map((one) => {parts})"
@@ -295,7 +348,9 @@ MOVING = "(root, name) => [...root.querySelectorAll(name)].filter((one) => one.g
 
 
 @pytest.mark.parametrize("less", [False, True])
-def test_what_is_new_comes_out_of_what_it_belongs_to_once_and_not_for_those_who_want_less_motion(stage, looked_at, less):
+def test_what_is_new_comes_out_of_what_it_belongs_to_once_and_not_for_those_who_want_less_motion(
+    stage, looked_at, less
+):
     stage.page.emulate_media(reduced_motion="reduce" if less else "no-preference")
     root = stage.show(looked_at)
     root.locator("[data-tab=storage]").click()
@@ -306,7 +361,10 @@ def test_what_is_new_comes_out_of_what_it_belongs_to_once_and_not_for_those_who_
     assert root.evaluate(MOVING, ".v-grid tr") == 0
     root = stage.show(
         state_of(
-            pitfall_lab.record("import torch\na = torch.ones(3, 1, requires_grad=True)\nb = a + torch.ones(3)\nb.sum().backward()"), step=1
+            pitfall_lab.record(
+                "import torch\na = torch.ones(3, 1, requires_grad=True)\nb = a + torch.ones(3)\nb.sum().backward()"
+            ),
+            step=1,
         )
     )
     root.locator("[data-tab=broadcast]").click()

@@ -114,7 +114,13 @@ def test_a_circle_from_a_damaged_file_is_drawn_all_the_same():
     event = trace.events[1]
     looped = [build.Effect("nodes.n1.next", ["n2", "n1"]), build.Effect("nodes.n2.next", ["n1", "n77"])]
     broken = build.Event(
-        event.step, event.kind, event.op, event.span, operands=event.operands, results=event.results, effects=(*event.effects, *looped)
+        event.step,
+        event.kind,
+        event.op,
+        event.span,
+        operands=event.operands,
+        results=event.results,
+        effects=(*event.effects, *looped),
     )
     scene = graph.project(build.Trace(trace.sources, (trace.events[0], broken)))
     assert len(scene["nodes"]) == 3

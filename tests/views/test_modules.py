@@ -83,7 +83,9 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **kwargs or {})
         if isinstance(result, torch.Tensor) and result.grad_fn is not None:
-            self.seen.append((type(result.grad_fn).__name__, tuple(filter(None, (self.running or [""])[-1].split(".")))))
+            self.seen.append(
+                (type(result.grad_fn).__name__, tuple(filter(None, (self.running or [""])[-1].split("."))))
+            )
         return result
 
 
@@ -103,7 +105,11 @@ def told(trace: Trace) -> list[tuple[str, tuple[str, ...]]]:
     """Every node that is the output of a call, with its module; levels that were merged are taken apart again."""
     facts = gather(trace)
     of = modules(facts)
-    nodes = [(h[-1][1]["name"], n) for n, h in facts.nodes.items() if facts.output(n) and h[-1][1]["name"] != "AccumulateGrad"]
+    nodes = [
+        (h[-1][1]["name"], n)
+        for n, h in facts.nodes.items()
+        if facts.output(n) and h[-1][1]["name"] != "AccumulateGrad"
+    ]
     return [(name, tuple(part for one in of.get(n, ()) for part in one.split("."))) for name, n in nodes]
 
 
@@ -112,18 +118,26 @@ def test_no_operation_is_in_a_module_that_did_not_run_it(name):
     real = truth(NETS[name])
     found = told(pitfall_lab.record(HEAD + NETS[name] + RUN))
     assert [kind for kind, _ in found] == [kind for kind, _ in real]
-    wrong = [(kind, path, module) for (kind, path), (_, module) in zip(found, real, strict=True) if module[: len(path)] != path]
+    wrong = [
+        (kind, path, module)
+        for (kind, path), (_, module) in zip(found, real, strict=True)
+        if module[: len(path)] != path
+    ]
     assert wrong == []
 
 
 def test_the_parts_of_a_block_are_in_the_block():
     real = truth(BLOCK)
     found = told(pitfall_lab.record(HEAD + BLOCK + RUN))
-    assert [path[:2] for _, path in found if path[:1] == ("blocks",)] == [module[:2] for _, module in real if module[:1] == ("blocks",)]
+    assert [path[:2] for _, path in found if path[:1] == ("blocks",)] == [
+        module[:2] for _, module in real if module[:1] == ("blocks",)
+    ]
 
 
 def test_a_module_that_runs_again_has_a_box_for_each_call_and_no_edge_is_lost():
-    trace = pitfall_lab.record(HEAD + PLAIN + "x = torch.randn(5, 4)\nloss = net(x).sum() + net(2 * x).sum()\nloss.backward()\n")
+    trace = pitfall_lab.record(
+        HEAD + PLAIN + "x = torch.randn(5, 4)\nloss = net(x).sum() + net(2 * x).sum()\nloss.backward()\n"
+    )
     graph = views.scene(trace)["graph"]
     titles = [box["title"] for box in graph["modules"]["boxes"]]
     assert {"0", "0 ·2", "3", "3 ·2"} <= set(titles)

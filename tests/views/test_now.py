@@ -1,4 +1,6 @@
-"""The one-line pictures: what they read of live tensors is true, nothing is changed by looking, and nothing makes them fail."""
+"""The one-line pictures: what they read of live tensors is true, nothing is changed by looking,
+and nothing makes them fail.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,15 @@ def test_every_cell_says_exactly_the_indices_that_read_it(name):
     (one,) = storage.project(snapshot([("base", BASE), (name, value)]))["storages"]
     cover, cells = one["brushes"][1]["history"][-1]["cover"], one["values"][-1]["cells"]
     told = {(index, cell) for names, cell in zip(cover, cells, strict=True) for index in names if index != "…"}
-    true = {(",".join(map(str, index)) or "()", float(value[index])) for index in itertools.product(*map(range, value.shape))}
+    true = {
+        (",".join(map(str, index)) or "()", float(value[index]))
+        for index in itertools.product(*map(range, value.shape))
+    }
     shown = {cell for cell in cells if cell is not None}
     assert told <= true
-    assert {index for index, cell in true if cell in shown} - {index for index, _ in told} == set() or any("…" in names for names in cover)
+    assert {index for index, cell in true if cell in shown} - {index for index, _ in told} == set() or any(
+        "…" in names for names in cover
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -77,9 +84,18 @@ def test_shapes_meet_as_torch_says(shapes):
 def test_what_shares_memory_and_what_shares_a_counter_are_told_apart():
     t = torch.zeros(3)
     view, detached, data, copy, array = t[1:], t.detach(), t.data, t.clone(), t.numpy()
-    tensors = replay(snapshot([("t", t), ("v", view), ("d", detached), ("data", data), ("copy", copy), ("a", array)]))["tensors"]
+    tensors = replay(snapshot([("t", t), ("v", view), ("d", detached), ("data", data), ("copy", copy), ("a", array)]))[
+        "tensors"
+    ]
     home = {r["name"]: (r["storage"], r["counter"]) for r in tensors.values()}
-    assert home == {"t": ("S1", "C1"), "v": ("S1", "C1"), "d": ("S1", "C1"), "data": ("S1", "C2"), "a": ("S1", None), "copy": ("S2", "C3")}
+    assert home == {
+        "t": ("S1", "C1"),
+        "v": ("S1", "C1"),
+        "d": ("S1", "C1"),
+        "data": ("S1", "C2"),
+        "a": ("S1", None),
+        "copy": ("S2", "C3"),
+    }
 
 
 def test_looking_changes_nothing():
@@ -89,7 +105,9 @@ def test_looking_changes_nothing():
 
     def state():
         count = torch._C._storage_Use_Count
-        return x.grad, [(t._version, t.grad_fn, t.data_ptr(), count(t.untyped_storage()._cdata)) for t in (loss, h, x, data)]
+        return x.grad, [
+            (t._version, t.grad_fn, t.data_ptr(), count(t.untyped_storage()._cdata)) for t in (loss, h, x, data)
+        ]
 
     before = state()
     seen: list[object] = []
@@ -112,8 +130,10 @@ def test_a_saved_tensor_is_stale_with_its_version_exactly_where_torch_refuses_it
     loss, h = stale()
     trace = graph([("loss", loss)])
     assert slots(trace) == {
-        ("SigmoidBackward0", "result"): ("stale", 0), ("MulBackward0", "other"): ("kept", 0), ("MulBackward0", "self"): ("stale", 0),
-    }  # fmt: skip
+        ("SigmoidBackward0", "result"): ("stale", 0),
+        ("MulBackward0", "other"): ("kept", 0),
+        ("MulBackward0", "self"): ("stale", 0),
+    }
     assert h._version == 2
     with pytest.raises(RuntimeError, match="is at version 2; expected version 0"):
         loss.backward()
@@ -163,20 +183,32 @@ def test_arguments_are_called_what_the_call_calls_them():
 
 
 BAD = {
-    "0-dim": torch.tensor(3.0), "empty": torch.empty(0, 3), "6-dim": torch.zeros(1, 2, 1, 2, 1, 2),
+    "0-dim": torch.tensor(3.0),
+    "empty": torch.empty(0, 3),
+    "6-dim": torch.zeros(1, 2, 1, 2, 1, 2),
     "nan": torch.tensor([float("nan"), -np.inf]),
-    "complex": torch.tensor([1 + 2j]), "bool": torch.tensor([True]), "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16),
-    "huge": torch.empty(1).expand(10**6, 10**6), "meta": torch.empty(2, device="meta"), "sparse": torch.eye(2).to_sparse(),
+    "complex": torch.tensor([1 + 2j]),
+    "bool": torch.tensor([True]),
+    "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16),
+    "huge": torch.empty(1).expand(10**6, 10**6),
+    "meta": torch.empty(2, device="meta"),
+    "sparse": torch.eye(2).to_sparse(),
     "list": [1.5],
-    "none": None, "conj": torch.tensor([1j]).conj(), "objects": np.array([None]), "text": np.array(["<b>"]),
+    "none": None,
+    "conj": torch.tensor([1j]).conj(),
+    "objects": np.array([None]),
+    "text": np.array(["<b>"]),
     "other width": BASE.view(torch.int16),
-    "inference": torch.inference_mode()(torch.ones)(2), "lazy": torch.nn.LazyLinear(2).weight, "<script>": torch.zeros(1),
+    "inference": torch.inference_mode()(torch.ones)(2),
+    "lazy": torch.nn.LazyLinear(2).weight,
+    "<script>": torch.zeros(1),
     "resized": torch.zeros(3),
-}  # fmt: skip
+}
 BAD["resized"].untyped_storage().resize_(0)
 SAID = {
-    "meta": "no numbers", "sparse": "no strides", "list": "not a tensor", "none": "not a tensor", "conj": "the values in its memory differ",
-    "lazy": "without a shape", "other width": "reads the same bytes as int16",
+    "meta": "no numbers", "sparse": "no strides", "list": "not a tensor", "none": "not a tensor",
+    "conj": "the values in its memory differ", "lazy": "without a shape",
+    "other width": "reads the same bytes as int16",
 }  # fmt: skip
 
 
@@ -189,7 +221,9 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         outside = ("http:", "https:", "//")
-        assert not any(name.startswith("on") or (value or "").startswith(outside) for name, value in attrs if name != "xmlns")
+        assert not any(
+            name.startswith("on") or (value or "").startswith(outside) for name, value in attrs if name != "xmlns"
+        )
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -207,7 +241,16 @@ def test_whatever_is_given_gets_a_picture_or_one_sentence(name, language):
 
 
 def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
-    lines = ["import torch", "a = torch.zeros(1000)", "b = a + 1", "del b", "c = a[:9] * 2", "d = torch.ones(300)", "del a, c", "e = d * 2"]
+    lines = [
+        "import torch",
+        "a = torch.zeros(1000)",
+        "b = a + 1",
+        "del b",
+        "c = a[:9] * 2",
+        "d = torch.ones(300)",
+        "del a, c",
+        "e = d * 2",
+    ]
     trace = pitfall_lab.record("\n".join(lines))
     facts = gather(trace)
     scene = memory.project(trace, facts)
@@ -224,25 +267,45 @@ def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
         "small", "Peak: 1000 bytes (1000 B), L2", "the large one", *show_memory(trace).text.splitlines()[:1],
     ]  # fmt: skip
     tall = [float(h) for h in re.findall(r'class="box" d="M[\d.]+,[\d.]+h[\d.]+v-([\d.]+)h', together.svg)]
-    assert max(tall) == pytest.approx(4 * tall[0]), "a bar of four times the height is four times the bytes, in both programs"
+    assert max(tall) == pytest.approx(4 * tall[0]), (
+        "a bar of four times the height is four times the bytes, in both programs"
+    )
     assert [k.en for k in memory.keepers(facts, "S1", 1)] == ["a"]
 
 
 def test_memory_of_a_program_that_raises_says_so():
     raising = "import torch\nt = torch.ones(250)\nt.view(3)\n"
-    said = "ended with RuntimeError in line 3: shape '[3]' is invalid for input of size 250. Nothing after it was measured."
+    said = (
+        "ended with RuntimeError in line 3: shape '[3]' is invalid for input of size 250. Nothing "
+        "after it was measured."
+    )
     assert show_memory(raising).text.splitlines()[-1] == f"The program {said}"
-    assert f"the wrong one {said}" in show_memory(right="import torch\nt = torch.ones(250)\n", the_wrong_one=raising).text
+    assert (
+        f"the wrong one {said}" in show_memory(right="import torch\nt = torch.ones(250)\n", the_wrong_one=raising).text
+    )
 
 
 def test_in_a_loop_a_name_moves_on_and_what_had_it_is_kept_by_its_view() -> None:
-    source = "import torch\nkept = []\nfor n in range(3):\n    table = torch.ones(50)\n    kept.append(table[0])\n    del table\n"
+    source = (
+        "import torch\n"
+        "kept = []\n"
+        "for n in range(3):\n"
+        "    table = torch.ones(50)\n"
+        "    kept.append(table[0])\n"
+        "    del table\n"
+    )
     oldest = show_memory(source).text.splitlines()[1]  # of storages of one size the oldest is first
     assert oldest.split("←")[1].strip() == "a view without a name"
 
 
 def test_a_name_that_was_deleted_keeps_nothing() -> None:
-    layers = "x = torch.ones(500)\nwith torch.enable_grad():\n    h = torch.tanh(x @ w)\n    {}\n    y = torch.tanh(h @ w[:9, :9])\n"
+    layers = (
+        "x = torch.ones(500)\n"
+        "with torch.enable_grad():\n"
+        "    h = torch.tanh(x @ w)\n"
+        "    {}\n"
+        "    y = torch.tanh(h @ w[:9, :9])\n"
+    )
     source = f"import torch\nw = torch.ones(500, 9, requires_grad=True)\n{layers}"
 
     def keeps(line: str) -> str:

@@ -1,4 +1,6 @@
-"""The one picture of a finding, its slice and its names: what is cut out of the trace of a real program, and nothing else."""
+"""The one picture of a finding, its slice and its names: what is cut out of the trace of a
+real program, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,11 @@ def test_saved_changed_needed_stand_along_time_with_the_node_that_kept_it():
         ("raised", "line 6", "(gate + h).sum().backward()"),
     ]
     memory = [one["memory"][0] for one in moments]
-    assert [(one["names"], one["version"], one["changed"]) for one in memory] == [(["h"], 0, False), (["h"], 1, True), (["h"], 1, False)]
+    assert [(one["names"], one["version"], one["changed"]) for one in memory] == [
+        (["h"], 0, False),
+        (["h"], 1, True),
+        (["h"], 1, False),
+    ]
     assert memory[1]["cells"] == pytest.approx([10 * cell for cell in memory[0]["cells"]])
     keeper = picture["keeper"]
     assert (keeper["name"], keeper["slot"], keeper["from"], keeper["to"]) == ("SigmoidBackward0", "result", 0, 2)
@@ -137,7 +143,12 @@ def test_two_shapes_make_a_table_and_the_meant_number_stands_beside_the_one_that
 def test_the_way_from_the_loss_ends_at_the_cut_and_names_what_is_never_reached():
     picture = story(CUT, "PL504")["picture"]
     assert (picture["kind"], picture["root"]) == ("path", "loss")
-    assert [chip["name"] for chip in picture["chips"]] == ["MeanBackward0", "PowBackward0", "SubBackward0", "AddmmBackward0"]
+    assert [chip["name"] for chip in picture["chips"]] == [
+        "MeanBackward0",
+        "PowBackward0",
+        "SubBackward0",
+        "AddmmBackward0",
+    ]
     assert "detach()" in picture["cut"]["code"]
     assert picture["lost"] == ["encoder.weight", "encoder.bias"]
 
@@ -179,7 +190,9 @@ def test_a_softmax_along_the_wrong_axis_is_a_table_with_the_axis_that_adds_up_an
 
 
 def test_of_a_large_softmax_no_number_is_shown_that_was_not_seen():
-    program = SOFTMAX.replace("torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]], requires_grad=True)", "torch.randn(4, 9).requires_grad_()")
+    program = SOFTMAX.replace(
+        "torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]], requires_grad=True)", "torch.randn(4, 9).requires_grad_()"
+    )
     picture = story(program.replace("ones(3", "ones(9"), "PL408")["picture"]
     assert (picture["kind"], picture["shape"], picture["cells"]) == ("axes", [4, 9], None)
 
@@ -219,7 +232,9 @@ def test_positions_have_the_name_and_the_shape_of_the_line():
 
 def test_names_on_one_memory_stand_before_and_after_the_write():
     moments = story(KEPT, "PL703")["picture"]["moments"]
-    before, after = (next(one for one in moments if one["title"]["en"] == title)["memory"][0] for title in ("kept", "changed"))
+    before, after = (
+        next(one for one in moments if one["title"]["en"] == title)["memory"][0] for title in ("kept", "changed")
+    )
     assert before["names"] == after["names"] == ["model.weight", 'best["weight"]']
     assert before["cells"] != after["cells"]
 
@@ -237,7 +252,14 @@ def test_everything_has_a_name_of_the_programs():
     with contextlib.redirect_stdout(io.StringIO()):
         called = names(gather(trace_program(CUT)))
     assert not {label for label, name in called.items() if label == name}, "no label is a name"
-    for name in ("encoder.weight", "decoder.weight.grad", "decoder.bias.grad", "momentum of decoder.weight", "loss", "decoder(code) - x"):
+    for name in (
+        "encoder.weight",
+        "decoder.weight.grad",
+        "decoder.bias.grad",
+        "momentum of decoder.weight",
+        "loss",
+        "decoder(code) - x",
+    ):
         assert name in called.values(), name
 
 

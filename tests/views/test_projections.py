@@ -62,7 +62,9 @@ def test_the_graph_has_torchs_nodes_leaves_and_saved_tensors():
 
 def test_a_silently_wrong_gradient_marks_its_notch_and_nothing_else():
     scene = graph.project(build.array())
-    wrong = [(card["id"], notch["name"]) for card in scene["nodes"] for notch in card["saved"] if notch["wrong"] is not None]
+    wrong = [
+        (card["id"], notch["name"]) for card in scene["nodes"] for notch in card["saved"] if notch["wrong"] is not None
+    ]
     assert wrong == [("n1", "other")]
 
 
@@ -71,8 +73,12 @@ def test_later_turns_of_a_loop_are_one_card_and_no_edge_is_lost():
     h = program.tensor("x", [2], cells=[1.0, 2.0], grad=True)
     program.lines += ["for _ in range(20):", "    h = h * 2"]
     for _ in range(20):
-        h = program.tensor(None, [2], cells=[1.0, 2.0], code="h * 2", op="torch.Tensor.mul", operands=(h,), node="MulBackward0", line=3)
-    program.tensor("y", [2], cells=[1.0, 2.0], code="h + 1", op="torch.Tensor.add", operands=(h,), node="AddBackward0", line=4)
+        h = program.tensor(
+            None, [2], cells=[1.0, 2.0], code="h * 2", op="torch.Tensor.mul", operands=(h,), node="MulBackward0", line=3
+        )
+    program.tensor(
+        "y", [2], cells=[1.0, 2.0], code="h + 1", op="torch.Tensor.add", operands=(h,), node="AddBackward0", line=4
+    )
     scene = graph.project(program.trace())
     folded = scene["folded"]
     (head,) = [card for card in folded["nodes"] if card["kind"] == "fold"]
@@ -101,7 +107,9 @@ def test_brushes_show_offset_stride_gaps_and_which_index_reads_a_cell():
     assert cover["t1"] == [["0,0"], ["0,1"], ["0,2"], ["1,0"], ["1,1"], ["1,2"]]
     assert cover["t2"] == [[], ["0"], [], [], ["1"], []]
     assert cover["t3"] == [["0,0"], ["1,0"], ["2,0"], ["0,1"], ["1,1"], ["2,1"]]
-    assert cover["t4"] == [[], ["0,0", "0,1"], [], [], ["1,0", "1,1"], []], "an expanded dimension reads one cell by several indices"
+    assert cover["t4"] == [[], ["0,0", "0,1"], [], [], ["1,0", "1,1"], []], (
+        "an expanded dimension reads one cell by several indices"
+    )
 
 
 def test_written_cells_are_what_the_writer_covers_or_what_an_indexed_write_changed():
@@ -130,7 +138,15 @@ def test_abbreviated_cells_are_honoured():
 def test_a_huge_strided_tensor_is_solved_without_walking_it():
     p = build.Program()
     big = p.tensor("big", [10**6, 10**6], cells=None)
-    p.tensor("turned", [10**6, 10**6], storage="S1", counter="C1", stride=[1, 10**6], operands=(big,), op="torch.Tensor.T.__get__")
+    p.tensor(
+        "turned",
+        [10**6, 10**6],
+        storage="S1",
+        counter="C1",
+        stride=[1, 10**6],
+        operands=(big,),
+        op="torch.Tensor.T.__get__",
+    )
     [store] = storage.project(p.trace())["storages"]
     assert store["columns"] == [0, 1, 2, 3, 4, 5, 10**12 - 2, 10**12 - 1]
     assert store["brushes"][1]["history"][0]["cover"][-1] == ["999999,999999"]
@@ -169,7 +185,9 @@ def test_a_matrix_product_and_equal_shapes_are_no_broadcast():
 def test_an_in_place_write_cannot_make_its_tensor_larger():
     p = build.Program()
     a, b = p.tensor("a", [3], cells=[1.0] * 3), p.tensor("b", [2, 3], cells=[1.0] * 6)
-    failure = build.Failure("RuntimeError", "output with shape [3] doesn't match the broadcast shape [2, 3]", "shape", 2)
+    failure = build.Failure(
+        "RuntimeError", "output with shape [3] doesn't match the broadcast shape [2, 3]", "shape", 2
+    )
     p.event("a.add_(b)", "torch.Tensor.add_", operands=(build.Operand(a), build.Operand(b)), error=failure)
     [case] = broadcast.project(p.trace())["cases"]
     assert case["clash"] == [0]
@@ -179,7 +197,14 @@ def test_the_track_tells_pin_bump_and_what_broke():
     tracks = {t["counter"]: t for t in versions.project(build.overwritten())["tracks"]}
     assert tracks["C2"]["bumps"] == [{"step": 2, "from": 0, "to": 1}]
     [pin] = tracks["C2"]["pins"]
-    assert (pin["node"], pin["slot"], pin["version"], pin["step"], pin["stale"], pin["broken"]) == ("n1", "result", 0, 1, 2, 4)
+    assert (pin["node"], pin["slot"], pin["version"], pin["step"], pin["stale"], pin["broken"]) == (
+        "n1",
+        "result",
+        0,
+        1,
+        2,
+        4,
+    )
 
 
 def test_a_silent_break_runs_from_the_pin_to_the_write():
@@ -194,7 +219,16 @@ def test_neighbouring_pins_do_not_run_into_each_other():
     p = build.Program()
     x = p.tensor("x", [2], cells=[1.0, 2.0], grad=True)
     for i in range(4):
-        p.tensor(f"y{i}", [2], cells=[1.0, 4.0], code="x.exp()", op="torch.exp", operands=(x,), node="ExpBackward0", saved=(("self", x),))
+        p.tensor(
+            f"y{i}",
+            [2],
+            cells=[1.0, 4.0],
+            code="x.exp()",
+            op="torch.exp",
+            operands=(x,),
+            node="ExpBackward0",
+            saved=(("self", x),),
+        )
     pins = next(t["pins"] for t in versions.project(p.trace())["tracks"] if t["counter"] == "C1")
     width = 0.62 * 12 * len("n2.self v0") / versions.COLUMN
     placed = [(pin["level"], pin["step"]) for pin in pins]
@@ -251,7 +285,9 @@ def test_a_story_finds_the_steps_of_its_lines_and_shows_an_edit_as_rows():
     trace = build.overwritten()
     lines = trace.sources[0].text.splitlines()
     finding = {
-        "related": [{"role": role, "line": trace.events[step].span.line} for role, step in (("backward", 4), ("saved", 1))],
+        "related": [
+            {"role": role, "line": trace.events[step].span.line} for role, step in (("backward", 4), ("saved", 1))
+        ],
         "fixes": [{"title": "try", "edits": [{"line": 2, "end_line": 3, "text": f"{lines[1]}\nnew\n"}]}],
     }
     [told] = stories(gather(trace), [finding])
@@ -273,11 +309,15 @@ def test_what_is_not_sent_to_the_browser_is_counted():
 
 def test_an_empty_trace_has_empty_pictures():
     scene = views.scene(Trace())
-    assert scene["graph"]["nodes"] == scene["storage"]["storages"] == scene["versions"]["tracks"] == scene["events"] == []
+    assert (
+        scene["graph"]["nodes"] == scene["storage"]["storages"] == scene["versions"]["tracks"] == scene["events"] == []
+    )
 
 
 def test_what_a_checkpoint_computes_again_is_memory_in_every_block():
-    """Torch's profiler sees 9224 and 14344 bytes, without the states of the random numbers that each checkpoint keeps."""
+    """Torch's profiler sees 9224 and 14344 bytes, without the states of the random
+    numbers that each checkpoint keeps.
+    """
     program = """import torch
 from torch.utils.checkpoint import checkpoint
 

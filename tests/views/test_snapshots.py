@@ -6,7 +6,10 @@ import pytest
 
 from tests.views import snapshots
 
-REMEDY = "the scene has changed; `python -m tests.views.snapshots` writes the snapshots anew, and their diff shows what changed"
+REMEDY = (
+    "the scene has changed; `python -m tests.views.snapshots` writes the snapshots anew, and their "
+    "diff shows what changed"
+)
 
 
 KEPT = sorted(path.stem for path in snapshots.FOLDER.glob("*.txt"))

@@ -24,10 +24,15 @@ def said(trace, language="en"):
 
 
 def test_what_a_node_saved_twice_breaks_once_and_what_has_no_name_is_said_to_have_none():
-    twice = said(record("import torch\nw = torch.ones(2, requires_grad=True)\nh = w * 1\nloss = (h * h).sum()\nh.add_(1)\n"))
+    twice = said(
+        record("import torch\nw = torch.ones(2, requires_grad=True)\nh = w * 1\nloss = (h * h).sum()\nh.add_(1)\n")
+    )
     assert [text.count("will now fail") for text in twice if "h.add_" in text] == [1]
     loss = (
-        "import torch\nimport torch.nn.functional as F\ns = torch.ones(1, 3, requires_grad=True)\nF.cross_entropy(s, torch.tensor([0]))\n"
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "s = torch.ones(1, 3, requires_grad=True)\n"
+        "F.cross_entropy(s, torch.tensor([0]))\n"
     )
     kept = said(record(loss))[-1]
     assert "saves result = a tensor without a name at v0" in kept
@@ -41,7 +46,8 @@ def test_the_writing_step_says_what_moved_and_what_it_will_break():
         "Node n1 (SigmoidBackward0) saved it at version 0, so its backward will now fail."
     )
     assert said(build.overwritten(), "zh")[2] == (
-        "`h.mul_(10)` 就地写入存储 S2：版本计数器 C2 从 0 变为 1。节点 n1 (SigmoidBackward0) 保存的是版本 0，它的反向传播现在必定出错。"
+        "`h.mul_(10)` 就地写入存储 S2：版本计数器 C2 从 0 变为 1。节点 n1 (SigmoidBackward0) 保存的是版本 0，它的"
+        "反向传播现在必定出错。"
     )
 
 
@@ -53,9 +59,14 @@ def test_views_say_that_nothing_is_copied_and_which_counter_they_share():
 
 def test_a_write_behind_torchs_back_names_who_will_not_notice():
     line = said(build.array())[4]
-    assert line.startswith("`a[0] = 100`: memory of storage S1 changed through a (t1) behind torch's back; no version counter moved.")
+    assert line.startswith(
+        "`a[0] = 100`: memory of storage S1 changed through a (t1) behind torch's back; no version counter moved."
+    )
     assert line.endswith("n1 (MulBackward0) saved this memory and will not notice.")
-    assert "The gradient of w (t2) is [100., 2., 3.]; with the saved values it would be [1., 2., 3.]." in said(build.array())[8]
+    assert (
+        "The gradient of w (t2) is [100., 2., 3.]; with the saved values it would be [1., 2., 3.]."
+        in said(build.array())[8]
+    )
 
 
 @pytest.mark.parametrize("name", build.PROGRAMS)
@@ -178,7 +189,18 @@ def test_every_picture_is_wellformed_and_refers_to_nothing_outside(name):
         root = ET.fromstring(picture)
         assert root.find("{http://www.w3.org/2000/svg}title") is not None
         for element in root.iter():
-            assert element.tag.rpartition("}")[2] in {"svg", "title", "style", "defs", "marker", "rect", "text", "path", "line", "circle"}
+            assert element.tag.rpartition("}")[2] in {
+                "svg",
+                "title",
+                "style",
+                "defs",
+                "marker",
+                "rect",
+                "text",
+                "path",
+                "line",
+                "circle",
+            }
             assert not [a for a in element.attrib if a.startswith("on") or a.endswith("href")]
         assert "http" not in picture.replace("http://www.w3.org/2000/svg", "").replace(build.HOSTILE, "")
 
@@ -225,7 +247,22 @@ def test_long_programs_say_how_much_is_left_out():
 
 
 JUNK = st.sampled_from(
-    [None, 0, -1, "x", "<b>", [], [1], {}, {"shape": "ab"}, {"size": "many"}, {"next": 5, "saved": 7}, {"storage": []}, 1e9, True]
+    [
+        None,
+        0,
+        -1,
+        "x",
+        "<b>",
+        [],
+        [1],
+        {},
+        {"shape": "ab"},
+        {"size": "many"},
+        {"next": 5, "saved": 7},
+        {"storage": []},
+        1e9,
+        True,
+    ]
 )
 
 

@@ -61,9 +61,10 @@ class Claim:
     """One row of the ledger.
 
     ``article`` counts from 0 (an index into :data:`ARTICLES`), ``lines`` are line numbers of that article,
-    ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With ``needs_gpu``
-    a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence leaves nothing to decide,
-    ``asked`` is another one on its subject, which the same snippet decides, and which ``holds`` or not; ``answer`` says why.
+    ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With
+    ``needs_gpu`` a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence
+    leaves nothing to decide, ``asked`` is another one on its subject, which the same snippet decides, and which
+    ``holds`` or not; ``answer`` says why.
     """
 
     id: str
@@ -90,12 +91,16 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """Why the sentence that a learner decides about is so, or is not: of the article's own, the corrected statement."""
+        """Why the sentence that a learner decides about is so, or is not: of the article's
+        own, the corrected statement.
+        """
         return self.answer if self.asked else self.truth
 
     @property
     def beside(self) -> T | None:
-        """The article's own sentence with its place and the corrected statement, where the learner was given another one."""
+        """The article's own sentence with its place and the corrected statement, where the
+        learner was given another one.
+        """
         if not self.asked:
             return None
         own = f"“{self.claim}” {self.truth}"
@@ -125,12 +130,16 @@ def ledger() -> dict[str, Claim]:
     333
     """
     folder = files(__name__)
-    rows = (row for n in range(len(ARTICLES)) for row in json.loads(folder.joinpath(f"article-{n}.json").read_text("utf-8")))
+    rows = (
+        row for n in range(len(ARTICLES)) for row in json.loads(folder.joinpath(f"article-{n}.json").read_text("utf-8"))
+    )
     return {row["id"]: _claim(row) for row in rows}
 
 
 def _claim(row: dict[str, Any]) -> Claim:
-    """Return the claim that a row of JSON describes; programs and outputs are stored as lists of lines, to read well in a diff."""
+    """Return the claim that a row of JSON describes; programs and outputs are stored as lists of
+    lines, to read well in a diff.
+    """
     text = {key: "\n".join(row[key]) + "\n" for key in ("snippet", "observed")}
     return Claim(**{**row, **text, "pitfall": tuple(row["pitfall"]), "visual": tuple(row["visual"])})
 
@@ -241,7 +250,9 @@ def output(box: ClaimBox) -> str:
 
 
 def ran(box: ClaimBox) -> str:
-    """Return how the shown output came about: run here (with what differs), or recorded; and whether a GPU is missing."""
+    """Return how the shown output came about: run here (with what differs), or recorded;
+    and whether a GPU is missing.
+    """
     said = [_WORDS["analogue"].say(box.language)] if box.claim.needs_gpu else []
     said.append(box.check.sentence.say(box.language) if box.check else _WORDS["recorded"].say(box.language))
     return "\n".join([*said, *(_difference(box.check) if box.check else ())])
@@ -259,13 +270,21 @@ _WORDS = {
     "listed": T(en="{n} more claims of the articles, each with its verdict", zh="文章中的另外 {n} 条论断及结论"),
     "misprints": T(en="Printing errors in the articles: {n}", zh="文章中的排印错误：{n} 处"),
     "output": T(en="What it prints", zh="它的输出"),
-    "recorded": T(en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录；.run() 会在此运行"),
-    "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU；程序是 CPU 上的类比。"),
+    "recorded": T(
+        en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录；.run() 会在此运行"
+    ),
+    "analogue": T(
+        en="A part of this claim needs a GPU; the program is a CPU analogue.",
+        zh="此论断部分需要 GPU；程序是 CPU 上的类比。",
+    ),
 }
 
 
 def _html(box: ClaimBox) -> str:
-    """Return the box as one self-contained piece of HTML without scripts. The ledger is English in every language of the box."""
+    """Return the box as one self-contained piece of HTML without scripts.
+
+    The ledger is English in every language of the box.
+    """
     return boxes.box("claim", box.language, *_parts(box))
 
 
@@ -303,7 +322,8 @@ def _evidence(box: ClaimBox) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimList:
-    """Claims of the articles to look up rather than to decide: a closed list, each with its verdict and the program that decides it.
+    """Claims of the articles to look up rather than to decide: a closed list, each with its verdict and
+    the program that decides it.
 
     What is only misprinted in an article has a list of its own, below.
     """
@@ -351,7 +371,8 @@ def _row(box: ClaimBox) -> tuple[str, ...]:
 
 
 def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
-    """Return claims as a closed list to look up, ``claim_list("s1-2-h", "s1-2-i")``; raises as :func:`claim` does, and without any id.
+    """Return claims as a closed list to look up, ``claim_list("s1-2-h", "s1-2-i")``; raises as
+    :func:`claim` does, and without any id.
 
     >>> len(claim_list("s1-2-h", "s1-2-i").boxes)
     2
@@ -362,7 +383,9 @@ def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
 
 
 def deck(shown: Sequence[ClaimBox]) -> str:
-    """Return several claims as HTML without scripts, one at a time: behind each verdict, in the same fold, comes the next claim."""
+    """Return several claims as HTML without scripts, one at a time: behind each verdict, in the
+    same fold, comes the next claim.
+    """
     inside: tuple[str, ...] = ()
     for number, box in reversed(list(enumerate(shown, 1))):
         count = boxes.quiet(COUNT.say(box.language).format(n=number, all=len(shown)))
@@ -371,7 +394,8 @@ def deck(shown: Sequence[ClaimBox]) -> str:
 
 
 def claim(identifier: str, language: Language = "en") -> ClaimBox:
-    """Return the box of one claim, for example ``claim("s1-2-h")``; raises ``KeyError`` with the nearest ids when there is none.
+    """Return the box of one claim, for example ``claim("s1-2-h")``; raises ``KeyError`` with the
+    nearest ids when there is none.
 
     >>> claim("s1-2-h").claim.verdict
     'wrong'

@@ -28,7 +28,9 @@ def _three_backwards(attempt: Attempt) -> bool | T:
 
 
 def _note(expression: str) -> Property:
-    """Return the property that the learner wrote shape, stride and offset of an expression; the parts that are wrong are named."""
+    """Return the property that the learner wrote shape, stride and offset of an expression; the
+    parts that are wrong are named.
+    """
     truths = (f"tuple(({expression}).shape)", f"({expression}).stride()", f"({expression}).storage_offset()")
     checks = [equal(f"answers[{expression!r}][{n}]", truth, tell=False, inputs=GRID) for n, truth in enumerate(truths)]
 
@@ -54,10 +56,11 @@ WINDOWS = Exercise(
     title=T(en="Shape, stride, offset", zh="形状、步长、偏移"),
     task=T(
         en=(
-            "`grid` is `torch.arange(12).reshape(3, 4)`. For each expression write its shape, stride and offset, as in the "
-            "first line, before you run anything."
+            "`grid` is `torch.arange(12).reshape(3, 4)`. For each expression write its shape, stride and offset, as "
+            "in the first line, before you run anything."
         ),
-        zh="`grid` 是 `torch.arange(12).reshape(3, 4)`。在运行任何代码之前，仿照第一行写出每个表达式的形状、步长和偏移。",
+        zh="`grid` 是 `torch.arange(12).reshape(3, 4)`。在运行任何代码之前，仿照第一行写出每个表达"
+        "式的形状、步长和偏移。",
     ),
     given="""\
 answers = {
@@ -71,9 +74,13 @@ answers = {
     properties=tuple(_note(e) for e in ("grid", "grid[1]", "grid[:, 2:]", "grid.t()", "grid[::2, 1]")),
     hint_for=(0, 1, 2, 0, 3),
     hints=(
-        T(en="Write the twelve numbers in one row. Where does each expression start?", zh="把十二个数写成一行。每个表达式从哪里开始？"),
         T(
-            en="A slice keeps the stride of its dimension, times its step; an integer removes the dimension and moves the start.",
+            en="Write the twelve numbers in one row. Where does each expression start?",
+            zh="把十二个数写成一行。每个表达式从哪里开始？",
+        ),
+        T(
+            en="A slice keeps the stride of its dimension, times its step; an integer removes the dimension "
+            "and moves the start.",
             zh="切片保留该维的步长(再乘以切片的步距)；整数去掉该维，并移动起点。",
         ),
         T(
@@ -128,12 +135,13 @@ ARRANGE = Exercise(
     title=T(en="Two lines that torch refuses", zh="两行 torch 拒绝的代码"),
     task=T(
         en=(
-            "`arrange(image)` gets a flat tensor of 12 numbers. It should return two tensors on the memory of `image`: the numbers in "
-            "three rows, and the transpose of these. `image` itself stays flat. torch refuses two of the lines."
+            "`arrange(image)` gets a flat tensor of 12 numbers. It should return two tensors on the memory of "
+            "`image`: the numbers in three rows, and the transpose of these. `image` itself stays flat. torch "
+            "refuses two of the lines."
         ),
         zh=(
-            "`arrange(image)` 得到 12 个数的一维张量，应返回建立在 `image` 的内存上的两个张量：排成三行的这些数，以及它的转置。"
-            "`image` 本身仍是一维。torch 拒绝其中两行。"
+            "`arrange(image)` 得到 12 个数的一维张量，应返回建立在 `image` 的内存上的两个张量：排成三行的这些数，以及"
+            "它的转置。`image` 本身仍是一维。torch 拒绝其中两行。"
         ),
     ),
     given="""\
@@ -149,7 +157,10 @@ def arrange(image):
         Property(T(en="`rows` has three rows, in order", zh="`rows` 有三行，顺序正确"), as_solved("rows")),
         Property(T(en="`turned` is its transpose", zh="`turned` 是它的转置"), as_solved("turned")),
         Property(T(en="`rows` shares the memory of `image`", zh="`rows` 与 `image` 共享内存"), shared("rows", "image")),
-        Property(T(en="`turned` shares the memory of `image` too", zh="`turned` 也与 `image` 共享内存"), shared("turned", "image")),
+        Property(
+            T(en="`turned` shares the memory of `image` too", zh="`turned` 也与 `image` 共享内存"),
+            shared("turned", "image"),
+        ),
         Property(T(en="`image` itself is still flat", zh="`image` 本身仍是一维"), true("image.shape == (12,)")),
     ),
     hint_for=(1, 2, 0, 3, 3),
@@ -174,12 +185,13 @@ CLIP = Exercise(
     title=T(en="A write that is lost", zh="丢失的写入"),
     task=T(
         en=(
-            "`clip(t, limit)` gets a float matrix with at least two columns, and a number. In column 1 it should cut all elements "
-            "above `limit` down to `limit`, in `t` itself; the other columns stay. As given it raises nothing, and leaves `t` as it was."
+            "`clip(t, limit)` gets a float matrix with at least two columns, and a number. In column 1 it should cut "
+            "all elements above `limit` down to `limit`, in `t` itself; the other columns stay. As given it raises "
+            "nothing, and leaves `t` as it was."
         ),
         zh=(
-            "`clip(t, limit)` 得到至少两列的浮点矩阵和一个数，应把 `t` 的第 1 列（从 0 数起）中大于 `limit` 的元素就地改为 `limit`，"
-            "其他列不变。它不报错，`t` 却没有变。"
+            "`clip(t, limit)` 得到至少两列的浮点矩阵和一个数，应把 `t` 的第 1 列（从 0 数起）中大于 `limit` 的元素就地"
+            "改为 `limit`，其他列不变。它不报错，`t` 却没有变。"
         ),
     ),
     given="""\
@@ -193,11 +205,19 @@ def clip(t, limit):
         Property(T(en="column 1 is clipped", zh="第 1 列被截断"), as_solved("t[:, 1]")),
         Property(T(en="the other columns stay", zh="其他列不变"), as_solved("t[:, ::2]")),
         Property(
-            T(en="it is written in place: the same tensor on the same memory", zh="就地写入：仍是同一个张量、同一块内存"), in_place("t")
+            T(
+                en="it is written in place: the same tensor on the same memory",
+                zh="就地写入：仍是同一个张量、同一块内存",
+            ),
+            in_place("t"),
         ),
         Property(
             T(en="column 1 of a transposed matrix is clipped too", zh="转置的矩阵的第 1 列也被截断"),
-            as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = m[0, 1] = 4.0\nt = m.t()\nlimit = torch.rand(()).item()"),
+            as_solved(
+                "t",
+                "m",
+                inputs="m = torch.randn(2, 3)\nm[1, 2] = m[0, 1] = 4.0\nt = m.t()\nlimit = torch.rand(()).item()",
+            ),
         ),
         Property(
             T(en="nothing happens where nothing is too large", zh="没有过大的元素时什么也不发生"),
@@ -206,8 +226,14 @@ def clip(t, limit):
     ),
     hint_for=(1, 2, 2, 0, 0),
     hints=(
-        T(en="In which memory are the elements that `t[too_large, 1]` returns?", zh="`t[too_large, 1]` 返回的元素在哪块内存里？"),
-        T(en="On the left of `=` the same brackets choose places in `t`.", zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。"),
+        T(
+            en="In which memory are the elements that `t[too_large, 1]` returns?",
+            zh="`t[too_large, 1]` 返回的元素在哪块内存里？",
+        ),
+        T(
+            en="On the left of `=` the same brackets choose places in `t`.",
+            zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。",
+        ),
         T(en="One line is enough: `t[...] = limit`.", zh="一行就够：`t[...] = limit`。"),
     ),
     right=(
@@ -228,15 +254,16 @@ TRAIN = Exercise(
     title=T(en="Gradient descent by hand", zh="手写梯度下降"),
     task=T(
         en=(
-            "Complete `train(x, y, w, rate, steps)`. `x` and `y` are float tensors of one length, `w` is a tensor with one "
-            "element that requires grad: gradient descent on `w` for the loss *mean of* `(x * w - y) ** 2`, `steps` times, "
-            "with learning rate `rate`. Use `backward` (or `torch.autograd.grad`), once in each step, and no optimizer. Return `w` with its final "
-            "values; it must still require grad, so that it can be trained on."
+            "Complete `train(x, y, w, rate, steps)`. `x` and `y` are float tensors of one length, `w` is a tensor "
+            "with one element that requires grad: gradient descent on `w` for the loss *mean of* `(x * w - y) ** "
+            "2`, `steps` times, with learning rate `rate`. Use `backward` (or `torch.autograd.grad`), once in "
+            "each step, and no optimizer. Return `w` with its final values; it must still require grad, so that "
+            "it can be trained on."
         ),
         zh=(
-            "补全 `train(x, y, w, rate, steps)`。`x` 和 `y` 是等长的浮点张量，`w` 是一个元素、需要梯度的张量：对 `w` 做梯度下"
-            "降，损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`。每一步使用一次 `backward`（或 `torch.autograd.grad`），不用优化器。返"
-            "回最终的 `w`；它必须仍需要梯度，以便继续训练。"
+            "补全 `train(x, y, w, rate, steps)`。`x` 和 `y` 是等长的浮点张量，`w` 是一个元素、需要梯度的张量：对 `w` "
+            "做梯度下降，损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`。每一步使用一次 "
+            "`backward`（或 `torch.autograd.grad`），不用优化器。返回最终的 `w`；它必须仍需要梯度，以便继续训练。"
         ),
     ),
     given="""\
@@ -266,18 +293,22 @@ def train(x, y, w, rate, steps):
         Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),
         Property(
             T(en="`w` can be trained on: its next gradient is right", zh="`w` 还能继续训练：它的下一个梯度正确"),
-            gradient_as_solved("w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"),
+            gradient_as_solved(
+                "w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"
+            ),
         ),
     ),
     hint_for=(1, 3, 3, 1, 0, 2),
     hints=(
         T(
-            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction, under `torch.no_grad()`: without it torch refuses to "
-            "write into a weight that requires grad.",
-            zh="三步：一个数的损失，`loss.backward()`，再做减法，减法放在 `torch.no_grad()` 里：否则 torch 拒绝写入需要梯度的权重。",
+            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction, under `torch.no_grad()`: "
+            "without it torch refuses to write into a weight that requires grad.",
+            zh="三步：一个数的损失，`loss.backward()`，再做减法，减法放在 `torch.no_grad()` 里：否则 torch 拒"
+            "绝写入需要梯度的权重。",
         ),
         T(
-            en="The subtraction has to write into `w`, as `w -= …` does: `w = w - …` makes another tensor, which gets no `.grad`.",
+            en="The subtraction has to write into `w`, as `w -= …` does: `w = w - …` makes another tensor, "
+            "which gets no `.grad`.",
             zh="减法要写入 `w`，如 `w -= …`：`w = w - …` 会产生另一个张量，它得不到 `.grad`。",
         ),
         T(

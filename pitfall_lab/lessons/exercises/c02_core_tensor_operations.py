@@ -1,8 +1,20 @@
-"""Exercises of chapter 2: shapes that meet, dimensions that go, views that cannot be flattened, arrays that belong to others."""
+"""Exercises of chapter 2: shapes that meet, dimensions that go, views that cannot be flattened,
+arrays that belong to others.
+"""
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_many_calls, as_solved, equal, every, not_shared, true, unchanged
+from pitfall_lab.lessons.exercise import (
+    Exercise,
+    Property,
+    as_many_calls,
+    as_solved,
+    equal,
+    every,
+    not_shared,
+    true,
+    unchanged,
+)
 from pitfall_lab.trace import T
 
 OPERANDS = """\
@@ -30,8 +42,8 @@ SHAPES = Exercise(
     title=T(en="Which shape comes out?", zh="结果是什么形状？"),
     task=T(
         en=(
-            'Write the shape of each result, or `"error"`. `a` has shape (4, 1), `b` has shape (3,), `c` has shape (4, 3), '
-            "`d` has shape (4,)."
+            'Write the shape of each result, or `"error"`. `a` has shape (4, 1), `b` has shape (3,), `c` has shape '
+            "(4, 3), `d` has shape (4,)."
         ),
         zh='写出每个结果的形状，或 `"error"`。`a` 的形状是 (4, 1)，`b` 是 (3,)，`c` 是 (4, 3)，`d` 是 (4,)。',
     ),
@@ -50,7 +62,10 @@ shapes = {
     hint_for=(1, 1, 2, 1, 3, 0, 0),
     hints=(
         T(en="Write the two shapes one below the other, aligned at the right.", zh="把两个形状上下写，右边对齐。"),
-        T(en="Equal, 1, or missing: then it fits. Everything else is an error.", zh="相等、为 1 或缺失，就合适；其他都是错误。"),
+        T(
+            en="Equal, 1, or missing: then it fits. Everything else is an error.",
+            zh="相等、为 1 或缺失，就合适；其他都是错误。",
+        ),
         T(
             en="`c + d` lines 3 up with 4. `a - d` lines 1 up with 4, and the 4 of `a` with nothing.",
             zh="`c + d` 把 3 与 4 对齐。`a - d` 把 1 与 4 对齐，而 `a` 的 4 对应缺失的维度。",
@@ -107,13 +122,13 @@ ROWS = Exercise(
     title=T(en="Each row by itself", zh="各行单独处理"),
     task=T(
         en=(
-            "`standardise(rows)` gets a float matrix. From each **row** it should subtract the row's mean and divide by the "
-            "row's standard deviation (as torch's `std` gives it), and leave `rows` as it is. As given it raises for most inputs; for square "
-            "ones it raises nothing and is wrong."
+            "`standardise(rows)` gets a float matrix. From each **row** it should subtract the row's mean and divide "
+            "by the row's standard deviation (as torch's `std` gives it), and leave `rows` as it is. As given it "
+            "raises for most inputs; for square ones it raises nothing and is wrong."
         ),
         zh=(
-            "`standardise(rows)` 得到浮点矩阵。它应把每一**行**减去该行的均值，再除以该行的标准差（按 torch 的 `std`），并保持 `rows` 不变。它对大"
-            "多数输入报错；对方阵不报错，结果却是错的。"
+            "`standardise(rows)` 得到浮点矩阵。它应把每一**行**减去该行的均值，再除以该行的标准差（按 torch 的 "
+            "`std`），并保持 `rows` 不变。它对大多数输入报错；对方阵不报错，结果却是错的。"
         ),
     ),
     given="""\
@@ -126,13 +141,18 @@ def standardise(rows):
     properties=(
         Property(
             T(en="each row of the result has the mean 0", zh="结果的每一行均值为 0"),
-            true("result.shape == rows.shape and result.mean(dim=1).abs().max() < 1e-4", T(en="a row has not", zh="有一行不是")),
+            true(
+                "result.shape == rows.shape and result.mean(dim=1).abs().max() < 1e-4",
+                T(en="a row has not", zh="有一行不是"),
+            ),
         ),
         Property(
             T(en="a wide and a tall matrix come out right", zh="宽矩阵和高矩阵的结果正确"),
             every(
                 as_solved("result"),
-                as_solved("result", inputs="rows = torch.randn(*torch.randint(3, 6, (2,)).cumsum(0).flip(0).tolist()) - 2"),
+                as_solved(
+                    "result", inputs="rows = torch.randn(*torch.randint(3, 6, (2,)).cumsum(0).flip(0).tolist()) - 2"
+                ),
             ),
         ),
         Property(
@@ -142,7 +162,10 @@ def standardise(rows):
             ),
             as_solved("result", inputs="rows = torch.randn(4, 4) * torch.tensor([1.0, 5.0, 9.0, 2.0])"),
         ),
-        Property(T(en="a single row comes out right", zh="只有一行时结果正确"), as_solved("result", inputs="rows = torch.randn(1, 6) + 3")),
+        Property(
+            T(en="a single row comes out right", zh="只有一行时结果正确"),
+            as_solved("result", inputs="rows = torch.randn(1, 6) + 3"),
+        ),
         Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("rows")),
     ),
     hint_for=(1, 3, 3, 3, 0),
@@ -174,7 +197,10 @@ def standardise(rows):
     wrong=(
         "def standardise(rows):\n    return (rows - rows.mean(dim=0)) / rows.std(dim=0)\n",
         "def standardise(rows):\n    return (rows - rows.mean()) / rows.std()\n",
-        "def standardise(rows):\n    return (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True, correction=0)\n",
+        (
+            "def standardise(rows):\n"
+            "    return (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True, correction=0)\n"
+        ),
     ),
 )
 
@@ -184,13 +210,13 @@ DISTANCES = Exercise(
     title=T(en="Every pair, on purpose", zh="有意得到每一对"),
     task=T(
         en=(
-            "`a` and `b` are float tensors of one dimension. `distances(a, b)` should return for each number of `a` and each number"
-            " of `b` how far they are apart: shape `(len(a), len(b))`. Write no loop, broadcasting does it in one line; `a` "
-            "and `b` stay as they are."
+            "`a` and `b` are float tensors of one dimension. `distances(a, b)` should return for each number of `a` "
+            "and each number of `b` how far they are apart: shape `(len(a), len(b))`. Write no loop, broadcasting "
+            "does it in one line; `a` and `b` stay as they are."
         ),
         zh=(
-            "`a` 和 `b` 是一维浮点张量。`distances(a, b)` 对 `a` 的每个数与 `b` 的每个数返回两者相距多少：形状为 `(len(a), "
-            "len(b))`。不要写循环，一行广播即可；`a` 和 `b` 保持不变。"
+            "`a` 和 `b` 是一维浮点张量。`distances(a, b)` 对 `a` 的每个数与 `b` 的每个数返回两者相距多少：形状为 "
+            "`(len(a), len(b))`。不要写循环，一行广播即可；`a` 和 `b` 保持不变。"
         ),
     ),
     given="def distances(a, b):\n    return (a - b).abs()\n",
@@ -201,7 +227,9 @@ DISTANCES = Exercise(
             T(en="more numbers in `b` than in `a`, or fewer, come out right", zh="`b` 的数比 `a` 多或少时结果正确"),
             every(
                 as_solved("result"),
-                as_solved("result", inputs="a, b = map(torch.randn, torch.randint(2, 6, (2,)).cumsum(0).flip(0).tolist())"),
+                as_solved(
+                    "result", inputs="a, b = map(torch.randn, torch.randint(2, 6, (2,)).cumsum(0).flip(0).tolist())"
+                ),
             ),
         ),
         Property(
@@ -236,10 +264,11 @@ STUBBORN = Exercise(
     title=T(en="A view that cannot be flattened", zh="无法展平的视图"),
     task=T(
         en=(
-            "Write `stubborn()`, without arguments: it returns a tensor of 12 elements for which `t.view(-1)` raises, because"
-            " of its strides, and `t.reshape(-1)` does not."
+            "Write `stubborn()`, without arguments: it returns a tensor of 12 elements for which `t.view(-1)` raises, "
+            "because of its strides, and `t.reshape(-1)` does not."
         ),
-        zh="编写无参数的 `stubborn()`：返回一个有 12 个元素的张量，使 `t.view(-1)` 因步长而报错，而 `t.reshape(-1)` 不报错。",
+        zh="编写无参数的 `stubborn()`：返回一个有 12 个元素的张量，使 `t.view(-1)` 因步长而报错，而 "
+        "`t.reshape(-1)` 不报错。",
     ),
     given="def stubborn():\n    t = torch.arange(12)\n    return t\n",
     drive="""\
@@ -280,12 +309,12 @@ FEATURES = Exercise(
     title=T(en="An array that is used elsewhere", zh="别处还在用的数组"),
     task=T(
         en=(
-            "`features(raw)` makes a batch for a network: it divides an array of pixels (NumPy, of any number type) by 255. "
-            "The array is used elsewhere and must stay as it is, and the result must be a float32 tensor."
+            "`features(raw)` makes a batch for a network: it divides an array of pixels (NumPy, of any number type) "
+            "by 255. The array is used elsewhere and must stay as it is, and the result must be a float32 tensor."
         ),
         zh=(
-            "`features(raw)` 为网络准备一批数据：把像素数组（NumPy，任何数值类型）除以 255。该数组别处还在用，必须保持不变；"
-            "结果必须是 float32 张量。"
+            "`features(raw)` 为网络准备一批数据：把像素数组（NumPy，任何数值类型）除以 255。该数组别处还在用，必须保持"
+            "不变；结果必须是 float32 张量。"
         ),
     ),
     given="""\
@@ -311,13 +340,17 @@ def features(raw):
             T(en="the batch of an array of whole numbers is right", zh="整数数组的结果正确"),
             as_solved(
                 "batch",
-                inputs="kind = np.random.choice(['uint8', 'int16', 'int32', 'int64'])\nraw = np.random.randint(0, 256, np.random.randint(2, 6, 2)).astype(kind)",
+                inputs="kind = np.random.choice(['uint8', 'int16', 'int32', 'int64'])\n"
+                "raw = np.random.randint(0, 256, np.random.randint(2, 6, 2)).astype(kind)",
             ),
         ),
     ),
     hint_for=(1, 3, 1, 2, 3),
     hints=(
-        T(en="`from_numpy` shares the memory, and `/=` writes into it.", zh="`from_numpy` 共享内存，而 `/=` 会写入其中。"),
+        T(
+            en="`from_numpy` shares the memory, and `/=` writes into it.",
+            zh="`from_numpy` 共享内存，而 `/=` 会写入其中。",
+        ),
         T(
             en="`.float()` copies a 64-bit tensor, but returns a 32-bit one as it is.",
             zh="`.float()` 会复制 64 位张量，但对 32 位张量原样返回。",

@@ -1,4 +1,6 @@
-"""Exercises of chapter 3: joining, batches, channels, totals that are all the same tensor, and dimensions that can be merged."""
+"""Exercises of chapter 3: joining, batches, channels, totals that are all the same tensor, and
+dimensions that can be merged.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,14 @@ SHAPES = Exercise(
             en="`cat` extends a dimension that exists; `stack` puts a new one at `dim`.",
             zh="`cat` 延长已有的维度；`stack` 在 `dim` 处增加新的维度。",
         ),
-        T(en="`@` needs equal inner sizes. In `a @ b` these are 3 and 2.", zh="`@` 要求内侧大小相等。`a @ b` 的内侧是 3 和 2。"),
-        T(en="Each `None` in brackets is a dimension of size 1 at its place.", zh="方括号中的每个 `None` 就是该处一个长度为 1 的维度。"),
+        T(
+            en="`@` needs equal inner sizes. In `a @ b` these are 3 and 2.",
+            zh="`@` 要求内侧大小相等。`a @ b` 的内侧是 3 和 2。",
+        ),
+        T(
+            en="Each `None` in brackets is a dimension of size 1 at its place.",
+            zh="方括号中的每个 `None` 就是该处一个长度为 1 的维度。",
+        ),
     ),
     right=(
         _table((4, 3), (2, 6), (2, 2, 3), "error", (2, 2), (2, 1, 3), (1, 2, 1, 3), (3, 2)),
@@ -76,13 +84,13 @@ COLLATE = Exercise(
     title=T(en="A batch from samples", zh="把样本组成批次"),
     task=T(
         en=(
-            "`collate(samples)` gets a list of samples; a sample is a pair of a feature vector (all of one length) and a "
-            "label (a Python integer). Return two tensors: the features, of shape (samples, features), and the labels, as "
-            "whole numbers (int64) in one dimension. The samples must not share memory with the batch."
+            "`collate(samples)` gets a list of samples; a sample is a pair of a feature vector (all of one length) "
+            "and a label (a Python integer). Return two tensors: the features, of shape (samples, features), and the "
+            "labels, as whole numbers (int64) in one dimension. The samples must not share memory with the batch."
         ),
         zh=(
-            "`collate(samples)` 得到样本的列表；一个样本是特征向量（长度都相同）与标签（Python 整数）的对。返回两个张量：形状"
-            "为 (样本数, 特征数) 的特征，以及一维的整数（int64）标签。样本不得与批次共享内存。"
+            "`collate(samples)` 得到样本的列表；一个样本是特征向量（长度都相同）与标签（Python 整数）的对。返回两个张"
+            "量：形状为 (样本数, 特征数) 的特征，以及一维的整数（int64）标签。样本不得与批次共享内存。"
         ),
     ),
     given="""\
@@ -91,18 +99,26 @@ def collate(samples):
     labels = [label for vector, label in samples]
     return features, labels
 """,
-    inputs="samples = [(torch.randn(4), label) for label in torch.randint(-9, 999, (5,)).tolist()]\nfirst = samples[0][0]",
+    inputs="samples = [(torch.randn(4), label) for label in torch.randint(-9, 999, (5,)).tolist()]\n"
+    "first = samples[0][0]",
     drive="features, labels = collate(samples)",
     properties=(
         Property(
-            T(en="the features of five samples are right: shape (5, 4)", zh="五个样本的特征正确：形状为 (5, 4)"), as_solved("features")
+            T(en="the features of five samples are right: shape (5, 4)", zh="五个样本的特征正确：形状为 (5, 4)"),
+            as_solved("features"),
         ),
-        Property(T(en="the labels are whole numbers in one tensor", zh="标签是一个整数张量"), as_solved("labels", "labels.dtype")),
+        Property(
+            T(en="the labels are whole numbers in one tensor", zh="标签是一个整数张量"),
+            as_solved("labels", "labels.dtype"),
+        ),
         Property(
             T(en="a batch of one sample keeps its batch dimension", zh="只有一个样本时也保留批次维"),
             as_solved("features", "labels", inputs="samples = [(torch.randn(3), int(torch.randint(9, ())))]"),
         ),
-        Property(T(en="the batch shares no memory with the samples", zh="批次与样本不共享内存"), not_shared("features", "first")),
+        Property(
+            T(en="the batch shares no memory with the samples", zh="批次与样本不共享内存"),
+            not_shared("features", "first"),
+        ),
         Property(
             T(en="a batch of one shares no memory with its sample", zh="只有一个样本的批次与该样本不共享内存"),
             not_shared("features", "first", inputs="first = torch.randn(3)\nsamples = [(first, 1)]"),
@@ -110,7 +126,10 @@ def collate(samples):
     ),
     hint_for=(1, 2, 1, 0, 0),
     hints=(
-        T(en="Each sample becomes one row: is there already a dimension for the rows?", zh="每个样本成为一行：行的维度已经存在了吗？"),
+        T(
+            en="Each sample becomes one row: is there already a dimension for the rows?",
+            zh="每个样本成为一行：行的维度已经存在了吗？",
+        ),
         T(
             en="`torch.stack` makes the new dimension; `torch.tensor` makes a tensor from Python integers.",
             zh="`torch.stack` 会新建维度；`torch.tensor` 用 Python 整数做张量。",
@@ -171,13 +190,13 @@ CHANNELS = Exercise(
     title=T(en="Confetti", zh="彩色纸屑"),
     task=T(
         en=(
-            "`channels_first(photo)` gets a photo of shape (height, width, channel) and should return it as (channel, height, "
-            "width), as layers for images expect it. As given, the shape is right, and the picture looks like confetti: its numbers are in the "
-            "wrong places. Repair it, and leave `photo` as it is."
+            "`channels_first(photo)` gets a photo of shape (height, width, channel) and should return it as (channel, "
+            "height, width), as layers for images expect it. As given, the shape is right, and the picture looks like "
+            "confetti: its numbers are in the wrong places. Repair it, and leave `photo` as it is."
         ),
         zh=(
-            "`channels_first(photo)` 得到形状为 (高, 宽, 通道) 的照片，应按网络的要求返回 (通道, 高, 宽)。形状正确，图片却成"
-            "了彩色纸屑。请修好它，并保持 `photo` 不变。"
+            "`channels_first(photo)` 得到形状为 (高, 宽, 通道) 的照片，应按网络的要求返回 (通道, 高, 宽)。形状正确，图"
+            "片却成了彩色纸屑。请修好它，并保持 `photo` 不变。"
         ),
     ),
     given="""\
@@ -188,9 +207,14 @@ def channels_first(photo):
     inputs=_NUMBERED.format(4, 5, "int(torch.randint(1, 8, ()))"),
     drive="result = channels_first(photo)",
     properties=(
-        Property(T(en="the shape is (channel, height, width)", zh="形状是 (通道, 高, 宽)"), as_solved("tuple(result.shape)")),
         Property(
-            T(en="every number is in its place (its last digits are row, column, channel)", zh="每个数都在原位（末三位是行、列、通道）"),
+            T(en="the shape is (channel, height, width)", zh="形状是 (通道, 高, 宽)"), as_solved("tuple(result.shape)")
+        ),
+        Property(
+            T(
+                en="every number is in its place (its last digits are row, column, channel)",
+                zh="每个数都在原位（末三位是行、列、通道）",
+            ),
             as_solved("result"),
         ),
         Property(
@@ -201,8 +225,14 @@ def channels_first(photo):
     ),
     hint_for=(3, 1, 1, 0),
     hints=(
-        T(en="`reshape` keeps the order of the numbers. Must it stay the same here?", zh="`reshape` 保持数的次序。这里次序应当不变吗？"),
-        T(en="The dimensions change places: that is what `permute` does.", zh="是各维交换位置：这正是 `permute` 的作用。"),
+        T(
+            en="`reshape` keeps the order of the numbers. Must it stay the same here?",
+            zh="`reshape` 保持数的次序。这里次序应当不变吗？",
+        ),
+        T(
+            en="The dimensions change places: that is what `permute` does.",
+            zh="是各维交换位置：这正是 `permute` 的作用。",
+        ),
         T(en="The new first dimension is the old dimension 2.", zh="新的第一维是原来的第 2 维。"),
     ),
     right=(
@@ -221,13 +251,15 @@ TOTALS = Exercise(
     title=T(en="The last total, several times", zh="最后的总和出现多次"),
     task=T(
         en=(
-            "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after each "
-            "number, as 0-dim tensors with memory of their own: writing into one of them must change neither the others nor the given "
-            "numbers. An empty list gives an empty list. The given numbers must stay as they are. The cell as given returns the last total several times."
+            "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after "
+            "each number, as 0-dim tensors with memory of their own: writing into one of them must change neither the "
+            "others nor the given numbers. An empty list gives an empty list. The given numbers must stay as they "
+            "are. The cell as given returns the last total several times."
         ),
         zh=(
-            "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，各有自己的内存：写入其中"
-            "一个既不会改变其他的，也不会改变给定的数；空列表得到空列表。现在它多次返回最后的总和。给定的数必须保持不变。"
+            "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，"
+            "各有自己的内存：写入其中一个既不会改变其他的，也不会改变给定的数；空列表得到空列表。现在它多次返回最后的"
+            "总和。给定的数必须保持不变。"
         ),
     ),
     given="""\
@@ -244,11 +276,15 @@ def running_totals(numbers):
     properties=(
         Property(T(en="the totals of five numbers are right", zh="五个数的各个总和正确"), as_solved("totals")),
         Property(
-            T(en="the total of one number is right", zh="一个数的总和正确"), as_solved("totals", inputs="numbers = [torch.tensor(2.5)]")
+            T(en="the total of one number is right", zh="一个数的总和正确"),
+            as_solved("totals", inputs="numbers = [torch.tensor(2.5)]"),
         ),
         Property(
             T(en="each total has a place of its own in memory", zh="每个总和在内存中有自己的位置"),
-            true("len({total.data_ptr() for total in totals}) == 5", T(en="two totals are in one place", zh="有两个总和在同一位置")),
+            true(
+                "len({total.data_ptr() for total in totals}) == 5",
+                T(en="two totals are in one place", zh="有两个总和在同一位置"),
+            ),
         ),
         Property(
             T(en="no total is one of the given numbers", zh="没有总和就是给定的数本身"),
@@ -266,9 +302,13 @@ def running_totals(numbers):
     hint_for=(1, 1, 2, 3, 0, 0),
     hints=(
         T(en="How many tensors does the loop make?", zh="循环一共产生几个张量？"),
-        T(en="`total += number` writes into the tensor that is already in the list.", zh="`total += number` 会写入已经在列表里的张量。"),
         T(
-            en="`total = total + number` makes a new one, and so does `total.clone()`. The first total is a tensor of its own, too.",
+            en="`total += number` writes into the tensor that is already in the list.",
+            zh="`total += number` 会写入已经在列表里的张量。",
+        ),
+        T(
+            en="`total = total + number` makes a new one, and so does `total.clone()`. The first total is a "
+            "tensor of its own, too.",
             zh="`total = total + number` 产生新的张量，`total.clone()` 也是。第一个总和也要是自己的张量。",
         ),
     ),
@@ -326,13 +366,13 @@ MERGED = Exercise(
     title=T(en="Which two can be merged?", zh="哪两维可以合并？"),
     task=T(
         en=(
-            'Here is a claim: "If `view` can merge the last two dimensions of a tensor, it can merge the first two as well." Write '
-            "`counterexample()`, without arguments: it returns a tensor `t` of shape (2, 3, 4) for which `t.view(2, 12)` works and "
-            "`t.view(6, 4)` raises, because of its strides."
+            'Here is a claim: "If `view` can merge the last two dimensions of a tensor, it can merge the first two '
+            'as well." Write `counterexample()`, without arguments: it returns a tensor `t` of shape (2, 3, 4) for '
+            "which `t.view(2, 12)` works and `t.view(6, 4)` raises, because of its strides."
         ),
         zh=(
-            "有人说：“如果 `view` 能合并一个张量的最后两维，那么也能合并最前两维。”编写无参数的 `counterexample()`：返回一个形状为 (2, 3, 4) "
-            "的张量 `t`，使 `t.view(2, 12)` 可用，而 `t.view(6, 4)` 因步长而报错。"
+            "有人说：“如果 `view` 能合并一个张量的最后两维，那么也能合并最前两维。”编写无参数的 `counterexample()`：返"
+            "回一个形状为 (2, 3, 4) 的张量 `t`，使 `t.view(2, 12)` 可用，而 `t.view(6, 4)` 因步长而报错。"
         ),
     ),
     given="def counterexample():\n    return torch.zeros(2, 3, 4)\n",
@@ -359,15 +399,18 @@ for shape in (2, 12), (6, 4):
     hint_for=(0, 2, 1),
     hints=(
         T(
-            en="Two dimensions can be merged if one step in the left one is as far as all steps of the right one together.",
+            en="Two dimensions can be merged if one step in the left one is as far as all steps of "
+            "the right one together.",
             zh="如果左边一维走一步，等于右边一维走完全部的步数，这两维就可以合并。",
         ),
         T(
-            en="`torch.zeros(2, 3, 4)` has strides (12, 4, 1): 4 is 4 · 1, and 12 is 3 · 4. Keep the first of these, and break the second.",
+            en="`torch.zeros(2, 3, 4)` has strides (12, 4, 1): 4 is 4 · 1, and 12 is 3 · 4. Keep the first of these, "
+            "and break the second.",
             zh="`torch.zeros(2, 3, 4)` 的步长是 (12, 4, 1)：4 等于 4 · 1，12 等于 3 · 4。保留前一个关系，破坏后一个。",
         ),
         T(
-            en="Leave a gap behind each three rows: take a slice of a larger tensor. Or let `permute` bring the last dimension to the front.",
+            en="Leave a gap behind each three rows: take a slice of a larger tensor. Or let `permute` bring the last "
+            "dimension to the front.",
             zh="在每三行之后留出空隙：取更大张量的切片。或者用 `permute` 把最后一维移到最前。",
         ),
     ),

@@ -82,13 +82,13 @@ CLASSIFY = Exercise(
     title=T(en="A batch of one", zh="只有一个样本的批次"),
     task=T(
         en=(
-            "`classify(scores)` gets a float tensor of shape (batch, classes, 1, 1) and returns the class with the highest "
-            "score for each sample, as a tensor of shape (batch,). As given it fails for a batch of one, and where there is only one "
-            "class. Repair it."
+            "`classify(scores)` gets a float tensor of shape (batch, classes, 1, 1) and returns the class with the "
+            "highest score for each sample, as a tensor of shape (batch,). As given it fails for a batch of one, and "
+            "where there is only one class. Repair it."
         ),
         zh=(
-            "`classify(scores)` 得到形状为 (批次, 类别, 1, 1) 的浮点张量，返回每个样本得分最高的类别，形状为 (批次,)。除了只"
-            "有一个样本的批次和只有一个类别的情况，它都正确。请修好它。"
+            "`classify(scores)` 得到形状为 (批次, 类别, 1, 1) 的浮点张量，返回每个样本得分最高的类别，形状为 (批次,)。"
+            "除了只有一个样本的批次和只有一个类别的情况，它都正确。请修好它。"
         ),
     ),
     given="""\
@@ -116,9 +116,15 @@ def classify(scores):
     ),
     hint_for=(1, 1, 2, 2),
     hints=(
-        T(en="Which shape has `scores.squeeze()` for a batch of one?", zh="批次只有一个样本时，`scores.squeeze()` 是什么形状？"),
+        T(
+            en="Which shape has `scores.squeeze()` for a batch of one?",
+            zh="批次只有一个样本时，`scores.squeeze()` 是什么形状？",
+        ),
         T(en="Only the last two dimensions shall go.", zh="只应去掉最后两维。"),
-        T(en="`scores.flatten(1)` keeps the batch whatever the sizes are.", zh="无论大小如何，`scores.flatten(1)` 都保留批次维。"),
+        T(
+            en="`scores.flatten(1)` keeps the batch whatever the sizes are.",
+            zh="无论大小如何，`scores.flatten(1)` 都保留批次维。",
+        ),
     ),
     right=(
         "def classify(scores):\n    return scores.flatten(1).argmax(dim=1)\n",
@@ -127,7 +133,11 @@ def classify(scores):
     ),
     wrong=(
         "def classify(scores):\n    return scores.squeeze().argmax(dim=-1)\n",
-        "def classify(scores):\n    scores = scores.squeeze()\n    return (scores if scores.ndim == 2 else scores.unsqueeze(0)).argmax(dim=1)\n",
+        (
+            "def classify(scores):\n"
+            "    scores = scores.squeeze()\n"
+            "    return (scores if scores.ndim == 2 else scores.unsqueeze(0)).argmax(dim=1)\n"
+        ),
     ),
 )
 
@@ -137,9 +147,10 @@ LOST = Exercise(
     title=T(en="The two are not the same", zh="两者并不相同"),
     task=T(
         en=(
-            'A colleague says: "`t.squeeze().shape == t.squeeze(-1).shape` for everything that our network returns, (batch, '
-            'steps, 1)." Write `counterexamples()`, without arguments: it returns two tensors of such a shape for which this is '
-            "false, for two different reasons: the first with at least two steps, the second with at least two samples."
+            'A colleague says: "`t.squeeze().shape == t.squeeze(-1).shape` for everything that our network returns, '
+            '(batch, steps, 1)." Write `counterexamples()`, without arguments: it returns two tensors of such a '
+            "shape for which this is false, for two different reasons: the first with at least two steps, the second "
+            "with at least two samples."
         ),
         zh=(
             "同事说：“我们的网络返回的 (批次, 步数, 1) 总有 `t.squeeze().shape == t.squeeze(-1).shape`。”编写无参数的 "
@@ -176,7 +187,10 @@ LOST = Exercise(
         ),
     ),
     hints=(
-        T(en="When does `squeeze()` remove more than the last dimension?", zh="什么时候 `squeeze()` 去掉的不止最后一维？"),
+        T(
+            en="When does `squeeze()` remove more than the last dimension?",
+            zh="什么时候 `squeeze()` 去掉的不止最后一维？",
+        ),
         T(en="Which size must a dimension have so that it goes?", zh="一个维度的长度是多少时才会消失？"),
         T(en="A batch of one; and one step.", zh="只有一个样本的批次；以及只有一步。"),
     ),
@@ -206,13 +220,13 @@ DROP = Exercise(
     title=T(en="Remove it or raise", zh="要么去掉，要么报错"),
     task=T(
         en=(
-            "`drop_last(t)` gets a tensor with at least one dimension. It removes the last dimension if its size is 1 and "
-            "raises a `ValueError` with the shape in its message, for example `(2, 3)`, if it is not. The result shares the "
-            "memory of `t`."
+            "`drop_last(t)` gets a tensor with at least one dimension. It removes the last dimension if its size is 1 "
+            "and raises a `ValueError` with the shape in its message, for example `(2, 3)`, if it is not. The result "
+            "shares the memory of `t`."
         ),
         zh=(
-            "`drop_last(t)` 得到至少一维的张量。最后一维长度为 1 时去掉它；否则抛出 `ValueError`，信息中写明形状，例如 `(2, "
-            "3)`。结果与 `t` 共享内存。"
+            "`drop_last(t)` 得到至少一维的张量。最后一维长度为 1 时去掉它；否则抛出 `ValueError`，信息中写明形状，例"
+            "如 `(2, 3)`。结果与 `t` 共享内存。"
         ),
     ),
     given="def drop_last(t):\n    return t.squeeze(-1)\n",
@@ -228,10 +242,15 @@ numbers = [int(number) for number in re.findall("[0-9]+", message)]
     setup="import re\n",
     properties=(
         Property(T(en="a column becomes flat", zh="一列变成一维"), as_solved("result")),
-        Property(T(en="a batch of one stays a batch", zh="只有一个样本时仍是批次"), as_solved("result", inputs="t = torch.randn(1, 1)")),
+        Property(
+            T(en="a batch of one stays a batch", zh="只有一个样本时仍是批次"),
+            as_solved("result", inputs="t = torch.randn(1, 1)"),
+        ),
         Property(
             T(en="tensors of one, three and four dimensions come out right", zh="一维、三维和四维张量的结果正确"),
-            every(*(as_solved("result", inputs=f"t = torch.randn{shape}") for shape in ((1,), (2, 3, 1), (1, 2, 1, 1)))),
+            every(
+                *(as_solved("result", inputs=f"t = torch.randn{shape}") for shape in ((1,), (2, 3, 1), (1, 2, 1, 1)))
+            ),
         ),
         Property(T(en="the result is a view of `t`", zh="结果是 `t` 的视图"), shared("result", "t")),
         Property(
@@ -243,7 +262,10 @@ numbers = [int(number) for number in re.findall("[0-9]+", message)]
     hints=(
         T(en="Look at `t.shape[-1]` first.", zh="先看 `t.shape[-1]`。"),
         T(en="Raise yourself: `raise ValueError(...)`.", zh="自己抛出：`raise ValueError(...)`。"),
-        T(en="`squeeze(-1)` is right once the size is known to be 1.", zh="确认长度为 1 之后，用 `squeeze(-1)` 就对了。"),
+        T(
+            en="`squeeze(-1)` is right once the size is known to be 1.",
+            zh="确认长度为 1 之后，用 `squeeze(-1)` 就对了。",
+        ),
     ),
     right=(
         """\

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, every, in_place, not_shared, true, unchanged
+from pitfall_lab.lessons.exercise import (
+    Check,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    every,
+    in_place,
+    not_shared,
+    true,
+    unchanged,
+)
 from pitfall_lab.trace import T
 
 _SORTED = {
@@ -46,12 +57,13 @@ EXERCISES = (
         title=T(en="A function that keeps its argument", zh="不改动参数的函数"),
         task=T(
             en=(
-                "`standardise(batch)` gets a float tensor and returns a new one, on memory of its own, shifted to mean 0 and "
-                "divided by the standard deviation (torch's `std`). It also changes the batch it was given. Repair it."
+                "`standardise(batch)` gets a float tensor and returns a new one, on memory of its own, "
+                "shifted to mean 0 and divided by the standard deviation (torch's `std`). It also changes the "
+                "batch it was given. Repair it."
             ),
             zh=(
-                "`standardise(batch)` 得到浮点张量，应返回一个新的、有自己内存的张量：均值移到 0，再除以标准差（torch 的 `std`）。它也改动了传入的"
-                "数据。请修好它。"
+                "`standardise(batch)` 得到浮点张量，应返回一个新的、有自己内存的张量：均值移到 0，再除以标准差（torch "
+                "的 `std`）。它也改动了传入的数据。请修好它。"
             ),
         ),
         given="def standardise(batch):\n    batch -= batch.mean()\n    batch /= batch.std()\n    return batch\n",
@@ -67,12 +79,16 @@ EXERCISES = (
                 T(en="a slice handed over leaves its base unchanged", zh="传入切片时，原张量也不变"),
                 unchanged("batch", inputs="batch = torch.randn(8)[:5]"),
             ),
-            Property(T(en="the result shares no memory with the argument", zh="结果与参数不共享内存"), not_shared("result", "batch")),
+            Property(
+                T(en="the result shares no memory with the argument", zh="结果与参数不共享内存"),
+                not_shared("result", "batch"),
+            ),
         ),
         hint_for=(3, 1, 2, 3),
         hints=(
             T(
-                en="Two kinds of statements: one binds a name to a new tensor, the other writes into memory. Which are these?",
+                en="Two kinds of statements: one binds a name to a new tensor, the other writes into "
+                "memory. Which are these?",
                 zh="语句有两种：一种把名字绑定到新张量，一种写入内存。这里是哪一种？",
             ),
             T(
@@ -86,12 +102,24 @@ EXERCISES = (
         ),
         right=(
             "def standardise(batch):\n    batch = batch - batch.mean()\n    return batch / batch.std()\n",
-            "def standardise(batch):\n    batch = batch.clone()\n    batch -= batch.mean()\n    batch /= batch.std()\n    return batch\n",
+            (
+                "def standardise(batch):\n"
+                "    batch = batch.clone()\n"
+                "    batch -= batch.mean()\n"
+                "    batch /= batch.std()\n"
+                "    return batch\n"
+            ),
             "def standardise(batch):\n    return torch.sub(batch, batch.mean()).div_(batch.std())\n",
         ),
         wrong=(
             "def standardise(batch):\n    batch = batch - batch.mean()\n    return batch\n",
-            "def standardise(batch):\n    batch = batch.detach()\n    batch -= batch.mean()\n    batch /= batch.std()\n    return batch\n",
+            (
+                "def standardise(batch):\n"
+                "    batch = batch.detach()\n"
+                "    batch -= batch.mean()\n"
+                "    batch /= batch.std()\n"
+                "    return batch\n"
+            ),
             "def standardise(batch):\n    return torch.tensor([-1.0, 0.0, 1.0])\n",
             "def standardise(batch):\n    # batch = batch - batch.mean()\n    return batch.clone()\n",
         ),
@@ -102,8 +130,8 @@ EXERCISES = (
         title=T(en="View, copy or the same?", zh="视图、副本还是同一个？"),
         task=T(
             en=(
-                'Write `"view"`, `"copy"` or `"same"` (the very same object) for each expression **before** you run the cell. `t`'
-                " is `torch.arange(6.0).reshape(2, 3)`."
+                'Write `"view"`, `"copy"` or `"same"` (the very same object) for each expression **before** you '
+                "run the cell. `t` is `torch.arange(6.0).reshape(2, 3)`."
             ),
             zh=(
                 '在运行单元格**之前**，为每个表达式写上 `"view"`、`"copy"` 或 `"same"`（就是同一个对象）。`t` 是 '
@@ -118,7 +146,9 @@ EXERCISES = (
             "    shared = result.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()\n"
             "    return 'same' if result is t else 'view' if shared else 'copy'\n"
         ),
-        properties=tuple(Property(T(en=f"`{e}`", zh=f"`{e}`"), equal(f"belief[{e!r}]", f"kind({e!r})", tell=False)) for e in _SORTED),
+        properties=tuple(
+            Property(T(en=f"`{e}`", zh=f"`{e}`"), equal(f"belief[{e!r}]", f"kind({e!r})", tell=False)) for e in _SORTED
+        ),
         hint_for=(2, 3, 1, 3, 2, 3),
         hints=(
             T(en="Does anything have to move at all?", zh="元素到底需不需要移动？"),
@@ -127,12 +157,15 @@ EXERCISES = (
                 zh="如果需要：用一个偏移和每维一个步长，能否描述元素现在的位置？",
             ),
             T(
-                en="A list may choose anything (copy), an arithmetic operation always makes new numbers (copy), a transposed matrix cannot be "
-                "read in one row of equal steps (copy).",
+                en="A list may choose anything (copy), an arithmetic operation always makes new numbers (copy), a "
+                "transposed matrix cannot be read in one row of equal steps (copy).",
                 zh="列表可以任意挑选(副本)，算术运算总会产生新的数(副本)，转置的矩阵无法以相等的步长读成一行(副本)。",
             ),
         ),
-        right=(_table(_SORTED), "belief = {}\n" + "".join(f"belief[{e!r}] = {answer!r}\n" for e, answer in _SORTED.items())),
+        right=(
+            _table(_SORTED),
+            "belief = {}\n" + "".join(f"belief[{e!r}] = {answer!r}\n" for e, answer in _SORTED.items()),
+        ),
         wrong=(
             _table(dict.fromkeys(_SORTED, "view")),
             _table({**_SORTED, "t.contiguous()": "copy"}),
@@ -146,14 +179,16 @@ EXERCISES = (
         title=T(en="One object, other memory", zh="同一个对象，另一块内存"),
         task=T(
             en=(
-                "An optimizer holds its weights as objects. So when `model.to(…)` gives a weight other memory, the weight has to stay the same "
-                "object. Write `move(t)`, which does this for a float tensor `t` of any shape: afterwards the caller's `t` must be the same "
-                "object with the same values, and on *other* memory. What the function returns does not count. (Do not make it a habit: "
-                "autograd does not notice such a move.)"
+                "An optimizer holds its weights as objects. So when `model.to(…)` gives a weight other memory, "
+                "the weight has to stay the same object. Write `move(t)`, which does this for a float tensor `t` "
+                "of any shape: afterwards the caller's `t` must be the same object with the same values, and on "
+                "*other* memory. What the function returns does not count. (Do not make it a habit: autograd does "
+                "not notice such a move.)"
             ),
             zh=(
-                "优化器以对象的形式持有权重。所以当 `model.to(…)` 让权重换到另一块内存时，权重必须仍是同一个对象。编写 `move(t)`，对任意形状的浮点张量 "
-                "`t` 做同样的事：之后调用者的 `t` 必须仍是同一个对象、同样的数值，却位于*另一块*内存上。函数的返回值不计。（不要养成习惯：自动求导察觉不到这样的搬动。）"
+                "优化器以对象的形式持有权重。所以当 `model.to(…)` 让权重换到另一块内存时，权重必须仍是同一个对象。编"
+                "写 `move(t)`，对任意形状的浮点张量 `t` 做同样的事：之后调用者的 `t` 必须仍是同一个对象、同样的数值，"
+                "却位于*另一块*内存上。函数的返回值不计。（不要养成习惯：自动求导察觉不到这样的搬动。）"
             ),
         ),
         given="def move(t):\n    t = t.clone()\n",
@@ -197,15 +232,15 @@ EXERCISES = (
         title=T(en="Write through a shape", zh="隔着形状写入"),
         task=T(
             en=(
-                "`clear_first(t, n)` is to set the first `n` elements of a float tensor `t` to 0, read row by row as `t.flatten()` "
-                "reads them, **in `t` itself**; `n` is a number from 0 to the number of elements. For a contiguous tensor it does. "
-                "Repair it: it must also work for a transposed view and for a slice with steps, and the other elements stay, also "
-                "those of the tensor that `t` is a slice of."
+                "`clear_first(t, n)` is to set the first `n` elements of a float tensor `t` to 0, read row by row as "
+                "`t.flatten()` reads them, **in `t` itself**; `n` is a number from 0 to the number of elements. For a "
+                "contiguous tensor it does. Repair it: it must also work for a transposed view and for a slice with "
+                "steps, and the other elements stay, also those of the tensor that `t` is a slice of."
             ),
             zh=(
-                "`clear_first(t, n)` 应把浮点张量 `t` 的前 `n` 个元素设为 0，顺序与 `t.flatten()` 相同（逐行读），并且就在**`t` 自身**里；"
-                "`n` 从 0 到元素个数。对连续的张量它做到了。请修好它：对转置视图和带步长的切片也要适用，其他元素不变，包括被切片的那个"
-                "张量的其他元素。"
+                "`clear_first(t, n)` 应把浮点张量 `t` 的前 `n` 个元素设为 0，顺序与 `t.flatten()` 相同（逐行读），并且"
+                "就在**`t` 自身**里；`n` 从 0 到元素个数。对连续的张量它做到了。请修好它：对转置视图和带步长的切片也要"
+                "适用，其他元素不变，包括被切片的那个张量的其他元素。"
             ),
         ),
         given="def clear_first(t, n):\n    t.reshape(-1)[:n] = 0\n",
@@ -213,24 +248,34 @@ EXERCISES = (
         drive="clear_first(t, n)",
         properties=(
             Property(T(en="a vector comes out right", zh="向量的结果正确"), as_solved("t")),
-            Property(T(en="a matrix comes out right", zh="矩阵的结果正确"), as_solved("t", inputs="t = torch.randn(3, 4)\nn = 5")),
+            Property(
+                T(en="a matrix comes out right", zh="矩阵的结果正确"),
+                as_solved("t", inputs="t = torch.randn(3, 4)\nn = 5"),
+            ),
             Property(
                 T(en="a transposed view comes out right", zh="转置视图的结果正确"),
                 _cleared("torch.randn(4, 3).t()", "torch.randn(2, 3, 4).transpose(0, 2)"),
             ),
             Property(
-                T(en="a slice with steps comes out right, and the elements between stay", zh="带步长的切片结果正确，其间的元素不变"),
+                T(
+                    en="a slice with steps comes out right, and the elements between stay",
+                    zh="带步长的切片结果正确，其间的元素不变",
+                ),
                 as_solved("t", "whole", inputs="whole = torch.randn(3, 6)\nt = whole[:, 1::2]\nn = 4"),
             ),
             Property(
-                T(en="with n = 0, no element changes", zh="n = 0 时没有元素改变"), as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 0")
+                T(en="with n = 0, no element changes", zh="n = 0 时没有元素改变"),
+                as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 0"),
             ),
             Property(
                 T(en="with n the number of elements, all become 0", zh="n 等于元素个数时，全部变为 0"),
                 as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 6"),
             ),
             Property(
-                T(en="it is written in place: the same tensor on the same memory", zh="就地写入：仍是同一个张量、同一块内存"),
+                T(
+                    en="it is written in place: the same tensor on the same memory",
+                    zh="就地写入：仍是同一个张量、同一块内存",
+                ),
                 in_place("t", inputs="t = torch.randn(4, 3).t()\nn = 5"),
             ),
         ),
@@ -245,12 +290,16 @@ EXERCISES = (
                 zh="让展平后的形式有意成为副本。它的数怎样回到 `t` 的内存里？",
             ),
             T(
-                en="`t.copy_(…)` writes into `t`; so does a mask on the left of `=`, for example `torch.arange(t.numel()).view(t.shape) < n`.",
+                en="`t.copy_(…)` writes into `t`; so does a mask on the left of `=`, for example "
+                "`torch.arange(t.numel()).view(t.shape) < n`.",
                 zh="`t.copy_(…)` 写入 `t`；`=` 左边的掩码也一样，例如 `torch.arange(t.numel()).view(t.shape) < n`。",
             ),
         ),
         right=(
-            "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    t.copy_(flat.view(t.shape))\n",
+            "def clear_first(t, n):\n"
+            "    flat = t.flatten().clone()\n"
+            "    flat[:n] = 0\n"
+            "    t.copy_(flat.view(t.shape))\n",
             "def clear_first(t, n):\n    t[torch.arange(t.numel()).view(t.shape) < n] = 0\n",
             "def clear_first(t, n):\n    t.put_(torch.arange(n), torch.zeros(n))\n",
             "def clear_first(t, n):\n    t.mul_((torch.arange(t.numel()) >= n).view(t.shape))\n",
@@ -260,7 +309,12 @@ EXERCISES = (
             "def clear_first(t, n):\n    t[:n] = 0\n",
             "def clear_first(t, n):\n    t = t.contiguous()\n    t.view(-1)[:n] = 0\n",
             "def clear_first(t, n):\n    torch.as_strided(t, (n,), (1,), t.storage_offset()).zero_()\n",
-            "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    t.data = flat.view(t.shape)\n",
+            (
+                "def clear_first(t, n):\n"
+                "    flat = t.flatten().clone()\n"
+                "    flat[:n] = 0\n"
+                "    t.data = flat.view(t.shape)\n"
+            ),
             "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    return flat.view(t.shape)\n",
         ),
     ),

@@ -48,8 +48,8 @@ EXERCISES = (
                 "`grad_fn.name()` gives it, or `None`, **before** you run the cell."
             ),
             zh=(
-                "`a` 和 `b` 是需要梯度的叶子。在运行单元格**之前**，写出每个表达式的 `grad_fn` 的名称（即 `grad_fn.name()` 给出的"
-                "），或 `None`。"
+                "`a` 和 `b` 是需要梯度的叶子。在运行单元格**之前**，写出每个表达式的 `grad_fn` 的名称（即 "
+                "`grad_fn.name()` 给出的），或 `None`。"
             ),
         ),
         given=_names(dict.fromkeys(_NODES, "?")),
@@ -58,7 +58,10 @@ EXERCISES = (
         hint_for=(3, 2, 1, 1, 3, 2, 3, 3),
         hints=(
             T(en="The *last* operation of an expression gives the name.", zh="名称由表达式的*最后*一个操作决定。"),
-            T(en="A node is called after its operation: that of `*` is MulBackward0.", zh="节点以运算命名：`*` 的节点是 MulBackward0。"),
+            T(
+                en="A node is called after its operation: that of `*` is MulBackward0.",
+                zh="节点以运算命名：`*` 的节点是 MulBackward0。",
+            ),
             T(
                 en="Four have none: a leaf, what was detached, a comparison, and what was made of plain numbers.",
                 zh="有四个没有：叶子、被分离的、比较的结果，以及由普通数字构成的。",
@@ -77,12 +80,12 @@ EXERCISES = (
         title=T(en="Count the leaves", zh="数一数叶子"),
         task=T(
             en=(
-                "Write `leaves(result)`, where `result` is a tensor with a `grad_fn`: how many different leaves can backward "
-                "reach from it? Walk the graph. A leaf that is used twice counts once."
+                "Write `leaves(result)`, where `result` is a tensor with a `grad_fn`: how many different leaves can "
+                "backward reach from it? Walk the graph. A leaf that is used twice counts once."
             ),
             zh=(
-                "编写 `leaves(result)`，其中 `result` 是带 `grad_fn` 的张量：backward 从它能到达多少个不同的叶子？请遍历计算图。"
-                "用了两次的叶子只算一次。"
+                "编写 `leaves(result)`，其中 `result` 是带 `grad_fn` 的张量：backward 从它能到达多少个不同的叶子？请遍"
+                "历计算图。用了两次的叶子只算一次。"
             ),
         ),
         given="def leaves(result):\n    return len(result.grad_fn.next_functions)\n",
@@ -117,24 +120,49 @@ EXERCISES = (
                 zh="只有末端的 *AccumulateGrad* 节点有 `variable` 属性，即它的叶子。",
             ),
             T(
-                en="Keep a set of the nodes that you have seen, and visit none twice: paths meet again, and each meeting doubles the number of paths.",
+                en="Keep a set of the nodes that you have seen, and visit none twice: paths meet again, and each "
+                "meeting doubles the number of paths.",
                 zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，每汇合一次，路的数目就加倍。",
             ),
         ),
         right=(
-            "def leaves(result):\n    seen, todo = set(), [result.grad_fn]\n    while todo:\n        node = todo.pop()\n"
-            "        if node is not None and node not in seen:\n            seen.add(node)\n            todo += [n for n, _ in node.next_functions]\n"
+            "def leaves(result):\n"
+            "    seen, todo = set(), [result.grad_fn]\n"
+            "    while todo:\n"
+            "        node = todo.pop()\n"
+            "        if node is not None and node not in seen:\n"
+            "            seen.add(node)\n"
+            "            todo += [n for n, _ in node.next_functions]\n"
             "    return sum(hasattr(node, 'variable') for node in seen)\n",
-            "def leaves(result):\n    seen = {}\n\n    def walk(node):\n        if node is None or node in seen:\n            return\n"
-            "        seen[node] = 'AccumulateGrad' in node.name()\n        for behind, _ in node.next_functions:\n            walk(behind)\n\n"
-            "    walk(result.grad_fn)\n    return sum(seen.values())\n",
+            (
+                "def leaves(result):\n"
+                "    seen = {}\n"
+                "\n"
+                "    def walk(node):\n"
+                "        if node is None or node in seen:\n"
+                "            return\n"
+                "        seen[node] = 'AccumulateGrad' in node.name()\n"
+                "        for behind, _ in node.next_functions:\n"
+                "            walk(behind)\n"
+                "\n"
+                "    walk(result.grad_fn)\n"
+                "    return sum(seen.values())\n"
+            ),
         ),
         wrong=(
             "def leaves(result):\n    return 2\n",
             "def leaves(result):\n    return sum(node is not None for node, _ in result.grad_fn.next_functions)\n",
-            "def leaves(result):\n    def walk(node):\n        if node is None:\n            return 0\n        if hasattr(node, 'variable'):\n"
-            "            return 1\n        return sum(walk(n) for n, _ in node.next_functions) if len(node.next_functions) < 9 else 0\n\n"
-            "    return min(walk(result.grad_fn), 4)\n",
+            (
+                "def leaves(result):\n"
+                "    def walk(node):\n"
+                "        if node is None:\n"
+                "            return 0\n"
+                "        if hasattr(node, 'variable'):\n"
+                "            return 1\n"
+                "        return sum(walk(n) for n, _ in node.next_functions) if len(node.next_functions) < 9 else 0\n"
+                "\n"
+                "    return min(walk(result.grad_fn), 4)\n"
+            ),
         ),
     ),
     Exercise(
@@ -143,16 +171,20 @@ EXERCISES = (
         title=T(en="One value leaves the graph", zh="有一个值离开了计算图"),
         task=T(
             en=(
-                "`weighted_loss(model, x, y)` divides the mean squared error of `model(x)` by the mean absolute value of the "
-                "predictions. Its value is right, its gradient is not: one value leaves the graph. Find it, and fix it."
+                "`weighted_loss(model, x, y)` divides the mean squared error of `model(x)` by the mean absolute "
+                "value of the predictions. Its value is right, its gradient is not: one value leaves the graph. "
+                "Find it, and fix it."
             ),
             zh=(
-                "`weighted_loss(model, x, y)` 用预测值的平均绝对值去除 `model(x)` 的均方误差。数值正确，梯度却不对：有一个值离开"
-                "了计算图。请找到它并修好。"
+                "`weighted_loss(model, x, y)` 用预测值的平均绝对值去除 `model(x)` 的均方误差。数值正确，梯度却不对：有"
+                "一个值离开了计算图。请找到它并修好。"
             ),
         ),
-        given=_WEIGHTED + "    size = predicted.abs().mean().item()\n    return (predicted - y).square().mean() / size\n",
-        inputs="model = nn.Linear(3, 1)\nrows = int(torch.randint(3, 12, ()))\nx, y = torch.randn(rows, 3), torch.randn(rows, 1)",
+        given=_WEIGHTED
+        + "    size = predicted.abs().mean().item()\n    return (predicted - y).square().mean() / size\n",
+        inputs="model = nn.Linear(3, 1)\n"
+        "rows = int(torch.randint(3, 12, ()))\n"
+        "x, y = torch.randn(rows, 3), torch.randn(rows, 1)",
         drive="loss = weighted_loss(model, x, y)\nloss.backward()",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
@@ -175,10 +207,18 @@ EXERCISES = (
         ),
         wrong=(
             _WEIGHTED
-            + "    size = torch.tensor(predicted.abs().mean().item(), requires_grad=True)\n    return (predicted - y).square().mean() / size\n",
-            _WEIGHTED + "    size = predicted.abs().mean().detach()\n    return (predicted - y).square().mean() / size\n",
+            + (
+                "    size = torch.tensor(predicted.abs().mean().item(), requires_grad=True)\n"
+                "    return (predicted - y).square().mean() / size\n"
+            ),
+            _WEIGHTED
+            + "    size = predicted.abs().mean().detach()\n    return (predicted - y).square().mean() / size\n",
             _WEIGHTED + "    return (predicted - y).square().mean()\n",
-            "def weighted_loss(model, x, y):\n    predicted = model(x).detach()\n    return (predicted - y).square().mean() / predicted.abs().mean()\n",
+            (
+                "def weighted_loss(model, x, y):\n"
+                "    predicted = model(x).detach()\n"
+                "    return (predicted - y).square().mean() / predicted.abs().mean()\n"
+            ),
         ),
     ),
     Exercise(
@@ -187,13 +227,14 @@ EXERCISES = (
         title=T(en="The right value, half of the gradient", zh="数值正确，梯度只有一半"),
         task=T(
             en=(
-                "Write `square(x)` with the right value and a wrong gradient: it returns x², element by element, and the gradient"
-                " that arrives at `x` is half of what it should be: x instead of 2x, times what comes in. No error, no warning; "
-                "`x` itself stays as it is, and anything else computed from `x` must keep its correct gradient."
+                "Write `square(x)` with the right value and a wrong gradient: it returns x², element by element, "
+                "and the gradient that arrives at `x` is half of what it should be: x instead of 2x, times what "
+                "comes in. No error, no warning; `x` itself stays as it is, and anything else computed from `x` "
+                "must keep its correct gradient."
             ),
             zh=(
-                "编写数值正确、梯度错误的 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度只有应有的一半：是 x 而不是 2x，再乘以传入"
-                "的梯度。没有错误，也没有警告；`x` 本身不变，由它算出的其他结果仍有正确的梯度。"
+                "编写数值正确、梯度错误的 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度只有应有的一半：是 x 而不是 "
+                "2x，再乘以传入的梯度。没有错误，也没有警告；`x` 本身不变，由它算出的其他结果仍有正确的梯度。"
             ),
         ),
         given="def square(x):\n    return x * x\n",
@@ -202,7 +243,9 @@ EXERCISES = (
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the value is x²", zh="数值是 x²"), as_solved("result.detach()")),
-            Property(T(en="the gradient is x, half of what it should be", zh="梯度是 x，只有应有的一半"), as_solved("x.grad")),
+            Property(
+                T(en="the gradient is x, half of what it should be", zh="梯度是 x，只有应有的一半"), as_solved("x.grad")
+            ),
             Property(
                 T(
                     en="the gradient of a matrix, with a weight for each element, is half of what it should be",
@@ -221,8 +264,14 @@ EXERCISES = (
             ),
         ),
         hints=(
-            T(en="The derivative of x · x has two parts, one for each factor.", zh="x · x 的导数有两部分，每个因子一份。"),
-            T(en="What happens to the gradient if one of the factors is a constant?", zh="如果其中一个因子是常量，梯度会怎样？"),
+            T(
+                en="The derivative of x · x has two parts, one for each factor.",
+                zh="x · x 的导数有两部分，每个因子一份。",
+            ),
+            T(
+                en="What happens to the gradient if one of the factors is a constant?",
+                zh="如果其中一个因子是常量，梯度会怎样？",
+            ),
             T(en="`x.detach()` has the same value and no history.", zh="`x.detach()` 数值相同，但没有历史。"),
         ),
         right=(

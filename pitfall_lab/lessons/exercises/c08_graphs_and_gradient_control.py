@@ -1,4 +1,6 @@
-"""Exercises of chapter 8: what a backward leaves in ``.grad`` and in the graph, and gradients that are computed but not followed."""
+"""Exercises of chapter 8: what a backward leaves in ``.grad`` and in the graph, and gradients that
+are computed but not followed.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ _SEEN: dict[str, float | None] = {
 
 
 def _filled(answers: dict[str, object]) -> str:
-    rows = "".join(f"    {moment!r}: {answer!r},\n".replace("'?'", '"?"') for moment, answer in answers.items()).replace("'", '"')
+    rows = "".join(
+        f"    {moment!r}: {answer!r},\n".replace("'?'", '"?"') for moment, answer in answers.items()
+    ).replace("'", '"')
     return f"# loss = (x * w + b - 14) ** 2 with x = 4, w = 2, b = 1; the gradient of x:\nexpected = {{\n{rows}}}\n"
 
 
@@ -79,7 +83,10 @@ _from_values = true(
 
 
 def _near(name: str, meant: str, **run: Any) -> Check:
-    """Check a slope. Functions without a gradient do not show how exact a slope is that was left to autograd: then this is the reason."""
+    """Check a slope.
+
+    Functions without a gradient do not show how exact a slope is that was left to autograd: then this is the reason.
+    """
     near = true(f"abs({name} - {meant}) < 3e-8", _INEXACT, **run)
 
     def check(attempt: Attempt) -> bool | T:
@@ -96,13 +103,16 @@ EXERCISES = (
         title=T(en="What is in .grad?", zh=".grad 里是什么？"),
         task=T(
             en=(
-                "What is in `x.grad` at each of the moments that the comments name? Fill in a number or `None`, **before** you "
-                "run the cell.\n\n"
+                "What is in `x.grad` at each of the moments that the comments name? Fill in a number or `None`, "
+                "**before** you run the cell.\n"
+                "\n"
                 "```python\n"
                 "x, w, b = (torch.tensor(v, requires_grad=True) for v in (4.0, 2.0, 1.0))\n"
-                "optimizer = torch.optim.SGD([x, w, b], lr=0.01)\n\n"
+                "optimizer = torch.optim.SGD([x, w, b], lr=0.01)\n"
+                "\n"
                 "def loss():\n"
-                "    return (x * w + b - 14) ** 2\n\n"
+                "    return (x * w + b - 14) ** 2\n"
+                "\n"
                 "loss().backward()                        # after one backward\n"
                 "loss().backward()                        # after a second forward and backward\n"
                 "once = loss()\n"
@@ -136,13 +146,17 @@ EXERCISES = (
         properties=tuple(Property(T(en=m, zh=m), equal(f"expected[{m!r}]", f"seen[{m!r}]", tell=False)) for m in _SEEN),
         hint_for=(1, 2, 2, 3, 3),
         hints=(
-            T(en="x·w + b − 14 is −5. Outer derivative times inner derivative.", zh="x·w + b − 14 等于 −5。外层导数乘以内层导数。"),
+            T(
+                en="x·w + b − 14 is −5. Outer derivative times inner derivative.",
+                zh="x·w + b − 14 等于 −5。外层导数乘以内层导数。",
+            ),
             T(
                 en="Each backward adds the same number; nothing is reset before the fourth line.",
                 zh="每次 backward 加上同一个数；在第四行之前没有任何重置。",
             ),
             T(
-                en="2 · (−5) · 2 = −20 each time. zero_grad() takes the gradient away; with set_to_none=False it fills it with zeros.",
+                en="2 · (−5) · 2 = −20 each time. zero_grad() takes the gradient away; with set_to_none=False it "
+                "fills it with zeros.",
                 zh="每次是 2 · (−5) · 2 = −20。zero_grad() 移除梯度；set_to_none=False 时则填零。",
             ),
         ),
@@ -159,14 +173,15 @@ EXERCISES = (
         title=T(en="A penalty on the slope", zh="对斜率的惩罚"),
         task=T(
             en=(
-                "`penalised(function, x)` returns `function(x)` plus the sum of the squared slopes of `function` at `x`, a common "
-                "penalty; `function` returns a 0-dim tensor, and `x` is a leaf of any shape that requires grad. It stops with an "
-                "error. Repair it; the value must be right, and so must the gradient of `x` after a backward from it."
+                "`penalised(function, x)` returns `function(x)` plus the sum of the squared slopes of `function` at "
+                "`x`, a common penalty; `function` returns a 0-dim tensor, and `x` is a leaf of any shape that "
+                "requires grad. It stops with an error. Repair it; the value must be right, and so must the gradient "
+                "of `x` after a backward from it."
             ),
             zh=(
-                "`penalised(function, x)` 返回 `function(x)` 加上 `function` 在 `x` 处斜率的平方和，这是一种常见的惩罚；"
-                "`function` 返回零维张量，`x` 是任意形状、需要梯度的叶子。它以错误告终。请修好它：数值要正确，从它做 backward 之"
-                "后 `x` 的梯度也要正确。"
+                "`penalised(function, x)` 返回 `function(x)` 加上 `function` 在 `x` 处斜率的平方和，这是一种常见的惩"
+                "罚；`function` 返回零维张量，`x` 是任意形状、需要梯度的叶子。它以错误告终。请修好它：数值要正确，从它"
+                "做 backward 之后 `x` 的梯度也要正确。"
             ),
         ),
         given=_PENALISED + "    slopes = torch.autograd.grad(loss, x)\n    return loss + (slopes ** 2).sum()\n",
@@ -180,7 +195,9 @@ EXERCISES = (
             Property(
                 T(en="for another function too", zh="换一个函数也正确"),
                 as_solved(
-                    "x.grad", inputs="x = torch.rand(2, 2, requires_grad=True)", drive="penalised(lambda t: t.sin().prod(), x).backward()"
+                    "x.grad",
+                    inputs="x = torch.rand(2, 2, requires_grad=True)",
+                    drive="penalised(lambda t: t.sin().prod(), x).backward()",
                 ),
             ),
         ),
@@ -197,13 +214,15 @@ EXERCISES = (
             ),
         ),
         right=(
-            _PENALISED + "    slopes, = torch.autograd.grad(loss, x, create_graph=True)\n    return loss + (slopes ** 2).sum()\n",
+            _PENALISED
+            + "    slopes, = torch.autograd.grad(loss, x, create_graph=True)\n    return loss + (slopes ** 2).sum()\n",
             _PENALISED + "    slopes = torch.autograd.grad(loss, [x], create_graph=True, retain_graph=True)[0]\n"
             "    return loss + slopes.square().sum()\n",
         ),
         wrong=(
             _PENALISED + "    slopes, = torch.autograd.grad(loss, x)\n    return loss + (slopes ** 2).sum()\n",
-            _PENALISED + "    slopes, = torch.autograd.grad(loss, x, retain_graph=True)\n    return loss + (slopes ** 2).sum()\n",
+            _PENALISED
+            + "    slopes, = torch.autograd.grad(loss, x, retain_graph=True)\n    return loss + (slopes ** 2).sum()\n",
             _PENALISED + "    slopes = 3 * x ** 2\n    return loss + (slopes ** 2).sum()\n",
             _PENALISED + "    return loss\n",
         ),
@@ -214,23 +233,28 @@ EXERCISES = (
         title=T(en="Which inputs matter", zh="哪些输入重要"),
         task=T(
             en=(
-                "In the middle of a training run, between backward and step, you want to see which inputs matter. Write "
-                "`sensitivity(model, batch)`: it returns the gradient of `model(batch).sum()` with respect to `batch`, a tensor "
-                "of the shape of `batch` and without a graph. Afterwards `batch` (which may itself require a gradient, and have one) and all "
-                "parameters, with their gradients and their `requires_grad`, must be as before."
+                "In the middle of a training run, between backward and step, you want to see which inputs matter. "
+                "Write `sensitivity(model, batch)`: it returns the gradient of `model(batch).sum()` with respect to "
+                "`batch`, a tensor of the shape of `batch` and without a graph. Afterwards `batch` (which may itself "
+                "require a gradient, and have one) and all parameters, with their gradients and their "
+                "`requires_grad`, must be as before."
             ),
             zh=(
                 "在训练途中，backward 与 step 之间，你想看哪些输入重要。编写 `sensitivity(model, batch)`：返回 "
-                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch`（它自己也可能需要梯度，并已有梯度）与所有参数，连同其梯度和 "
-                "`requires_grad`，都必须和之前一样。"
+                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch`（它自己也可能需"
+                "要梯度，并已有梯度）与所有参数，连同其梯度和 `requires_grad`，都必须和之前一样。"
             ),
         ),
-        given=_SENSITIVITY + "    batch.requires_grad_(True)\n    model(batch).sum().backward()\n    return batch.grad\n",
+        given=_SENSITIVITY
+        + "    batch.requires_grad_(True)\n    model(batch).sum().backward()\n    return batch.grad\n",
         inputs=(
             "kind = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.Softplus)[int(torch.randint(4, ()))]\n"
-            "model = nn.Sequential(nn.Linear(3, 4), kind(), nn.Linear(4, 1))\nmodel(torch.randn(5, 3)).square().sum().backward()\n"
+            "model = nn.Sequential(nn.Linear(3, 4), kind(), nn.Linear(4, 1))\n"
+            "model(torch.randn(5, 3)).square().sum().backward()\n"
             "kept = [p.grad.clone() for p in model.parameters()]\n"
-            "model[2].bias.requires_grad_(False)\nflags = [p.requires_grad for p in model.parameters()]\nbatch = torch.randn(int(torch.randint(2, 9, ())), 3)"
+            "model[2].bias.requires_grad_(False)\n"
+            "flags = [p.requires_grad for p in model.parameters()]\n"
+            "batch = torch.randn(int(torch.randint(2, 9, ())), 3)"
         ),
         drive="result = sensitivity(model, batch)",
         properties=(
@@ -261,14 +285,23 @@ EXERCISES = (
                 T(en="the batch is as before", zh="batch 和之前一样"),
                 true(
                     "unchanged('batch') and not batch.requires_grad and batch.grad is None",
-                    T(en="its values, its `requires_grad` or its `.grad` changed", zh="它的值、`requires_grad` 或 `.grad` 变了"),
+                    T(
+                        en="its values, its `requires_grad` or its `.grad` changed",
+                        zh="它的值、`requires_grad` 或 `.grad` 变了",
+                    ),
                 ),
             ),
             Property(
-                T(en="a batch that requires grad and has a gradient is as before, too", zh="需要梯度且已有梯度的 batch 也和之前一样"),
+                T(
+                    en="a batch that requires grad and has a gradient is as before, too",
+                    zh="需要梯度且已有梯度的 batch 也和之前一样",
+                ),
                 true(
                     "unchanged('batch') and batch.requires_grad and batch.is_leaf and batch.grad.eq(7).all()",
-                    T(en="its values, its `requires_grad` or its `.grad` changed", zh="它的值、`requires_grad` 或 `.grad` 变了"),
+                    T(
+                        en="its values, its `requires_grad` or its `.grad` changed",
+                        zh="它的值、`requires_grad` 或 `.grad` 变了",
+                    ),
                     inputs=(
                         "model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\n"
                         "batch = torch.randn(4, 3, requires_grad=True)\nbatch.grad = torch.full((4, 3), 7.0)"
@@ -283,7 +316,8 @@ EXERCISES = (
                 zh="`backward()` 会加到*每个*叶子的 `.grad` 上。哪个调用不会？",
             ),
             T(
-                en="The batch needs a twin that requires grad: a leaf of its own, so that the `requires_grad` of the batch stays.",
+                en="The batch needs a twin that requires grad: a leaf of its own, so that the "
+                "`requires_grad` of the batch stays.",
                 zh="batch 需要一个需要梯度的副本：它是自己的叶子，这样 batch 的 `requires_grad` 不变。",
             ),
             T(
@@ -292,23 +326,39 @@ EXERCISES = (
             ),
         ),
         right=(
-            _SENSITIVITY + "    x = batch.detach().requires_grad_()\n    return torch.autograd.grad(model(x).sum(), x)[0]\n",
-            _SENSITIVITY + "    x = batch.clone().requires_grad_()\n    model(x).sum().backward(inputs=[x])\n    return x.grad\n",
+            _SENSITIVITY
+            + "    x = batch.detach().requires_grad_()\n    return torch.autograd.grad(model(x).sum(), x)[0]\n",
+            _SENSITIVITY
+            + "    x = batch.clone().requires_grad_()\n    model(x).sum().backward(inputs=[x])\n    return x.grad\n",
             _SENSITIVITY + "    return torch.func.grad(lambda x: model(x).sum())(batch).detach()\n",
             _SENSITIVITY + "    return torch.autograd.functional.jacobian(lambda x: model(x).sum(), batch)\n",
         ),
         wrong=(
-            _SENSITIVITY + "    x = batch.detach().requires_grad_()\n    model(x).sum().backward()\n    return x.grad\n",
             _SENSITIVITY
-            + "    x = batch.clone().requires_grad_()\n    model(x).sum().backward()\n    model.zero_grad()\n    return x.grad\n",
+            + "    x = batch.detach().requires_grad_()\n    model(x).sum().backward()\n    return x.grad\n",
+            _SENSITIVITY
+            + (
+                "    x = batch.clone().requires_grad_()\n"
+                "    model(x).sum().backward()\n"
+                "    model.zero_grad()\n"
+                "    return x.grad\n"
+            ),
             _SENSITIVITY
             + "    batch.requires_grad_()\n    result, = torch.autograd.grad(model(batch).sum(), batch)\n"
             + "    batch.requires_grad_(False)\n    return result\n",
             _SENSITIVITY + "    batch.requires_grad_()\n    return torch.autograd.grad(model(batch).sum(), batch)[0]\n",
             _SENSITIVITY
-            + "    model.requires_grad_(False)\n    x = batch.detach().requires_grad_()\n    model(x).sum().backward()\n    return x.grad\n",
+            + (
+                "    model.requires_grad_(False)\n"
+                "    x = batch.detach().requires_grad_()\n"
+                "    model(x).sum().backward()\n"
+                "    return x.grad\n"
+            ),
             _SENSITIVITY
-            + "    x = batch.detach().requires_grad_()\n    return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]\n",
+            + (
+                "    x = batch.detach().requires_grad_()\n"
+                "    return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]\n"
+            ),
             _SENSITIVITY + "    return torch.ones_like(batch)\n",
         ),
     ),
@@ -318,15 +368,14 @@ EXERCISES = (
         title=T(en="A bad slope", zh="粗糙的斜率"),
         task=T(
             en=(
-                "`slope(function, x)` is to return the derivative of `function` at the 0-dim tensor `x` as a Python number, *from"
-                " values of the function alone*: it is there to check autograd. Its results are bad. Repair it. "
-                "An error up to 3e-8 is allowed, for an `x` of float32 or float64 between "
-                "0.5 and 1.5."
+                "`slope(function, x)` is to return the derivative of `function` at the 0-dim tensor `x` as a Python "
+                "number, *from values of the function alone*: it is there to check autograd. Its results are bad. "
+                "Repair it. An error up to 3e-8 is allowed, for an `x` of float32 or float64 between 0.5 and 1.5."
             ),
             zh=(
-                "`slope(function, x)` 应*只用函数值*返回 `function` 在零维张量 `x` 处的导数，是一个 Python 数：它是用来检查 "
-                "autograd 的。结果很粗糙。请修好它。`x` 是 0.5 与 1.5 之间的 float32 或 float64，允许误差"
-                "不超过 3e-8。"
+                "`slope(function, x)` 应*只用函数值*返回 `function` 在零维张量 `x` 处的导数，是一个 Python "
+                "数：它是用来检查 autograd 的。结果很粗糙。请修好它。`x` 是 0.5 与 1.5 之间的 float32 或 "
+                "float64，允许误差不超过 3e-8。"
             ),
         ),
         given=_SLOPE + "    h = 1e-9\n    return ((function(x + h) - function(x)) / h).item()\n",
@@ -347,23 +396,33 @@ EXERCISES = (
                 _near("wave", _WAVE, inputs="x = torch.rand((), dtype=torch.float64) + 0.5"),
             ),
             Property(
-                T(en="it comes from values alone: the same where the function is detached", zh="只用函数值：函数被 detach 时结果相同"),
+                T(
+                    en="it comes from values alone: the same where the function is detached",
+                    zh="只用函数值：函数被 detach 时结果相同",
+                ),
                 _from_values,
             ),
             Property(
                 T(en="the result is a number", zh="结果是一个数"),
                 true(
                     "isinstance(exp, float)",
-                    T(en="it is a tensor, or something else that is not a float", zh="它是张量，或别的不是 float 的东西"),
+                    T(
+                        en="it is a tensor, or something else that is not a float",
+                        zh="它是张量，或别的不是 float 的东西",
+                    ),
                 ),
             ),
         ),
         setup="import math\n",
         hint_for=(1, 2, 2, 0, 0),
         hints=(
-            T(en="float32 has seven digits: what does `x + 1e-9` give there?", zh="float32 有七位有效数字：`x + 1e-9` 在其中得到什么？"),
             T(
-                en="In float64 a step of 1e-9 is still too small, and a step to one side only is too coarse at any size.",
+                en="float32 has seven digits: what does `x + 1e-9` give there?",
+                zh="float32 有七位有效数字：`x + 1e-9` 在其中得到什么？",
+            ),
+            T(
+                en="In float64 a step of 1e-9 is still too small, and a step to one side only is "
+                "too coarse at any size.",
                 zh="在 float64 中 1e-9 的步长仍然太小；只用一侧，则任何步长都太粗糙。",
             ),
             T(
@@ -374,7 +433,11 @@ EXERCISES = (
         right=(
             _SLOPE + "    x, h = x.double(), 1e-5\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n",
             _SLOPE
-            + "    x, h = x.to(torch.float64), 1e-4\n    with torch.no_grad():\n        return float(function(x + h) - function(x - h)) / (2 * h)\n",
+            + (
+                "    x, h = x.to(torch.float64), 1e-4\n"
+                "    with torch.no_grad():\n"
+                "        return float(function(x + h) - function(x - h)) / (2 * h)\n"
+            ),
             _SLOPE + "    x, h = torch.tensor(x.item(), dtype=torch.float64), 1e-6\n"
             "    return ((function(x + h) - function(x - h)) / h / 2).item()\n",
             _SLOPE + "    x, h = x.double(), 1e-3\n    f = function\n"
@@ -384,8 +447,13 @@ EXERCISES = (
             _SLOPE + "    h = 1e-5\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n",
             _SLOPE + "    x, h = x.double(), 1e-5\n    return ((function(x + h) - function(x)) / h).item()\n",
             _SLOPE + "    return torch.exp(x.double()).item()\n",
-            _SLOPE + "    x = x.detach().to(torch.float64).requires_grad_()\n    return torch.autograd.grad(function(x), x)[0].item()\n",
-            _SLOPE + "    x, h = x.double(), 1e-12\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n",
+            _SLOPE
+            + (
+                "    x = x.detach().to(torch.float64).requires_grad_()\n"
+                "    return torch.autograd.grad(function(x), x)[0].item()\n"
+            ),
+            _SLOPE
+            + "    x, h = x.double(), 1e-12\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n",
         ),
     ),
 )

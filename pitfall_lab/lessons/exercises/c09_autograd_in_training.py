@@ -71,7 +71,9 @@ def _run() -> str:
 def _filled(answers: dict[str, object]) -> str:
     """Return the cell with these answers, the program above it as a comment."""
     program = "".join(f"# {line}\n" for line in _LISTING.splitlines())
-    return program + "expected = {\n" + "".join(f'    "{what}": {answer},\n' for what, answer in answers.items()) + "}\n"
+    return (
+        program + "expected = {\n" + "".join(f'    "{what}": {answer},\n' for what, answer in answers.items()) + "}\n"
+    )
 
 
 EXERCISES = (
@@ -81,8 +83,9 @@ EXERCISES = (
         title=T(en="Right in the first round", zh="只有第一轮是对的"),
         task=T(
             en=(
-                "`train(model, points, targets, rounds)` trains a module for `rounds` rounds on all `points` at once and returns "
-                "it. The weights are wrong from the second round on. Repair it; the optimizer and its rate stay."
+                "`train(model, points, targets, rounds)` trains a module for `rounds` rounds on all `points` "
+                "at once and returns it. The weights are wrong from the second round on. Repair it; the "
+                "optimizer and its rate stay."
             ),
             zh=(
                 "`train(model, points, targets, rounds)` 用全部 `points` 把模块训练 `rounds` 轮并返回它。从第二轮起权重"
@@ -90,21 +93,32 @@ EXERCISES = (
             ),
         ),
         given=_LOOP,
-        inputs="model = nn.Linear(3, 1)\nrows = int(torch.randint(3, 12, ()))\npoints, targets = torch.randn(rows, 3), torch.randn(rows, 1)",
+        inputs="model = nn.Linear(3, 1)\n"
+        "rows = int(torch.randint(3, 12, ()))\n"
+        "points, targets = torch.randn(rows, 3), torch.randn(rows, 1)",
         drive="train(model, points, targets, 3)",
         properties=(
             Property(
-                T(en="after three rounds the weights are those of plain gradient descent", zh="三轮之后，权重与普通梯度下降一致"),
+                T(
+                    en="after three rounds the weights are those of plain gradient descent",
+                    zh="三轮之后，权重与普通梯度下降一致",
+                ),
                 as_solved("model.weight.detach()", "model.bias.detach()"),
             ),
             Property(
                 T(en="each parameter is written once per round", zh="每一轮每个参数只写入一次"),
                 updated_once(None, 5, drive="train(model, points, targets, 5)"),
             ),
-            Property(T(en="the check finds no missing `zero_grad`", zh="检查没有发现缺少 `zero_grad`"), finds_nothing("missing-zero-grad")),
+            Property(
+                T(en="the check finds no missing `zero_grad`", zh="检查没有发现缺少 `zero_grad`"),
+                finds_nothing("missing-zero-grad"),
+            ),
         ),
         hints=(
-            T(en="What is in `.grad` when the second backward begins?", zh="第二次 backward 开始时，`.grad` 里有什么？"),
+            T(
+                en="What is in `.grad` when the second backward begins?",
+                zh="第二次 backward 开始时，`.grad` 里有什么？",
+            ),
             T(
                 en="backward() adds. A line has to take the old gradient away, once per round.",
                 zh="backward() 是累加。每一轮都要有一行代码清掉旧梯度。",
@@ -131,15 +145,15 @@ EXERCISES = (
         title=T(en="Frozen for good", zh="彻底冻结"),
         task=T(
             en=(
-                "`optimizer` holds the parameters of `module` and others. Complete `freeze(module, optimizer)` so that those of "
-                "`module` never change again and do not require grad, whatever gradients they hold and whatever the optimizer "
-                "remembers. The others go on training, with the same optimizer. The rounds that follow may never call "
-                "`zero_grad`."
+                "`optimizer` holds the parameters of `module` and others. Complete `freeze(module, optimizer)` so "
+                "that those of `module` never change again and do not require grad, whatever gradients they hold and "
+                "whatever the optimizer remembers. The others go on training, with the same optimizer. The rounds "
+                "that follow may never call `zero_grad`."
             ),
             zh=(
-                "`optimizer` 持有 `module` 的参数以及其他参数。补全 `freeze(module, optimizer)`，使 `module` 的参数不再改变、也不"
-                "需要梯度，无论它们带着什么梯度、优化器记着什么。其他参数用同一个优化器继续训练。之后的各轮可能从不调用 "
-                "`zero_grad`。"
+                "`optimizer` 持有 `module` 的参数以及其他参数。补全 `freeze(module, optimizer)`，使 `module` 的参数不"
+                "再改变、也不需要梯度，无论它们带着什么梯度、优化器记着什么。其他参数用同一个优化器继续训练。之后的各"
+                "轮可能从不调用 `zero_grad`。"
             ),
         ),
         given=_FREEZE,
@@ -172,7 +186,8 @@ bias_before = body.bias.detach().clone()
                 ),
             ),
             Property(
-                T(en="the other weights go on training", zh="其他权重继续训练"), as_solved("head.weight.detach()", "head.bias.detach()")
+                T(en="the other weights go on training", zh="其他权重继续训练"),
+                as_solved("head.weight.detach()", "head.bias.detach()"),
             ),
             Property(
                 T(en="the parameters of the module do not require grad", zh="模块的参数不需要梯度"),
@@ -191,7 +206,10 @@ bias_before = body.bias.detach().clone()
                 en="The parameters have been through one backward: `.grad` is still there.",
                 zh="这些参数已经历过一次 backward：`.grad` 还在。",
             ),
-            T(en="A parameter whose `.grad` is None is skipped, momentum or not.", zh="`.grad` 为 None 的参数会被跳过，有没有动量都一样。"),
+            T(
+                en="A parameter whose `.grad` is None is skipped, momentum or not.",
+                zh="`.grad` 为 None 的参数会被跳过，有没有动量都一样。",
+            ),
         ),
         right=(
             _DROP,
@@ -201,8 +219,18 @@ bias_before = body.bias.detach().clone()
         ),
         wrong=(
             "def freeze(module, optimizer):\n    for p in module.parameters():\n        p.grad = None\n",
-            "def freeze(module, optimizer):\n    for p in module.parameters():\n        p.requires_grad_(False)\n        p.grad = torch.zeros_like(p)\n",
-            "def freeze(module, optimizer):\n    for group in optimizer.param_groups:\n        group['lr'] = 0.0\n    module.requires_grad_(False)\n",
+            (
+                "def freeze(module, optimizer):\n"
+                "    for p in module.parameters():\n"
+                "        p.requires_grad_(False)\n"
+                "        p.grad = torch.zeros_like(p)\n"
+            ),
+            (
+                "def freeze(module, optimizer):\n"
+                "    for group in optimizer.param_groups:\n"
+                "        group['lr'] = 0.0\n"
+                "    module.requires_grad_(False)\n"
+            ),
         ),
     ),
     Exercise(
@@ -211,14 +239,15 @@ bias_before = body.bias.detach().clone()
         title=T(en="A zero gradient that moves a weight", zh="梯度为零却移动的权重"),
         task=T(
             en=(
-                'Here is a claim: "A parameter whose gradient is zero cannot move." Write `counterexample()`, without arguments: '
-                "it makes a parameter and an optimizer of `torch.optim` whose weight decay is 0. The optimizer takes a step while "
-                "the gradient is all zeros, and the step changes the parameter. Return the parameter and a copy of its value "
-                "before that last step."
+                'Here is a claim: "A parameter whose gradient is zero cannot move." Write `counterexample()`, '
+                "without arguments: it makes a parameter and an optimizer of `torch.optim` whose weight decay is 0. "
+                "The optimizer takes a step while the gradient is all zeros, and the step changes the parameter. "
+                "Return the parameter and a copy of its value before that last step."
             ),
             zh=(
-                "有人说：“梯度为零的参数不会移动。”编写无参数的 `counterexample()`：它创建一个参数和一个权重衰减为 0 的 `torch.optim` 优化器；"
-                "优化器在梯度全为零时走一步，并由此改变参数。返回该参数，以及它在最后那一步之前的值的副本。"
+                "有人说：“梯度为零的参数不会移动。”编写无参数的 `counterexample()`：它创建一个参数和一个权重衰减"
+                "为 0 的 `torch.optim` 优化器；优化器在梯度全为零时走一步，并由此改变参数。返回该参数，以及它在最"
+                "后那一步之前的值的副本。"
             ),
         ),
         given=_COUNTER,
@@ -282,14 +311,19 @@ finally:
             ),
             Property(
                 T(en="the parameter has moved", zh="参数移动了"),
-                true("not torch.equal(p.detach(), start)", T(en="both returned tensors hold the same values", zh="返回的两个张量的值相同")),
+                true(
+                    "not torch.equal(p.detach(), start)",
+                    T(en="both returned tensors hold the same values", zh="返回的两个张量的值相同"),
+                ),
             ),
             Property(
                 T(en="nothing but that step of an optimizer moved it", zh="只有优化器的那一步移动了它"),
                 true(
-                    "torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach()) and torch.equal(seen['again'], seen['end'])",
+                    "torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach()) and "
+                    "torch.equal(seen['again'], seen['end'])",
                     T(
-                        en="the second tensor is not the value just before the last step, or the first not the value just after it",
+                        en="the second tensor is not the value just before the last step, or the first not "
+                        "the value just after it",
                         zh="第二个张量不是最后一步之前的值，或第一个不是之后的值",
                     ),
                 ),
@@ -321,18 +355,21 @@ finally:
         title=T(en="Line by line", zh="逐行"),
         task=T(
             en=(
-                "The program is in the comment. What is in `w.grad` and in `w` after each of these lines? Fill in numbers or "
-                "`None`, **before** you run the cell."
+                "The program is in the comment. What is in `w.grad` and in `w` after each of these lines? Fill in "
+                "numbers or `None`, **before** you run the cell."
             ),
             zh="程序在注释中。执行到这些行之后，`w.grad` 和 `w` 里是什么？在运行单元格**之前**，填写数或 `None`。",
         ),
         given=_filled(dict.fromkeys(_SEEN, '"?"')),
         inputs=_run(),
-        properties=tuple(Property(T(en=what, zh=what), equal(f"expected[{what!r}]", f"seen[{what!r}]", tell=False)) for what in _SEEN),
+        properties=tuple(
+            Property(T(en=what, zh=what), equal(f"expected[{what!r}]", f"seen[{what!r}]", tell=False)) for what in _SEEN
+        ),
         hint_for=(1, 1, 2, 1, 3, 3),
         hints=(
             T(
-                en="The slope of w² is 2w. A step goes 0.5 times the sum of what is in `w.grad` and, by the weight decay, `w` itself.",
+                en="The slope of w² is 2w. A step goes 0.5 times the sum of what is in `w.grad` and, by the "
+                "weight decay, `w` itself.",
                 zh="w² 的斜率是 2w。一步走的是 `w.grad` 与 `w` 本身（权重衰减）之和的 0.5 倍。",
             ),
             T(en="Nothing is reset between lines 3 and 5.", zh="第 3 行与第 5 行之间没有重置。"),
@@ -345,7 +382,9 @@ finally:
             _filled({**_SEEN}),
             _filled({**_SEEN, "w after line 4": "2 - 0.5 * (4 + 2)"}),
             _filled({what: answer if answer is None else float(answer) for what, answer in _SEEN.items()}),
-            _filled({what: answer if answer is None else f"torch.tensor({float(answer)})" for what, answer in _SEEN.items()}),
+            _filled(
+                {what: answer if answer is None else f"torch.tensor({float(answer)})" for what, answer in _SEEN.items()}
+            ),
             f"expected = dict({list(_SEEN.items())!r})\n",
         ),
         wrong=(

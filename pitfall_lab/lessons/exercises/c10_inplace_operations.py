@@ -57,7 +57,9 @@ def _endings(answers: dict[str, str]) -> str:
 
 
 def _output_modified(attempt: Attempt) -> bool | T:
-    """True if backward raises because a linear layer's result was written, and not another tensor; else False or the reason."""
+    """True if backward raises because a linear layer's result was written, and not another
+    tensor; else False or the reason.
+    """
     verdict = fails("saved-tensor-modified")(attempt)
     failure, trace = attempt.trace().outcome.failure, attempt.trace()
     if verdict is not True or failure is None:
@@ -88,17 +90,20 @@ EXERCISES = (
         title=T(en="Six lines, three endings", zh="六行，三种结局"),
         task=T(
             en=(
-                'Each line is followed by `h.sum().backward()`; `x` is a leaf that requires grad. Write `"harmless"`, `"raises"` '
-                'or `"wrong gradient"` **before** you run the cell.'
+                'Each line is followed by `h.sum().backward()`; `x` is a leaf that requires grad. Write `"harmless"`, '
+                '`"raises"` or `"wrong gradient"` **before** you run the cell.'
             ),
             zh=(
-                '每一行之后都会执行 `h.sum().backward()`；`x` 是需要梯度的叶子。在运行单元格**之前**，填写 `"harmless"`、'
-                '`"raises"` 或 `"wrong gradient"`。'
+                "每一行之后都会执行 `h.sum().backward()`；`x` 是需要梯度的叶子。在运行单元格**之前**，填写 "
+                '`"harmless"`、`"raises"` 或 `"wrong gradient"`。'
             ),
         ),
         given=_endings(dict.fromkeys(_LINES, "?")),
         inputs=_ENDING,
-        properties=tuple(Property(T(en=line, zh=line), equal(f"endings[{line!r}]", f"ending({line!r})", tell=False)) for line in _LINES),
+        properties=tuple(
+            Property(T(en=line, zh=line), equal(f"endings[{line!r}]", f"ending({line!r})", tell=False))
+            for line in _LINES
+        ),
         hint_for=(2, 2, 3, 2, 3, 3),
         hints=(
             T(
@@ -110,7 +115,8 @@ EXERCISES = (
                 zh="`* 3` 不保存 `h`；sigmoid 和 tanh 保存自己的结果；`x * x` 保存 `x`。",
             ),
             T(
-                en="`detach()` shares the counter, `.data` does not. And a leaf that requires grad must not be written at all while recording.",
+                en="`detach()` shares the counter, `.data` does not. And a leaf that requires grad must not be "
+                "written at all while recording.",
                 zh="`detach()` 共享计数器，`.data` 不共享。记录期间不能写入需要梯度的叶子。",
             ),
         ),
@@ -129,11 +135,12 @@ EXERCISES = (
         title=T(en="An initialisation that raises", zh="会报错的初始化"),
         task=T(
             en=(
-                "`initialise` draws the weights and clears the first row. torch refuses. Repair it so that the *same* parameter "
-                "is filled, with the numbers drawn as before, and can still be trained afterwards."
+                "`initialise` draws the weights and clears the first row. torch refuses. Repair it so that the *same* "
+                "parameter is filled, with the numbers drawn as before, and can still be trained afterwards."
             ),
             zh=(
-                "`initialise` 随机填充权重并清零第一行，torch 却拒绝执行。请修好它：填充的仍是*同一个*参数，数值的取法不变，之后仍可训练。"
+                "`initialise` 随机填充权重并清零第一行，torch 却拒绝执行。请修好它：填充的仍是*同一个*参数，数值的取法"
+                "不变，之后仍可训练。"
             ),
         ),
         given="def initialise(weight):\n    weight.uniform_(0.5, 1.0)\n    weight[0].zero_()\n",
@@ -145,7 +152,10 @@ EXERCISES = (
             Property(T(en="it is the same tensor on the same memory", zh="仍是同一张量、同一内存"), in_place("weight")),
             Property(
                 T(en="it is a leaf that requires grad", zh="它仍是需要梯度的叶子"),
-                true("weight.is_leaf and weight.requires_grad", T(en="it cannot be trained any more", zh="它不能再训练了")),
+                true(
+                    "weight.is_leaf and weight.requires_grad",
+                    T(en="it cannot be trained any more", zh="它不能再训练了"),
+                ),
             ),
             Property(
                 T(en="a backward reaches it", zh="backward 能到达它"),
@@ -161,14 +171,29 @@ EXERCISES = (
             T(en="Put both lines under `with torch.no_grad():`.", zh="把两行都放进 `with torch.no_grad():`。"),
         ),
         right=(
-            "def initialise(weight):\n    with torch.no_grad():\n        weight.uniform_(0.5, 1.0)\n        weight[0].zero_()\n",
+            "def initialise(weight):\n"
+            "    with torch.no_grad():\n"
+            "        weight.uniform_(0.5, 1.0)\n"
+            "        weight[0].zero_()\n",
             "@torch.no_grad()\ndef initialise(weight):\n    weight.uniform_(0.5, 1.0)\n    weight[0] = 0\n",
             "def initialise(weight):\n    nn.init.uniform_(weight, 0.5, 1.0)\n    weight.detach()[0].zero_()\n",
         ),
         wrong=(
-            "def initialise(weight):\n    weight.requires_grad_(False)\n    weight.uniform_(0.5, 1.0)\n    weight[0].zero_()\n",
-            "def initialise(weight):\n    weight = torch.empty(3, 2).uniform_(0.5, 1.0)\n    weight[0].zero_()\n    return weight\n",
-            "def initialise(weight):\n    weight.data = torch.empty(3, 2).uniform_(0.5, 1.0)\n    weight.data[0].zero_()\n",
+            "def initialise(weight):\n"
+            "    weight.requires_grad_(False)\n"
+            "    weight.uniform_(0.5, 1.0)\n"
+            "    weight[0].zero_()\n",
+            (
+                "def initialise(weight):\n"
+                "    weight = torch.empty(3, 2).uniform_(0.5, 1.0)\n"
+                "    weight[0].zero_()\n"
+                "    return weight\n"
+            ),
+            (
+                "def initialise(weight):\n"
+                "    weight.data = torch.empty(3, 2).uniform_(0.5, 1.0)\n"
+                "    weight.data[0].zero_()\n"
+            ),
             "def initialise(weight):\n    with torch.no_grad():\n        weight.uniform_(0.5, 1.0)\n",
         ),
     ),
@@ -178,16 +203,19 @@ EXERCISES = (
         title=T(en="Harmless after a linear layer?", zh="线性层之后就无害？"),
         task=T(
             en=(
-                'A colleague believes: "A linear layer does not save its output, so writing into that output is always harmless."'
-                " Show that it is not so. `layer` is an `nn.Linear`. Write into `h` **once** so that backward raises. You may use"
-                " `h` for something first."
+                'A colleague believes: "A linear layer does not save its output, so writing into that output is '
+                'always harmless." Show that it is not so. `layer` is an `nn.Linear`. Write into `h` **once** so '
+                "that backward raises. You may use `h` for something first."
             ),
             zh=(
-                "同事认为：“线性层不保存输出，所以写入它的输出总是无害的。”请证明并非如此。`layer` 是 `nn.Linear`。只写入 `h` **"
-                "一次**，使 backward 报错。可以先用 `h` 做点别的。"
+                "同事认为：“线性层不保存输出，所以写入它的输出总是无害的。”请证明并非如此。`layer` 是 `nn.Linear`。只"
+                "写入 `h` **一次**，使 backward 报错。可以先用 `h` 做点别的。"
             ),
         ),
-        given="def counterexample(layer, x):\n    h = layer(x)\n    h.relu_()                     # harmless\n    return h.sum()\n",
+        given="def counterexample(layer, x):\n"
+        "    h = layer(x)\n"
+        "    h.relu_()                     # harmless\n"
+        "    return h.sum()\n",
         setup=_LAYER,
         inputs="layer, x = Layer(3, 2), torch.randn(4, 3)",
         drive="counterexample(layer, x).backward()",
@@ -214,16 +242,45 @@ EXERCISES = (
             ),
         ),
         right=(
-            "def counterexample(layer, x):\n    h = layer(x)\n    squares = h ** 2\n    h.add_(1)\n    return squares.sum()\n",
-            "def counterexample(layer, x):\n    h = layer(x)\n    gate = torch.sigmoid(h) * h\n    h.relu_()\n    return (gate + h).sum()\n",
-            "def counterexample(layer, x):\n    h = layer(x)\n    scaled = layer(torch.zeros(3)) * h\n    with torch.no_grad():\n        h.zero_()\n"
-            "    return scaled.sum()\n",
+            "def counterexample(layer, x):\n"
+            "    h = layer(x)\n"
+            "    squares = h ** 2\n"
+            "    h.add_(1)\n"
+            "    return squares.sum()\n",
+            (
+                "def counterexample(layer, x):\n"
+                "    h = layer(x)\n"
+                "    gate = torch.sigmoid(h) * h\n"
+                "    h.relu_()\n"
+                "    return (gate + h).sum()\n"
+            ),
+            (
+                "def counterexample(layer, x):\n"
+                "    h = layer(x)\n"
+                "    scaled = layer(torch.zeros(3)) * h\n"
+                "    with torch.no_grad():\n"
+                "        h.zero_()\n"
+                "    return scaled.sum()\n"
+            ),
         ),
         wrong=(
             "def counterexample(layer, x):\n    raise RuntimeError('modified by an inplace operation')\n",
             "def counterexample(layer, x):\n    h = torch.sigmoid(layer(x))\n    h.relu_()\n    return h.sum()\n",
-            "def counterexample(layer, x):\n    h = layer(x)\n    squares = h ** 2\n    h.add_(1)\n    h.add_(1)\n    return squares.sum()\n",
-            "def counterexample(layer, x):\n    h = layer(x)\n    squares = h ** 2\n    h.data.add_(1)\n    return squares.sum()\n",
+            (
+                "def counterexample(layer, x):\n"
+                "    h = layer(x)\n"
+                "    squares = h ** 2\n"
+                "    h.add_(1)\n"
+                "    h.add_(1)\n"
+                "    return squares.sum()\n"
+            ),
+            (
+                "def counterexample(layer, x):\n"
+                "    h = layer(x)\n"
+                "    squares = h ** 2\n"
+                "    h.data.add_(1)\n"
+                "    return squares.sum()\n"
+            ),
         ),
     ),
     Exercise(
@@ -232,12 +289,13 @@ EXERCISES = (
         title=T(en="A step of gradient descent, in place", zh="就地的一步梯度下降"),
         task=T(
             en=(
-                "Complete `descend`: subtract `rate` times the gradient from each parameter that has one, **in the parameter itself**,"
-                " by one counted write, and reset the gradient afterwards; it must still be trainable. Parameters without a gradient stay as they are."
+                "Complete `descend`: subtract `rate` times the gradient from each parameter that has one, **in the "
+                "parameter itself**, by one counted write, and reset the gradient afterwards; it must still be "
+                "trainable. Parameters without a gradient stay as they are."
             ),
             zh=(
-                "补全 `descend`：对每个有梯度的参数，在**参数自身**中减去 `rate` 乘梯度，只写入一次且要被计数，然后重置梯度；它"
-                "必须仍可训练。没有梯度的参数保持不变。"
+                "补全 `descend`：对每个有梯度的参数，在**参数自身**中减去 `rate` 乘梯度，只写入一次且要被计数，然后重"
+                "置梯度；它必须仍可训练。没有梯度的参数保持不变。"
             ),
         ),
         given="def descend(parameters, rate):\n    for p in parameters:\n        p = p - rate * p.grad\n",
@@ -257,7 +315,8 @@ EXERCISES = (
                     true(
                         "w._version > 0 and b._version > 0",
                         T(
-                            en="w._version or b._version is 0: nothing was written into it, or the write went past the counter",
+                            en="w._version or b._version is 0: nothing was written into it, or the write "
+                            "went past the counter",
                             zh="w._version 或 b._version 是 0：没有写入它，或写入绕过了计数器",
                         ),
                     ),
@@ -272,7 +331,9 @@ EXERCISES = (
             ),
             Property(
                 T(en="both are leaves that require grad", zh="两者仍是需要梯度的叶子"),
-                true("all(p.is_leaf and p.requires_grad for p in (w, b))", T(en="one of them is not", zh="其中一个不是")),
+                true(
+                    "all(p.is_leaf and p.requires_grad for p in (w, b))", T(en="one of them is not", zh="其中一个不是")
+                ),
             ),
             Property(
                 T(en="the gradients are reset", zh="梯度已重置"),
@@ -281,7 +342,9 @@ EXERCISES = (
                     T(en="the gradient of w or of b is still there", zh="w 或 b 的梯度还在"),
                 ),
             ),
-            Property(T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")),
+            Property(
+                T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")
+            ),
         ),
         hint_for=(2, 0, 1, 2, 2, 3, 3),
         hints=(
@@ -299,20 +362,50 @@ EXERCISES = (
             ),
         ),
         right=(
-            "def descend(parameters, rate):\n    for p in parameters:\n        if p.grad is not None:\n            with torch.no_grad():\n"
-            "                p.sub_(rate * p.grad)\n            p.grad = None\n",
-            "@torch.no_grad()\ndef descend(parameters, rate):\n    for p in parameters:\n        if p.grad is None:\n            continue\n"
-            "        p -= rate * p.grad\n        p.grad.zero_()\n",
+            "def descend(parameters, rate):\n"
+            "    for p in parameters:\n"
+            "        if p.grad is not None:\n"
+            "            with torch.no_grad():\n"
+            "                p.sub_(rate * p.grad)\n"
+            "            p.grad = None\n",
+            (
+                "@torch.no_grad()\n"
+                "def descend(parameters, rate):\n"
+                "    for p in parameters:\n"
+                "        if p.grad is None:\n"
+                "            continue\n"
+                "        p -= rate * p.grad\n"
+                "        p.grad.zero_()\n"
+            ),
         ),
         wrong=(
-            "def descend(parameters, rate):\n    for p in parameters:\n        if p.grad is not None:\n            p.data -= rate * p.grad\n"
+            "def descend(parameters, rate):\n"
+            "    for p in parameters:\n"
+            "        if p.grad is not None:\n"
+            "            p.data -= rate * p.grad\n"
             "            p.grad = None\n",
-            "def descend(parameters, rate):\n    with torch.no_grad():\n        for p in parameters:\n            if p.grad is not None:\n"
-            "                p -= rate * p.grad\n",
-            "def descend(parameters, rate):\n    with torch.no_grad():\n        for p in parameters:\n            if p.grad is not None:\n"
-            "                p.zero_()\n                p.grad = None\n",
-            "def descend(parameters, rate):\n    for p in parameters:\n        if p.grad is not None:\n            p.data = p.data - rate * p.grad\n"
-            "            p.grad = None\n",
+            (
+                "def descend(parameters, rate):\n"
+                "    with torch.no_grad():\n"
+                "        for p in parameters:\n"
+                "            if p.grad is not None:\n"
+                "                p -= rate * p.grad\n"
+            ),
+            (
+                "def descend(parameters, rate):\n"
+                "    with torch.no_grad():\n"
+                "        for p in parameters:\n"
+                "            if p.grad is not None:\n"
+                "                p.zero_()\n"
+                "                p.grad = None\n"
+            ),
+            (
+                "def descend(parameters, rate):\n"
+                "    for p in parameters:\n"
+                "        if p.grad is not None:\n"
+                "            p.data = p.data - rate * p.grad\n"
+                "            p.grad = None\n"
+            ),
         ),
     ),
 )

@@ -59,31 +59,36 @@ EXERCISES = (
         title=T(en="Memory and graph", zh="内存与计算图"),
         task=T(
             en=(
-                "`w` is a leaf that requires grad, `h = w * 2`. For each expression write two answers, each `True` or `False`, "
-                "**before** you run the cell: does it share memory with `w` or `h`, and does a gradient flow back through it?"
+                "`w` is a leaf that requires grad, `h = w * 2`. For each expression write two answers, each "
+                "`True` or `False`, **before** you run the cell: does it share memory with `w` or `h`, and does a "
+                "gradient flow back through it?"
             ),
             zh=(
-                "`w` 是需要梯度的叶子，`h = w * 2`。在运行单元格**之前**，为每个表达式写两个回答，各为 `True` 或 `False`：它是否"
-                "与 `w` 或 `h` 共享内存，梯度能否经它流回？"
+                "`w` 是需要梯度的叶子，`h = w * 2`。在运行单元格**之前**，为每个表达式写两个回答，各为 `True` 或 "
+                "`False`：它是否与 `w` 或 `h` 共享内存，梯度能否经它流回？"
             ),
         ),
         given=_answers(dict.fromkeys(_EXPRESSIONS, (None, None))),
         inputs=_FACTS,
         properties=tuple(
-            Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False)) for e in _EXPRESSIONS
+            Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False))
+            for e in _EXPRESSIONS
         ),
         hint_for=(1, 2, 2, 2, 3, 3, 2),
         hints=(
             T(
-                en="Take each expression call by call: `clone` makes new memory and stays in the graph, `detach` keeps the memory and leaves the graph.",
+                en="Take each expression call by call: `clone` makes new memory and stays in the graph, `detach` "
+                "keeps the memory and leaves the graph.",
                 zh="逐个调用地看每个表达式：`clone` 新建内存并留在图中；`detach` 保留内存而离开计算图。",
             ),
             T(
-                en="A view shares memory and stays in the graph; `contiguous` gives back a contiguous tensor itself; arithmetic makes new memory.",
+                en="A view shares memory and stays in the graph; `contiguous` gives back a contiguous tensor itself; "
+                "arithmetic makes new memory.",
                 zh="视图共享内存并留在图中；对已连续的张量，`contiguous` 返回它自身；算术运算产生新内存。",
             ),
             T(
-                en="After `detach()` or `.data` nothing flows back, whatever is done with the result. A slice of a shared tensor is still shared.",
+                en="After `detach()` or `.data` nothing flows back, whatever is done with the result. A slice of a "
+                "shared tensor is still shared.",
                 zh="在 `detach()` 或 `.data` 之后，无论再做什么，梯度都不会流回。共享张量的切片仍然共享。",
             ),
         ),
@@ -102,27 +107,33 @@ EXERCISES = (
         title=T(en="An average that does not lag", zh="不会滞后的平均值"),
         task=T(
             en=(
-                "`follow` keeps a slow copy of a network's weight, its running average, as target networks and averaged models "
-                "do. After every step the average equals the weight itself; and there is a second fault, which the average does not show as "
-                "long as the first one is there. Find and fix both. `weight` is a parameter, `step(weight)` updates it in place, `decay` is a number below 1. The average that "
-                "is returned needs memory of its own, and must not take part in any graph."
+                "`follow` keeps a slow copy of a network's weight, its running average, as target networks and "
+                "averaged models do. After every step the average equals the weight itself; and there is a second "
+                "fault, which the average does not show as long as the first one is there. Find and fix both. "
+                "`weight` is a parameter, `step(weight)` updates it in place, `decay` is a number below 1. The "
+                "average that is returned needs memory of its own, and must not take part in any graph."
             ),
             zh=(
-                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本身；还有第二处错误，"
-                "只要第一处还在，从平均值上就看不出来。请找出并修好这两处。`weight` 是参数，`step(weight)` 就地更新它，`decay` 是小于 1 的数。返回的平均值需要自己的内存，且不得属于"
-                "任何计算图。"
+                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本"
+                "身；还有第二处错误，只要第一处还在，从平均值上就看不出来。请找出并修好这两处。`weight` 是参数，"
+                "`step(weight)` 就地更新它，`decay` 是小于 1 的数。返回的平均值需要自己的内存，且不得属于任何计算图。"
             ),
         ),
         given=_FOLLOW + "    average = weight.detach()\n    for _ in range(steps):\n        step(weight)\n"
         "        average.lerp_(weight, 1 - decay)\n    return average\n",
         setup=_STEP,
-        inputs="weight = torch.randn(3, requires_grad=True)\nsteps, decay = int(torch.randint(2, 7, ())), 0.5 + torch.rand(()).item() / 2",
+        inputs="weight = torch.randn(3, requires_grad=True)\n"
+        "steps, decay = int(torch.randint(2, 7, ())), 0.5 + torch.rand(()).item() / 2",
         drive="average = follow(weight, step, steps, decay)",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the average is right", zh="平均值正确"), as_solved("average")),
-            Property(T(en="the weight is trained as without the average", zh="权重的训练不受影响"), as_solved("weight")),
-            Property(T(en="the average has memory of its own", zh="平均值有自己的内存"), not_shared("average", "weight")),
+            Property(
+                T(en="the weight is trained as without the average", zh="权重的训练不受影响"), as_solved("weight")
+            ),
+            Property(
+                T(en="the average has memory of its own", zh="平均值有自己的内存"), not_shared("average", "weight")
+            ),
             Property(
                 T(en="the average is outside of every graph", zh="平均值不在任何计算图中"),
                 true("not average.requires_grad", T(en="it requires grad", zh="它需要梯度")),
@@ -130,7 +141,10 @@ EXERCISES = (
         ),
         hint_for=(0, 1, 0, 1, 2),
         hints=(
-            T(en="What does `lerp_` write into, and who else reads that memory?", zh="`lerp_` 写入了哪里？还有谁在读那块内存？"),
+            T(
+                en="What does `lerp_` write into, and who else reads that memory?",
+                zh="`lerp_` 写入了哪里？还有谁在读那块内存？",
+            ),
             T(
                 en="There are two faults: the memory is shared, and the weight brings its graph into the average.",
                 zh="有两处错误：内存共享，而且权重把计算图带进了平均值。",
@@ -143,8 +157,15 @@ EXERCISES = (
         right=(
             _FOLLOW + "    average = weight.detach().clone()\n    for _ in range(steps):\n        step(weight)\n"
             "        average.lerp_(weight.detach(), 1 - decay)\n    return average\n",
-            _FOLLOW + "    average = weight.detach().clone()\n    for _ in range(steps):\n        step(weight)\n"
-            "        with torch.no_grad():\n            average = decay * average + (1 - decay) * weight\n    return average\n",
+            _FOLLOW
+            + (
+                "    average = weight.detach().clone()\n"
+                "    for _ in range(steps):\n"
+                "        step(weight)\n"
+                "        with torch.no_grad():\n"
+                "            average = decay * average + (1 - decay) * weight\n"
+                "    return average\n"
+            ),
         ),
         wrong=(
             _FOLLOW + "    average = weight.clone()\n    for _ in range(steps):\n        step(weight)\n"
@@ -161,17 +182,18 @@ EXERCISES = (
         title=T(en="Only one side learns", zh="只有一方学习"),
         task=T(
             en=(
-                "`consistency(student, teacher)` compares two outputs: the mean of the squared difference. Only the student may "
-                "learn from it. But the teacher's output is also used elsewhere, so it must keep its graph; and it must not be "
-                "changed."
+                "`consistency(student, teacher)` compares two outputs: the mean of the squared difference. Only the "
+                "student may learn from it. But the teacher's output is also used elsewhere, so it must keep its "
+                "graph; and it must not be changed."
             ),
             zh=(
-                "`consistency(student, teacher)` 比较两个输出：差的平方的均值。只允许学生从中学习。但教师的输出还要用在别处，所以"
-                "必须保留它的计算图，也不得改动它。"
+                "`consistency(student, teacher)` 比较两个输出：差的平方的均值。只允许学生从中学习。但教师的输出还要用"
+                "在别处，所以必须保留它的计算图，也不得改动它。"
             ),
         ),
         given="def consistency(student, teacher):\n    return (student - teacher.clone()).square().mean()\n",
-        inputs="n = int(torch.randint(2, 9, ()))\na, b = torch.randn(n, requires_grad=True), torch.randn(n, requires_grad=True)\n"
+        inputs="n = int(torch.randint(2, 9, ()))\n"
+        "a, b = torch.randn(n, requires_grad=True), torch.randn(n, requires_grad=True)\n"
         "student, teacher = a * 2, b * 3",
         drive="loss = consistency(student, teacher)\nloss.backward()",
         properties=(
@@ -205,10 +227,18 @@ EXERCISES = (
         ),
         wrong=(
             "def consistency(student, teacher):\n    return (student - teacher.detach_()).square().mean()\n",
-            "def consistency(student, teacher):\n    with torch.no_grad():\n        return (student - teacher).square().mean()\n",
+            (
+                "def consistency(student, teacher):\n"
+                "    with torch.no_grad():\n"
+                "        return (student - teacher).square().mean()\n"
+            ),
             "def consistency(student, teacher):\n    return (student.detach() - teacher).square().mean()\n",
-            "def consistency(student, teacher):\n    difference = teacher.detach()\n    difference -= student.detach()\n"
-            "    return student.sum() * 0 + difference.square().mean()\n",
+            (
+                "def consistency(student, teacher):\n"
+                "    difference = teacher.detach()\n"
+                "    difference -= student.detach()\n"
+                "    return student.sum() * 0 + difference.square().mean()\n"
+            ),
         ),
     ),
     Exercise(
@@ -217,9 +247,9 @@ EXERCISES = (
         title=T(en="Nothing to do with the gradient?", zh="与梯度再无关系？"),
         task=T(
             en=(
-                'A colleague believes: "`detach()` gives me a tensor that has nothing to do with the gradient any more. I may do '
-                'with it what I like." `spoil` gets `h.detach()`, where `h = torch.exp(x)`; afterwards `h.sum().backward()` runs.'
-                " Write **once** into what `spoil` gets, so that backward raises."
+                'A colleague believes: "`detach()` gives me a tensor that has nothing to do with the gradient any '
+                'more. I may do with it what I like." `spoil` gets `h.detach()`, where `h = torch.exp(x)`; '
+                "afterwards `h.sum().backward()` runs. Write **once** into what `spoil` gets, so that backward raises."
             ),
             zh=(
                 "同事认为：“`detach()` 给我的张量与梯度再无关系，我想怎么用都行。”`spoil` 得到 `h.detach()`，其中 `h = "
@@ -231,7 +261,9 @@ EXERCISES = (
         drive="h = torch.exp(x)\nspoil(h.detach())\nh.sum().backward()",
         properties=(
             Property(T(en="backward raises", zh="backward 报错"), fails("backward")),
-            Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
+            Property(
+                T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")
+            ),
             Property(
                 T(en="by exactly one write", zh="恰好一次写入"),
                 true("h._version == 1", T(en="the version of h is not 1", zh="h 的版本不是 1")),

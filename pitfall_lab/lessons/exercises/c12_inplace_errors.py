@@ -57,7 +57,11 @@ g_step, d_step = LoggedSGD(g.parameters(), lr=0.1), LoggedSGD(d.parameters(), lr
 noise, real = torch.randn(5, 2), torch.randn(5, 3)
 """
 
-_BEGIN = "def losses(g, d, g_step, d_step, noise, real):\n    fake = g(noise)\n    d_loss = -d(real).mean() + d(fake.detach()).mean()\n"
+_BEGIN = (
+    "def losses(g, d, g_step, d_step, noise, real):\n"
+    "    fake = g(noise)\n"
+    "    d_loss = -d(real).mean() + d(fake.detach()).mean()\n"
+)
 
 
 def _one_write(attempt: Attempt) -> bool | T:
@@ -78,7 +82,13 @@ def _named_in_the_message(attempt: Attempt) -> bool | T:
 
 
 def _reading(shape: str, operation: str, writes: object, blame: str, saved: str = "the result of exp") -> str:
-    rows = f'    "shape": {shape},\n    "operation": "{operation}",\n    "writes": {writes},\n    "saved": "{saved}",\n    "blame": "{blame}",\n'
+    rows = (
+        f'    "shape": {shape},\n'
+        f'    "operation": "{operation}",\n'
+        f'    "writes": {writes},\n'
+        f'    "saved": "{saved}",\n'
+        f'    "blame": "{blame}",\n'
+    )
     return f"reading = {{\n{rows}}}\n"
 
 
@@ -91,22 +101,31 @@ EXERCISES = (
         title=T(en="Read the message", zh="读懂错误信息"),
         task=T(
             en=(
-                "A model stopped with this message. Fill in what you can read from it.\n\n"
+                "A model stopped with this message. Fill in what you can read from it.\n"
+                "\n"
                 "> one of the variables needed for gradient computation has been modified by an inplace operation: "
-                "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
-                "Three lines of the model use this tensor: `h = t.exp_()`, a line that is not shown, and `h.sum().backward()`.\n\n"
-                "`shape` is that of the tensor and `operation` the one that the message names, `writes` is how far the counter moved "
-                'between saving and backward. The message does not say which tensor of that line was saved: `saved` is `"the result of exp"` or `"the input '
-                'of exp"`. `blame` is one of `"the line that calls exp"`, `"a line between exp and backward"`, `"the line that '
-                'calls backward"`.'
+                "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n"
+                "\n"
+                "Three lines of the model use this tensor: `h = t.exp_()`, a line that is not shown, and "
+                "`h.sum().backward()`.\n"
+                "\n"
+                "`shape` is that of the tensor and `operation` the one that the message names, `writes` is how far "
+                "the counter moved between saving and backward. The message does not say which tensor of that line "
+                'was saved: `saved` is `"the result of exp"` or `"the input of exp"`. `blame` is one of `"the '
+                'line that calls exp"`, `"a line between exp and backward"`, `"the line that calls backward"`.'
             ),
             zh=(
-                "模型因下面的信息而停止。填写你能从中读出的内容。\n\n"
+                "模型因下面的信息而停止。填写你能从中读出的内容。\n"
+                "\n"
                 "> one of the variables needed for gradient computation has been modified by an inplace operation: "
-                "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
-                "模型中有三行用到这个张量：`h = t.exp_()`、没有给出的一行，以及 `h.sum().backward()`。\n\n"
-                "`shape` 是张量的形状，`operation` 是信息中写出的操作，`writes` 是保存与 backward 之间计数器增加了多少。信息没有说那一行保存的是哪个张量"
-                '：`saved` 是 `"the result of exp"` 或 `"the input of exp"`。`blame` 是以下之一：`"the line that calls exp"`、`"a line between exp and backward"`、`"the line that calls backward"`。'
+                "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n"
+                "\n"
+                "模型中有三行用到这个张量：`h = t.exp_()`、没有给出的一行，以及 `h.sum().backward()`。\n"
+                "\n"
+                "`shape` 是张量的形状，`operation` 是信息中写出的操作，`writes` 是保存与 backward 之间计数器增加了多"
+                '少。信息没有说那一行保存的是哪个张量：`saved` 是 `"the result of exp"` 或 `"the input of exp"`。'
+                '`blame` 是以下之一：`"the line that calls exp"`、`"a line between exp and backward"`、`"the '
+                'line that calls backward"`。'
             ),
         ),
         given='reading = {"shape": None, "operation": None, "writes": None, "saved": None, "blame": None}\n',
@@ -121,7 +140,8 @@ EXERCISES = (
                 _named_in_the_message,
             ),
             Property(
-                T(en="how far the counter moved", zh="计数器增加了多少"), equal("reading['writes']", "saved._version - 1", tell=False)
+                T(en="how far the counter moved", zh="计数器增加了多少"),
+                equal("reading['writes']", "saved._version - 1", tell=False),
             ),
             Property(
                 T(en="what exp saved", zh="exp 保存了什么"),
@@ -173,15 +193,15 @@ EXERCISES = (
         title=T(en="Attention that masks in place", zh="就地掩码的注意力"),
         task=T(
             en=(
-                "This attention block masks its scores in place. `query` has shape (M, d), `key` and `value` (N, d), and `mask` "
-                "is a vector (N,) of zeros and ones, one for each key. Repair the block: the output must stay the same, and "
-                "backward must give the right gradients. `mask` stays as it is, and no rule of pitfall_lab may find a pitfall in "
-                "it any more."
+                "This attention block masks its scores in place. `query` has shape (M, d), `key` and `value` (N, d), "
+                "and `mask` is a vector (N,) of zeros and ones, one for each key. Repair the block: the output must "
+                "stay the same, and backward must give the right gradients. `mask` stays as it is, and no rule of "
+                "pitfall_lab may find a pitfall in it any more."
             ),
             zh=(
-                "这个注意力模块就地掩码。`query` 的形状是 (M, d)，`key` 和 `value` 是 (N, d)，`mask` 是由 0 和 1 组成的向量 (N,)"
-                "，每个 key 对应一个。请修好它：输出不变，且 backward 给出正确的梯度。`mask` 保持不变，并且 pitfall_lab 的规则不"
-                "再发现陷阱。"
+                "这个注意力模块就地掩码。`query` 的形状是 (M, d)，`key` 和 `value` 是 (N, d)，`mask` 是由 0 和 1 组成"
+                "的向量 (N,)，每个 key 对应一个。请修好它：输出不变，且 backward 给出正确的梯度。`mask` 保持不变，并"
+                "且 pitfall_lab 的规则不再发现陷阱。"
             ),
         ),
         given=(
@@ -203,8 +223,14 @@ EXERCISES = (
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
         hints=(
-            T(en="softmax is one of the operations that save their *result*.", zh="softmax 是保存自身*结果*的操作之一。"),
-            T(en="Which two characters make the third line write into that result?", zh="第三行的哪两个字符使它写入了那个结果？"),
+            T(
+                en="softmax is one of the operations that save their *result*.",
+                zh="softmax 是保存自身*结果*的操作之一。",
+            ),
+            T(
+                en="Which two characters make the third line write into that result?",
+                zh="第三行的哪两个字符使它写入了那个结果？",
+            ),
             T(en="`scores = scores * mask` makes a new tensor.", zh="`scores = scores * mask` 产生新张量。"),
         ),
         right=(
@@ -212,10 +238,16 @@ EXERCISES = (
             "    scores = scores * mask\n    return scores @ value\n",
             "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).clone()\n"
             "    scores *= mask\n    return scores @ value\n",
-            "def attend(query, key, value, mask):\n    weights = (query @ key.t()).exp()\n    return weights / weights.sum(dim=1, keepdim=True) @ (mask[:, None] * value)\n",
+            (
+                "def attend(query, key, value, mask):\n"
+                "    weights = (query @ key.t()).exp()\n"
+                "    return weights / weights.sum(dim=1, keepdim=True) @ (mask[:, None] * value)\n"
+            ),
         ),
         wrong=(
-            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n    return scores @ value\n",
+            "def attend(query, key, value, mask):\n"
+            "    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    return scores @ value\n",
             "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
             "    scores.data *= mask\n    return scores @ value\n",
             "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).detach()\n"
@@ -230,16 +262,24 @@ EXERCISES = (
         title=T(en="Put it in order", zh="排好顺序"),
         task=T(
             en=(
-                "`losses` trains a generator `g` and a discriminator `d` on one batch; `g_step` and `d_step` are their "
-                "optimizers, and all gradients are empty when it is called. It raises. Reorder it so that both networks are "
-                "updated **exactly once**, and the generator's loss is computed with the *updated* discriminator."
+                "`losses` trains a generator `g` and a discriminator `d` on one batch; `g_step` and `d_step` are "
+                "their optimizers, and all gradients are empty when it is called. It raises. Reorder it so that "
+                "both networks are updated **exactly once**, and the generator's loss is computed with the "
+                "*updated* discriminator."
             ),
             zh=(
-                "`losses` 在一批数据上训练生成器 `g` 和判别器 `d`；`g_step` 和 `d_step` 是它们的优化器，调用时所有梯度都是空的。"
-                "它会报错。请调整顺序：两个网络各更新**恰好一次**，且生成器的损失由*更新后的*判别器算出。"
+                "`losses` 在一批数据上训练生成器 `g` 和判别器 `d`；`g_step` 和 `d_step` 是它们的优化器，调用时所有梯度"
+                "都是空的。它会报错。请调整顺序：两个网络各更新**恰好一次**，且生成器的损失由*更新后的*判别器算出。"
             ),
         ),
-        given=_BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    d_step.step()\n    g_loss.backward()\n    g_step.step()\n",
+        given=_BEGIN
+        + (
+            "    g_loss = -d(fake).mean()\n"
+            "    d_loss.backward()\n"
+            "    d_step.step()\n"
+            "    g_loss.backward()\n"
+            "    g_step.step()\n"
+        ),
         inputs=_LOGGED + _NETWORKS,
         drive="losses(g, d, g_step, d_step, noise, real)",
         properties=(
@@ -248,7 +288,10 @@ EXERCISES = (
                 T(en="each network is updated exactly once", zh="每个网络恰好更新一次"),
                 true(
                     "sorted(entry for entry in log if 'step' in entry) == ['d step', 'g step']",
-                    T(en="one of the two steps is missing, or runs twice", zh="两个 step 中有一个没有运行，或运行了两次"),
+                    T(
+                        en="one of the two steps is missing, or runs twice",
+                        zh="两个 step 中有一个没有运行，或运行了两次",
+                    ),
                 ),
             ),
             Property(T(en="both updates are right", zh="两次更新都正确"), as_solved("g.weight", "d[0].weight")),
@@ -262,25 +305,65 @@ EXERCISES = (
         ),
         hint_for=(1, 0, 0, 2),
         hints=(
-            T(en="Which tensors has `g_loss` saved when `d_step.step()` runs?", zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？"),
             T(
-                en="A step writes into every weight. Which of the two losses was computed with weights that have changed since?",
+                en="Which tensors has `g_loss` saved when `d_step.step()` runs?",
+                zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？",
+            ),
+            T(
+                en="A step writes into every weight. Which of the two losses was computed with weights "
+                "that have changed since?",
                 zh="一步更新会写入每个权重。两个损失中，哪一个是用之后又变了的权重算出的？",
             ),
-            T(en="Move the line of `g_loss` below `d_step.step()`.", zh="把 `g_loss` 那一行移到 `d_step.step()` 之后。"),
+            T(
+                en="Move the line of `g_loss` below `d_step.step()`.",
+                zh="把 `g_loss` 那一行移到 `d_step.step()` 之后。",
+            ),
         ),
         right=(
-            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
             _BEGIN
-            + "    d_loss.backward()\n    d_step.step()\n    d_step.zero_grad()\n    (-d(fake).mean()).backward()\n    g_step.step()\n",
+            + (
+                "    d_loss.backward()\n"
+                "    d_step.step()\n"
+                "    g_loss = -d(fake).mean()\n"
+                "    g_loss.backward()\n"
+                "    g_step.step()\n"
+            ),
+            _BEGIN
+            + (
+                "    d_loss.backward()\n"
+                "    d_step.step()\n"
+                "    d_step.zero_grad()\n"
+                "    (-d(fake).mean()).backward()\n"
+                "    g_step.step()\n"
+            ),
         ),
         wrong=(
-            _BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    g_loss.backward()\n    d_step.step()\n    g_step.step()\n",
+            _BEGIN
+            + (
+                "    g_loss = -d(fake).mean()\n"
+                "    d_loss.backward()\n"
+                "    g_loss.backward()\n"
+                "    d_step.step()\n"
+                "    g_step.step()\n"
+            ),
             _BEGIN + "    d_loss.backward()\n    d_step.step()\n",
             _BEGIN
-            + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake.detach()).mean()\n    g_loss.backward()\n    g_step.step()\n",
+            + (
+                "    d_loss.backward()\n"
+                "    d_step.step()\n"
+                "    g_loss = -d(fake.detach()).mean()\n"
+                "    g_loss.backward()\n"
+                "    g_step.step()\n"
+            ),
             _BEGIN
-            + "    d_loss.backward()\n    d_step.step()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
+            + (
+                "    d_loss.backward()\n"
+                "    d_step.step()\n"
+                "    d_step.step()\n"
+                "    g_loss = -d(fake).mean()\n"
+                "    g_loss.backward()\n"
+                "    g_step.step()\n"
+            ),
         ),
     ),
     Exercise(
@@ -289,24 +372,33 @@ EXERCISES = (
         title=T(en="Make it fail", zh="让它失败"),
         task=T(
             en=(
-                'A colleague believes: "Under `no_grad` I may edit whatever I like." Complete `counterexample` with **one** '
-                "in-place edit under `no_grad` so that backward raises. The edit may change a single element."
+                'A colleague believes: "Under `no_grad` I may edit whatever I like." Complete `counterexample` with '
+                "**one** in-place edit under `no_grad` so that backward raises. The edit may change a single element."
             ),
             zh=(
-                "同事认为：“在 `no_grad` 下我想改什么都行。”请在 `counterexample` 中用 `no_grad` 下的**一次**就地修改使 backward "
-                "报错。可以只修改一个元素。"
+                "同事认为：“在 `no_grad` 下我想改什么都行。”请在 `counterexample` 中用 `no_grad` 下的**一次**就地修改"
+                "使 backward 报错。可以只修改一个元素。"
             ),
         ),
         given=(
-            "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n    with torch.no_grad():\n"
-            "        squares[0] = 0.0          # this edit is harmless; choose another\n    squares.sum().backward()\n"
+            "def counterexample():\n"
+            "    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n"
+            "    squares = w ** 2\n"
+            "    with torch.no_grad():\n"
+            "        squares[0] = 0.0          # this edit is harmless; choose another\n"
+            "    squares.sum().backward()\n"
         ),
         drive="counterexample()",
         properties=(
             Property(T(en="backward raises", zh="backward 报错"), fails("backward")),
-            Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
+            Property(
+                T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")
+            ),
             Property(T(en="by exactly one write", zh="恰好一次写入"), _one_write),
-            Property(T(en="whoever holds this belief expects no error", zh="持此信念者预料不会出错"), surprises("no_grad_hides_versions")),
+            Property(
+                T(en="whoever holds this belief expects no error", zh="持此信念者预料不会出错"),
+                surprises("no_grad_hides_versions"),
+            ),
         ),
         hint_for=(1, 2, 3, 0),
         hints=(

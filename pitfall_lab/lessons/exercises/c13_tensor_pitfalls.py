@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, finds_nothing, runs, shared, true, unchanged
+from pitfall_lab.lessons.exercise import (
+    Check,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    finds_nothing,
+    runs,
+    shared,
+    true,
+    unchanged,
+)
 from pitfall_lab.trace import T
 
 _KEPT = ("table[0]", "table[0].clone()", "table.t()[:2]", "table.sum(dim=1)")
@@ -17,8 +28,13 @@ def _held(*values: object) -> str:
 
 
 _STEP = (
-    "def train(net, optimizer, batches):\n    history, total = [], 0.0\n    for x, y in batches:\n        loss = F.mse_loss(net(x), y)\n"
-    "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
+    "def train(net, optimizer, batches):\n"
+    "    history, total = [], 0.0\n"
+    "    for x, y in batches:\n"
+    "        loss = F.mse_loss(net(x), y)\n"
+    "        optimizer.zero_grad()\n"
+    "        loss.backward()\n"
+    "        optimizer.step()\n"
 )
 _MEAN = "    return history, total / len(history)\n"
 
@@ -47,12 +63,12 @@ EXERCISES = (
         title=T(en="Bytes that stay", zh="留下的字节"),
         task=T(
             en=(
-                "`table = torch.zeros(100, 50)`; then one of the expressions is kept, and `del table`. How many bytes stay alive?"
-                " Write numbers, **before** you run anything."
+                "`table = torch.zeros(100, 50)`; then one of the expressions is kept, and `del table`. How many bytes "
+                "stay alive? Write numbers, **before** you run anything."
             ),
             zh=(
-                "`table = torch.zeros(100, 50)`；保留其中一个表达式的结果，然后 `del table`。还有多少字节存活？在运行任何代码**之"
-                "前**写出数字。"
+                "`table = torch.zeros(100, 50)`；保留其中一个表达式的结果，然后 `del table`。还有多少字节存活？在运行"
+                "任何代码**之前**写出数字。"
             ),
         ),
         given=_held(None, None, None, None),
@@ -66,7 +82,10 @@ EXERCISES = (
         ),
         hint_for=(2, 3, 2, 3),
         hints=(
-            T(en="Which of the four make memory of their own, and which are views?", zh="四个中哪些有自己的内存，哪些是视图？"),
+            T(
+                en="Which of the four make memory of their own, and which are views?",
+                zh="四个中哪些有自己的内存，哪些是视图？",
+            ),
             T(
                 en="A float32 takes 4 bytes; a view holds the whole storage of its base.",
                 zh="一个 float32 占 4 字节；视图持有其基张量的整个存储。",
@@ -85,21 +104,25 @@ EXERCISES = (
         title=T(en="A log that does not grow", zh="不会增长的日志"),
         task=T(
             en=(
-                "`train` keeps its losses with everything that hangs on them. `batches` is a list of pairs (x, y). Repair it: the"
-                " same numbers, the same training, no graph left behind in what it returns, and nothing that a rule of "
-                "pitfall_lab finds."
+                "`train` keeps its losses with everything that hangs on them. `batches` is a list of pairs (x, y). "
+                "Repair it: the same numbers, the same training, no graph left behind in what it returns, and nothing "
+                "that a rule of pitfall_lab finds."
             ),
             zh=(
-                "`train` 连同挂在上面的一切一起保存损失。`batches` 是 (x, y) 对的列表。请修好它：数值相同、训练相同，返回的内容中"
-                "不留下计算图，pitfall_lab 的规则也不再发现问题。"
+                "`train` 连同挂在上面的一切一起保存损失。`batches` 是 (x, y) 对的列表。请修好它：数值相同、训练相同，"
+                "返回的内容中不留下计算图，pitfall_lab 的规则也不再发现问题。"
             ),
         ),
         given=_STEP + "        history.append(loss)\n        total = total + loss\n" + _MEAN,
         inputs=(
-            "net = nn.Linear(3, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            "batches = [(torch.randn(n, 3), torch.randn(n, 1)) for n in torch.randint(2, 9, (int(torch.randint(3, 9, ())),)).tolist()]"
+            "net = nn.Linear(3, 1)\n"
+            "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "batches = [(torch.randn(n, 3), torch.randn(n, 1)) for n in torch.randint(2, 9, (int(torch.randint(3, "
+            "9, ())),)).tolist()]"
         ),
-        drive="history, mean = train(net, optimizer, batches)\nnumbers = [torch.as_tensor(entry).item() for entry in history]\naverage = torch.as_tensor(mean).item()",
+        drive="history, mean = train(net, optimizer, batches)\n"
+        "numbers = [torch.as_tensor(entry).item() for entry in history]\n"
+        "average = torch.as_tensor(mean).item()",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the numbers are right", zh="数值正确"), as_solved("numbers", "average")),
@@ -108,7 +131,10 @@ EXERCISES = (
                 T(en="no graph is left behind", zh="不留下计算图"),
                 true(
                     "not any(getattr(entry, 'requires_grad', False) for entry in [*history, mean])",
-                    T(en="an entry of the history, or the mean, still has its graph", zh="历史中的某一项或平均值仍带着计算图"),
+                    T(
+                        en="an entry of the history, or the mean, still has its graph",
+                        zh="历史中的某一项或平均值仍带着计算图",
+                    ),
                 ),
             ),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
@@ -138,12 +164,13 @@ EXERCISES = (
         title=T(en="Standardise rows", zh="逐行标准化"),
         task=T(
             en=(
-                "`standardise(table)` should bring each row of a table (rows, columns) to mean 0 and standard deviation 1, for "
-                "any shape, and leave `table` unchanged. Its author tried it on one square table. It does neither."
+                "`standardise(table)` should bring each row of a table (rows, columns) to mean 0 and standard "
+                "deviation 1, for any shape, and leave `table` unchanged. Its author tried it on one square "
+                "table. It does neither."
             ),
             zh=(
-                "`standardise(table)` 应使任意形状的表格（行, 列）的每一行均值为 0、标准差为 1，且保持 `table` 不变。作者只在一个"
-                "方阵上试过。这两点它都没做到。"
+                "`standardise(table)` 应使任意形状的表格（行, 列）的每一行均值为 0、标准差为 1，且保持 `table` 不变。"
+                "作者只在一个方阵上试过。这两点它都没做到。"
             ),
         ),
         given="def standardise(table):\n    table -= table.mean(dim=1)\n    return table / table.std(dim=1)\n",
@@ -151,7 +178,9 @@ EXERCISES = (
         inputs="table = torch.randn(4, 4) * 3 + 1",
         drive="result = standardise(table)",
         properties=(
-            Property(T(en="a square table comes out right", zh="方阵的结果正确"), _standard("torch.randn(4, 4) * 3 + 1")),
+            Property(
+                T(en="a square table comes out right", zh="方阵的结果正确"), _standard("torch.randn(4, 4) * 3 + 1")
+            ),
             Property(T(en="a wide table comes out right", zh="宽表的结果正确"), _standard("torch.randn(3, 7) + 5")),
             Property(T(en="a tall table comes out right", zh="高表的结果正确"), _standard("torch.randn(6, 2) * 4 - 5")),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
@@ -162,18 +191,36 @@ EXERCISES = (
                 en="What is the shape of `table.mean(dim=1)`, and with which dimension does it line up?",
                 zh="`table.mean(dim=1)` 是什么形状？它与哪一维对齐？",
             ),
-            T(en="`keepdim=True` leaves a size of 1 where the reduction was.", zh="`keepdim=True` 在被归约处留下大小为 1 的维度。"),
+            T(
+                en="`keepdim=True` leaves a size of 1 where the reduction was.",
+                zh="`keepdim=True` 在被归约处留下大小为 1 的维度。",
+            ),
             T(en="`table -= …` writes into the caller's tensor.", zh="`table -= …` 会写入调用者的张量。"),
         ),
         right=(
-            "def standardise(table):\n    centred = table - table.mean(dim=1, keepdim=True)\n    return centred / table.std(dim=1, keepdim=True)\n",
-            "def standardise(table):\n    return (table - table.mean(1, True)) / table.std(1, correction=0, keepdim=True)\n",
+            "def standardise(table):\n"
+            "    centred = table - table.mean(dim=1, keepdim=True)\n"
+            "    return centred / table.std(dim=1, keepdim=True)\n",
+            (
+                "def standardise(table):\n"
+                "    return (table - table.mean(1, True)) / table.std(1, correction=0, keepdim=True)\n"
+            ),
             "def standardise(table):\n    return F.layer_norm(table, table.shape[1:])\n",
-            "def standardise(table):\n    turned = table.t()\n    return ((turned - turned.mean(dim=0)) / turned.std(dim=0)).t()\n",
+            (
+                "def standardise(table):\n"
+                "    turned = table.t()\n"
+                "    return ((turned - turned.mean(dim=0)) / turned.std(dim=0)).t()\n"
+            ),
         ),
         wrong=(
-            "def standardise(table):\n    table -= table.mean(dim=1, keepdim=True)\n    return table / table.std(dim=1, keepdim=True)\n",
-            "def standardise(table):\n    table = table - table.mean(dim=1, keepdim=True)\n    return table / table.std(dim=1)\n",
+            "def standardise(table):\n"
+            "    table -= table.mean(dim=1, keepdim=True)\n"
+            "    return table / table.std(dim=1, keepdim=True)\n",
+            (
+                "def standardise(table):\n"
+                "    table = table - table.mean(dim=1, keepdim=True)\n"
+                "    return table / table.std(dim=1)\n"
+            ),
             "def standardise(table):\n    return (table - table.mean(dim=0)) / table.std(dim=0)\n",
             "def standardise(table):\n    return (table - table.mean()) / table.std()\n",
             "def standardise(table):\n    return (table - table.mean(1, True)) / table.var(1, keepdim=True)\n",
@@ -185,12 +232,13 @@ EXERCISES = (
         title=T(en="A small tensor with a large memory", zh="占用大内存的小张量"),
         task=T(
             en=(
-                '"A tensor of two numbers holds eight bytes." Complete `counterexample`: it returns one or two elements of '
-                "`block`, as a tensor, that keep all of the block's memory alive, and leaves `block` as it is."
+                '"A tensor of two numbers holds eight bytes." Complete `counterexample`: it returns one '
+                "or two elements of `block`, as a tensor, that keep all of the block's memory alive, and "
+                "leaves `block` as it is."
             ),
             zh=(
-                "“两个数的张量只占八个字节。”补全 `counterexample`：以张量返回 `block` 的一个或两个元素，使该块的全部内存存活，并"
-                "保持 `block` 不变。"
+                "“两个数的张量只占八个字节。”补全 `counterexample`：以张量返回 `block` 的一个或两个元素，使该块的全部"
+                "内存存活，并保持 `block` 不变。"
             ),
         ),
         given="def counterexample(block):\n    return block[:2].clone()\n",
@@ -202,12 +250,21 @@ EXERCISES = (
                 true("0 < small.numel() <= 2", T(en="it has more, or none", zh="多于两个，或一个也没有")),
             ),
             Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), shared("small", "block")),
-            Property(T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"), true("small.untyped_storage().nbytes() == 40000")),
+            Property(
+                T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"),
+                true("small.untyped_storage().nbytes() == 40000"),
+            ),
             Property(T(en="the block is unchanged", zh="该块没有改变"), unchanged("block")),
         ),
         hints=(
-            T(en="Which operation has given the storage of `small` its size here?", zh="这里是哪个操作决定了 `small` 的存储大小？"),
-            T(en="A slice is a view, and a view holds the storage of its base.", zh="切片是视图，而视图持有其基张量的存储。"),
+            T(
+                en="Which operation has given the storage of `small` its size here?",
+                zh="这里是哪个操作决定了 `small` 的存储大小？",
+            ),
+            T(
+                en="A slice is a view, and a view holds the storage of its base.",
+                zh="切片是视图，而视图持有其基张量的存储。",
+            ),
             T(en="Leave out the copy.", zh="去掉复制。"),
         ),
         right=(

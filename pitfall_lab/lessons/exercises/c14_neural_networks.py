@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, gradient_as_solved, runs, true
+from pitfall_lab.lessons.exercise import (
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    finds_nothing,
+    gradient_as_solved,
+    runs,
+    true,
+)
 from pitfall_lab.trace import T
 
 _SWITCH = """\
@@ -101,15 +110,17 @@ EXERCISES = (
         title=T(en="Layers that count", zh="看得见的层"),
         task=T(
             en=(
-                "`Switch(kinds, width)` has one linear layer for each of `kinds`, a list of different words, and a head that turns "
-                "each row into one number. Its optimizer gets no parameters, and two calls with the same input give different "
-                "numbers. Repair it: all layers are found, and saved with the model; for a table `x` (N, width) and one of the "
-                "kinds it applies the kind's layer, then tanh, then the head; the result has shape (N, 1)."
+                "`Switch(kinds, width)` has one linear layer for each of `kinds`, a list of different words, and a "
+                "head that turns each row into one number. Its optimizer gets no parameters, and two calls with the "
+                "same input give different numbers. Repair it: all layers are found, and saved with the model; for a "
+                "table `x` (N, width) and one of the kinds it applies the kind's layer, then tanh, then the head; the "
+                "result has shape (N, 1)."
             ),
             zh=(
-                "`Switch(kinds, width)` 为 `kinds`（由不同单词组成的列表）中的每一个准备一个线性层，另有一个输出头把每一行变成一个数。"
-                "它的优化器得不到任何参数，而且同样的输入调用两次会得到不同的数。请修好它：所有层都能被找到，并随模型保存；对表 `x` "
-                "(N, width) 和其中一个单词，结果依次经过该单词的层、tanh 和输出头，形状为 (N, 1)。"
+                "`Switch(kinds, width)` 为 `kinds`（由不同单词组成的列表）中的每一个准备一个线性层，另有一个输出头"
+                "把每一行变成一个数。它的优化器得不到任何参数，而且同样的输入调用两次会得到不同的数。请修好它：所"
+                "有层都能被找到，并随模型保存；对表 `x` (N, width) 和其中一个单词，结果依次经过该单词的层、tanh 和"
+                "输出头，形状为 (N, 1)。"
             ),
         ),
         given=_SWITCH,
@@ -124,14 +135,19 @@ x = torch.randn(4, width)
             Property(
                 T(en="the weights and biases of all layers are found", zh="找到所有层的权重和偏置"),
                 true(
-                    "sum(p.numel() for p in nn.Module.parameters(model)) == len(kinds) * (width * width + width) + width + 1",
-                    T(en="`model.parameters()` yields none, or not all of them", zh="`model.parameters()` 一个也没给出，或没有全部给出"),
+                    "sum(p.numel() for p in nn.Module.parameters(model)) == len(kinds) * (width * "
+                    "width + width) + width + 1",
+                    T(
+                        en="`model.parameters()` yields none, or not all of them",
+                        zh="`model.parameters()` 一个也没给出，或没有全部给出",
+                    ),
                 ),
             ),
             Property(
                 T(en="each of them gets a gradient", zh="每个参数都得到梯度"),
                 true(
-                    "all(p.grad is not None for p in nn.Module.parameters(model))", T(en="a `.grad` is None", zh="有一个 `.grad` 是 None")
+                    "all(p.grad is not None for p in nn.Module.parameters(model))",
+                    T(en="a `.grad` is None", zh="有一个 `.grad` 是 None"),
                 ),
             ),
             Property(
@@ -145,7 +161,10 @@ x = torch.randn(4, width)
                 T(en="all layers are saved and loaded with the model", zh="所有层随模型保存和加载"),
                 true(
                     "all(torch.equal(loaded(model, kinds, width)(x, kind), out) for kind, out in zip(kinds, outs))",
-                    T(en="a model that loads `state_dict()` gives other numbers", zh="加载 `state_dict()` 的模型给出了不同的数"),
+                    T(
+                        en="a model that loads `state_dict()` gives other numbers",
+                        zh="加载 `state_dict()` 的模型给出了不同的数",
+                    ),
                 ),
             ),
             Property(
@@ -156,16 +175,25 @@ x = torch.randn(4, width)
                 ),
             ),
             Property(
-                T(en="the layer, tanh and the head follow each other as before", zh="层、tanh 和输出头的顺序与原来一样"),
+                T(
+                    en="the layer, tanh and the head follow each other as before",
+                    zh="层、tanh 和输出头的顺序与原来一样",
+                ),
                 true(
                     "torch.allclose(with_plain_layers(model)(x, kinds[0]), torch.tanh(2 * x).sum(dim=1, keepdim=True))",
-                    T(en="with the same weights it gives other numbers, or another shape", zh="权重相同，却给出了不同的数或形状"),
+                    T(
+                        en="with the same weights it gives other numbers, or another shape",
+                        zh="权重相同，却给出了不同的数或形状",
+                    ),
                 ),
             ),
         ),
         hint_for=(0, 0, 2, 1, 3, 0),
         hints=(
-            T(en="What does a module see of an attribute that is a Python dict?", zh="如果属性是 Python 字典，模块能看到什么？"),
+            T(
+                en="What does a module see of an attribute that is a Python dict?",
+                zh="如果属性是 Python 字典，模块能看到什么？",
+            ),
             T(
                 en="A layer that is made in `forward` is new in each call. Where should it be made?",
                 zh="在 `forward` 里创建的层每次调用都是新的。应当在哪里创建它？",
@@ -202,10 +230,12 @@ class Switch(nn.Module):
         ),
         wrong=(
             _SWITCH.replace(
-                "{kind: nn.Linear(width, width) for kind in kinds}", "nn.ModuleDict({k: nn.Linear(width, width) for k in kinds})"
+                "{kind: nn.Linear(width, width) for kind in kinds}",
+                "nn.ModuleDict({k: nn.Linear(width, width) for k in kinds})",
             ),
             _FOUND.replace(
-                "nn.ModuleDict({kind: nn.Linear(width, width) for kind in kinds})", "{k: nn.Linear(width, width) for k in kinds}"
+                "nn.ModuleDict({kind: nn.Linear(width, width) for kind in kinds})",
+                "{k: nn.Linear(width, width) for k in kinds}",
             ),
             _FOUND.replace("nn.Linear(width, width) for kind in kinds", "shared for kind in kinds").replace(
                 "        self.layers", "        shared = nn.Linear(width, width)\n        self.layers"
@@ -221,12 +251,13 @@ class Switch(nn.Module):
         title=T(en="The loss of a column", zh="列向量的损失"),
         task=T(
             en=(
-                "`loss_of(model, points, targets)` should be the mean squared error over the N pairs, with a gradient for the "
-                "model. `points` has shape (N, features), the model returns (N, 1), and the targets come as (N,) or as (N, 1)."
+                "`loss_of(model, points, targets)` should be the mean squared error over the N pairs, with a "
+                "gradient for the model. `points` has shape (N, features), the model returns (N, 1), and the "
+                "targets come as (N,) or as (N, 1)."
             ),
             zh=(
-                "`loss_of(model, points, targets)` 应是 N 个对上的均方误差，并给模型带来梯度。`points` 的形状是 (N, 特征数)，模型"
-                "返回 (N, 1)，目标的形状是 (N,) 或 (N, 1)。"
+                "`loss_of(model, points, targets)` 应是 N 个对上的均方误差，并给模型带来梯度。`points` 的形状是 (N, 特"
+                "征数)，模型返回 (N, 1)，目标的形状是 (N,) 或 (N, 1)。"
             ),
         ),
         given=_LOSS,
@@ -236,7 +267,9 @@ n = int(torch.randint(3, 8, ()))
 points, flat = torch.randn(n, 3), torch.randn(n)
 column = flat[:, None].clone()
 """,
-        drive="of_flat = loss_of(model, points, flat)\nof_column = loss_of(model, points, column)\n(of_flat + of_column).backward()",
+        drive="of_flat = loss_of(model, points, flat)\n"
+        "of_column = loss_of(model, points, column)\n"
+        "(of_flat + of_column).backward()",
         properties=(
             Property(T(en="a vector of targets gives the right loss", zh="向量目标的损失正确"), as_solved("of_flat")),
             Property(T(en="a column of targets gives the right loss", zh="列目标的损失正确"), as_solved("of_column")),
@@ -253,7 +286,10 @@ column = flat[:, None].clone()
                 en="Make them the same before you subtract; `reshape` and `view_as` are enough.",
                 zh="相减之前先把它们变成相同的形状；`reshape` 或 `view_as` 就够了。",
             ),
-            T(en="`targets.reshape(-1, 1)` is a column in either case.", zh="`targets.reshape(-1, 1)` 在两种情况下都是一列。"),
+            T(
+                en="`targets.reshape(-1, 1)` is a column in either case.",
+                zh="`targets.reshape(-1, 1)` 在两种情况下都是一列。",
+            ),
         ),
         right=(
             _LOSS.replace("- targets", "- targets.reshape(-1, 1)"),
@@ -272,13 +308,14 @@ column = flat[:, None].clone()
         title=T(en="Silent zeros", zh="无声的零"),
         task=T(
             en=(
-                "Write a module `Silent` whose `forward(x)` takes a tensor (N, 3), with a parameter `weight` of shape (3,). Its "
-                "result changes with `x` **and** with `weight`; backward from its sum raises nothing; and yet `weight.grad` is "
-                "exactly zero (not `None`), for every `x` and every `weight`."
+                "Write a module `Silent` whose `forward(x)` takes a tensor (N, 3), with a parameter `weight` of shape "
+                "(3,). Its result changes with `x` **and** with `weight`; backward from its sum raises nothing; and "
+                "yet `weight.grad` is exactly zero (not `None`), for every `x` and every `weight`."
             ),
             zh=(
-                "编写模块 `Silent`，其 `forward(x)` 接受张量 (N, 3)，并有形状为 (3,) 的参数 `weight`。结果随 `x` **和** `weight` "
-                "变化；从结果之和做 backward 不报错；而对任何 `x` 和 `weight`，`weight.grad` 都恰好为零（不是 `None`）。"
+                "编写模块 `Silent`，其 `forward(x)` 接受张量 (N, 3)，并有形状为 (3,) 的参数 `weight`。结果随 `x` "
+                "**和** `weight` 变化；从结果之和做 backward 不报错；而对任何 `x` 和 `weight`，`weight.grad` 都恰"
+                "好为零（不是 `None`）。"
             ),
         ),
         given=_SILENT,
@@ -311,10 +348,14 @@ column = flat[:, None].clone()
         hint_for=(0, 2, 1, 0),
         hints=(
             T(
-                en="Which operations change their result with the input, and have the derivative 0 wherever they have one?",
+                en="Which operations change their result with the input, and have the derivative 0 "
+                "wherever they have one?",
                 zh="哪些操作的结果随输入变化，而在可导之处导数都是 0？",
             ),
-            T(en="The graph must stay whole: a cut gives None, not zeros.", zh="计算图必须完整：被切断得到的是 None，而不是零。"),
+            T(
+                en="The graph must stay whole: a cut gives None, not zeros.",
+                zh="计算图必须完整：被切断得到的是 None，而不是零。",
+            ),
             T(en="A staircase is flat wherever it has a derivative.", zh="阶梯函数在可导之处都是平的。"),
         ),
         right=(
@@ -329,7 +370,9 @@ column = flat[:, None].clone()
             _SILENT.replace("x * self.weight", "x + 0 * self.weight"),
             _SILENT.replace("x * self.weight", "x * (self.weight > 0).float()"),
             _SILENT.replace("x * self.weight", "torch.round(5 * self.weight)"),
-            _SILENT.replace("x * self.weight", "x * torch.relu(self.weight)").replace("torch.randn(3)", "-torch.ones(3)"),
+            _SILENT.replace("x * self.weight", "x * torch.relu(self.weight)").replace(
+                "torch.randn(3)", "-torch.ones(3)"
+            ),
         ),
     ),
     Exercise(
@@ -338,13 +381,17 @@ column = flat[:, None].clone()
         title=T(en="How many parameters?", zh="有多少参数？"),
         task=T(
             en=(
-                "How many numbers does the optimizer get from `parameters()` of each of these? Write them down **before** you run anything."
+                "How many numbers does the optimizer get from `parameters()` of each of these? Write them down "
+                "**before** you run anything."
             ),
             zh="优化器从下列每一个的 `parameters()` 得到多少个数？在运行任何代码**之前**写下来。",
         ),
         given=_counts(dict.fromkeys(_COUNTS)),
         inputs=_COUNT,
-        properties=tuple(Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False)) for text in _COUNTS),
+        properties=tuple(
+            Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False))
+            for text in _COUNTS
+        ),
         hint_for=(1, 1, 0, 2, 3),
         hints=(
             T(

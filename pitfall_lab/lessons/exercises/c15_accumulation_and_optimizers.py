@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Attempt, Exercise, Property, as_solved, equal, every, finds_nothing, no_optimizer, true
+from pitfall_lab.lessons.exercise import (
+    Attempt,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    every,
+    finds_nothing,
+    no_optimizer,
+    true,
+)
 from pitfall_lab.trace import T
 
 _TRAIN = """\
@@ -117,15 +127,15 @@ EXERCISES = (
         title=T(en="Accumulate and lose nothing", zh="累积且不丢失"),
         task=T(
             en=(
-                "`train` should make one step for every `every` pieces, equal to the step on all their rows as one batch, and lose no "
-                "piece, in this epoch and in the next one (a second call). It has three mistakes. `pieces` is a list of pairs (x, y), "
-                "and the pieces have different numbers of rows; the optimizer is plain SGD. Each piece keeps a backward of its own, "
-                "so that its graph is freed."
+                "`train` should make one step for every `every` pieces, equal to the step on all their rows as one "
+                "batch, and lose no piece, in this epoch and in the next one (a second call). It has three mistakes. "
+                "`pieces` is a list of pairs (x, y), and the pieces have different numbers of rows; the optimizer is "
+                "plain SGD. Each piece keeps a backward of its own, so that its graph is freed."
             ),
             zh=(
-                "`train` 应每 `every` 个小批走一步，效果等于把它们的所有行作为一个批次的一步，并且不丢失任何小批，在这一轮和下一轮"
-                "（第二次调用）都是如此。它有三个错误。`pieces` 是 (x, y) 对的列表，各小批的行数不同；优化器是普通 SGD。每个小批保"
-                "留自己的 backward，以便释放其计算图。"
+                "`train` 应每 `every` 个小批走一步，效果等于把它们的所有行作为一个批次的一步，并且不丢失任何小批，在这"
+                "一轮和下一轮（第二次调用）都是如此。它有三个错误。`pieces` 是 (x, y) 对的列表，各小批的行数不同；优化"
+                "器是普通 SGD。每个小批保留自己的 backward，以便释放其计算图。"
             ),
         ),
         given=_TRAIN,
@@ -137,7 +147,10 @@ EXERCISES = (
                 true("len(steps) == 3", T(en="another number of steps was taken", zh="走的步数不对")),
             ),
             Property(
-                T(en="with pieces of one size the first step is that of the large batch", zh="各小批一样大时，第一步等于大批量的一步"),
+                T(
+                    en="with pieces of one size the first step is that of the large batch",
+                    zh="各小批一样大时，第一步等于大批量的一步",
+                ),
                 as_solved("steps[0]", inputs=_PIECES.replace("(2, 6, 3, 5, 1, 4, 2)", "[2] * 7")),
             ),
             Property(
@@ -155,7 +168,10 @@ EXERCISES = (
                 as_solved("model.weight.detach()", "model.bias.detach()"),
             ),
             Property(
-                T(en="each piece has a backward of its own, which frees its graph", zh="每个小批单独反向传播并释放其计算图"),
+                T(
+                    en="each piece has a backward of its own, which frees its graph",
+                    zh="每个小批单独反向传播并释放其计算图",
+                ),
                 true(
                     "len(backwards) == 7 and not kept",
                     T(
@@ -169,7 +185,9 @@ EXERCISES = (
                 as_solved(
                     "model.weight.detach()",
                     "model.bias.detach()",
-                    drive="train(model, optimizer, pieces, 3)\ntrain(model, optimizer, pieces, 2)\ntrain(model, optimizer, pieces[:6], 3)",
+                    drive="train(model, optimizer, pieces, 3)\n"
+                    "train(model, optimizer, pieces, 2)\n"
+                    "train(model, optimizer, pieces[:6], 3)",
                 ),
             ),
             Property(
@@ -181,26 +199,53 @@ EXERCISES = (
         hints=(
             T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
             T(
-                en="Seven pieces by three: the last group has one. A mean over all rows: which share of it does a piece have?",
+                en="Seven pieces by three: the last group has one. A mean over all rows: which share of "
+                "it does a piece have?",
                 zh="七个小批按三个一组：最后一组只有一个。对所有行求平均：一个小批占多大份额？",
             ),
             T(
-                en="Go through the pieces in groups, `pieces[first : first + every]`, and weight each loss by its rows among those of the group.",
+                en="Go through the pieces in groups, `pieces[first : first + every]`, and weight each loss by its "
+                "rows among those of the group.",
                 zh="按组遍历，`pieces[first : first + every]`，并按该小批的行数在组内行数中的份额给损失加权。",
             ),
         ),
         right=(
             _TRAINED,
-            "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for number, (x, y) in enumerate(pieces, start=1):\n"
-            "        start = (number - 1) // every * every\n        rows = sum(y.numel() for _, y in pieces[start : start + every])\n"
-            "        (F.mse_loss(model(x), y) * (len(x) / rows)).backward()\n        if number % every == 0 or number == len(pieces):\n"
-            "            optimizer.step()\n            optimizer.zero_grad()\n",
-            "def train(model, optimizer, pieces, every):\n    for first in range(0, len(pieces), every):\n        optimizer.zero_grad()\n"
-            "        group = pieces[first : first + every]\n        rows = len(torch.cat([x for x, _ in group]))\n        for x, y in group:\n"
-            "            (F.mse_loss(model(x), y, reduction='sum') / rows).backward()\n        optimizer.step()\n",
-            "def train(model, optimizer, pieces, every):\n    left = list(pieces)\n    while left:\n        group, left = left[:every], left[every:]\n"
-            "        rows = 0\n        for x, y in group:\n            (model(x) - y).square().sum().backward()\n            rows += len(x)\n"
-            "        for p in model.parameters():\n            p.grad /= rows\n        optimizer.step()\n        model.zero_grad()\n",
+            (
+                "def train(model, optimizer, pieces, every):\n"
+                "    optimizer.zero_grad()\n"
+                "    for number, (x, y) in enumerate(pieces, start=1):\n"
+                "        start = (number - 1) // every * every\n"
+                "        rows = sum(y.numel() for _, y in pieces[start : start + every])\n"
+                "        (F.mse_loss(model(x), y) * (len(x) / rows)).backward()\n"
+                "        if number % every == 0 or number == len(pieces):\n"
+                "            optimizer.step()\n"
+                "            optimizer.zero_grad()\n"
+            ),
+            (
+                "def train(model, optimizer, pieces, every):\n"
+                "    for first in range(0, len(pieces), every):\n"
+                "        optimizer.zero_grad()\n"
+                "        group = pieces[first : first + every]\n"
+                "        rows = len(torch.cat([x for x, _ in group]))\n"
+                "        for x, y in group:\n"
+                "            (F.mse_loss(model(x), y, reduction='sum') / rows).backward()\n"
+                "        optimizer.step()\n"
+            ),
+            (
+                "def train(model, optimizer, pieces, every):\n"
+                "    left = list(pieces)\n"
+                "    while left:\n"
+                "        group, left = left[:every], left[every:]\n"
+                "        rows = 0\n"
+                "        for x, y in group:\n"
+                "            (model(x) - y).square().sum().backward()\n"
+                "            rows += len(x)\n"
+                "        for p in model.parameters():\n"
+                "            p.grad /= rows\n"
+                "        optimizer.step()\n"
+                "        model.zero_grad()\n"
+            ),
         ),
         wrong=(
             _TRAINED.replace(" * len(x) / rows", ""),
@@ -209,11 +254,19 @@ EXERCISES = (
             _TRAINED.replace("in group)", "in pieces)"),
             _TRAINED.replace("        optimizer.step()\n        optimizer.zero_grad()\n", "        optimizer.step()\n"),
             _TRAINED.replace("range(0, len(pieces), every)", "range(0, len(pieces) - every + 1, every)"),
-            _TRAINED.replace("        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"),
-            "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for first in range(0, len(pieces), every):\n"
-            "        group = pieces[first : first + every]\n        rows = sum(len(x) for x, _ in group)\n"
-            "        (sum(F.mse_loss(model(x), y) * len(x) for x, y in group) / rows).backward()\n"
-            "        optimizer.step()\n        optimizer.zero_grad()\n",
+            _TRAINED.replace(
+                "        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"
+            ),
+            (
+                "def train(model, optimizer, pieces, every):\n"
+                "    optimizer.zero_grad()\n"
+                "    for first in range(0, len(pieces), every):\n"
+                "        group = pieces[first : first + every]\n"
+                "        rows = sum(len(x) for x, _ in group)\n"
+                "        (sum(F.mse_loss(model(x), y) * len(x) for x, y in group) / rows).backward()\n"
+                "        optimizer.step()\n"
+                "        optimizer.zero_grad()\n"
+            ),
         ),
     ),
     Exercise(
@@ -222,17 +275,18 @@ EXERCISES = (
         title=T(en="Nesterov by hand", zh="手写 Nesterov"),
         task=T(
             en=(
-                "Write `nesterov(w, grad_of, lr, mu, steps)`: SGD with Nesterov momentum as `torch.optim.SGD(..., momentum=mu, "
-                "nesterov=True)` does it, without anything from `torch.optim`. The velocity is computed as with plain momentum; the "
-                "step goes along the gradient plus what the velocity would add to it once more, `mu` times the velocity. (Textbooks "
-                "compute the gradient ahead of `w` instead; torch does not.) `w` is a tensor of shape (3,), `grad_of(w)` returns the "
-                "gradient at `w`; call it once in each step. Return the last `w`; leave the first one unchanged."
+                "Write `nesterov(w, grad_of, lr, mu, steps)`: SGD with Nesterov momentum as `torch.optim.SGD(..., "
+                "momentum=mu, nesterov=True)` does it, without anything from `torch.optim`. The velocity is computed "
+                "as with plain momentum; the step goes along the gradient plus what the velocity would add to it once "
+                "more, `mu` times the velocity. (Textbooks compute the gradient ahead of `w` instead; torch does "
+                "not.) `w` is a tensor of shape (3,), `grad_of(w)` returns the gradient at `w`; call it once in each "
+                "step. Return the last `w`; leave the first one unchanged."
             ),
             zh=(
-                "编写 `nesterov(w, grad_of, lr, mu, steps)`：与 `torch.optim.SGD(..., momentum=mu, nesterov=True)` 相同的 "
-                "Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。速度的计算与普通动量相同；步子沿梯度加上速度将再次带来的部分，即 "
-                "`mu` 乘以速度。（教科书在 `w` 的前方求梯度；torch 不这样做。）`w` 是形状为 (3,) 的张量，`grad_of(w)` 返回 `w` 处的梯度；每"
-                "一步调用它一次。返回最后的 `w`；最初的那个保持不变。"
+                "编写 `nesterov(w, grad_of, lr, mu, steps)`：与 `torch.optim.SGD(..., momentum=mu, nesterov=True)` 相"
+                "同的 Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。速度的计算与普通动量相同；步子沿梯度加上速度"
+                "将再次带来的部分，即 `mu` 乘以速度。（教科书在 `w` 的前方求梯度；torch 不这样做。）`w` 是形状为 (3,) "
+                "的张量，`grad_of(w)` 返回 `w` 处的梯度；每一步调用它一次。返回最后的 `w`；最初的那个保持不变。"
             ),
         ),
         given=_NESTEROV,
@@ -284,7 +338,9 @@ finally:
         properties=(
             Property(
                 T(en="the steps end where torch's end", zh="各步之后与 torch 的结果一致"),
-                true("torch.allclose(found.detach(), reference(), atol=1e-6)", T(en="they end elsewhere", zh="终点不同")),
+                true(
+                    "torch.allclose(found.detach(), reference(), atol=1e-6)", T(en="they end elsewhere", zh="终点不同")
+                ),
             ),
             Property(
                 T(en="`grad_of` is called once in each step", zh="每步只调用一次 `grad_of`"),
@@ -292,13 +348,17 @@ finally:
             ),
             Property(
                 T(en="the start is not changed", zh="起点未被改动"),
-                true("torch.equal(start, before['start'].value)", T(en="your cell has written into it", zh="你的单元格写入了它")),
+                true(
+                    "torch.equal(start, before['start'].value)",
+                    T(en="your cell has written into it", zh="你的单元格写入了它"),
+                ),
             ),
             Property(T(en="no optimizer is used", zh="没有使用优化器"), _by_hand),
             Property(
                 T(en="nothing is imported from torch.optim", zh="没有从 torch.optim 导入任何东西"),
                 true(
-                    "not {n for n, v in globals().items() if str(getattr(v, '__module__', '')).startswith('torch.optim')} - {'torch_rule'}",
+                    "not {n for n, v in globals().items() if str(getattr(v, '__module__', "
+                    "'')).startswith('torch.optim')} - {'torch_rule'}",
                     T(en="something of torch.optim was imported", zh="导入了 torch.optim 的内容"),
                 ),
             ),
@@ -319,8 +379,15 @@ finally:
         ),
         right=(
             _NESTEROV.replace("lr * velocity", "lr * (g + mu * velocity)"),
-            "def nesterov(w, grad_of, lr, mu, steps):\n    w, velocity = w.clone(), torch.zeros_like(w)\n    for _ in range(steps):\n"
-            "        g = grad_of(w)\n        velocity.mul_(mu).add_(g)\n        w = w.sub(g.add(velocity, alpha=mu), alpha=lr)\n    return w\n",
+            (
+                "def nesterov(w, grad_of, lr, mu, steps):\n"
+                "    w, velocity = w.clone(), torch.zeros_like(w)\n"
+                "    for _ in range(steps):\n"
+                "        g = grad_of(w)\n"
+                "        velocity.mul_(mu).add_(g)\n"
+                "        w = w.sub(g.add(velocity, alpha=mu), alpha=lr)\n"
+                "    return w\n"
+            ),
             _NESTEROV.replace("w = w - lr * velocity", "w = w - lr * g - lr * mu * velocity"),
             _NESTEROV.replace("velocity = mu * velocity + g", "old, velocity = velocity, mu * velocity + g").replace(
                 "lr * velocity", "lr * (velocity + mu * velocity - mu * old)"
@@ -342,14 +409,15 @@ finally:
         title=T(en="Resume where it stopped", zh="从断点继续"),
         task=T(
             en=(
-                "`checkpoint` writes down where a training is; `resume` continues there with a new model, after the old one has been "
-                "trained further. Both run, and the resumed training ends elsewhere. Repair them. `make()` returns a new model, its "
-                "Adam and its `lr_scheduler.StepLR`, which is stepped after every step; `saved` is what your `checkpoint` returned."
+                "`checkpoint` writes down where a training is; `resume` continues there with a new model, after the "
+                "old one has been trained further. Both run, and the resumed training ends elsewhere. Repair them. "
+                "`make()` returns a new model, its Adam and its `lr_scheduler.StepLR`, which is stepped after every "
+                "step; `saved` is what your `checkpoint` returned."
             ),
             zh=(
-                "`checkpoint` 记下训练进行到哪里；`resume` 用新的模型从那里继续，此时旧模型已经又训练了一段。两者都能运行，但恢复后的训"
-                "练到达了别处。请修复。`make()` 返回新的模型、它的 Adam 和它的 `lr_scheduler.StepLR`，后者在每一步之后走一步；`saved` "
-                "是你的 `checkpoint` 返回的东西。"
+                "`checkpoint` 记下训练进行到哪里；`resume` 用新的模型从那里继续，此时旧模型已经又训练了一段。两者都能"
+                "运行，但恢复后的训练到达了别处。请修复。`make()` 返回新的模型、它的 Adam 和它的 "
+                "`lr_scheduler.StepLR`，后者在每一步之后走一步；`saved` 是你的 `checkpoint` 返回的东西。"
             ),
         ),
         given=_RESUME,
@@ -406,9 +474,13 @@ steps(again, its_optimizer, its_scheduler, 4)
                 ),
             ),
             Property(
-                T(en="after four more steps the learning rate is that of the first run", zh="再走四步后，学习率与原来的运行相同"),
+                T(
+                    en="after four more steps the learning rate is that of the first run",
+                    zh="再走四步后，学习率与原来的运行相同",
+                ),
                 true(
-                    "its_optimizer is not optimizer and abs(its_optimizer.param_groups[0]['lr'] / optimizer.param_groups[0]['lr'] - 1) < 1e-6",
+                    "its_optimizer is not optimizer and abs(its_optimizer.param_groups[0]['lr'] / "
+                    "optimizer.param_groups[0]['lr'] - 1) < 1e-6",
                     T(en="it is another one", zh="学习率不同"),
                 ),
             ),
@@ -420,11 +492,17 @@ steps(again, its_optimizer, its_scheduler, 4)
                 ),
             ),
             Property(
-                T(en="the optimizer moves the new model, and `make` made both", zh="优化器更新的是新模型，且两者都由 `make` 创建"),
+                T(
+                    en="the optimizer moves the new model, and `make` made both",
+                    zh="优化器更新的是新模型，且两者都由 `make` 创建",
+                ),
                 every(
                     true(
                         "again is made[-1] and again is not model",
-                        T(en="`resume` does not return the model that `make` made for it", zh="`resume` 返回的不是 `make` 为它创建的模型"),
+                        T(
+                            en="`resume` does not return the model that `make` made for it",
+                            zh="`resume` 返回的不是 `make` 为它创建的模型",
+                        ),
                     ),
                     true(
                         "its_optimizer.param_groups[0]['params'][0] is again.weight",
@@ -439,7 +517,10 @@ steps(again, its_optimizer, its_scheduler, 4)
                 en="What does a state dict share with its model and its optimizer while these go on? (Chapter 11.)",
                 zh="模型和优化器继续训练时，state dict 与它们共享什么？（第 11 章）",
             ),
-            T(en="Three objects count or remember something. How many are written down?", zh="有三个对象在计数或记忆。写下了几个？"),
+            T(
+                en="Three objects count or remember something. How many are written down?",
+                zh="有三个对象在计数或记忆。写下了几个？",
+            ),
             T(
                 en="`copy.deepcopy` each of three state dicts, and load all three.",
                 zh="对三个 state dict 各做一次 `copy.deepcopy`，并且三个都载入。",
@@ -447,18 +528,38 @@ steps(again, its_optimizer, its_scheduler, 4)
         ),
         right=(
             _RESUMED,
-            "def checkpoint(model, optimizer, scheduler):\n    file = io.BytesIO()\n"
-            "    torch.save([part.state_dict() for part in (model, optimizer, scheduler)], file)\n    return file.getvalue()\n\n\n"
-            "def resume(make, saved):\n    parts = make()\n    for part, state in zip(parts, torch.load(io.BytesIO(saved))):\n"
-            "        part.load_state_dict(state)\n    return parts\n",
+            (
+                "def checkpoint(model, optimizer, scheduler):\n"
+                "    file = io.BytesIO()\n"
+                "    torch.save([part.state_dict() for part in (model, optimizer, scheduler)], file)\n"
+                "    return file.getvalue()\n"
+                "\n"
+                "\n"
+                "def resume(make, saved):\n"
+                "    parts = make()\n"
+                "    for part, state in zip(parts, torch.load(io.BytesIO(saved))):\n"
+                "        part.load_state_dict(state)\n"
+                "    return parts\n"
+            ),
             "def checkpoint(*parts):\n    return copy.deepcopy([part.state_dict() for part in parts])\n\n\n"
             "def resume(make, saved):\n    parts = make()\n    for part, state in zip(parts, copy.deepcopy(saved)):\n"
             "        part.load_state_dict(state)\n    return parts\n",
-            "def checkpoint(model, optimizer, scheduler):\n    return {\n"
-            "        'model': {k: v.clone() for k, v in model.state_dict().items()},\n"
-            "        'optimizer': copy.deepcopy(optimizer.state_dict()),\n        'epoch': scheduler.last_epoch,\n    }\n\n\n"
-            "def resume(make, saved):\n    model, optimizer, scheduler = make()\n    model.load_state_dict(saved['model'])\n"
-            "    optimizer.load_state_dict(saved['optimizer'])\n    scheduler.last_epoch = saved['epoch']\n    return model, optimizer, scheduler\n",
+            (
+                "def checkpoint(model, optimizer, scheduler):\n"
+                "    return {\n"
+                "        'model': {k: v.clone() for k, v in model.state_dict().items()},\n"
+                "        'optimizer': copy.deepcopy(optimizer.state_dict()),\n"
+                "        'epoch': scheduler.last_epoch,\n"
+                "    }\n"
+                "\n"
+                "\n"
+                "def resume(make, saved):\n"
+                "    model, optimizer, scheduler = make()\n"
+                "    model.load_state_dict(saved['model'])\n"
+                "    optimizer.load_state_dict(saved['optimizer'])\n"
+                "    scheduler.last_epoch = saved['epoch']\n"
+                "    return model, optimizer, scheduler\n"
+            ),
         ),
         wrong=(
             _RESUMED.replace("copy.deepcopy(part.state_dict())", "part.state_dict()"),
@@ -466,7 +567,14 @@ steps(again, its_optimizer, its_scheduler, 4)
             _RESUMED.replace('    scheduler.load_state_dict(saved["scheduler"])\n', ""),
             _RESUMED.replace('    optimizer.load_state_dict(saved["optimizer"])\n', ""),
             _RESUMED.replace('    model.load_state_dict(saved["model"])\n', ""),
-            "def checkpoint(model, optimizer, scheduler):\n    return model, optimizer, scheduler\n\n\ndef resume(make, saved):\n    return saved\n",
+            (
+                "def checkpoint(model, optimizer, scheduler):\n"
+                "    return model, optimizer, scheduler\n"
+                "\n"
+                "\n"
+                "def resume(make, saved):\n"
+                "    return saved\n"
+            ),
         ),
     ),
     Exercise(
@@ -475,23 +583,27 @@ steps(again, its_optimizer, its_scheduler, 4)
         title=T(en="Which rates arrive?", zh="哪些学习率能到达？"),
         task=T(
             en=(
-                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"arrives"` (at most 0.1 from the minimum), '
-                '`"crawls"` (not yet there, but nearer than at the start) or `"runs away"` (further than at the start), **before** you '
-                "run anything."
+                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"arrives"` (at most 0.1 '
+                'from the minimum), `"crawls"` (not yet there, but nearer than at the start) or `"runs away"` '
+                "(further than at the start), **before** you run anything."
             ),
             zh=(
-                '在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 `"arrives"`（离最小值点至多 '
-                '0.1）、`"crawls"`（还没到，但比起点近）或 `"runs away"`（比起点远）。'
+                "在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 "
+                '`"arrives"`（离最小值点至多 0.1）、`"crawls"`（还没到，但比起点近）或 `"runs away"`（比起点远）。'
             ),
         ),
         given=_fates(dict.fromkeys(_FATES, "?")),
         inputs=_FATE,
         properties=tuple(
-            Property(T(en=f"rate {rate}", zh=f"学习率 {rate}"), equal(f"fates[{rate}]", f"fate({rate})", tell=False)) for rate in _FATES
+            Property(T(en=f"rate {rate}", zh=f"学习率 {rate}"), equal(f"fates[{rate}]", f"fate({rate})", tell=False))
+            for rate in _FATES
         ),
         hint_for=(3, 3, 2, 2, 2),
         hints=(
-            T(en="One step multiplies w0 by 1 − 2 · rate. By what does it multiply w1?", zh="一步把 w0 乘以 1 − 2 · 学习率。w1 乘以多少？"),
+            T(
+                en="One step multiplies w0 by 1 − 2 · rate. By what does it multiply w1?",
+                zh="一步把 w0 乘以 1 − 2 · 学习率。w1 乘以多少？",
+            ),
             T(
                 en="w1 is multiplied by 1 − 8 · rate. It runs away where this factor is below −1.",
                 zh="w1 乘以 1 − 8 · 学习率。该因子小于 −1 时发散。",
@@ -504,9 +616,16 @@ steps(again, its_optimizer, its_scheduler, 4)
         right=(
             _fates(_FATES),
             f"fates = dict({list(_FATES.items())!r})\n",
-            "fates = {}\nfor rate in (0.0001, 0.02, 0.24, 0.26, 0.9):\n"
-            '    fates[rate] = "runs away" if rate > 2 / 8 else "arrives" if (1 - 2 * rate) ** 200 < 0.05 else "crawls"\n',
-            'fates = dict.fromkeys((0.02, 0.24), "arrives") | dict.fromkeys((0.26, 0.9), "runs away") | {1e-4: "crawls"}\n',
+            (
+                "fates = {}\n"
+                "for rate in (0.0001, 0.02, 0.24, 0.26, 0.9):\n"
+                '    fates[rate] = "runs away" if rate > 2 / 8 else "arrives" if (1 - 2 * rate) ** 200 < '
+                '0.05 else "crawls"\n'
+            ),
+            (
+                'fates = dict.fromkeys((0.02, 0.24), "arrives") | dict.fromkeys((0.26, 0.9), "runs away") '
+                '| {1e-4: "crawls"}\n'
+            ),
         ),
         wrong=(
             _fates(dict.fromkeys(_FATES, "arrives")),

@@ -56,7 +56,7 @@ _OTHER = """\
 model = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 8), nn.Sequential(nn.Tanh(), nn.BatchNorm1d(8), nn.Dropout(0.3)), nn.Linear(8, 3))
 rows = int(torch.randint(9, 30, ()))
 points, labels = torch.randn(rows, 3), torch.randint(3, (rows,))
-"""
+"""  # noqa: E501
 """Another model for `evaluate`: its layers have other places."""
 
 _MEAN = """\
@@ -117,9 +117,14 @@ def measure():
 """
 
 _ONE_BEST = _MEASURED.replace("1.0, 1.5, 1.25, 1.75, 0.5, 0.25, 3.0", "2.75, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25")
-"""The losses fall, and then they rise for good: who stops at another epoch than the task says has seen the best one all the same."""
+"""The losses fall, and then they rise for good: who stops at another epoch than the task says has
+seen the best one all the same.
+"""
 
-_BEST, _LAST = "len(weights) > first and torch.equal(all_of(model), weights[first])", "torch.equal(all_of(model), weights[-1])"
+_BEST, _LAST = (
+    "len(weights) > first and torch.equal(all_of(model), weights[first])",
+    "torch.equal(all_of(model), weights[-1])",
+)
 
 
 def _has_the_best_weights(attempt: Attempt) -> bool | T:
@@ -131,7 +136,11 @@ def _has_the_best_weights(attempt: Attempt) -> bool | T:
             return seen.error.say()
         if seen.values[_BEST] is not True:
             last = T(en="the weights are those of the last epoch", zh="权重是最后一轮的")
-            return last if seen.values[_LAST] is True else T(en="the weights are those of another epoch", zh="权重是另一轮的")
+            return (
+                last
+                if seen.values[_LAST] is True
+                else T(en="the weights are those of another epoch", zh="权重是另一轮的")
+            )
     return True
 
 
@@ -142,13 +151,15 @@ EXERCISES = (
         title=T(en="Three mistakes and a falling loss", zh="三个错误与下降的损失"),
         task=T(
             en=(
-                "`fit` trains a classifier and makes three mistakes of training loops; the loss falls all the same. Repair them; "
-                "the optimizer and its rate stay. `points` has shape (N, 3), `labels` (N,) and int64; the model returns scores, "
-                "one for each class. The returned list holds one loss for each epoch, and keeps nothing else alive."
+                "`fit` trains a classifier and makes three mistakes of training loops; the loss falls all the same. "
+                "Repair them; the optimizer and its rate stay. `points` has shape (N, 3), `labels` (N,) and int64; "
+                "the model returns scores, one for each class. The returned list holds one loss for each epoch, and "
+                "keeps nothing else alive."
             ),
             zh=(
-                "`fit` 训练一个分类器，有三个训练循环中的错误，但损失照样下降。请修复；优化器和学习率保持不变。`points` 的形状是 "
-                "(N, 3)，`labels` 是 (N,)、int64；模型为每个类别返回一个得分。返回的列表每轮有一个损失，并且不让别的东西存活。"
+                "`fit` 训练一个分类器，有三个训练循环中的错误，但损失照样下降。请修复；优化器和学习率保持不变。"
+                "`points` 的形状是 (N, 3)，`labels` 是 (N,)、int64；模型为每个类别返回一个得分。返回的列表每轮有一个损"
+                "失，并且不让别的东西存活。"
             ),
         ),
         given=_FIT,
@@ -161,11 +172,17 @@ epochs = int(torch.randint(3, 7, ()))
         drive="losses = fit(model, points, labels, epochs)",
         properties=(
             Property(
-                T(en="the losses are those of plain gradient descent on the scores", zh="损失与对得分做普通梯度下降时一致"),
+                T(
+                    en="the losses are those of plain gradient descent on the scores",
+                    zh="损失与对得分做普通梯度下降时一致",
+                ),
                 as_solved("[float(x) for x in losses]"),
             ),
             Property(
-                T(en="the weights at the end are those of plain gradient descent", zh="最后的权重与做普通梯度下降时一致"),
+                T(
+                    en="the weights at the end are those of plain gradient descent",
+                    zh="最后的权重与做普通梯度下降时一致",
+                ),
                 as_solved("model[0].weight.detach()", "model[2].bias.detach()"),
             ),
             Property(
@@ -176,7 +193,10 @@ epochs = int(torch.randint(3, 7, ()))
                 T(en="the list keeps no graphs", zh="列表里没有保存计算图"),
                 true(
                     "len(losses) == epochs and not any(getattr(x, 'requires_grad', False) for x in losses)",
-                    T(en="it has another length, or a loss in it still has its graph", zh="长度不对，或其中的损失仍带有计算图"),
+                    T(
+                        en="it has another length, or a loss in it still has its graph",
+                        zh="长度不对，或其中的损失仍带有计算图",
+                    ),
                 ),
             ),
         ),
@@ -198,7 +218,8 @@ epochs = int(torch.randint(3, 7, ()))
             _FIXED,
             _FIXED.replace("loss.item()", "loss.detach()"),
             _FIXED.replace("        optimizer.zero_grad()\n", "").replace(
-                "    for _ in range(epochs):\n", "    for _ in range(epochs):\n        model.zero_grad(set_to_none=False)\n"
+                "    for _ in range(epochs):\n",
+                "    for _ in range(epochs):\n        model.zero_grad(set_to_none=False)\n",
             ),
         ),
         wrong=(
@@ -214,13 +235,15 @@ epochs = int(torch.randint(3, 7, ()))
         title=T(en="Evaluate without a trace", zh="不留痕迹的评估"),
         task=T(
             en=(
-                "Write `evaluate(model, points, labels)` for points (N, 3) and labels (N,): the accuracy as a Python float, with "
-                "the model in evaluation mode and without a graph. Afterwards every layer is in the mode in which it came: the model "
-                "may be in train mode while one of its layers, which is frozen, stays in evaluation mode."
+                "Write `evaluate(model, points, labels)` for points (N, 3) and labels (N,): the accuracy as a "
+                "Python float, with the model in evaluation mode and without a graph. Afterwards every layer is "
+                "in the mode in which it came: the model may be in train mode while one of its layers, which is "
+                "frozen, stays in evaluation mode."
             ),
             zh=(
-                "为 points (N, 3) 和 labels (N,) 编写 `evaluate(model, points, labels)`：以 Python 浮点数返回准确率；模型处于评估"
-                "模式，不建图。之后每一层都处于原来的模式：模型可能处于训练模式，而其中某个被冻结的层保持评估模式。"
+                "为 points (N, 3) 和 labels (N,) 编写 `evaluate(model, points, labels)`：以 Python 浮点数返回"
+                "准确率；模型处于评估模式，不建图。之后每一层都处于原来的模式：模型可能处于训练模式，而其中某"
+                "个被冻结的层保持评估模式。"
             ),
         ),
         given=_EVALUATE,
@@ -239,7 +262,9 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
             ),
             Property(
                 T(en="it is a Python number", zh="它是 Python 数值"),
-                every(runs(), true("isinstance(share, float)", T(en="it is no Python float", zh="它不是 Python 浮点数"))),
+                every(
+                    runs(), true("isinstance(share, float)", T(en="it is no Python float", zh="它不是 Python 浮点数"))
+                ),
             ),
             Property(
                 T(en="nothing was recorded", zh="没有记录计算图"),
@@ -249,10 +274,19 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
                     true("not any(recorded)", T(en="the model's results have a graph", zh="模型的结果带有计算图")),
                 ),
             ),
-            Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
+            Property(
+                T(en="running statistics did not move", zh="滑动统计量没有变化"),
+                true("model[1].num_batches_tracked.item() == 0"),
+            ),
             Property(
                 T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"),
-                every(runs(), true("model.training and model[2].training", T(en="it is in evaluation mode now", zh="它现在处于评估模式"))),
+                every(
+                    runs(),
+                    true(
+                        "model.training and model[2].training",
+                        T(en="it is in evaluation mode now", zh="它现在处于评估模式"),
+                    ),
+                ),
             ),
             Property(
                 T(en="a model in eval mode stays in eval mode", zh="评估模式的模型保持评估模式"),
@@ -263,7 +297,10 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
                 ),
             ),
             Property(
-                T(en="a frozen layer stays in eval mode, and the others in train mode", zh="冻结的层保持评估模式，其他层保持训练模式"),
+                T(
+                    en="a frozen layer stays in eval mode, and the others in train mode",
+                    zh="冻结的层保持评估模式，其他层保持训练模式",
+                ),
                 true(
                     "[layer.training for layer in model.modules()] == [True, True, False, True, True]",
                     T(en="the layers are no longer in the modes in which they came", zh="各层不再处于原来的模式"),
@@ -273,7 +310,10 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         ),
         hint_for=(1, 0, 1, 1, 2, 2, 3),
         hints=(
-            T(en="Two switches are needed: one for layers, one for recording.", zh="需要两个开关：一个针对层，一个针对记录。"),
+            T(
+                en="Two switches are needed: one for layers, one for recording.",
+                zh="需要两个开关：一个针对层，一个针对记录。",
+            ),
             T(
                 en="`model.train(mode)` switches *all* layers. Each has a mode of its own, `layer.training`.",
                 zh="`model.train(mode)` 会切换*所有*层。每一层有自己的模式 `layer.training`。",
@@ -285,18 +325,43 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         ),
         right=(
             _EVALUATED,
-            "@torch.no_grad()\ndef evaluate(model, points, labels):\n    training = [layer for layer in model.modules() if layer.training]\n    try:\n"
-            "        hits = model.eval()(points).argmax(1).eq(labels).sum()\n        return hits.item() / len(labels)\n"
-            "    finally:\n        for layer in training:\n            layer.training = True\n",
-            "def evaluate(model, points, labels):\n    import copy\n    judge = copy.deepcopy(model).eval()\n    with torch.inference_mode():\n"
-            "        return (judge(points).argmax(dim=1) == labels).double().mean().item()\n",
-            "def evaluate(model, points, labels):\n    before = [(layer, layer.training) for layer in model.modules()]\n    model.train(False)\n"
-            "    with torch.no_grad():\n        right = sum(int(model(p[None]).argmax()) == int(k) for p, k in zip(points, labels))\n"
-            "    for layer, mode in before:\n        layer.train(mode)\n    return right / len(points)\n",
+            (
+                "@torch.no_grad()\n"
+                "def evaluate(model, points, labels):\n"
+                "    training = [layer for layer in model.modules() if layer.training]\n"
+                "    try:\n"
+                "        hits = model.eval()(points).argmax(1).eq(labels).sum()\n"
+                "        return hits.item() / len(labels)\n"
+                "    finally:\n"
+                "        for layer in training:\n"
+                "            layer.training = True\n"
+            ),
+            (
+                "def evaluate(model, points, labels):\n"
+                "    import copy\n"
+                "    judge = copy.deepcopy(model).eval()\n"
+                "    with torch.inference_mode():\n"
+                "        return (judge(points).argmax(dim=1) == labels).double().mean().item()\n"
+            ),
+            (
+                "def evaluate(model, points, labels):\n"
+                "    before = [(layer, layer.training) for layer in model.modules()]\n"
+                "    model.train(False)\n"
+                "    with torch.no_grad():\n"
+                "        right = sum(int(model(p[None]).argmax()) == int(k) for p, k in zip(points, labels))\n"
+                "    for layer, mode in before:\n"
+                "        layer.train(mode)\n"
+                "    return right / len(points)\n"
+            ),
         ),
         wrong=(
-            "def evaluate(model, points, labels):\n    mode = model.training\n    model.eval()\n    with torch.no_grad():\n"
-            "        share = (model(points).argmax(dim=1) == labels).float().mean().item()\n    model.train(mode)\n    return share\n",
+            "def evaluate(model, points, labels):\n"
+            "    mode = model.training\n"
+            "    model.eval()\n"
+            "    with torch.no_grad():\n"
+            "        share = (model(points).argmax(dim=1) == labels).float().mean().item()\n"
+            "    model.train(mode)\n"
+            "    return share\n",
             _EVALUATED.replace("        module.training = mode\n", "        pass\n"),
             _EVALUATED.replace("        module.training = mode\n", "        module.train()\n"),
             _EVALUATED.replace("    with torch.no_grad():\n        share", "    if True:\n        share"),
@@ -310,14 +375,15 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         title=T(en="The mean of the words", zh="词向量的平均"),
         task=T(
             en=(
-                "Complete `sentence_vector(table, words, length)`: `table` has shape (rows, width), `words` is an int64 vector, "
-                "`length` a number. The result is the mean of the first `length` rows that `words` names; the rest of `words` is "
-                "padding and must get no gradient. No rule of pitfall_lab may find a pitfall in it."
+                "Complete `sentence_vector(table, words, length)`: `table` has shape (rows, width), `words` "
+                "is an int64 vector, `length` a number. The result is the mean of the first `length` rows "
+                "that `words` names; the rest of `words` is padding and must get no gradient. No rule of "
+                "pitfall_lab may find a pitfall in it."
             ),
             zh=(
-                "补全 `sentence_vector(table, words, length)`：`table` 的形状是 (行数, 宽度)，`words` 是 int64 向量，`length` 是"
-                "一个数。结果是 `words` 前 `length` 个词所指的行的平均；`words` 的其余部分是填充，不得有梯度。pitfall_lab 的规则"
-                "不得在其中发现陷阱。"
+                "补全 `sentence_vector(table, words, length)`：`table` 的形状是 (行数, 宽度)，`words` 是 int64 向量，"
+                "`length` 是一个数。结果是 `words` 前 `length` 个词所指的行的平均；`words` 的其余部分是填充，不得有梯"
+                "度。pitfall_lab 的规则不得在其中发现陷阱。"
             ),
         ),
         given=_MEAN,
@@ -325,11 +391,14 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
 table = torch.randn(int(torch.randint(10, 20, ())), 3, requires_grad=True)
 length = int(torch.randint(4, 7, ()))  # of three words, so that one comes twice
 words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(torch.randint(1, 6, ())),))])  # any number may be padding
-""",
+""",  # noqa: E501
         drive="vector = sentence_vector(table, words, length)\nvector.square().sum().backward()",
         properties=(
             Property(T(en="the vector is the mean of the words", zh="向量是各词的平均"), as_solved("vector.detach()")),
-            Property(T(en="each word's row gets its share of the gradient", zh="每个词的行得到相应的梯度"), gradient_as_solved("table")),
+            Property(
+                T(en="each word's row gets its share of the gradient", zh="每个词的行得到相应的梯度"),
+                gradient_as_solved("table"),
+            ),
             Property(
                 T(en="no row gets a gradient from the padding", zh="没有行从填充得到梯度"),
                 true(
@@ -349,12 +418,23 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
         ),
         right=(
             _MEAN.replace("table[words]", "table[words[:length]]"),
-            "def sentence_vector(table, words, length):\n    weights = (torch.arange(len(words)) < length).float() / length\n"
-            "    return (weights[:, None] * F.embedding(words, table)).sum(dim=0)\n",
+            (
+                "def sentence_vector(table, words, length):\n"
+                "    weights = (torch.arange(len(words)) < length).float() / length\n"
+                "    return (weights[:, None] * F.embedding(words, table)).sum(dim=0)\n"
+            ),
             _MEAN.replace("table[words]", "F.embedding(words, table)[:length]"),
-            "def sentence_vector(table, words, length):\n    total = 0\n    for word in words[:length].tolist():\n        total = total + table[word]\n"
-            "    return total / length\n",
-            "def sentence_vector(table, words, length):\n    return table.index_select(0, words.narrow(0, 0, length)).sum(0).div(length)\n",
+            (
+                "def sentence_vector(table, words, length):\n"
+                "    total = 0\n"
+                "    for word in words[:length].tolist():\n"
+                "        total = total + table[word]\n"
+                "    return total / length\n"
+            ),
+            (
+                "def sentence_vector(table, words, length):\n"
+                "    return table.index_select(0, words.narrow(0, 0, length)).sum(0).div(length)\n"
+            ),
         ),
         wrong=(
             _MEAN.replace(".mean(dim=0)", ".sum(dim=0) / length"),
@@ -371,15 +451,15 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
         title=T(en="Stop at the best epoch", zh="停在最好的一轮"),
         task=T(
             en=(
-                "Repair `fit_with_patience(model, step, measure, patience)`; it has three mistakes. `step()` trains the model for"
-                " one epoch; `measure()` returns its loss on held-out data. It should train until the loss has not been lower "
-                "than its best for `patience` epochs in a row, then put the weights of the best epoch back and return the best "
-                "loss."
+                "Repair `fit_with_patience(model, step, measure, patience)`; it has three mistakes. `step()` trains "
+                "the model for one epoch; `measure()` returns its loss on held-out data. It should train until the "
+                "loss has not been lower than its best for `patience` epochs in a row, then put the weights of the "
+                "best epoch back and return the best loss."
             ),
             zh=(
-                "修复 `fit_with_patience(model, step, measure, patience)`；它有三个错误。`step()` 把模型训练一轮；`measure()` 返"
-                "回它在留出数据上的损失。它应训练到损失连续 `patience` 轮没有低于最好值为止，然后恢复最好那一轮的权重，并返回最好"
-                "的损失。"
+                "修复 `fit_with_patience(model, step, measure, patience)`；它有三个错误。`step()` 把模型训练一轮；"
+                "`measure()` 返回它在留出数据上的损失。它应训练到损失连续 `patience` 轮没有低于最好值为止，然后恢复最"
+                "好那一轮的权重，并返回最好的损失。"
             ),
         ),
         given=_PATIENCE,
@@ -391,7 +471,10 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
                 T(en="it stops after three epochs without a better one", zh="连续三轮没有变好就停止"),
                 true(
                     "len(seen) == first + 7",
-                    T(en="it trained for another number of epochs, or raised before", zh="训练的轮数不对，或在此之前报了错"),
+                    T(
+                        en="it trained for another number of epochs, or raised before",
+                        zh="训练的轮数不对，或在此之前报了错",
+                    ),
                 ),
             ),
             Property(
@@ -413,8 +496,14 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
         ),
         hint_for=(2, 1, 0, 2),
         hints=(
-            T(en="What does `state_dict()` share with the model? (Chapter 11.)", zh="`state_dict()` 与模型共享什么？（第 11 章）"),
-            T(en="After a better epoch, is `waited` 0 or 1 when the loop goes on?", zh="变好的一轮之后，循环继续时 `waited` 是 0 还是 1？"),
+            T(
+                en="What does `state_dict()` share with the model? (Chapter 11.)",
+                zh="`state_dict()` 与模型共享什么？（第 11 章）",
+            ),
+            T(
+                en="After a better epoch, is `waited` 0 or 1 when the loop goes on?",
+                zh="变好的一轮之后，循环继续时 `waited` 是 0 还是 1？",
+            ),
             T(
                 en="Clone each tensor of the state dict, count only epochs that were not better, and return `best`.",
                 zh="克隆 state dict 的每个张量，只数没有变好的轮次，并返回 `best`。",
@@ -422,15 +511,35 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
         ),
         right=(
             _PATIENT,
-            _PATIENT.replace("{k: v.clone() for k, v in model.state_dict().items()}", "copy.deepcopy(model.state_dict())"),
-            "def fit_with_patience(model, step, measure, patience):\n    history, states = [], []\n"
-            "    while not history or len(history) - 1 - history.index(min(history)) < patience:\n        step()\n"
-            "        history.append(measure())\n        states.append([p.detach().clone() for p in model.parameters()])\n"
-            "    with torch.no_grad():\n        for p, kept in zip(model.parameters(), states[history.index(min(history))]):\n            p.copy_(kept)\n"
-            "    return min(history)\n",
-            "def fit_with_patience(model, step, measure, patience):\n    best = None\n    left = patience\n    while left:\n        step()\n        loss = measure()\n"
-            "        left -= 1\n        if best is None or loss < best[0]:\n            best = loss, copy.deepcopy(model).state_dict()\n            left = patience\n"
-            "    model.load_state_dict(best[1])\n    return best[0]\n",
+            _PATIENT.replace(
+                "{k: v.clone() for k, v in model.state_dict().items()}", "copy.deepcopy(model.state_dict())"
+            ),
+            (
+                "def fit_with_patience(model, step, measure, patience):\n"
+                "    history, states = [], []\n"
+                "    while not history or len(history) - 1 - history.index(min(history)) < patience:\n"
+                "        step()\n"
+                "        history.append(measure())\n"
+                "        states.append([p.detach().clone() for p in model.parameters()])\n"
+                "    with torch.no_grad():\n"
+                "        for p, kept in zip(model.parameters(), states[history.index(min(history))]):\n"
+                "            p.copy_(kept)\n"
+                "    return min(history)\n"
+            ),
+            (
+                "def fit_with_patience(model, step, measure, patience):\n"
+                "    best = None\n"
+                "    left = patience\n"
+                "    while left:\n"
+                "        step()\n"
+                "        loss = measure()\n"
+                "        left -= 1\n"
+                "        if best is None or loss < best[0]:\n"
+                "            best = loss, copy.deepcopy(model).state_dict()\n"
+                "            left = patience\n"
+                "    model.load_state_dict(best[1])\n"
+                "    return best[0]\n"
+            ),
         ),
         wrong=(
             _PATIENT.replace("{k: v.clone() for k, v in model.state_dict().items()}", "model.state_dict()"),

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, gradient_as_solved, runs, true, unchanged
+from pitfall_lab.lessons.exercise import (
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    every,
+    gradient_as_solved,
+    runs,
+    true,
+    unchanged,
+)
 from pitfall_lab.trace import T
 
 _SCALE = """\
@@ -87,15 +97,16 @@ EXERCISES = (
         title=T(en="A Function that forgets to watch", zh="忘了监视的 Function"),
         task=T(
             en=(
-                "`Scale.apply(t, factor, power)` computes `factor * t**power`; `factor` and `power` are plain numbers. It has two"
-                " mistakes. Because of the first, backward raises. Because of the second, a write into `t` between forward and "
-                "backward gives a wrong gradient in silence; after your repair torch must refuse such a write, or it must do no "
-                "harm. `Scale` stays one Function, and so one node of the graph."
+                "`Scale.apply(t, factor, power)` computes `factor * t**power`; `factor` and `power` are plain "
+                "numbers. It has two mistakes. Because of the first, backward raises. Because of the second, "
+                "a write into `t` between forward and backward gives a wrong gradient in silence; after your "
+                "repair torch must refuse such a write, or it must do no harm. `Scale` stays one Function, "
+                "and so one node of the graph."
             ),
             zh=(
-                "`Scale.apply(t, factor, power)` 计算 `factor * t**power`；`factor` 和 `power` 是普通的数。它有两个错误。第一个使"
-                " backward 报错。由于第二个，在 forward 与 backward 之间写入 `t` 会无声地给出错误的梯度；修好之后，torch 必须拒绝"
-                "这样的写入，或者写入不造成危害。`Scale` 仍是一个 Function，即图中的一个节点。"
+                "`Scale.apply(t, factor, power)` 计算 `factor * t**power`；`factor` 和 `power` 是普通的数。它有两个错"
+                "误。第一个使 backward 报错。由于第二个，在 forward 与 backward 之间写入 `t` 会无声地给出错误的梯度；"
+                "修好之后，torch 必须拒绝这样的写入，或者写入不造成危害。`Scale` 仍是一个 Function，即图中的一个节点。"
             ),
         ),
         given=_SCALE,
@@ -113,16 +124,25 @@ EXERCISES = (
                 ),
             ),
             Property(
-                T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),
+                T(
+                    en="a change of the input before backward is refused, or does no harm",
+                    zh="backward 之前改动输入会被拒绝，或不造成危害",
+                ),
                 true(
                     "refused or (t.grad is not None and torch.allclose(t.grad, 6 * kept * weights))",
-                    T(en="the write was not refused, and no right gradient came", zh="写入没有被拒绝，也没有得到正确的梯度"),
+                    T(
+                        en="the write was not refused, and no right gradient came",
+                        zh="写入没有被拒绝，也没有得到正确的梯度",
+                    ),
                     drive=_CHANGED,
                 ),
             ),
             Property(
                 T(en="`Scale` is one node of the graph", zh="`Scale` 是图中的一个节点"),
-                true("out.grad_fn.name() == 'ScaleBackward'", T(en="the result comes from another node", zh="结果来自另一个节点")),
+                true(
+                    "out.grad_fn.name() == 'ScaleBackward'",
+                    T(en="the result comes from another node", zh="结果来自另一个节点"),
+                ),
             ),
         ),
         hint_for=(0, 1, 1, 2, 0),
@@ -131,7 +151,10 @@ EXERCISES = (
                 en="How many inputs does forward have, and how many gradients does backward return?",
                 zh="forward 有几个输入？backward 返回几个梯度？",
             ),
-            T(en="Numbers may stay attributes of ctx. Tensors have a better place.", zh="数字可以作为 ctx 的属性。张量有更好的去处。"),
+            T(
+                en="Numbers may stay attributes of ctx. Tensors have a better place.",
+                zh="数字可以作为 ctx 的属性。张量有更好的去处。",
+            ),
             T(
                 en="`ctx.save_for_backward(t)`, and `, None, None` at the end.",
                 zh="使用 `ctx.save_for_backward(t)`，并在末尾加上 `, None, None`。",
@@ -140,11 +163,26 @@ EXERCISES = (
         right=(
             _SCALED,
             _SCALED.replace("save_for_backward(t)", "save_for_backward(t.clone())"),
-            _SCALE.replace("= t, factor", "= t.clone(), factor").replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
-            "class Scale(torch.autograd.Function):\n    @staticmethod\n    def forward(t, factor, power):\n        return factor * t**power\n\n"
-            "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        t, ctx.factor, ctx.power = inputs\n        ctx.save_for_backward(t)\n\n"
-            "    @staticmethod\n    def backward(ctx, gradient):\n        (t,) = ctx.saved_tensors\n"
-            "        slope = ctx.factor * ctx.power * t ** (ctx.power - 1)\n        return gradient * slope, None, None\n",
+            _SCALE.replace("= t, factor", "= t.clone(), factor").replace(
+                "** (ctx.power - 1)", "** (ctx.power - 1), None, None"
+            ),
+            (
+                "class Scale(torch.autograd.Function):\n"
+                "    @staticmethod\n"
+                "    def forward(t, factor, power):\n"
+                "        return factor * t**power\n"
+                "\n"
+                "    @staticmethod\n"
+                "    def setup_context(ctx, inputs, output):\n"
+                "        t, ctx.factor, ctx.power = inputs\n"
+                "        ctx.save_for_backward(t)\n"
+                "\n"
+                "    @staticmethod\n"
+                "    def backward(ctx, gradient):\n"
+                "        (t,) = ctx.saved_tensors\n"
+                "        slope = ctx.factor * ctx.power * t ** (ctx.power - 1)\n"
+                "        return gradient * slope, None, None\n"
+            ),
         ),
         wrong=(
             _SCALE.replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
@@ -153,7 +191,9 @@ EXERCISES = (
             _SCALED.replace("return gradient * ctx", "return ctx"),
             _SCALED.replace("return gradient * ctx", "return gradient.sum() * ctx"),
             _SCALED.replace("ctx.power * t ** (ctx.power - 1)", "2 * t"),
-            _SCALED.replace("save_for_backward(t)", "t = t").replace("        (t,) = ctx.saved_tensors\n", "        t = ctx.t\n"),
+            _SCALED.replace("save_for_backward(t)", "t = t").replace(
+                "        (t,) = ctx.saved_tensors\n", "        t = ctx.t\n"
+            ),
         ),
     ),
     Exercise(
@@ -162,13 +202,14 @@ EXERCISES = (
         title=T(en="Straight through", zh="直通估计"),
         task=T(
             en=(
-                "Write `rounded(t)`: it rounds in forward, as `torch.round` does, and in backward it passes the gradient on "
-                'unchanged (the "straight-through estimator"). `t` itself stays as it is.'
+                "Write `rounded(t)`: it rounds in forward, as `torch.round` does, and in backward it passes the "
+                'gradient on unchanged (the "straight-through estimator"). `t` itself stays as it is.'
             ),
             zh="编写 `rounded(t)`：前向像 `torch.round` 那样取整，反向让梯度原样通过（“直通估计”）。`t` 本身保持不变。",
         ),
         given=_ROUNDED,
-        inputs="t = torch.cat([5 * torch.randn(6), torch.tensor([-1.5, 0.5, 2.5])]).requires_grad_()\nweights = torch.randn(9)",
+        inputs="t = torch.cat([5 * torch.randn(6), torch.tensor([-1.5, 0.5, 2.5])]).requires_grad_()\n"
+        "weights = torch.randn(9)",
         drive="out = rounded(t)\n(out * weights).sum().backward()",
         properties=(
             Property(
@@ -186,7 +227,10 @@ EXERCISES = (
                 every(
                     runs(),
                     true("t.grad is not None", T(en="t.grad is None", zh="t.grad 是 None")),
-                    true("torch.allclose(t.grad, weights)", T(en="t.grad is not the gradient that came in", zh="t.grad 不是传进来的梯度")),
+                    true(
+                        "torch.allclose(t.grad, weights)",
+                        T(en="t.grad is not the gradient that came in", zh="t.grad 不是传进来的梯度"),
+                    ),
                 ),
             ),
             Property(T(en="the argument is unchanged", zh="参数未被改动"), unchanged("t")),
@@ -203,11 +247,32 @@ EXERCISES = (
             ),
         ),
         right=(
-            "class Rounded(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n        return torch.round(t)\n\n"
-            "    @staticmethod\n    def backward(ctx, gradient):\n        return gradient\n\n\ndef rounded(t):\n    return Rounded.apply(t)\n",
+            "class Rounded(torch.autograd.Function):\n"
+            "    @staticmethod\n"
+            "    def forward(ctx, t):\n"
+            "        return torch.round(t)\n"
+            "\n"
+            "    @staticmethod\n"
+            "    def backward(ctx, gradient):\n"
+            "        return gradient\n"
+            "\n"
+            "\n"
+            "def rounded(t):\n"
+            "    return Rounded.apply(t)\n",
             "def rounded(t):\n    return t + (torch.round(t) - t).detach()\n",
-            "def rounded(t):\n    class Through(torch.autograd.Function):\n        @staticmethod\n        def forward(ctx, u):\n            return u.round()\n\n"
-            "        @staticmethod\n        def backward(ctx, g):\n            return g.clone()\n\n    return Through.apply(t)\n",
+            (
+                "def rounded(t):\n"
+                "    class Through(torch.autograd.Function):\n"
+                "        @staticmethod\n"
+                "        def forward(ctx, u):\n"
+                "            return u.round()\n"
+                "\n"
+                "        @staticmethod\n"
+                "        def backward(ctx, g):\n"
+                "            return g.clone()\n"
+                "\n"
+                "    return Through.apply(t)\n"
+            ),
         ),
         wrong=(
             "def rounded(t):\n    return t\n",
@@ -221,17 +286,20 @@ EXERCISES = (
         title=T(en="Fool a weak test", zh="骗过薄弱的测试"),
         task=T(
             en=(
-                'Someone checks a derivative with one assertion: "the gradient of the sum at 1 is 3". Write a Function `Fake` '
-                "that passes this test, computes the cube in forward, and has a derivative that is wrong by more than 5 % for at "
-                "least one other input. It is tried at 0, at -1 and at many other numbers, small and large."
+                'Someone checks a derivative with one assertion: "the gradient of the sum at 1 is 3". Write a '
+                "Function `Fake` that passes this test, computes the cube in forward, and has a derivative that is "
+                "wrong by more than 5 % for at least one other input. It is tried at 0, at -1 and at many other "
+                "numbers, small and large."
             ),
             zh=(
-                "有人只用一个断言检查导数：“和在 1 处的梯度是 3”。编写 Function `Fake`：它通过这个测试，前向计算立方，而至少对一个其"
-                "他输入，导数的错误超过 5 %。它会在 0、-1 以及许多其他或大或小的数上试用。"
+                "有人只用一个断言检查导数：“和在 1 处的梯度是 3”。编写 Function `Fake`：它通过这个测试，前向计算立方，"
+                "而至少对一个其他输入，导数的错误超过 5 %。它会在 0、-1 以及许多其他或大或小的数上试用。"
             ),
         ),
         given=_FAKE,
-        inputs="t = torch.cat([torch.linspace(-4, 4, 33), torch.randn(9) * 20, torch.randn(9) * 1000, torch.randn(9) / 100]).requires_grad_()\none = torch.ones(2, requires_grad=True)",
+        inputs="t = torch.cat([torch.linspace(-4, 4, 33), torch.randn(9) * 20, torch.randn(9) * 1000, torch.randn(9) "
+        "/ 100]).requires_grad_()\n"
+        "one = torch.ones(2, requires_grad=True)",
         drive="Fake.apply(one).sum().backward()\nout = Fake.apply(t)\nout.sum().backward()",
         properties=(
             Property(
@@ -246,13 +314,19 @@ EXERCISES = (
             ),
             Property(
                 T(en="forward is the cube", zh="前向是立方"),
-                every(runs(), true("torch.allclose(out.detach(), t.detach() ** 3)", T(en="it has other values", zh="它的值不同"))),
+                every(
+                    runs(),
+                    true("torch.allclose(out.detach(), t.detach() ** 3)", T(en="it has other values", zh="它的值不同")),
+                ),
             ),
             Property(
                 T(en="the gradient is wrong for some other input", zh="在某些其他输入处梯度错误"),
                 true(
                     "t.grad is not None and not torch.allclose(t.grad, 3 * t.detach() ** 2, rtol=0.05)",
-                    T(en="at each of the numbers it is right, or wrong by less than 5 %", zh="在每个数上它都正确，或错误小于 5 %"),
+                    T(
+                        en="at each of the numbers it is right, or wrong by less than 5 %",
+                        zh="在每个数上它都正确，或错误小于 5 %",
+                    ),
                 ),
             ),
         ),
@@ -287,14 +361,18 @@ EXERCISES = (
         title=T(en="Which slope at the kink?", zh="拐点处的斜率是多少？"),
         task=T(
             en=(
-                "What does backward give exactly at `x = 0`, for each of these? (The second and the third are two ways to write `x` itself.) "
-                "Write numbers, **before** you run anything."
+                "What does backward give exactly at `x = 0`, for each of these? (The second and the third are two "
+                "ways to write `x` itself.) Write numbers, **before** you run anything."
             ),
-            zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？（第二个和第三个是 `x` 本身的两种写法。）在运行任何代码**之前**写出数字。",
+            zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？（第二个和第三个是 `x` 本身的两种写法。）在运行任何"
+            "代码**之前**写出数字。",
         ),
         given=_slopes(dict.fromkeys(_SLOPES)),
         inputs=_SLOPE,
-        properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
+        properties=tuple(
+            Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False))
+            for line in _SLOPES
+        ),
         hint_for=(2, 1, 1, 3, 3),
         hints=(
             T(
@@ -302,7 +380,8 @@ EXERCISES = (
                 zh="在 0 处 torch 选定一个斜率：relu 取 0，clamp 取 1。`-x` 的符号由链式法则带入。",
             ),
             T(
-                en="Where both arguments are equal, `maximum` gives each half of the gradient: half of 1, and half of −1.",
+                en="Where both arguments are equal, `maximum` gives each half of the gradient: half "
+                "of 1, and half of −1.",
                 zh="两个参数相等时，`maximum` 把梯度各分一半：一半的 1 和一半的 −1。",
             ),
             T(

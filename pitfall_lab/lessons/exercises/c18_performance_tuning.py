@@ -27,7 +27,10 @@ def activate(x, bias):
     return h
 """
 
-_TABLES = "x, bias = (torch.randn(torch.Size(sizes), requires_grad=True) for sizes in [torch.randint(2, 6, (2,)).tolist()] * 2)"
+_TABLES = (
+    "x, bias = (torch.randn(torch.Size(sizes), requires_grad=True) for sizes in [torch.randint(2, 6, "
+    "(2,)).tolist()] * 2)"
+)
 
 _NEAREST = """\
 def nearest(queries, keys):
@@ -53,7 +56,14 @@ def scaled_gradient(w, loss_of, scale):
     return gradient.float()
 """
 
-_NUMBERS = {"3e-8": "rounded", "2**-25": "zero", "2**-20": "exact", "4098": "rounded", "65519": "rounded", "65520": "infinity"}
+_NUMBERS = {
+    "3e-8": "rounded",
+    "2**-25": "zero",
+    "2**-20": "exact",
+    "4098": "rounded",
+    "65519": "rounded",
+    "65520": "infinity",
+}
 
 _NUMBER = """\
 def fate(text):
@@ -74,13 +84,13 @@ EXERCISES = (
         title=T(en="In place where it is free", zh="在不付代价处就地写入"),
         task=T(
             en=(
-                "`activate(x, bias)` computes `2 · sigmoid(x) + bias`, and it raises in backward. Give it the right gradient, and "
-                "save memory: at most two new tensors of the size of `x` may be made. `x` and `bias` have the same shape "
-                "and require grad; leave both unchanged."
+                "`activate(x, bias)` computes `2 · sigmoid(x) + bias`, and it raises in backward. Give it the right "
+                "gradient, and save memory: at most two new tensors of the size of `x` may be made. `x` and `bias` "
+                "have the same shape and require grad; leave both unchanged."
             ),
             zh=(
-                "`activate(x, bias)` 计算 `2 · sigmoid(x) + bias`，并在 backward 时报错。请得到正确的梯度，并节省内存：至多新"
-                "建两个与 `x` 一样大的张量。`x` 和 `bias` 形状相同、需要梯度；两者都保持不变。"
+                "`activate(x, bias)` 计算 `2 · sigmoid(x) + bias`，并在 backward 时报错。请得到正确的梯度，并节省内"
+                "存：至多新建两个与 `x` 一样大的张量。`x` 和 `bias` 形状相同、需要梯度；两者都保持不变。"
             ),
         ),
         given=_ACTIVATE,
@@ -88,7 +98,10 @@ EXERCISES = (
         drive="out = activate(x, bias)\nout.square().sum().backward()",
         properties=(
             Property(T(en="backward runs", zh="backward 能运行"), runs()),
-            Property(T(en="the value is right", zh="值正确"), every(as_solved("out.detach()"), as_solved("out.detach()", inputs=_TABLES))),
+            Property(
+                T(en="the value is right", zh="值正确"),
+                every(as_solved("out.detach()"), as_solved("out.detach()", inputs=_TABLES)),
+            ),
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("x", "bias")),
             Property(T(en="x is unchanged", zh="x 没有改变"), unchanged("x")),
             Property(T(en="bias is unchanged", zh="bias 没有改变"), unchanged("bias")),
@@ -100,8 +113,14 @@ EXERCISES = (
         hint_for=(1, 0, 0, 0, 0, 3),
         hints=(
             T(en="Which of the operations has saved its result?", zh="哪个操作保存了自己的结果？"),
-            T(en="sigmoid needs its result; a product with a number needs nothing.", zh="sigmoid 需要自己的结果；与数字相乘什么都不需要。"),
-            T(en="`h = torch.sigmoid(x) * 2`, then `h.add_(bias)`.", zh="`h = torch.sigmoid(x) * 2`，然后 `h.add_(bias)`。"),
+            T(
+                en="sigmoid needs its result; a product with a number needs nothing.",
+                zh="sigmoid 需要自己的结果；与数字相乘什么都不需要。",
+            ),
+            T(
+                en="`h = torch.sigmoid(x) * 2`, then `h.add_(bias)`.",
+                zh="`h = torch.sigmoid(x) * 2`，然后 `h.add_(bias)`。",
+            ),
         ),
         right=(
             _ACTIVATE.replace("    h.mul_(2)\n", "    h = h * 2\n"),
@@ -124,15 +143,17 @@ EXERCISES = (
         title=T(en="All rows at once", zh="所有行一次算完"),
         task=T(
             en=(
-                "`nearest(queries, keys)` returns for each of N queries the index of the nearest of M keys, by the squared distance. It "
-                "is right, and slow: it goes row by row. Write it without a loop, so that the number of calls of torch does not grow with N and M. "
-                "Memory counts, too: no tensor with more than N · M numbers may be made. `queries` has shape (N, D), `keys` (M, D); "
-                "both stay unchanged; all points are near the origin. The result is int64, of shape (N,)."
+                "`nearest(queries, keys)` returns for each of N queries the index of the nearest of M keys, by the "
+                "squared distance. It is right, and slow: it goes row by row. Write it without a loop, so that the "
+                "number of calls of torch does not grow with N and M. Memory counts, too: no tensor with more than N "
+                "· M numbers may be made. `queries` has shape (N, D), `keys` (M, D); both stay unchanged; all points "
+                "are near the origin. The result is int64, of shape (N,)."
             ),
             zh=(
-                "`nearest(queries, keys)` 为 N 个查询各返回 M 个键中（按平方距离）最近的那个的编号。它是对的，但很慢：逐行计算。请改写，"
-                "使 torch 的调用次数不随 N 和 M 增长。内存也要紧：不得产生多于 N · M 个数的张量。`queries` 的形状是 (N, D)，`keys` 是 "
-                "(M, D)；两者都保持不变；所有点都在原点附近。结果是 int64，形状 (N,)。"
+                "`nearest(queries, keys)` 为 N 个查询各返回 M 个键中（按平方距离）最近的那个的编号。它是对的，"
+                "但很慢：逐行计算。请改写，使 torch 的调用次数不随 N 和 M 增长。内存也要紧：不得产生多于 N · "
+                "M 个数的张量。`queries` 的形状是 (N, D)，`keys` 是 (M, D)；两者都保持不变；所有点都在原点附"
+                "近。结果是 int64，形状 (N,)。"
             ),
         ),
         given=_NEAREST,
@@ -142,17 +163,26 @@ EXERCISES = (
             Property(T(en="the indices are right", zh="编号正确"), as_solved("found.tolist()")),
             Property(
                 T(en="they are int64, one for each query", zh="它们是 int64，每个查询一个"),
-                true("found.dtype == torch.int64 and found.shape == (8,)", T(en="another dtype or shape", zh="dtype 或形状不同")),
+                true(
+                    "found.dtype == torch.int64 and found.shape == (8,)",
+                    T(en="another dtype or shape", zh="dtype 或形状不同"),
+                ),
             ),
             Property(
-                T(en="there is no loop: more rows take no more calls of torch", zh="没有循环：行数变多，torch 的调用次数不变"),
+                T(
+                    en="there is no loop: more rows take no more calls of torch",
+                    zh="没有循环：行数变多，torch 的调用次数不变",
+                ),
                 as_many_calls(_MANY, drive="found = nearest(queries, keys).tolist()"),
             ),
             Property(
                 T(en="no tensor has more than N · M numbers", zh="没有多于 N · M 个数的张量"),
                 storages(0, elements=40 * 50 + 1, inputs=_MANY),
             ),
-            Property(T(en="the arguments are unchanged", zh="参数未被改动"), true("unchanged('queries') and unchanged('keys')")),
+            Property(
+                T(en="the arguments are unchanged", zh="参数未被改动"),
+                true("unchanged('queries') and unchanged('keys')"),
+            ),
         ),
         hint_for=(0, 0, 1, 2, 0),
         hints=(
@@ -165,8 +195,10 @@ EXERCISES = (
                 zh="把 |q − k|² 展开。哪一部分是矩阵乘积，哪一部分与键无关？",
             ),
             T(
-                en="The smallest |k|² − 2 q·k is at the nearest key: `(keys**2).sum(dim=1) - 2 * queries @ keys.T`, then `argmin(dim=1)`.",
-                zh="|k|² − 2 q·k 最小处就是最近的键：`(keys**2).sum(dim=1) - 2 * queries @ keys.T`，再 `argmin(dim=1)`。",
+                en="The smallest |k|² − 2 q·k is at the nearest key: `(keys**2).sum(dim=1) - 2 * queries @ keys.T`, "
+                "then `argmin(dim=1)`.",
+                zh="|k|² − 2 q·k 最小处就是最近的键：`(keys**2).sum(dim=1) - 2 * queries @ keys.T`，"
+                "再 `argmin(dim=1)`。",
             ),
         ),
         right=(
@@ -174,12 +206,19 @@ EXERCISES = (
             "def nearest(queries, keys):\n    return torch.cdist(queries, keys).argmin(dim=1)\n",
             "def nearest(queries, keys):\n    scores = torch.einsum('nd,md->nm', queries, keys)\n"
             "    return (2 * scores - keys.square().sum(-1)).max(dim=1).indices\n",
-            "def nearest(queries, keys):\n    lengths = torch.einsum('md,md->m', keys, keys)\n"
-            "    return torch.addmm(lengths, queries, keys.T, alpha=-2).topk(1, dim=1, largest=False).indices.squeeze(1)\n",
+            (
+                "def nearest(queries, keys):\n"
+                "    lengths = torch.einsum('md,md->m', keys, keys)\n"
+                "    return torch.addmm(lengths, queries, keys.T, alpha=-2).topk(1, dim=1, "
+                "largest=False).indices.squeeze(1)\n"
+            ),
         ),
         wrong=(
             "def nearest(queries, keys):\n    return ((queries[:, None] - keys) ** 2).sum(dim=-1).argmin(dim=1)\n",
-            "def nearest(queries, keys):\n    return torch.stack([((keys - q) ** 2).sum(dim=1).argmin() for q in queries])\n",
+            (
+                "def nearest(queries, keys):\n"
+                "    return torch.stack([((keys - q) ** 2).sum(dim=1).argmin() for q in queries])\n"
+            ),
             "def nearest(queries, keys):\n    return (queries @ keys.T).argmax(dim=1)\n",
             _FOUND.replace("argmin(dim=1)", "argmin(dim=0)"),
             _FOUND.replace("argmin(dim=1)", "min(dim=1).values"),
@@ -192,13 +231,14 @@ EXERCISES = (
         title=T(en="Scale the loss", zh="缩放损失"),
         task=T(
             en=(
-                "Complete `scaled_gradient(w, loss_of, scale)`: `w` is a float16 leaf, `loss_of(w)` returns a loss. Return the "
-                "gradient of `w`, computed with the loss multiplied by `scale`, converted to float32 and *then* divided again. "
-                "`w.grad` is None before, and must be None afterwards."
+                "Complete `scaled_gradient(w, loss_of, scale)`: `w` is a float16 leaf, `loss_of(w)` returns a loss. "
+                "Return the gradient of `w`, computed with the loss multiplied by `scale`, converted to float32 and "
+                "*then* divided again. `w.grad` is None before, and must be None afterwards."
             ),
             zh=(
-                "补全 `scaled_gradient(w, loss_of, scale)`：`w` 是 float16 叶子，`loss_of(w)` 返回损失。返回 `w` 的梯度：用乘以 "
-                "`scale` 的损失计算，转换为 float32，*然后*再除回来。`w.grad` 之前是 None，之后也必须是 None。"
+                "补全 `scaled_gradient(w, loss_of, scale)`：`w` 是 float16 叶子，`loss_of(w)` 返回损失。返"
+                "回 `w` 的梯度：用乘以 `scale` 的损失计算，转换为 float32，*然后*再除回来。`w.grad` 之前"
+                "是 None，之后也必须是 None。"
             ),
         ),
         given=_SCALED,
@@ -218,7 +258,9 @@ def loss_of(w):
         properties=(
             Property(
                 T(en="the gradient has not vanished", zh="梯度没有消失"),
-                every(runs(), true("bool(found.abs().min() > 1e-9)", T(en="an element of it is 0", zh="其中有元素是 0"))),
+                every(
+                    runs(), true("bool(found.abs().min() > 1e-9)", T(en="an element of it is 0", zh="其中有元素是 0"))
+                ),
             ),
             Property(
                 T(en="it is the gradient of the loss itself", zh="它是损失本身的梯度"),
@@ -226,7 +268,10 @@ def loss_of(w):
                     runs(),
                     true(
                         "torch.allclose(found, 2e-8 * parts.float(), rtol=0.02, atol=0.0)",
-                        T(en="it is larger or smaller than that, by more than rounding", zh="它比那个梯度大或小，超出了舍入误差"),
+                        T(
+                            en="it is larger or smaller than that, by more than rounding",
+                            zh="它比那个梯度大或小，超出了舍入误差",
+                        ),
                     ),
                 ),
             ),
@@ -236,7 +281,10 @@ def loss_of(w):
                 T(en="another scale gives the same gradient", zh="换一个倍数，梯度相同"),
                 true(
                     "torch.allclose(found, 2e-8 * parts.float(), rtol=0.02, atol=0.0) and scales[-1:] == [2.0**12]",
-                    T(en="the gradient is another one, or the loss was multiplied by another number", zh="梯度不同，或损失乘的是另一个数"),
+                    T(
+                        en="the gradient is another one, or the loss was multiplied by another number",
+                        zh="梯度不同，或损失乘的是另一个数",
+                    ),
                     drive="found = scaled_gradient(w, loss_of, 2.0**12)",
                 ),
             ),
@@ -247,7 +295,10 @@ def loss_of(w):
                 en="Where does the small number become zero: in the loss, or on the way back?",
                 zh="小的数在哪里变成零：在损失里，还是在返回的路上？",
             ),
-            T(en="Backward starts with a 1. Let it start with something larger.", zh="backward 从 1 开始。让它从更大的数开始。"),
+            T(
+                en="Backward starts with a 1. Let it start with something larger.",
+                zh="backward 从 1 开始。让它从更大的数开始。",
+            ),
             T(
                 en="Differentiate `loss * scale`; convert to float32 *before* you divide.",
                 zh="对 `loss * scale` 求导；*先*转成 float32 再除。",
@@ -274,25 +325,33 @@ def loss_of(w):
         title=T(en="What float16 makes of it", zh="float16 会把它变成什么"),
         task=T(
             en=(
-                'Each number is converted to float16. Write `"zero"`, `"infinity"`, `"exact"` or `"rounded"`, **before** you run anything.'
+                'Each number is converted to float16. Write `"zero"`, `"infinity"`, `"exact"` or `"rounded"`, '
+                "**before** you run anything."
             ),
-            zh='每个数都转换为 float16。在运行任何代码**之前**，填写 `"zero"`、`"infinity"`、`"exact"` 或 `"rounded"`。',
+            zh='每个数都转换为 float16。在运行任何代码**之前**，填写 `"zero"`、`"infinity"`、'
+            '`"exact"` 或 `"rounded"`。',
         ),
         given=_numbers(dict.fromkeys(_NUMBERS, "?")),
         inputs=_NUMBER,
-        properties=tuple(Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False)) for text in _NUMBERS),
+        properties=tuple(
+            Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False))
+            for text in _NUMBERS
+        ),
         hint_for=(3, 3, 1, 2, 2, 3),
         hints=(
             T(
-                en="float16 has 11 binary digits; its smallest number is 2**-24, and its largest 65,504. What lies between two of its numbers goes to the nearer one.",
-                zh="float16 有 11 位二进制数字；最小的数是 2**-24，最大的是 65504。两个可表示的数之间的值取较近的那个。",
+                en="float16 has 11 binary digits; its smallest number is 2**-24, and its largest 65,504. What lies "
+                "between two of its numbers goes to the nearer one.",
+                zh="float16 有 11 位二进制数字；最小的数是 2**-24，最大的是 65504。两个可表示的数"
+                "之间的值取较近的那个。",
             ),
             T(
                 en="Between 4096 and 8192 it has every fourth integer. Above 65,504 the next number would be 65,536.",
                 zh="在 4096 与 8192 之间它有每第四个整数。65504 之上的下一个数本应是 65536。",
             ),
             T(
-                en="3e-8 is nearer to 2**-24 than to 0; 2**-25 is exactly between them, and a tie goes to the even one, 0. So does the tie at 65,520, to infinity.",
+                en="3e-8 is nearer to 2**-24 than to 0; 2**-25 is exactly between them, and a tie goes to the even "
+                "one, 0. So does the tie at 65,520, to infinity.",
                 zh="3e-8 离 2**-24 比离 0 近；2**-25 恰在两者正中，平局取偶数，即 0。65520 处的平局同样取到无穷大。",
             ),
         ),
@@ -300,9 +359,15 @@ def loss_of(w):
             _numbers(_NUMBERS),
             f"becomes = dict({list(_NUMBERS.items())!r})\n",
             f"becomes = dict(zip({list(_NUMBERS)!r}, {list(_NUMBERS.values())!r}))\n",
-            "becomes = {}\nfor text in (" + ", ".join(map(repr, _NUMBERS)) + "):\n    value = eval(text)\n"
-            "    half = torch.tensor(float(value)).half().item()\n"
-            '    becomes[text] = "zero" if half == 0 else "infinity" if half == float("inf") else "exact" if half == value else "rounded"\n',
+            "becomes = {}\nfor text in ("
+            + ", ".join(map(repr, _NUMBERS))
+            + (
+                "):\n"
+                "    value = eval(text)\n"
+                "    half = torch.tensor(float(value)).half().item()\n"
+                '    becomes[text] = "zero" if half == 0 else "infinity" if half == float("inf") else "exact" '
+                'if half == value else "rounded"\n'
+            ),
         ),
         wrong=(
             _numbers(dict.fromkeys(_NUMBERS, "rounded")),

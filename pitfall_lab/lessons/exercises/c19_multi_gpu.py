@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, every, fails, runs, true, unchanged
+from pitfall_lab.lessons.exercise import (
+    Check,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    every,
+    fails,
+    runs,
+    true,
+    unchanged,
+)
 from pitfall_lab.trace import T
 
 _CASES = ((9, 4), (6, 4), (13, 8), (7, 5))
@@ -14,19 +25,44 @@ def _pieces(*values: object) -> str:
 
 
 _NET = (
-    "def make():\n    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())\n    net.add_module('submodule', nn.Linear(2, 1))\n    net.add_module('encoder', nn.Linear(1, 1))\n    return net\n\n\n"
-    "def holder():\n    net = nn.Module()\n    net.add_module('module', nn.Linear(2, 1))\n    return net\n\n\ndef same(a, b):\n    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
+    "def make():\n"
+    "    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())\n"
+    "    net.add_module('submodule', nn.Linear(2, 1))\n"
+    "    net.add_module('encoder', nn.Linear(1, 1))\n"
+    "    return net\n"
+    "\n"
+    "\n"
+    "def holder():\n"
+    "    net = nn.Module()\n"
+    "    net.add_module('module', nn.Linear(2, 1))\n"
+    "    return net\n"
+    "\n"
+    "\n"
+    "def same(a, b):\n"
+    "    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
 )
 _BARE = "source = make()\ntarget = make()\nsaved = source.state_dict()"
 _WRAPPED = "source = make()\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
 _OTHER = "source = nn.Linear(3, 2)\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
 
-_LARGER = "source = make()\nsource.add_module('head', nn.Linear(1, 1))\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
-_RENAMED = _OTHER.replace("nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1), nn.Linear(1, 1))")
+_LARGER = (
+    "source = make()\n"
+    "source.add_module('head', nn.Linear(1, 1))\n"
+    "target = make()\n"
+    "saved = nn.DataParallel(source).state_dict()"
+)
+_RENAMED = _OTHER.replace(
+    "nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1), nn.Linear(1, 1))"
+)
 
 _COPIES = (
-    "import copy\nfirst = nn.Linear(3, 1)\nreplicas = [first, *(copy.deepcopy(first) for _ in sizes[1:])]\nx = torch.randn(sum(sizes), 3)\n"
-    "for net, piece in zip(replicas, x.split(sizes)):\n    net(piece).square().mean().backward()\nweight = first.weight.detach()"
+    "import copy\n"
+    "first = nn.Linear(3, 1)\n"
+    "replicas = [first, *(copy.deepcopy(first) for _ in sizes[1:])]\n"
+    "x = torch.randn(sum(sizes), 3)\n"
+    "for net, piece in zip(replicas, x.split(sizes)):\n"
+    "    net(piece).square().mean().backward()\n"
+    "weight = first.weight.detach()"
 )
 
 _EACH = "[p.tolist() for p in parts] == [samples.tolist()] * world"
@@ -39,7 +75,10 @@ def shard(samples, rank, world):
 
 def _loaded(inputs: str) -> Check:
     """Check that nothing is raised, and that the model has the weights of the checkpoint."""
-    reason = T(en="nothing was raised, and the model has other weights than the checkpoint", zh="没有报错，而模型的权重与检查点的不同")
+    reason = T(
+        en="nothing was raised, and the model has other weights than the checkpoint",
+        zh="没有报错，而模型的权重与检查点的不同",
+    )
     return every(runs(inputs=inputs), true("same(source, target)", reason, inputs=inputs))
 
 
@@ -50,19 +89,25 @@ EXERCISES = (
         title=T(en="Pieces", zh="分块"),
         task=T(
             en=(
-                "`nn.DataParallel` divides a batch into pieces as `chunk` does. How large are the pieces for each number of "
-                "samples and devices? Write lists of sizes, **before** you run anything; leave out devices that get nothing."
+                "`nn.DataParallel` divides a batch into pieces as `chunk` does. How large are the pieces for each "
+                "number of samples and devices? Write lists of sizes, **before** you run anything; leave out "
+                "devices that get nothing."
             ),
             zh=(
-                "`nn.DataParallel` 像 `chunk` 那样把批次分成块。对每组样本数与设备数，各块有多大？在运行任何代码**之前**写出大小"
-                "的列表；没有分到数据的设备不列出。"
+                "`nn.DataParallel` 像 `chunk` 那样把批次分成块。对每组样本数与设备数，各块有多大？在运行任何代码**之"
+                "前**写出大小的列表；没有分到数据的设备不列出。"
             ),
         ),
         given=_pieces(*[None] * 4),
         properties=tuple(
             Property(
                 T(en=f"{samples} samples for {devices} devices", zh=f"{samples} 个样本，{devices} 个设备"),
-                equal(f"pieces[{case}]", f"[len(p) for p in torch.arange({samples}).chunk({devices})]", tell=False, seeds=(0,)),
+                equal(
+                    f"pieces[{case}]",
+                    f"[len(p) for p in torch.arange({samples}).chunk({devices})]",
+                    tell=False,
+                    seeds=(0,),
+                ),
             )
             for case in _CASES
             for samples, devices in (case,)
@@ -80,8 +125,12 @@ EXERCISES = (
             _pieces([3, 3, 3], [2, 2, 2], [2, 2, 2, 2, 2, 2, 1], [2, 2, 2, 1]),
             _pieces("[3] * 3", "[2] * 3", "[2] * 6 + [1]", "[2] * 3 + [1]"),
             "pieces = {(9, 4): (3, 3, 3), (6, 4): (2, 2, 2), (13, 8): (2, 2, 2, 2, 2, 2, 1), (7, 5): (2, 2, 2, 1)}\n",
-            "pieces = {}\nfor samples, devices in ((9, 4), (6, 4), (13, 8), (7, 5)):\n    size = -(-samples // devices)\n"
-            "    pieces[samples, devices] = [min(size, samples - at) for at in range(0, samples, size)]\n",
+            (
+                "pieces = {}\n"
+                "for samples, devices in ((9, 4), (6, 4), (13, 8), (7, 5)):\n"
+                "    size = -(-samples // devices)\n"
+                "    pieces[samples, devices] = [min(size, samples - at) for at in range(0, samples, size)]\n"
+            ),
         ),
         wrong=(
             _pieces([3, 2, 2, 2], [2, 2, 1, 1], [2, 2, 2, 2, 2, 1, 1, 1], [2, 2, 1, 1, 1]),
@@ -97,15 +146,15 @@ EXERCISES = (
         title=T(en="A checkpoint for every model", zh="每种模型都能用的检查点"),
         task=T(
             en=(
-                "`load(model, saved)` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare "
-                "models and of those wrapped by `nn.DataParallel`, whose names begin with `module.`, and refuse what belongs to "
-                "another model with a `RuntimeError`, as `load_state_dict` does. A bare model may itself have a layer that is "
-                "called `module`. The checkpoint itself stays as it is."
+                "`load(model, saved)` brings a checkpoint into a bare model. Repair it: it must work for checkpoints "
+                "of bare models and of those wrapped by `nn.DataParallel`, whose names begin with `module.`, and "
+                "refuse what belongs to another model with a `RuntimeError`, as `load_state_dict` does. A bare model "
+                "may itself have a layer that is called `module`. The checkpoint itself stays as it is."
             ),
             zh=(
-                "`load(model, saved)` 把检查点载入裸模型。请修好它：对裸模型和由 `nn.DataParallel` 包装的模型（其名字以 `module.`"
-                " 开头）的检查点都有效，并像 `load_state_dict` 那样以 `RuntimeError` 拒绝属于其他模型的检查点。裸模型自己也可能有一层叫 "
-                "`module`。检查点本身保持不变。"
+                "`load(model, saved)` 把检查点载入裸模型。请修好它：对裸模型和由 `nn.DataParallel` 包装的模型（其名字"
+                "以 `module.` 开头）的检查点都有效，并像 `load_state_dict` 那样以 `RuntimeError` 拒绝属于其他模型的检"
+                "查点。裸模型自己也可能有一层叫 `module`。检查点本身保持不变。"
             ),
         ),
         given="def load(model, saved):\n    model.load_state_dict(saved, strict=False)\n",
@@ -137,7 +186,10 @@ EXERCISES = (
         ),
         hint_for=(1, 0, 3, 0, 3, 3),
         hints=(
-            T(en="What does `load_state_dict` return here? Print it.", zh="这里 `load_state_dict` 返回什么？把它打印出来。"),
+            T(
+                en="What does `load_state_dict` return here? Print it.",
+                zh="这里 `load_state_dict` 返回什么？把它打印出来。",
+            ),
             T(en="Every name of a wrapped model begins with `module.`.", zh="包装模型的每个名字都以 `module.` 开头。"),
             T(
                 en="Remove the prefix only where the names are not those of `model.state_dict()`; stay strict.",
@@ -145,25 +197,44 @@ EXERCISES = (
             ),
         ),
         right=(
-            "def load(model, saved):\n    if set(saved) != set(model.state_dict()):\n"
-            "        saved = {name.removeprefix('module.'): value for name, value in saved.items()}\n    model.load_state_dict(saved)\n",
+            "def load(model, saved):\n"
+            "    if set(saved) != set(model.state_dict()):\n"
+            "        saved = {name.removeprefix('module.'): value for name, value in saved.items()}\n"
+            "    model.load_state_dict(saved)\n",
             "def load(model, saved):\n    try:\n        model.load_state_dict(saved)\n    except RuntimeError:\n"
             "        nn.DataParallel(model).load_state_dict(saved)\n",
-            "def load(model, saved):\n    own = list(model.state_dict())\n    wrapped = list(saved) == ['module.' + name for name in own]\n"
-            "    model.load_state_dict({name[7 * wrapped :]: value for name, value in saved.items()})\n",
+            (
+                "def load(model, saved):\n"
+                "    own = list(model.state_dict())\n"
+                "    wrapped = list(saved) == ['module.' + name for name in own]\n"
+                "    model.load_state_dict({name[7 * wrapped :]: value for name, value in saved.items()})\n"
+            ),
             "def load(model, saved):\n    wrapped = nn.DataParallel(model)\n"
             "    (wrapped if saved.keys() == wrapped.state_dict().keys() else model).load_state_dict(saved)\n",
         ),
         wrong=(
             "def load(model, saved):\n    model.load_state_dict(saved)\n",
-            "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()})\n",
+            (
+                "def load(model, saved):\n"
+                "    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()})\n"
+            ),
             "def load(model, saved):\n    wrapped = all(name.startswith('module.') for name in saved)\n"
             "    (nn.DataParallel(model) if wrapped else model).load_state_dict(saved)\n",
-            "def load(model, saved):\n    model.load_state_dict({name.replace('module.', ''): value for name, value in saved.items()})\n",
+            (
+                "def load(model, saved):\n"
+                "    model.load_state_dict({name.replace('module.', ''): value for name, value in saved.items()})\n"
+            ),
             "def load(model, saved):\n    nn.DataParallel(model).load_state_dict(saved)\n",
-            "def load(model, saved):\n    model.load_state_dict({name.lstrip('module.'): value for name, value in saved.items()})\n",
+            (
+                "def load(model, saved):\n"
+                "    model.load_state_dict({name.lstrip('module.'): value for name, value in saved.items()})\n"
+            ),
             "def load(model, saved):\n    model.load_state_dict({name[7:]: value for name, value in saved.items()})\n",
-            "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()}, strict=False)\n",
+            (
+                "def load(model, saved):\n"
+                "    model.load_state_dict({name.removeprefix('module.'): value for name, value in "
+                "saved.items()}, strict=False)\n"
+            ),
         ),
     ),
     Exercise(
@@ -172,16 +243,19 @@ EXERCISES = (
         title=T(en="Average gradients", zh="平均梯度"),
         task=T(
             en=(
-                "Write `average(replicas, sizes)`: `replicas` is a list of copies of one model, each with the gradients of the "
-                "*mean* loss over its own piece; `sizes` is a list with the number of samples of each piece. Afterwards every "
-                "copy has the gradient of the mean over all samples, in memory of its own; the weights stay as they are."
+                "Write `average(replicas, sizes)`: `replicas` is a list of copies of one model, each with the "
+                "gradients of the *mean* loss over its own piece; `sizes` is a list with the number of samples of "
+                "each piece. Afterwards every copy has the gradient of the mean over all samples, in memory of its "
+                "own; the weights stay as they are."
             ),
             zh=(
-                "编写 `average(replicas, sizes)`：`replicas` 是同一模型的副本的列表，各自带有本块*平均*损失的梯度；`sizes` 是各块"
-                "样本数的列表。之后每个副本都有全部样本平均损失的梯度，且各占自己的内存；权重保持不变。"
+                "编写 `average(replicas, sizes)`：`replicas` 是同一模型的副本的列表，各自带有本块*平均*损失的梯度；"
+                "`sizes` 是各块样本数的列表。之后每个副本都有全部样本平均损失的梯度，且各占自己的内存；权重保持不变。"
             ),
         ),
-        given="def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n        pass\n",
+        given="def average(replicas, sizes):\n"
+        "    for together in zip(*(net.parameters() for net in replicas)):\n"
+        "        pass\n",
         inputs="sizes = [4, 4]\n" + _COPIES,
         drive="average(replicas, sizes)",
         properties=(
@@ -192,7 +266,9 @@ EXERCISES = (
             ),
             Property(
                 T(en="the gradients of uneven pieces are right", zh="各块大小不等时梯度正确"),
-                as_solved("[net.weight.grad for net in replicas]", "first.bias.grad", inputs="sizes = [5, 2, 4]\n" + _COPIES),
+                as_solved(
+                    "[net.weight.grad for net in replicas]", "first.bias.grad", inputs="sizes = [5, 2, 4]\n" + _COPIES
+                ),
             ),
             Property(
                 T(en="each gradient has its own memory", zh="各梯度有自己的内存"),
@@ -229,13 +305,20 @@ EXERCISES = (
             "        for p in together:\n            p.grad.copy_(mean)\n",
         ),
         wrong=(
-            "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
-            "        mean = sum(p.grad for p in together) / len(together)\n        for p in together:\n            p.grad = mean.clone()\n",
+            "def average(replicas, sizes):\n"
+            "    for together in zip(*(net.parameters() for net in replicas)):\n"
+            "        mean = sum(p.grad for p in together) / len(together)\n"
+            "        for p in together:\n"
+            "            p.grad = mean.clone()\n",
             "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
             "        mean = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n"
             "        for p in together:\n            p.grad = mean\n",
-            "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
-            "        for p in together:\n            p.grad = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n",
+            (
+                "def average(replicas, sizes):\n"
+                "    for together in zip(*(net.parameters() for net in replicas)):\n"
+                "        for p in together:\n"
+                "            p.grad = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n"
+            ),
         ),
     ),
     Exercise(
@@ -244,15 +327,15 @@ EXERCISES = (
         title=T(en="Equal shares", zh="相等的份额"),
         task=T(
             en=(
-                "`shard(samples, rank, world)` returns the samples of one process; `samples` is a tensor (N,), N at least 1. With"
-                " `chunk` some processes get fewer samples than others, or none, and then `shard` raises for the last rank. Repair it, as "
-                "distributed samplers do: all shares are equally long and as short as possible, no sample is left out, and what "
-                "is missing is filled with samples that are repeated."
+                "`shard(samples, rank, world)` returns the samples of one process; `samples` is a tensor (N,), N at "
+                "least 1. With `chunk` some processes get fewer samples than others, or none, and then `shard` raises "
+                "for the last rank. Repair it, as distributed samplers do: all shares are equally long and as short "
+                "as possible, no sample is left out, and what is missing is filled with samples that are repeated."
             ),
             zh=(
-                "`shard(samples, rank, world)` 返回一个进程的样本；`samples` 是张量 (N,)，N 至少为 1。用 `chunk` 时，有的进程样本"
-                "较少甚至没有，此时 `shard` 对最后一个进程报错。请像分布式采样器那样修好它：所有份额等长且尽可能短，不遗漏任何样本，缺少的用重复的"
-                "样本补足。"
+                "`shard(samples, rank, world)` 返回一个进程的样本；`samples` 是张量 (N,)，N 至少为 1。用 `chunk` 时，"
+                "有的进程样本较少甚至没有，此时 `shard` 对最后一个进程报错。请像分布式采样器那样修好它：所有份额等长且"
+                "尽可能短，不遗漏任何样本，缺少的用重复的样本补足。"
             ),
         ),
         given=_SHARD,
@@ -260,13 +343,17 @@ EXERCISES = (
         drive="parts = [shard(samples, rank, world) for rank in range(world)]",
         properties=(
             Property(
-                T(en="ten samples for four: three each", zh="十个样本分给四个：每个三个"), true("[len(p) for p in parts] == [3, 3, 3, 3]")
+                T(en="ten samples for four: three each", zh="十个样本分给四个：每个三个"),
+                true("[len(p) for p in parts] == [3, 3, 3, 3]"),
             ),
             Property(
                 T(en="every sample is in a share, and no others are", zh="每个样本都在某一份中，且没有别的"),
                 true(
                     "set(torch.cat(parts).tolist()) == set(samples.tolist())",
-                    T(en="some samples are in no share, or a share has others", zh="有样本不在任何一份中，或某一份里有别的"),
+                    T(
+                        en="some samples are in no share, or a share has others",
+                        zh="有样本不在任何一份中，或某一份里有别的",
+                    ),
                 ),
             ),
             Property(
@@ -280,12 +367,18 @@ EXERCISES = (
             Property(
                 T(en="eight for four: nothing is repeated", zh="八个分给四个：没有重复"),
                 true(
-                    "sorted(torch.cat(parts).tolist()) == sorted(samples.tolist())", inputs="samples = torch.randperm(8) + 1.0\nworld = 4"
+                    "sorted(torch.cat(parts).tolist()) == sorted(samples.tolist())",
+                    inputs="samples = torch.randperm(8) + 1.0\nworld = 4",
                 ),
             ),
             Property(
                 T(en="one sample for several: each gets it", zh="一个样本分给多个：每个都得到它"),
-                every(*(true(_EACH, inputs=f"samples = torch.rand(1)\nworld = {world}") for world in (3, "int(torch.randint(4, 12, ()))"))),
+                every(
+                    *(
+                        true(_EACH, inputs=f"samples = torch.rand(1)\nworld = {world}")
+                        for world in (3, "int(torch.randint(4, 12, ()))")
+                    )
+                ),
             ),
         ),
         hint_for=(1, 2, 1, 0, 2),
@@ -307,18 +400,32 @@ EXERCISES = (
             "    return samples[torch.arange(rank * share, (rank + 1) * share) % len(samples)]\n",
             "def shard(samples, rank, world):\n    from torch.utils.data import DistributedSampler\n"
             "    return samples[list(DistributedSampler(samples, num_replicas=world, rank=rank, shuffle=False))]\n",
-            "def shard(samples, rank, world):\n    share = (len(samples) + world - 1) // world\n    found = samples\n"
-            "    while len(found) < share * world:\n        found = torch.cat([found, samples])\n    return found[: share * world].chunk(world)[rank]\n",
+            (
+                "def shard(samples, rank, world):\n"
+                "    share = (len(samples) + world - 1) // world\n"
+                "    found = samples\n"
+                "    while len(found) < share * world:\n"
+                "        found = torch.cat([found, samples])\n"
+                "    return found[: share * world].chunk(world)[rank]\n"
+            ),
         ),
         wrong=(
             "def shard(samples, rank, world):\n    return samples[rank::world]\n",
             "def shard(samples, rank, world):\n    return samples.tensor_split(world)[rank]\n",
-            "def shard(samples, rank, world):\n    share = len(samples) // world\n    return samples[rank * share : (rank + 1) * share]\n",
+            (
+                "def shard(samples, rank, world):\n"
+                "    share = len(samples) // world\n"
+                "    return samples[rank * share : (rank + 1) * share]\n"
+            ),
             "def shard(samples, rank, world):\n    return samples\n",
             "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n"
             "    return samples[torch.arange(share * world).clamp(max=len(samples) - 1) * 0][rank::world]\n",
-            "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n    padded = F.pad(samples, (0, share * world - len(samples)))\n"
-            "    return padded[rank::world]\n",
+            (
+                "def shard(samples, rank, world):\n"
+                "    share = -(-len(samples) // world)\n"
+                "    padded = F.pad(samples, (0, share * world - len(samples)))\n"
+                "    return padded[rank::world]\n"
+            ),
         ),
     ),
 )

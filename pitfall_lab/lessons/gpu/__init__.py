@@ -1,10 +1,11 @@
-"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled recording where there is none.
+"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled
+recording where there is none.
 
-An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves its
-numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``: device, driver,
-torch version and date are shown beside the numbers, and every replay says so. A recording belongs to the text of its program: when that
-has changed since, it is not shown. Programs run in a process of their own, live and recorded
-alike: a fresh CUDA context, so that what other cells have cached does not show in the counters.
+An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves
+its numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``:
+device, driver, torch version and date are shown beside the numbers, and every replay says so. A recording belongs to
+the text of its program: when that has changed since, it is not shown. Programs run in a process of their own, live and
+recorded alike: a fresh CUDA context, so that what other cells have cached does not show in the counters.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ _RECORDED = T(
 )
 
 _NEITHER = T(
-    en="This takes a CUDA device; there is none here, and this version comes with no recording. Where there is one, the cell measures:",
+    en="This takes a CUDA device; there is none here, and this version comes with no recording. Where there is "
+    "one, the cell measures:",
     zh="这需要 CUDA 设备；这里没有，此版本也没有附带录制结果。有设备时，本单元格会测量：",
 )
 
-# Runs a program and writes what it left behind; a process of its own because torch is imported there, never in this package.
+# Runs a program and writes what it left behind; a process of its own because torch is imported
+# there, never in this package.
 _HARNESS = """\
 import contextlib, io, json, runpy, sys
 path, out = sys.argv[1:]
@@ -49,7 +52,7 @@ with contextlib.redirect_stdout(printed):
 device = torch.cuda.get_device_name(0)
 with open(out, "w", encoding="utf-8") as file:
     json.dump({"device": device, "torch": torch.__version__, "printed": printed.getvalue(), "result": left["result"]}, file)
-"""
+"""  # noqa: E501
 _HAS_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
 
 
@@ -63,7 +66,9 @@ class NotRecorded(ExperimentFailed):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one experiment gave: its ``source``, what it ``printed``, its numbers (``result``), and where they come from."""
+    """What one experiment gave: its ``source``, what it ``printed``, its numbers
+    (``result``), and where they come from.
+    """
 
     name: str
     source: str
@@ -100,15 +105,18 @@ class Recording:
 
 def names() -> list[str]:
     """The experiments there are, in alphabetical order."""
-    return sorted(Path(p.name).stem for p in files(__package__).joinpath("programs").iterdir() if p.name.endswith(".py"))
+    return sorted(
+        Path(p.name).stem for p in files(__package__).joinpath("programs").iterdir() if p.name.endswith(".py")
+    )
 
 
 def experiment(name: str, *, live: bool | None = None, file: Path | str | None = None) -> Recording:
     """Run the experiment ``name`` where a CUDA device is present, else replay its recording.
 
-    ``live=False`` always replays, ``live=True`` always runs; ``file`` replays a recording of one's own, as
-    ``python -m pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an unknown name,
-    :class:`ExperimentFailed` when the program does not run through or the file is no recording, :class:`NotRecorded` when there is none.
+    ``live=False`` always replays, ``live=True`` always runs; ``file`` replays a recording of one's own, as ``python
+    -m pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an unknown
+    name, :class:`ExperimentFailed` when the program does not run through or the file is no recording,
+    :class:`NotRecorded` when there is none.
     """
     if name not in names():
         raise KeyError(f"There is no experiment {name!r}; there are {', '.join(names())}.")
@@ -117,10 +125,14 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
     kept = recorded() if file is None else _read(Path(file))
     found = kept["experiments"].get(name)
     if found is not None and found["program"] != fingerprint(name):
-        raise ExperimentFailed(f"{name} needs a CUDA device: there is none here, and its recording was made with another program text.")
+        raise ExperimentFailed(
+            f"{name} needs a CUDA device: there is none here, and its recording was made with another program text."
+        )
     if found is None:
         raise NotRecorded(f"{name} needs a CUDA device: there is none here, and no recording is shipped yet.")
-    return Recording(name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False)
+    return Recording(
+        name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,10 @@ class Shown:
 
 
 def show(*wanted: str, language: Language = "en") -> Shown:
-    """Run these experiments where a CUDA device is present, else replay what was recorded. Raises KeyError for an unknown name."""
+    """Run these experiments where a CUDA device is present, else replay what was recorded.
+
+    Raises KeyError for an unknown name.
+    """
     recordings, missing, failed = [], [], []
     for name in wanted:
         try:
@@ -187,10 +202,15 @@ def run(name: str) -> Recording:
     """Run an experiment now, in a process of its own."""
     from datetime import UTC, datetime
 
-    with tempfile.TemporaryDirectory() as folder, as_file(files(__package__).joinpath("programs", f"{name}.py")) as path:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        as_file(files(__package__).joinpath("programs", f"{name}.py")) as path,
+    ):
         out = Path(folder) / "out.json"
         try:
-            done = processes.run(processes.code(_HARNESS, str(path), str(out)), capture_output=True, timeout=TIMEOUT, cwd=folder)
+            done = processes.run(
+                processes.code(_HARNESS, str(path), str(out)), capture_output=True, timeout=TIMEOUT, cwd=folder
+            )
         except processes.TimeoutExpired as error:
             raise ExperimentFailed(f"{name} took longer than {TIMEOUT} s.") from error
         if done.returncode or not out.is_file():
@@ -198,12 +218,16 @@ def run(name: str) -> Recording:
             raise ExperimentFailed(f"{name} did not run through: {last}")
         found = json.loads(out.read_text(encoding="utf-8"))
     date = datetime.now(UTC).date().isoformat()
-    return Recording(name, source(name), found["printed"], found["result"], found["device"], found["torch"], date, live=True)
+    return Recording(
+        name, source(name), found["printed"], found["result"], found["device"], found["torch"], date, live=True
+    )
 
 
 @cache
 def recorded() -> dict[str, Any]:
-    """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date`` and ``experiments`` by name."""
+    """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date``
+    and ``experiments`` by name.
+    """
     file = files(__package__).joinpath("recorded.json")
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"experiments": {}}
     return kept
@@ -226,7 +250,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 @cache
 def has_cuda() -> bool:
-    """Whether torch sees a CUDA device: the torch that is imported already, else one in another process (this package imports none)."""
+    """Whether torch sees a CUDA device: the torch that is imported already, else one in another process
+    (this package imports none).
+    """
     if "torch" in sys.modules:
         with warnings.catch_warnings(action="ignore"):  # torch warns about an old driver
             return bool(sys.modules["torch"].cuda.is_available())

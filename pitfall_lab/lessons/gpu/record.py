@@ -30,9 +30,14 @@ def main(words: list[str]) -> int:
     if last is None:
         return 1
     kept = {
-        "schema": 1, "device": last.device, "driver": _driver(), "torch": last.torch, "python": platform.python_version(),
-        "date": last.date, "experiments": experiments,
-    }  # fmt: skip
+        "schema": 1,
+        "device": last.device,
+        "driver": _driver(),
+        "torch": last.torch,
+        "python": platform.python_version(),
+        "date": last.date,
+        "experiments": experiments,
+    }
     target.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{len(experiments)} recorded, {len(failed)} failed: {' '.join(failed)}")
     return 1 if failed else 0

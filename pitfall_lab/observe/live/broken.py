@@ -1,4 +1,6 @@
-"""Finds backwards that would raise, or would use wrong values, because a saved tensor of their graph was changed since."""
+"""Finds backwards that would raise, or would use wrong values, because a saved tensor of
+their graph was changed since.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ class Root(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """One backward that would go wrong. ``name`` is the name of the changed tensor, empty if it has none; ``others`` counts further ones.
+    """One backward that would go wrong.
 
-    ``at`` and ``now`` are versions; ``made`` and ``changed`` numbers of cells, ``line`` the line of the statement that saved it; ``None``
-    where unknown. ``silent``: the change did not increment the version, so backward does not raise. ``refusals`` are torch's error
-    messages, one for each saved tensor that fails its version check. ``changes`` are numbers of changes: a backward from another root may
-    go wrong by the same ones.
+    ``name`` is the name of the changed tensor, empty if it has none; ``others`` counts further ones.
+
+    ``at`` and ``now`` are versions; ``made`` and ``changed`` numbers of cells, ``line`` the line of the statement that
+    saved it; ``None`` where unknown. ``silent``: the change did not increment the version, so backward does not raise.
+    ``refusals`` are torch's error messages, one for each saved tensor that fails its version check. ``changes`` are
+    numbers of changes: a backward from another root may go wrong by the same ones.
     """
 
     name: str
@@ -53,8 +57,8 @@ MOST = 50
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: Budget) -> list[Broken]:
     """The backwards that go wrong, at most :data:`MOST`, scalars (losses) first.
 
-    A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an output that was
-    looked at before the training continued is a usual thing.
+    A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an
+    output that was looked at before the training continued is a usual thing.
     """
     found: list[Broken] = []
     by_node: dict[Any, list[int]] = {}
@@ -86,7 +90,20 @@ def _broken(root: Root, scalar: bool, hit: Mapping[int, Moved], names: Names) ->
     named = {each.kept.tensor.data_ptr(): names.of(each.kept) for each in met if each.changed == first.changed}
     thing = named.get(first.kept.tensor.data_ptr())
     return Broken(
-        thing.text if thing else "", thing.path if thing else (), len(named) - 1, root.thing.text, root.thing.path, scalar, first.node,
-        first.version, first.kept.version, first.silent, _is_leaf(first), first.made, first.line, first.changed,
-        frozenset(each.kept.refusal() for each in met if not each.silent), frozenset(hit),
-    )  # fmt: skip
+        thing.text if thing else "",
+        thing.path if thing else (),
+        len(named) - 1,
+        root.thing.text,
+        root.thing.path,
+        scalar,
+        first.node,
+        first.version,
+        first.kept.version,
+        first.silent,
+        _is_leaf(first),
+        first.made,
+        first.line,
+        first.changed,
+        frozenset(each.kept.refusal() for each in met if not each.silent),
+        frozenset(hit),
+    )

@@ -1,6 +1,8 @@
-"""Finds the name through which a graph leads from one cell into the graph of an earlier cell: a hidden state, a running sum.
+"""Finds the name through which a graph leads from one cell into the graph of an earlier cell: a
+hidden state, a running sum.
 
-After each look only the keys of nodes are kept, with the names whose graphs ended in them: numbers and texts, no object.
+After each look only the keys of nodes are kept, with the names whose graphs ended in them:
+numbers and texts, no object.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Carriers:
             del self._known[next(iter(self._known))]
 
     def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
-        """The carriers from cells ``before`` this one that the graph of ``node`` leads into, nearest first, each with its node."""
+        """The carriers from cells ``before`` this one that the graph of ``node`` leads into,
+        nearest first, each with its node.
+        """
         found: list[tuple[Carrier, Any]] = []
         work, seen = [node], {node}
         for each in work:  # the list grows during the iteration

@@ -1,8 +1,9 @@
 """Finds weights whose units are equal, or zero, and are given equal gradients: no step can tell the units apart.
 
-Weights that begin equal or zero are often right (a last layer, a branch that is to begin as nothing): the first step makes them differ.
-So a tensor is reported only after it was written since it was first seen, and if the units of its gradient are equal as well; where the
-gradient was cleared, if one cell wrote it several times. Only CPU memory is read, and of most tensors no more than two units.
+Weights that begin equal or zero are often right (a last layer, a branch that is to begin as nothing): the first step
+makes them differ. So a tensor is reported only after it was written since it was first seen, and if the units of its
+gradient are equal as well; where the gradient was cleared, if one cell wrote it several times. Only CPU memory is read,
+and of most tensors no more than two units.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ WHOLE = 1 << 18
 FEWEST = 4
 ROUNDS = 3
 NEAR = 1e-5
-"""How far apart equal numbers may be, as a fraction of the greatest: sums of the same numbers in another order differ in the last bits."""
+"""How far apart equal numbers may be, as a fraction of the greatest: sums of the same numbers in another
+order differ in the last bits.
+"""
 _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
 
 class Equal(NamedTuple):
-    """``units`` units of a tensor have equal weights and equal gradients; ``zero``: both are zero. ``others``: further such tensors.
+    """``units`` units of a tensor have equal weights and equal gradients; ``zero``: both are zero.
+
+    ``others``: further such tensors.
 
     ``cleared``: there is no gradient any more.
     """
@@ -81,7 +86,9 @@ class Weights:
 
 
 def _leaves(found: Found) -> Iterable[tuple[Thing, bool]]:
-    """The leaves that require gradients, each once; and whether it is a tensor of the notebook's own, whose units may be its columns."""
+    """The leaves that require gradients, each once; and whether it is a tensor of the notebook's own,
+    whose units may be its columns.
+    """
     seen = set()
     for thing, own in (*((each, False) for each in found.parameters), *((each, True) for each in found.tensors)):
         tensor = thing.value
@@ -91,10 +98,11 @@ def _leaves(found: Found) -> Iterable[tuple[Thing, bool]]:
 
 
 def _equal(thing: Thing, *, columns: bool, rounds: bool) -> Equal | None:
-    """The report on a weight whose units are equal to each other (or all zero) and have equal gradients (or zeros); else None.
+    """The report on a weight whose units are equal to each other (or all zero) and have equal
+    gradients (or zeros); else None.
 
-    ``columns``: the units are its columns, not its rows. ``rounds``: several steps have written the weight, so that it counts also if
-    its gradient was cleared, and so cannot be compared.
+    ``columns``: the units are its columns, not its rows. ``rounds``: several steps have written the weight, so that it
+    counts also if its gradient was cleared, and so cannot be compared.
     """
     tensor = thing.value
     where = _bytes(tensor) if tensor.dim() > 1 and tensor.numel() >= FEWEST else None
@@ -107,17 +115,33 @@ def _equal(thing: Thing, *, columns: bool, rounds: bool) -> Equal | None:
         return None
     known = slopes is not None and slopes.shape == numbers.shape and bool(np.isfinite(slopes).all())
     cleared = gradient is None or (slopes is not None and not slopes.any())
-    made = Equal(thing.text, thing.path, numbers.shape[1] if columns else len(numbers), zero=False, cleared=gradient is None, others=0)
+    made = Equal(
+        thing.text,
+        thing.path,
+        numbers.shape[1] if columns else len(numbers),
+        zero=False,
+        cleared=gradient is None,
+        others=0,
+    )
     if not numbers.any():
         return made._replace(zero=True) if cleared and (known or rounds) else None
     if made.units < 2 or not (rounds if cleared else known) or not _is_one(numbers, columns=columns):
         return None
-    return made._replace(cleared=cleared) if cleared or (slopes is not None and _is_one(slopes, columns=columns)) else None
+    return (
+        made._replace(cleared=cleared) if cleared or (slopes is not None and _is_one(slopes, columns=columns)) else None
+    )
 
 
 def _bytes(tensor: Any) -> tuple[int, int, int, int] | None:
-    """The address of a tensor's memory, its rows, the bytes of a row and of an element; ``None`` if it is not to be read."""
-    if tensor.device.type != "cpu" or is_opaque(tensor) or not tensor.is_contiguous() or dtype_name(tensor.dtype) not in _DTYPES:
+    """The address of a tensor's memory, its rows, the bytes of a row and of an element;
+    ``None`` if it is not to be read.
+    """
+    if (
+        tensor.device.type != "cpu"
+        or is_opaque(tensor)
+        or not tensor.is_contiguous()
+        or dtype_name(tensor.dtype) not in _DTYPES
+    ):
         return None
     item, rows = tensor.element_size(), tensor.shape[0]
     size = tensor.numel() * item
@@ -125,7 +149,8 @@ def _bytes(tensor: Any) -> tuple[int, int, int, int] | None:
 
 
 def _may_be_equal(address: int, rows: int, row: int, item: int, *, columns: bool) -> bool:
-    """Whether the first numbers of the first two units differ by rounding at most: a quick test before all numbers are read.
+    """Whether the first numbers of the first two units differ by rounding at most: a quick test
+    before all numbers are read.
 
     The tensor has ``rows`` rows of ``row`` bytes, elements of ``item`` bytes. ``columns``: the units are its columns.
     """
@@ -144,9 +169,13 @@ def _is_one(numbers: np.ndarray, *, columns: bool) -> bool:
 
 
 def _numbers(tensor: Any) -> np.ndarray | None:
-    """A copy of a tensor's numbers, one row for each index of its first dimension; ``None`` if they are not to be read."""
+    """A copy of a tensor's numbers, one row for each index of its first dimension;
+    ``None`` if they are not to be read.
+    """
     where = _bytes(tensor)
     if where is None:
         return None
     address, rows, row, _ = where
-    return np.frombuffer(ctypes.string_at(address, rows * row), dtype=_DTYPES[dtype_name(tensor.dtype)]).reshape(rows, -1)
+    return np.frombuffer(ctypes.string_at(address, rows * row), dtype=_DTYPES[dtype_name(tensor.dtype)]).reshape(
+        rows, -1
+    )

@@ -25,7 +25,10 @@ Path = tuple[str, ...]
 
 
 class Thing(NamedTuple):
-    """An object that was found. ``path`` are its name and the keys that lead to it, ``text`` is the expression for it."""
+    """An object that was found.
+
+    ``path`` are its name and the keys that lead to it, ``text`` is the expression for it.
+    """
 
     path: Path
     text: str
@@ -59,7 +62,9 @@ def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> 
     search = _Search(budget)
     looked: set[str] = set()
     urgent = [each for each in first if each in namespace] if len(namespace) > MANY else []
-    urgent.sort(key=lambda name: search.is_deep(namespace[name]))  # one list with much in it must not take the others' time
+    urgent.sort(
+        key=lambda name: search.is_deep(namespace[name])
+    )  # one list with much in it must not take the others' time
     for name in chain(urgent, list(namespace)):
         if type(name) is not str or name in looked:
             continue
@@ -96,7 +101,9 @@ class _Search:
 
     def _enter(self, thing: Thing, depth: int) -> bool:
         """Search an object; return whether it is, or contains, something that is shown."""
-        place = {"tensor": self.found.tensors, "array": self.found.arrays, "optimizer": self.found.optimizers}.get(thing.kind)
+        place = {"tensor": self.found.tensors, "array": self.found.arrays, "optimizer": self.found.optimizers}.get(
+            thing.kind
+        )
         if place is not None:
             place.append(thing)
             return True
@@ -120,7 +127,9 @@ class _Search:
         return any_inside
 
     def _module(self, thing: Thing) -> None:
-        """Search a module for its parameters, buffers and submodules, and tensors among its other attributes (a hidden state)."""
+        """Search a module for its parameters, buffers and submodules, and tensors among its other
+        attributes (a hidden state).
+        """
         work = [thing]
         for module in work:  # the list grows during the iteration
             if not self._budget.goes_on():
@@ -128,7 +137,11 @@ class _Search:
                 return
             self.found.layers.append(module)
             parameters, buffers, children = tables(module.value)
-            beside = [pair for pair in list(islice(inside(module.value, "module").items(), ELEMENTS)) if pair[0] not in OF_MODULES]
+            beside = [
+                pair
+                for pair in list(islice(inside(module.value, "module").items(), ELEMENTS))
+                if pair[0] not in OF_MODULES
+            ]
             for name, value in (*parameters.items(), *buffers.items(), *children.items()):
                 kind = self._kinds.of(value) if type(name) is str and id(value) not in self._seen else ""
                 part = Thing((*module.path, name), f"{module.text}.{name}", kind, value)
@@ -140,7 +153,9 @@ class _Search:
                     self._attribute(Thing((*module.path, name), f"{module.text}.{name}", kind, value), DEPTH - 1)
 
     def _attribute(self, thing: Thing, depth: int) -> None:
-        """Search a module's attribute for tensors: one, or a tuple or list of them (the hidden state of an LSTM); no parameter again."""
+        """Search a module's attribute for tensors: one, or a tuple or list of them (the hidden state of
+        an LSTM); no parameter again.
+        """
         if thing.kind == "tensor":
             if id(thing.value) not in self._seen:
                 self.found.tensors.append(thing)
@@ -161,7 +176,9 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
         named = [(str(at), f"{text}[{at}]", each) for at, each in enumerate(value[:ELEMENTS])]
     else:
         table = inside(value, thing.kind)
-        named = [(key, f"{text}.{key}", each) for key, each in list(islice(table.items(), ELEMENTS)) if type(key) is str]
+        named = [
+            (key, f"{text}.{key}", each) for key, each in list(islice(table.items(), ELEMENTS)) if type(key) is str
+        ]
     for key, shown, each in named:
         kind = kinds.of(each)
         if kind:
@@ -169,5 +186,7 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
 
 
 def _key(key: Any, at: int) -> str:
-    """The text of a dict's key; a key of another class is shown by its position, because its ``repr`` would run the program's code."""
+    """The text of a dict's key; a key of another class is shown by its position, because its ``repr``
+    would run the program's code.
+    """
     return repr(key)[:60] if any(type(key) is each for each in (str, int, bool, float)) else f"#{at}"

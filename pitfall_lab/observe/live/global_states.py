@@ -1,4 +1,6 @@
-"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad mode, and two for debugging."""
+"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad
+mode, and two for debugging.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
 from pitfall_lab.observe.tensor_facts import dtype_name
 
 Setting = Literal["dtype", "device", "grad", "anomaly", "deterministic"]
-_AT_FIRST: dict[Setting, str] = {"dtype": "float32", "device": "cpu", "grad": "on", "anomaly": "off", "deterministic": "off"}
+_AT_FIRST: dict[Setting, str] = {
+    "dtype": "float32",
+    "device": "cpu",
+    "grad": "on",
+    "anomaly": "off",
+    "deterministic": "off",
+}
 MOST = 3
 
 
@@ -27,7 +35,8 @@ class Kind(NamedTuple):
 class Switched(NamedTuple):
     """Cell ``cell`` (None: not known) has switched a setting from ``before`` to ``now``.
 
-    ``later``: there was a tensor or a module before. ``others`` are names of what was made under the other setting and is still there.
+    ``later``: there was a tensor or a module before. ``others`` are names of what was made under the
+    other setting and is still there.
     """
 
     setting: Setting
@@ -54,7 +63,9 @@ class States:
             if now == _AT_FIRST[setting]:
                 self._switched.pop(setting, None)
             elif now != self._last[setting]:
-                self._switched[setting] = Switched(setting, self._last[setting], now, cell if known else None, self._any)
+                self._switched[setting] = Switched(
+                    setting, self._last[setting], now, cell if known else None, self._any
+                )
             self._last[setting] = now
 
     def of(self, setting: Setting) -> Switched | None:
@@ -108,5 +119,9 @@ def _first(module: Any) -> Any:
 
 
 def _others(found: Found, switched: Switched) -> tuple[str, ...]:
-    some = (each for each in kinds(found.names) if (each.dtype if switched.setting == "dtype" else each.device) == switched.before)
+    some = (
+        each
+        for each in kinds(found.names)
+        if (each.dtype if switched.setting == "dtype" else each.device) == switched.before
+    )
     return tuple(each.name for each in some)[:MOST]

@@ -1,7 +1,7 @@
 """Reads the graphs behind live tensors: the nodes and their saved tensors, without unpacking them.
 
-Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen, and for one whose
-version has changed: torch's own version check then decides whether backward would raise.
+Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen,
+and for one whose version has changed: torch's own version check then decides whether backward would raise.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def _slots(kind: type) -> tuple[str, ...]:
     if known is None:
         if issubclass(kind, torch.autograd.function.BackwardCFunction):
             return ("tensors",)  # each Function of the program has its own class, which must not be kept alive
-        known = _SLOTS[kind] = tuple(name.removeprefix(RAW) for name in dir(kind) if name.startswith(RAW)) if private.has_saved else ()
+        known = _SLOTS[kind] = (
+            tuple(name.removeprefix(RAW) for name in dir(kind) if name.startswith(RAW)) if private.has_saved else ()
+        )
     return known
 
 
@@ -108,7 +110,9 @@ def _unpack(node: Any, slot: str, one: Any) -> None:
 
 
 def is_read_in_backward(slot: Kept) -> bool:
-    """Whether backward uses the values: batch normalization in training mode saves its running statistics but does not use them."""
+    """Whether backward uses the values: batch normalization in training mode saves its running
+    statistics but does not use them.
+    """
     return not (slot.slot in _RUNNING and getattr(slot.node, "_saved_training", False))
 
 

@@ -1,4 +1,6 @@
-"""Finds graphs that span several runs of one cell, and sums that keep alive the graphs of steps whose backward has run."""
+"""Finds graphs that span several runs of one cell, and sums that keep alive the graphs of
+steps whose backward has run.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ NEAR = 20
 
 
 class Growing(NamedTuple):
-    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by addition.
+    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs
+    that it keeps alive by addition.
 
-    A graph that goes through several cells is that of the name that carries it from one to the next: ``h``, and not each loss made from it.
-    ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one element. Of a list, ``cells`` are those after
-    which graphs of it were first seen used, and ``fresh`` counts the results that were added later and have not been used.
+    A graph that goes through several cells is that of the name that carries it from one to the next: ``h``, and not
+    each loss made from it. ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one
+    element. Of a list, ``cells`` are those after which graphs of it were first seen used, and ``fresh`` counts the
+    results that were added later and have not been used.
     """
 
     name: str
@@ -67,7 +71,17 @@ class Rounds:
                 name = path[0] if len(path) == 1 else inside[0].thing.text.rpartition("[")[0]
                 numbers = all(root.thing.value.numel() == 1 for root in inside)
                 rounds = tuple(sorted(set(used.values())))
-                one = Growing(name, path, 0, rounds, count, kept=True, numbers=numbers, fresh=fresh, more=len(inside) == count == ELEMENTS)
+                one = Growing(
+                    name,
+                    path,
+                    0,
+                    rounds,
+                    count,
+                    kept=True,
+                    numbers=numbers,
+                    fresh=fresh,
+                    more=len(inside) == count == ELEMENTS,
+                )
                 found.append(one)
         if not budget.spent:
             self._used = known
@@ -84,8 +98,12 @@ class Rounds:
         return low
 
 
-def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget) -> list[Growing]:
-    """Of the tensors that the last cell has bound, those whose graph has nodes of several cells, and sums of used graphs."""
+def growing(
+    roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget
+) -> list[Growing]:
+    """Of the tensors that the last cell has bound, those whose graph has nodes of several
+    cells, and sums of used graphs.
+    """
     found: dict[Path, Growing] = {}
     for root in roots:
         if root.thing.path[0] not in bound:
@@ -94,7 +112,11 @@ def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers
         through = {cell for node in nodes if (cell := cells.of(sequence_of(node))) is not None}
         used = _used(root.node, budget) if root.thing.value.numel() == 1 else 0
         if not budget.spent and (len(through) > 1 or used >= STEPS):
-            met = [each for each, _ in carriers.of(root.node, cells.now, budget) if each.path[0] in bound] if used < STEPS else []
+            met = (
+                [each for each, _ in carriers.of(root.node, cells.now, budget) if each.path[0] in bound]
+                if used < STEPS
+                else []
+            )
             name, path = (met[0].name, met[0].path) if met else (root.thing.text, root.thing.path)
             found.setdefault(path, Growing(name, path, len(nodes), tuple(sorted(through)), used))
     return list(found.values())

@@ -1,7 +1,7 @@
 """Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn.
 
-Torch regenerates the grad_fn of a view if it is read after the view's memory was written, and a program could notice that. So it is not
-read for a view that may be in that state; graph walks then start from the grad_fn of its base.
+Torch regenerates the grad_fn of a view if it is read after the view's memory was written, and a program could notice
+that. So it is not read for a view that may be in that state; graph walks then start from the grad_fn of its base.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pitfall_lab.observe.tensor_facts import base_of
 
 
 class History(NamedTuple):
-    """``state`` is ``leaf`` (requires gradients, no grad_fn), ``graph`` or ``none``; ``node`` is the ``grad_fn`` if it could be read.
+    """``state`` is ``leaf`` (requires gradients, no grad_fn), ``graph`` or ``none``; ``node`` is the
+    ``grad_fn`` if it could be read.
 
-    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's. ``readable``: the grad_fn could be read.
+    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's.
+    ``readable``: the grad_fn could be read.
     """
 
     state: str
@@ -37,5 +39,7 @@ def history(tensor: torch.Tensor, version: int | None) -> History:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether a tensor requires gradients and was not computed; a view that is a leaf is not recognised, as its grad_fn is not read."""
+    """Whether a tensor requires gradients and was not computed; a view that is a leaf is not
+    recognised, as its grad_fn is not read.
+    """
     return bool(tensor.requires_grad and not tensor._is_view() and tensor.grad_fn is None)

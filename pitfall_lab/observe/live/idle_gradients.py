@@ -1,8 +1,10 @@
-"""Finds modules that are given gradients by a loss that trains another one, while no optimizer holds any of their parameters.
+"""Finds modules that are given gradients by a loss that trains another one, while no optimizer
+holds any of their parameters.
 
-A teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is reported after the optimizer of the
-loss has made steps. Weights that changed meanwhile may have been changed with their gradients, by an optimizer that is not seen or by hand:
-then only a module is reported that has the shapes of a trained one, as an average of its weights has.
+A teacher, a copy whose weights are averages, or an encoder that was left out of the optimizer. It is reported after
+the optimizer of the loss has made steps. Weights that changed meanwhile may have been changed with their gradients,
+by an optimizer that is not seen or by hand: then only a module is reported that has the shapes of a trained one, as
+an average of its weights has.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ STEPS = 2
 
 
 class Idle(NamedTuple):
-    """``parameters``: how many parameters of a module have gradients through ``loss``, which ``optimizer`` uses for others.
+    """``parameters``: how many parameters of a module have gradients through ``loss``, which
+    ``optimizer`` uses for others.
 
     ``moved``: their values have changed since they were first seen.
     """
@@ -42,7 +45,9 @@ class Idles:
         self._first: dict[int, int] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], budget: Budget) -> list[Idle]:
-        """The modules with gradients that no optimizer uses; empty if the search or the time limit cut something off."""
+        """The modules with gradients that no optimizer uses; empty if the search or the
+        time limit cut something off.
+        """
         if budget.spent or found.more or found.hidden:
             return []
         own = [each for each in found.parameters if is_own(each.value)]
@@ -54,15 +59,24 @@ class Idles:
             if each.value.requires_grad and each.path[0] in by_module:
                 by_module[each.path[0]].append(each)
         idle = {
-            name: things for name, things in by_module.items()
-            if things and not any(id(each.value) in holders for each in things) and any(each.value.grad is not None for each in things)
-        }  # fmt: skip
-        trained = {tuple(each.value.shape for each in things): name for name, things in by_module.items() if things and name not in idle}
+            name: things
+            for name, things in by_module.items()
+            if things
+            and not any(id(each.value) in holders for each in things)
+            and any(each.value.grad is not None for each in things)
+        }
+        trained = {
+            tuple(each.value.shape for each in things): name
+            for name, things in by_module.items()
+            if things and name not in idle
+        }
         made: list[Idle] = []
         for root in (each for each in roots if each.thing.value.numel() == 1) if idle and holders else ():
             nodes = walk([root.node], budget)
             leads = {id(node.variable): node.variable for node in nodes if node.name() == tensor_facts.ACCUMULATE}
-            stepped = next((holders[at] for at, each in leads.items() if at in holders and self._moved(each) >= STEPS), "")
+            stepped = next(
+                (holders[at] for at, each in leads.items() if at in holders and self._moved(each) >= STEPS), ""
+            )
             for name, things in idle.items() if stepped else ():
                 if any(id(each.value) in leads for each in things) and all(one.name != name for one in made):
                     moved = any(self._moved(each.value) for each in things)

@@ -1,4 +1,6 @@
-"""The rows inside a module, an optimizer, a list or a dict; for parameters with norms, gradient norms and the last update's size."""
+"""The rows inside a module, an optimizer, a list or a dict; for parameters with norms, gradient
+norms and the last update's size.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ def held_by(optimizer: Any) -> list[Any]:
     groups = inside(optimizer, "optimizer").get("param_groups")
     if type(groups) is not list:
         return []
-    return [each for group in groups if type(group) is dict and type(group.get("params")) is list for each in group["params"]]
+    return [
+        each
+        for group in groups
+        if type(group) is dict and type(group.get("params")) is list
+        for each in group["params"]
+    ]
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:
@@ -33,7 +40,9 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
     kind = kinds.of(value)
     thing = Thing(path[:1], path[0], kind, value) if kind else None
     for step in path[1:]:
-        thing = next((each for each in members(thing, kinds) if each.path[-1] == step), None) if thing is not None else None
+        thing = (
+            next((each for each in members(thing, kinds) if each.path[-1] == step), None) if thing is not None else None
+        )
     return thing
 
 

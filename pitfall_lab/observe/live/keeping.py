@@ -1,4 +1,6 @@
-"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as they can be reached by name."""
+"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as
+they can be reached by name.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,28 @@ def keeping(namespace: Mapping[str, Any], path: Path) -> T:
     names = [name for name, _ in tied(namespace, path)]
     with unseen():
         thing, budget = resolve(namespace, path), Budget(_SECONDS)
-        nodes = _nodes(namespace, thing.value, budget) if thing is not None and thing.kind == "tensor" and is_own(thing.value) else []
+        nodes = (
+            _nodes(namespace, thing.value, budget)
+            if thing is not None and thing.kind == "tensor" and is_own(thing.value)
+            else []
+        )
         cut = budget.spent
     said = [T("Names on this memory: {names}.", "这块内存上的名字：{names}。")]
     if nodes:
         said.append(T("Graph nodes that have saved it: {nodes}.", "保存了它的计算图节点：{nodes}。"))
     if cut:
         said.append(T("Not everything was searched.", "没有全部查看。"))
-    said.append(T("Holders without a name in this notebook were not searched for.", "没有查找笔记本中没有名字的持有者。"))
+    said.append(
+        T("Holders without a name in this notebook were not searched for.", "没有查找笔记本中没有名字的持有者。")
+    )
     words = {"names": ", ".join(names), "nodes": ", ".join(nodes[:MOST])}
     return T(" ".join(each.en.format_map(words) for each in said), "".join(each.zh.format_map(words) for each in said))
 
 
 def _nodes(namespace: Mapping[str, Any], tensor: Any, budget: Budget) -> list[str]:
-    """The nodes that have saved the tensor or another one on its storage, each with the name of a tensor that leads to it."""
+    """The nodes that have saved the tensor or another one on its storage, each with the
+    name of a tensor that leads to it.
+    """
     found, seen, said = find(namespace, (), budget), set(), []
     for thing in found.tensors:
         if not is_own(thing.value) or not thing.value.requires_grad or thing.value.is_inference():

@@ -1,4 +1,5 @@
-"""Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or its NumPy array without a copy.
+"""Finds names that keep a module's weights by reference: a ``state_dict()``, a detached weight or
+its NumPy array without a copy.
 
 Between the looks only version numbers are kept, to know in which cell the weights have changed since.
 """
@@ -19,8 +20,9 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 class KeptReference(NamedTuple):
     """A name whose tensors share the memory of a module's parameters or buffers.
 
-    ``weight`` is the first of these, ``others`` counts further ones. ``since`` is the cell that bound the name, ``changed`` the first
-    later cell that changed the weights; ``None`` if none did. ``kind`` is that of the name's value; ``module`` for the module itself.
+    ``weight`` is the first of these, ``others`` counts further ones. ``since`` is the cell that bound the name,
+    ``changed`` the first later cell that changed the weights; ``None`` if none did. ``kind`` is that of the name's
+    value; ``module`` for the module itself.
     """
 
     name: str
@@ -40,11 +42,17 @@ class References:
         self._since: dict[str, tuple[int, dict[Path, int], int | None]] = {}
 
     def compare(self, found: Found, touched: Container[str], now: int, budget: Budget) -> list[KeptReference]:
-        """The names that keep weights by reference now; ``touched`` are those that the last cell has bound or written into."""
+        """The names that keep weights by reference now; ``touched`` are those that the last
+        cell has bound or written into.
+        """
         kept, met = [], {}
         for thing, weights in _shared(found, budget):
             name = thing.path[0]
-            versions = {each.path: each.value._version for each in weights if each.kind == "tensor" and not each.value.is_inference()}
+            versions = {
+                each.path: each.value._version
+                for each in weights
+                if each.kind == "tensor" and not each.value.is_inference()
+            }
             since, were, changed = self._since.get(name, (now, versions, None))
             if name in touched or were.keys() != versions.keys():
                 since, were, changed = now, versions, None
@@ -52,7 +60,9 @@ class References:
                 changed = now
             met[name] = since, were, changed
             first = weights[0]
-            kept.append(KeptReference(name, thing.path, thing.kind, first.path[0], first.text, len(weights) - 1, since, changed))
+            kept.append(
+                KeptReference(name, thing.path, thing.kind, first.path[0], first.text, len(weights) - 1, since, changed)
+            )
         if budget.spent:
             self._since.update(met)
             return []
@@ -61,7 +71,8 @@ class References:
 
 
 def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
-    """The names of lists, dicts, tensors and arrays that contain the memory of weights, and the second names of modules.
+    """The names of lists, dicts, tensors and arrays that contain the memory of weights, and
+    the second names of modules.
 
     Each with the weights that it shares.
     """
@@ -70,7 +81,9 @@ def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
         for each in reversed(found.parameters)
         if budget.goes_on() and is_own(each.value) and not is_opaque(each.value) and each.value.numel()
     }
-    named = {thing.path[0]: thing for thing in found.names if thing.kind in ("group", "tensor", "array")} if weights else {}
+    named = (
+        {thing.path[0]: thing for thing in found.names if thing.kind in ("group", "tensor", "array")} if weights else {}
+    )
     shared: dict[str, list[Thing]] = {}
     for thing in (*found.tensors, *found.arrays):
         if not budget.goes_on():
@@ -79,7 +92,11 @@ def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
         if weight is not None and weight.value is not thing.value:
             shared.setdefault(thing.path[0], []).append(weight)
     first: dict[int, Thing] = {}
-    again = [(thing, [first[id(thing.value)]]) for thing in found.names if thing.kind == "module" and _is_second(thing, first)]
+    again = [
+        (thing, [first[id(thing.value)]])
+        for thing in found.names
+        if thing.kind == "module" and _is_second(thing, first)
+    ]
     return [*((named[name], each) for name, each in shared.items()), *again]
 
 
@@ -88,7 +105,9 @@ def _is_second(thing: Thing, first: dict[int, Thing]) -> bool:
 
 
 def address(thing: Thing) -> int:
-    """Return the address of the first element of a tensor without requires_grad, or of an array; 0 if it cannot be read."""
+    """Return the address of the first element of a tensor without requires_grad, or of an
+    array; 0 if it cannot be read.
+    """
     value: Any = thing.value
     if thing.kind == "array":
         return int(value.__array_interface__["data"][0]) if type(value) is np.ndarray else 0

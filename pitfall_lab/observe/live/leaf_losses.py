@@ -1,4 +1,6 @@
-"""Finds numbers that require gradients and have no graph behind them: a loss that was made anew from a number is one of them."""
+"""Finds numbers that require gradients and have no graph behind them: a loss that was made anew
+from a number is one of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class LeafLoss(NamedTuple):
-    """A tensor with one element that requires gradients, is a leaf, and is no parameter. ``has_gradient``: a backward has reached it."""
+    """A tensor with one element that requires gradients, is a leaf, and is no parameter.
+
+    ``has_gradient``: a backward has reached it.
+    """
 
     name: str
     path: Path

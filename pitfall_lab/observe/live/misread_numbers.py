@@ -1,7 +1,8 @@
 """Finds, in the graphs of losses, numbers of another kind or shape than the loss works on.
 
-A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been given probabilities.
-Both are found from the graph alone: from the names of its nodes, and from the shapes of their results, which the nodes store.
+A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been
+given probabilities. Both are found from the graph alone: from the names of its nodes, and from the shapes of their
+results, which the nodes store.
 """
 
 from __future__ import annotations
@@ -17,9 +18,18 @@ from pitfall_lab.observe.live.found import Path
 NEAR = 16
 """How many nodes from the loss are looked at: what a loss does with its numbers is near its end."""
 _COMPARES = {"SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0"}
-_KEEPS = {"ViewBackward0", "UnsafeViewBackward0", "SqueezeBackward0", "SqueezeBackward1", "TransposeBackward0", "PermuteBackward0"}
+_KEEPS = {
+    "ViewBackward0",
+    "UnsafeViewBackward0",
+    "SqueezeBackward0",
+    "SqueezeBackward1",
+    "TransposeBackward0",
+    "PermuteBackward0",
+}
 _PLACED = {"UnsqueezeBackward0", "TBackward0", "TransposeBackward0", "PermuteBackward0", tensor_facts.ACCUMULATE}
-"""If one of these calls gave an operand its shape, or parameters are compared, the comparison of every pair is intended."""
+"""If one of these calls gave an operand its shape, or parameters are compared, the
+comparison of every pair is intended.
+"""
 _SCORES = {"AddmmBackward0", "ConvolutionBackward0"}
 _TAKES = {
     ("LogSoftmaxBackward0", "SoftmaxBackward0"): "softmax-twice",
@@ -32,7 +42,9 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """A loss computed from numbers of another kind or shape than it is meant for. ``why`` is ``every-pair``, or a word in the table above.
+    """A loss computed from numbers of another kind or shape than it is meant for.
+
+    ``why`` is ``every-pair``, or a word in the table above.
 
     For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result.
     """
@@ -46,7 +58,9 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The losses in the namespace that were computed from numbers of another kind or shape than they are meant for: one entry for each."""
+    """The losses in the namespace that were computed from numbers of another kind or shape than they are
+    meant for: one entry for each.
+    """
     found = []
     for root in roots:
         if root.thing.value.numel() != 1:
@@ -73,7 +87,9 @@ def _of(root: Root, node: Any) -> Misread | None:
         why = _TAKES.get((made, behind.name())) if behind is not None else None
         if why is not None:
             return Misread(name, path, why, made, (), ())
-        stretched = following is not None and following.name() == "ExpandBackward0" and ("Loss" in made or made in _COMPARES)
+        stretched = (
+            following is not None and following.name() == "ExpandBackward0" and ("Loss" in made or made in _COMPARES)
+        )
         if stretched and (pair := _pair(following)):
             return Misread(name, path, "every-pair", made, *pair)
     pair = _pair(node) if made in _COMPARES else None
@@ -81,7 +97,9 @@ def _of(root: Root, node: Any) -> Misread | None:
 
 
 def _pair(node: Any) -> tuple[_Shape, _Shape] | None:
-    """The shapes of a node's only operand with a graph and of its result, if N numbers (a column or a list) became N × N; else None."""
+    """The shapes of a node's only operand with a graph and of its result, if N numbers (a column or a
+    list) became N × N; else None.
+    """
     leads = [(following, at) for following, at in node.next_functions if following is not None]
     if len(leads) != 1 or leads[0][0].name() in _PLACED:
         return None

@@ -1,7 +1,7 @@
 """Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode.
 
-A layer whose own parameters, or those of its neighbours, did not change belongs to a part that is not trained: there evaluation mode is
-what is wanted.
+A layer whose own parameters, or those of its neighbours, did not change belongs to a part that is not trained: there
+evaluation mode is what is wanted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from pitfall_lab.observe.live.object_kinds import Kinds, class_name, inside, is_
 
 _MRO = type.__dict__["__mro__"].__get__
 _DROPOUT = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
-_NORM = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
+_NORM = (
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "SyncBatchNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+)
 _MODED = frozenset(getattr(torch.nn, name) for name in (*_DROPOUT, *_NORM))
 _Versions = dict[int, int]
 
@@ -25,8 +33,8 @@ _Versions = dict[int, int]
 class Evaluating(NamedTuple):
     """A module in evaluation mode after a cell that changed its parameters.
 
-    ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts further ones.
-    ``before``: the module was in this mode before the cell too.
+    ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts
+    further ones. ``before``: the module was in this mode before the cell too.
     """
 
     name: str
@@ -39,7 +47,9 @@ class Evaluating(NamedTuple):
 
 
 class Modes:
-    """Remembers which modules were in evaluation mode after the cell before, and their parameters' versions, as plain numbers."""
+    """Remembers which modules were in evaluation mode after the cell before, and their
+    parameters' versions, as plain numbers.
+    """
 
     def __init__(self) -> None:
         self._was: dict[int, tuple[bool, _Versions]] = {}
@@ -62,12 +72,16 @@ class Modes:
             moded = _idle_layers(list(_parts(thing, budget)), moved)
             if moded and not budget.spent:
                 first = moded[0]
-                made.append(Evaluating(thing.text, thing.path, first.text, class_name(first.value), len(moded) - 1, now, was))
+                made.append(
+                    Evaluating(thing.text, thing.path, first.text, class_name(first.value), len(moded) - 1, now, was)
+                )
         return made
 
 
 def _versions(found: Found) -> dict[str, _Versions]:
-    """The versions of the parameters that each name leads to, by their ids; those that require no gradient are left out."""
+    """The versions of the parameters that each name leads to, by their ids; those that
+    require no gradient are left out.
+    """
     known: dict[str, _Versions] = {}
     for thing in found.parameters:
         if is_own(thing.value) and thing.value.requires_grad and not thing.value.is_inference():
@@ -76,17 +90,21 @@ def _versions(found: Found) -> dict[str, _Versions]:
 
 
 def _idle_layers(parts: Sequence[Thing], moved: Container[int]) -> list[Thing]:
-    """Of a module's parts, the layers that would have done something else in training mode, in a part of it that was trained.
+    """Of a module's parts, the layers that would have done something else in training mode, in a
+    part of it that was trained.
 
-    ``moved`` are the ids of the parameters that changed. A layer without parameters belongs to the layers before and after it, in the
-    order in which the module holds them.
+    ``moved`` are the ids of the parameters that changed. A layer without parameters belongs to the layers before and
+    after it, in the order in which the module holds them.
     """
     trained = [_is_trained(part.value, moved) for part in parts]
     found = []
     for at, part in enumerate(parts):
         if not _computes_differently(part.value):
             continue
-        beside = [next((each for each in side if each is not None), None) for side in (reversed(trained[:at]), trained[at + 1 :])]
+        beside = [
+            next((each for each in side if each is not None), None)
+            for side in (reversed(trained[:at]), trained[at + 1 :])
+        ]
         near = [trained[at]] if trained[at] is not None else [each for each in beside if each is not None]
         if near and all(near):
             found.append(part)

@@ -33,14 +33,33 @@ def row_id(path: Path) -> str:
 def blank(thing: Thing) -> Row:
     """A row that contains only the name and type of an object."""
     return {
-        "id": row_id(thing.path), "name": thing.text[:200], "kind": thing.kind, "type": class_name(thing.value)[:80], "shape": None,
-        "dtype": "", "device": "", "bytes": None, "storage": None, "version": None, "grad": "", "grad_fn": "", "has_grad": None,
-        "stale": False, "saved_by": [], "changed": False, "new": False, "children": 0, "detail": None,
-    }  # fmt: skip
+        "id": row_id(thing.path),
+        "name": thing.text[:200],
+        "kind": thing.kind,
+        "type": class_name(thing.value)[:80],
+        "shape": None,
+        "dtype": "",
+        "device": "",
+        "bytes": None,
+        "storage": None,
+        "version": None,
+        "grad": "",
+        "grad_fn": "",
+        "has_grad": None,
+        "stale": False,
+        "saved_by": [],
+        "changed": False,
+        "new": False,
+        "children": 0,
+        "detail": None,
+    }
 
 
 class Table:
-    """Makes the rows of one look. ``before`` is the last look's ``after``: by row id, the object's id, version, memory and so on."""
+    """Makes the rows of one look.
+
+    ``before`` is the last look's ``after``: by row id, the object's id, version, memory and so on.
+    """
 
     def __init__(self, before: dict[str, tuple[Any, ...]], bound: Iterable[str], stale: Iterable[str] = ()) -> None:
         self._before, self._bound, self._stale = before, frozenset(bound), frozenset(stale)
@@ -106,7 +125,11 @@ class Table:
         memory = self._memory[-1][1] if self._memory and self._memory[-1][0] is row else None
         now = (id(thing.value), version, memory, tuple(row["shape"] or ()), row["children"], row["has_grad"])
         old = self._before.get(row["id"])
-        known = old is not None and old[0] == now[0] and not (len(thing.path) == 1 and thing.text in self._bound and old[2:4] != now[2:4])
+        known = (
+            old is not None
+            and old[0] == now[0]
+            and not (len(thing.path) == 1 and thing.text in self._bound and old[2:4] != now[2:4])
+        )
         row["new"] = not known
         row["changed"] = known and old != now
         if version is not None:
@@ -116,7 +139,8 @@ class Table:
     def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:
         """Give a number to memory that several rows share; memory that had a number keeps it.
 
-        ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of one of those gets its number.
+        ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of
+        one of those gets its number.
         """
         taken = set(numbers.values())
         free = (n for n in count(1) if n not in taken)
@@ -142,7 +166,9 @@ class Table:
 
 
 def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any], list[Row]]]:
-    """Return the groups of rows with one storage or with overlapping bytes: for each the keys of its memory, and its rows."""
+    """Return the groups of rows with one storage or with overlapping bytes: for each the keys
+    of its memory, and its rows.
+    """
     by_key: dict[Any, list[Row]] = {}
     spans: dict[Any, tuple[int, int]] = {}
     for row, key, low, high in memory:

@@ -1,7 +1,7 @@
 """Finds out what kind of object something is without running code of its class: no attribute is read through it.
 
-A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; all of these are avoided by calling the
-descriptors of Python's, torch's and NumPy's own classes.
+A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; all of these are avoided by
+calling the descriptors of Python's, torch's and NumPy's own classes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Kinds:
         self._known.update((id(cls), "group") for cls in _GROUPS)
 
     def of(self, value: Any) -> Kind:
-        """Return the kind of an object (tensor, array, module, ...); an empty string for an object that is not shown."""
+        """Return the kind of an object (tensor, array, module, ...); an empty string
+        for an object that is not shown.
+        """
         cls = type(value)
         known = self._known.get(id(cls))
         if known is None:
@@ -62,7 +64,9 @@ def class_origin(value: Any) -> str:
 
 
 def methods_name(value: Any, attribute: str) -> bool:
-    """Whether a method of the object's class, or of one of its bases outside torch, reads or sets an attribute of this name."""
+    """Whether a method of the object's class, or of one of its bases outside torch, reads or
+    sets an attribute of this name.
+    """
     for each in _mro(type(value)):
         table = _class_dict(each)
         if not str(table.get("__module__")).startswith(("torch.", "builtins")):
@@ -73,17 +77,23 @@ def methods_name(value: Any, attribute: str) -> bool:
 
 
 def is_own(tensor: Any) -> bool:
-    """Whether the object's class is exactly Tensor or Parameter, so that reading any attribute runs only torch's code."""
+    """Whether the object's class is exactly Tensor or Parameter, so that reading any
+    attribute runs only torch's code.
+    """
     return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
 
 
 def dispatches(tensor: Any) -> bool:
-    """Whether the tensor's class defines ``__torch_dispatch__``, so that even torch's own attributes may run its code."""
+    """Whether the tensor's class defines ``__torch_dispatch__``, so that even torch's own
+    attributes may run its code.
+    """
     return any("__torch_dispatch__" in _class_dict(each) for each in _mro(type(tensor)) if each is not torch.Tensor)
 
 
 def inside(value: Any, kind: Kind) -> dict[str, Any]:
-    """The attributes of a module, an optimizer or an object of the notebook's own class; empty if it has no ``__dict__``."""
+    """The attributes of a module, an optimizer or an object of the notebook's own class;
+    empty if it has no ``__dict__``.
+    """
     if kind == "module":
         return _module_dict(value) or {}
     if kind == "optimizer":

@@ -1,4 +1,6 @@
-"""Finds lists whose elements are all one memory: what was appended again and again was the same tensor or array, and not a copy of it."""
+"""Finds lists whose elements are all one memory: what was appended again and again was the same tensor or
+array, and not a copy of it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class OneMemory(NamedTuple):
 
 
 def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
-    """The lists (at least ``LEAST`` elements) whose elements are all one block of memory; at most one list for each name.
+    """The lists (at least ``LEAST`` elements) whose elements are all one block of memory; at
+    most one list for each name.
 
     A list of tuples or dicts counts if the tensors at one place in all of them are one block of memory.
     """

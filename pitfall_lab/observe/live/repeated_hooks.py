@@ -1,4 +1,5 @@
-"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, and the first hook is still there.
+"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, and
+the first hook is still there.
 
 Only numbers are kept from cell to cell: which hook was first seen after which cell, and which name held its handle.
 """
@@ -25,10 +26,11 @@ Alike = Literal["same", "alike", ""]
 
 
 class Twice(NamedTuple):
-    """``times`` hooks with one code in ``table`` of a module or tensor (of class ``type``), the first two from ``first`` and ``again``.
+    """``times`` hooks with one code in ``table`` of a module or tensor (of class ``type``), the first two
+    from ``first`` and ``again``.
 
-    ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the functions have the same code
-    but not the same values in it, and no name held a handle of either.
+    ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the functions
+    have the same code but not the same values in it, and no name held a handle of either.
     """
 
     name: str
@@ -92,7 +94,9 @@ class Hooks:
         return None
 
     def _is_again(self, first: int, second: int, alike: Alike, held: Mapping[int, str]) -> bool:
-        """Whether the second hook came in the first one's place: its name has taken the handle, or no other name has both."""
+        """Whether the second hook came in the first one's place: its name has taken the
+        handle, or no other name has both.
+        """
         if first in held:
             return alike == "same" and held[first] == held.get(second)
         before = self._held.get(first)
@@ -124,7 +128,9 @@ def _hooks(table: Any) -> list[_Hook]:
 
 
 def _handles(namespace: Mapping[str, Any], budget: Budget) -> dict[int, str]:
-    """The keys of the hooks whose handles a name holds, itself, in a list or dict, or in an object of the notebook's own classes."""
+    """The keys of the hooks whose handles a name holds, itself, in a list or dict, or in an object
+    of the notebook's own classes.
+    """
     kinds, held = Kinds(), dict[int, str]()
     for name, value in list(namespace.items()):
         if not budget.goes_on():
@@ -168,12 +174,16 @@ def _alike(one: Any, other: Any) -> Alike:
 
 def _code(code: types.CodeType) -> tuple[Any, ...]:
     """What the code does, without its lines and its file."""
-    constants = tuple(_code(each) if type(each) is types.CodeType else (type(each), repr(each)) for each in code.co_consts)
+    constants = tuple(
+        _code(each) if type(each) is types.CodeType else (type(each), repr(each)) for each in code.co_consts
+    )
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def _values(function: types.FunctionType) -> tuple[Any, ...] | None:
-    """The values that belong to this function alone: those of enclosing functions and of defaults; ``None`` if one is not there yet."""
+    """The values that belong to this function alone: those of enclosing functions and of defaults;
+    ``None`` if one is not there yet.
+    """
     try:
         closed = tuple(each.cell_contents for each in function.__closure__ or ())
     except ValueError:
@@ -183,4 +193,6 @@ def _values(function: types.FunctionType) -> tuple[Any, ...] | None:
 
 def _are_equal(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     pairs = zip(some, others, strict=False)
-    return len(some) == len(others) and all(a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b) for a, b in pairs)
+    return len(some) == len(others) and all(
+        a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b) for a, b in pairs
+    )

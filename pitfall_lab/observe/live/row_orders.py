@@ -1,8 +1,10 @@
-"""Finds features and labels whose rows one cell has put into two different orders, so that no row has its own label any more.
+"""Finds features and labels whose rows one cell has put into two different orders, so that no
+row has its own label any more.
 
-Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has exactly the rows
-of an earlier one in another order, the table's order is known from its rows, and the column either follows it or does not. A column that
-is sorted, one of places, and two tables, may be in orders of their own on purpose: they are not reported. Only CPU memory is read.
+Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has
+exactly the rows of an earlier one in another order, the table's order is known from its rows, and the column either
+follows it or does not. A column that is sorted, one of places, and two tables, may be in orders of their own on
+purpose: they are not reported. Only CPU memory is read.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ NAMES = 8
 
 
 class Reordered(NamedTuple):
-    """``features`` have the rows of ``source``, and ``labels`` those of ``answers``, in two orders; ``wrong`` of ``rows`` do not fit.
+    """``features`` have the rows of ``source``, and ``labels`` those of ``answers``, in two orders;
+    ``wrong`` of ``rows`` do not fit.
 
     ``cell`` is the run that ordered them.
     """
@@ -48,8 +51,8 @@ class Reordered(NamedTuple):
 class _Table(NamedTuple):
     """The checksums of a table's rows, the whole's, and how many numbers a row has.
 
-    ``same``: a number that tables have in common if they have the same rows in any order.
-    ``is_order``: a column in rising or falling order, or of whole numbers that are all different (places, numbers of rows).
+    ``same``: a number that tables have in common if they have the same rows in any order. ``is_order``: a column in
+    rising or falling order, or of whole numbers that are all different (places, numbers of rows).
     """
 
     whole: int
@@ -94,7 +97,11 @@ class Orders:
         if now != self._cell:
             self._found = [each for each in self._found if _holds(each, tables)]
             taken = {(each.features, each.labels) for each, _, _ in self._found}
-            self._found += [each for each in _reordered(tables, new, self._known, now) if (each[0].features, each[0].labels) not in taken]
+            self._found += [
+                each
+                for each in _reordered(tables, new, self._known, now)
+                if (each[0].features, each[0].labels) not in taken
+            ]
             self._known, self._cell = tables, now
         return [each for each, _, _ in self._found]
 
@@ -103,11 +110,22 @@ def _memory(thing: Thing) -> tuple[int, int, int, int, np.dtype] | None:
     """The address, rows, bytes, numbers of a row and dtype of a table that can be read; ``None`` for all others."""
     value = thing.value
     if thing.kind == "array":
-        if type(value) is not np.ndarray or not value.flags.c_contiguous or value.dtype.kind not in "fiub" or not value.ndim:
+        if (
+            type(value) is not np.ndarray
+            or not value.flags.c_contiguous
+            or value.dtype.kind not in "fiub"
+            or not value.ndim
+        ):
             return None
         kind, address = value.dtype, value.__array_interface__["data"][0]
     else:
-        if not is_own(value) or value.requires_grad or value.device.type != "cpu" or is_opaque(value) or not value.dim():
+        if (
+            not is_own(value)
+            or value.requires_grad
+            or value.device.type != "cpu"
+            or is_opaque(value)
+            or not value.dim()
+        ):
             return None
         if not value.is_contiguous() or value.is_complex() or value.is_quantized:
             return None
@@ -132,12 +150,16 @@ def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> _Table:
     return _Table(whole, sums, wide, hash((wide, *sorted(sums))), is_order)
 
 
-def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Table], now: int) -> Iterator[tuple[Reordered, int, int]]:
-    """Yield each new table and new column that no longer belong together: both have reordered rows, each in an order of its own.
+def _reordered(
+    tables: dict[str, _Table], new: set[str], before: dict[str, _Table], now: int
+) -> Iterator[tuple[Reordered, int, int]]:
+    """Yield each new table and new column that no longer belong together: both have reordered rows,
+    each in an order of its own.
 
-    ``tables`` are all tables now and ``before`` those before the last cell, by name; ``new`` are the names of those that the cell has
-    made or changed. Reordered: the rows are those of an earlier table or column in another order. Each item is the finding, and the
-    checksums of the table and of the column, by which :func:`_holds` sees later whether they are unchanged.
+    ``tables`` are all tables now and ``before`` those before the last cell, by name; ``new`` are the names of
+    those that the cell has made or changed. Reordered: the rows are those of an earlier table or column in
+    another order. Each item is the finding, and the checksums of the table and of the column, by which
+    :func:`_holds` sees later whether they are unchanged.
     """
     kin: dict[int, list[tuple[str, _Table]]] = {}
     for known in (before, tables):
@@ -149,9 +171,14 @@ def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Tabl
         # What the name itself was comes first, then other names; what it is now is no earlier table.
         origins = [(other, was) for other, was in kin[here.same] if other != name or was is not here]
         if any(was.rows != here.rows for _, was in origins):
-            moved[name] = [*(each for each in origins if each[0] == name), *(each for each in origins if each[0] != name)]
+            moved[name] = [
+                *(each for each in origins if each[0] == name),
+                *(each for each in origins if each[0] != name),
+            ]
     columns = [name for name in moved if tables[name].wide == 1 and not tables[name].is_order][:NAMES]
-    features = [name for name in moved if tables[name].wide > 1 and len(set(tables[name].rows)) == len(tables[name].rows)][:NAMES]
+    features = [
+        name for name in moved if tables[name].wide > 1 and len(set(tables[name].rows)) == len(tables[name].rows)
+    ][:NAMES]
     for name, column in product(features, columns):
         pairs = list(_pairs(name, column, moved, tables))
         if pairs and all(wrong for _, _, wrong in pairs):
@@ -160,8 +187,12 @@ def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Tabl
             yield one, tables[name].whole, tables[column].whole
 
 
-def _pairs(name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], tables: dict[str, _Table]) -> Iterator[tuple[str, str, int]]:
-    """Yield, for each earlier table and earlier column that may belong together, their names and how many rows have a wrong label now."""
+def _pairs(
+    name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], tables: dict[str, _Table]
+) -> Iterator[tuple[str, str, int]]:
+    """Yield, for each earlier table and earlier column that may belong together, their names and how many
+    rows have a wrong label now.
+    """
     here, there = tables[name].rows, tables[column].rows
     for source, was in moved[name] if len(here) == len(there) else ():
         place = {each: at for at, each in enumerate(was.rows)}
@@ -173,4 +204,7 @@ def _pairs(name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], t
 def _holds(found: tuple[Reordered, int, int], tables: dict[str, _Table]) -> bool:
     """Whether both tables still are what they were when it was found."""
     one, features, labels = found
-    return all(name in tables and tables[name].whole == whole for name, whole in ((one.features, features), (one.labels, labels)))
+    return all(
+        name in tables and tables[name].whole == whole
+        for name, whole in ((one.features, features), (one.labels, labels))
+    )

@@ -1,6 +1,7 @@
 """Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version.
 
-For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and checksum then. No object is kept.
+For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and
+checksum then. No object is kept.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ STALE_LOOKED_AT = 40
 
 @dataclass(slots=True)
 class Seen:
-    """A saved tensor as it was first seen: the cell, its version and its checksum then; and ``moved``, the cell that changed it.
+    """A saved tensor as it was first seen: the cell, its version and its checksum then; and
+    ``moved``, the cell that changed it.
 
-    ``version`` is ``None`` if it had been changed before it was first seen and the version at which it was saved could not be found.
+    ``version`` is ``None`` if it had been changed before it was first seen and the version at which it
+    was saved could not be found.
     """
 
     cell: int
@@ -36,7 +39,8 @@ class Seen:
 class Moved(NamedTuple):
     """A saved tensor that was changed since it was saved.
 
-    ``made`` and ``changed`` are numbers of cells, ``line`` is that of the statement that made the node; ``None`` where unknown.
+    ``made`` and ``changed`` are numbers of cells, ``line`` is that of the statement that made the
+    node; ``None`` where unknown.
     """
 
     kept: Kept
@@ -82,7 +86,9 @@ class Memory:
                 met[at] = seen
                 held.append(Held(slot, name, seen.version, made))
                 if len(moved) < STALE_LOOKED_AT and (change := _change(slot, seen, cells.now, sums)):
-                    moved.append(Moved(slot, name, seen.version, change == "silent", made, cells.line(slot.key[0]), seen.moved))
+                    moved.append(
+                        Moved(slot, name, seen.version, change == "silent", made, cells.line(slot.key[0]), seen.moved)
+                    )
         complete = not budget.spent
         self._seen = met if complete else {**self._seen, **met}
         if len(self._seen) > REMEMBERED:

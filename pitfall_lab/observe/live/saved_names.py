@@ -28,7 +28,8 @@ class Names:
         return {id(thing.value): thing for thing in reversed(self._things)}
 
     def of(self, kept: Kept) -> Thing | None:
-        """The name for a saved tensor: of the tensor itself, else of one with its version counter (preferably the same elements).
+        """The name for a saved tensor: of the tensor itself, else of one with its version counter
+        (preferably the same elements).
 
         None if neither has a name.
         """
@@ -38,8 +39,12 @@ class Names:
         same: Sequence[Thing] = [
             thing
             for thing in self._things
-            if not tensor_facts.is_opaque(thing.value) and not thing.value.is_inference() and thing.value._version == version
+            if not tensor_facts.is_opaque(thing.value)
+            and not thing.value.is_inference()
+            and thing.value._version == version
             and tensor_facts.shares_counter(thing.value, tensor)
-        ]  # fmt: skip
-        alike = [t for t in same if t.value.shape == tensor.shape and t.value.storage_offset() == tensor.storage_offset()]
+        ]
+        alike = [
+            t for t in same if t.value.shape == tensor.shape and t.value.storage_offset() == tensor.storage_offset()
+        ]
         return next(iter([*alike, *same]), None)

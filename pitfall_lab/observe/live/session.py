@@ -51,7 +51,9 @@ class Look:
     growing: list[Growing] = field(default_factory=list)
     used: list[Used] = field(default_factory=list)
     again: list[Used] = field(default_factory=list)
-    """What the last cell both reads and binds, and whose graph has been freed: run again, the cell would begin from it."""
+    """What the last cell both reads and binds, and whose graph has been freed: run again,
+    the cell would begin from it.
+    """
     kept: list[KeptReference] = field(default_factory=list)
     leaves: list[LeafLoss] = field(default_factory=list)
     one_memory: list[OneMemory] = field(default_factory=list)
@@ -84,7 +86,8 @@ class Computed(NamedTuple):
 class Missing(NamedTuple):
     """A tensor that has no gradient: ``why`` is ``computed``, ``plain`` (it requires none) or ``not-reached``.
 
-    ``name`` is empty if the notebook has no name for it; ``node`` and ``made``: the operation that computed it, and the cell, if known.
+    ``name`` is empty if the notebook has no name for it; ``node`` and ``made``: the operation that
+    computed it, and the cell, if known.
     """
 
     name: str
@@ -98,7 +101,12 @@ class Live:
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
-        self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
+        self._owners, self._carriers, self._references, self._gradients = (
+            Owners(),
+            Carriers(),
+            References(),
+            Gradients(),
+        )
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
@@ -137,8 +145,9 @@ class Live:
     ) -> None:
         """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
-        ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those that it writes into.
-        ``writes`` are statements that change data once more when they run again, ``assigned`` the names bound to another object.
+        ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those
+        that it writes into. ``writes`` are statements that change data once more when they run again, ``assigned``
+        the names bound to another object.
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -153,7 +162,9 @@ class Live:
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
-        """Examine the namespace in at most ``seconds`` of processor time. ``page``: first row and number of rows, if rows are wanted.
+        """Examine the namespace in at most ``seconds`` of processor time.
+
+        ``page``: first row and number of rows, if rows are wanted.
 
         Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace.
         """
@@ -198,10 +209,14 @@ class Live:
             return look
 
     def _begins(self, root: Root, budget: Budget) -> bool:
-        """Whether the last cell read this name and bound it anew, and its graph does not lead into the graph of an earlier cell."""
+        """Whether the last cell read this name and bound it anew, and its graph does not lead into
+        the graph of an earlier cell.
+        """
         return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
 
-    def second_time(self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float) -> Used | None:
+    def second_time(
+        self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float
+    ) -> Used | None:
         """Why a backward that has just failed met a graph that was freed before; None if it did not.
 
         Called before :meth:`ended`. ``made`` are the names that the failed cell assigned, ``read`` those that it read.
@@ -212,12 +227,14 @@ class Live:
             for root in _roots_of(_named(namespace, made), budget):
                 if found := carried(root, self._carriers, self._cells, before, budget):
                     return found
-            return next(iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None) or self._inside(
-                namespace, list(made), budget
-            )
+            return next(
+                iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None
+            ) or self._inside(namespace, list(made), budget)
 
     def _inside(self, namespace: Mapping[str, Any], made: Sequence[str], budget: Budget) -> Used | None:
-        """The first entry of a list or dict among these names whose graph was freed and is part of the graph of one of these names."""
+        """The first entry of a list or dict among these names whose graph was freed and is part of the
+        graph of one of these names.
+        """
         roots = _roots_of(_named(namespace, made), budget)
         behind = set(walk([root.node for root in roots], budget))
         entries = _roots_of((each for each in _named(namespace, made, budget) if len(each.path) > 1), budget)
@@ -228,7 +245,10 @@ class Live:
         """Those of the names whose tensors are results and not leaves."""
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
-            return [Computed(root.thing.text, node_name(root.node), self._cells.of(sequence_of(root.node))) for root in roots]
+            return [
+                Computed(root.thing.text, node_name(root.node), self._cells.of(sequence_of(root.node)))
+                for root in roots
+            ]
 
     def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
         """Why a tensor has no gradient; None if it has one, or if this cannot be read."""
@@ -256,7 +276,9 @@ class Live:
             return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
-        """The number types and devices of those of the names that are floating-point tensors, or modules with parameters."""
+        """The number types and devices of those of the names that are floating-point
+        tensors, or modules with parameters.
+        """
         with unseen():
             return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
@@ -269,7 +291,9 @@ class Live:
             found = find(namespace, (), budget)
             table = Table(self._before, self._bound)
             made = children(thing, found, table, self._updates)
-            held, _ = self._memory.compare(walk([root.node for root in _roots(found, budget)], budget), self._cells, budget)
+            held, _ = self._memory.compare(
+                walk([root.node for root in _roots(found, budget)], budget), self._cells, budget
+            )
             table.saved(held)
             table.share(self._numbers, unfolded=True)
             self._after.update(table.after)

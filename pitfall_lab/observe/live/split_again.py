@@ -1,7 +1,9 @@
-"""Finds a data set that was split again while a loader still has a part of the split before: its rows are in both new parts.
+"""Finds a data set that was split again while a loader still has a part of the split before:
+its rows are in both new parts.
 
-Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing is taken from a data set.
-Folds, of which each split is still there as a whole, and a loader of a few rows are no part of a split that is gone.
+Only subsets are read (``random_split``, ``Subset``) and their loaders, and only their lists of positions: nothing
+is taken from a data set. Folds, of which each split is still there as a whole, and a loader of a few rows are no
+part of a split that is gone.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ _Key = tuple[Any, ...]
 class SplitAgain(NamedTuple):
     """``loader`` has a part of the split of cell ``before``; cell ``again`` has split the same data set again.
 
-    ``shared`` of the ``rows`` of the new part ``part`` are among those of the loader. ``names`` are those that lead to a new part: its own,
-    and those of loaders of it.
+    ``shared`` of the ``rows`` of the new part ``part`` are among those of the loader. ``names`` are those that lead to
+    a new part: its own, and those of loaders of it.
     """
 
     loader: str
@@ -52,7 +54,9 @@ class _Part(NamedTuple):
 
 
 class Splits:
-    """Remembers, as numbers and names, after which cell each subset was first seen, and whether it was then a part of a whole split."""
+    """Remembers, as numbers and names, after which cell each subset was first seen, and whether it was
+    then a part of a whole split.
+    """
 
     def __init__(self) -> None:
         self._came: dict[_Key, tuple[int, bool]] = {}
@@ -83,15 +87,21 @@ class Splits:
             rounds: dict[int, list[_Part]] = {}
             for part in some:
                 rounds.setdefault(came[part.key][0], []).append(part)
-            splits = {cell: each for cell, each in rounds.items() if len(each) > 1 and all(came[one.key][1] for one in each)}
+            splits = {
+                cell: each for cell, each in rounds.items() if len(each) > 1 and all(came[one.key][1] for one in each)
+            }
             if splits:
                 again = max(splits)
                 yield from _stale(rounds, splits[again], again, came)
 
 
-def _stale(rounds: dict[int, list[_Part]], new: list[_Part], again: int, came: dict[_Key, tuple[int, bool]]) -> Iterator[SplitAgain]:
+def _stale(
+    rounds: dict[int, list[_Part]], new: list[_Part], again: int, came: dict[_Key, tuple[int, bool]]
+) -> Iterator[SplitAgain]:
     for cell, old in rounds.items():
-        if cell >= again or len(old) > 1 or not came[old[0].key][1]:  # what is left of the earlier split is one part of it
+        if (
+            cell >= again or len(old) > 1 or not came[old[0].key][1]
+        ):  # what is left of the earlier split is one part of it
             continue
         [part] = old
         rows = set(part.positions)
@@ -99,7 +109,9 @@ def _stale(rounds: dict[int, list[_Part]], new: list[_Part], again: int, came: d
         hit = [(each, count) for each, count in shared if count]
         if part.loaders and len(hit) > 1:
             least, count = min(hit, key=lambda pair: len(pair[0].positions))
-            names = frozenset(name.partition("[")[0].partition(".")[0] for each in new for name in (*each.names, *each.loaders))
+            names = frozenset(
+                name.partition("[")[0].partition(".")[0] for each in new for name in (*each.names, *each.loaders)
+            )
             name = (least.names or least.loaders)[0]
             yield SplitAgain(part.loaders[0], name, count, len(least.positions), cell, again, names)
 
@@ -165,7 +177,13 @@ def _count(indices: Any) -> int | None:
         count = len(indices)
     elif kind == "array" and type(indices) is np.ndarray and indices.ndim == 1 and indices.dtype.kind in "iu":
         count = indices.shape[0]
-    elif kind == "tensor" and is_own(indices) and not is_opaque(indices) and indices.device.type == "cpu" and indices.dim() == 1:
+    elif (
+        kind == "tensor"
+        and is_own(indices)
+        and not is_opaque(indices)
+        and indices.device.type == "cpu"
+        and indices.dim() == 1
+    ):
         count = int(indices.shape[0])
     else:
         return None

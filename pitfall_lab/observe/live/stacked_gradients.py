@@ -1,7 +1,7 @@
 """Finds gradients to which a backward has added although a step had used them: nothing cleared them in between.
 
-Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had been changed.
-A gradient that was cleared in place looks the same, so the texts of the cells must be read too.
+Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had
+been changed. A gradient that was cleared in place looks the same, so the texts of the cells must be read too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ TWICE = 2
 
 
 class Stacked(NamedTuple):
-    """A leaf to whose gradient a backward has added after a step had used it; ``others`` counts the other such leaves."""
+    """A leaf to whose gradient a backward has added after a step had used it; ``others``
+    counts the other such leaves.
+    """
 
     name: str
     path: Path
@@ -25,10 +27,11 @@ class Stacked(NamedTuple):
 
 
 class _Was(NamedTuple):
-    """What is remembered of a leaf from one cell to the next: its ``version``, and the id and version (``written``) of its gradient.
+    """What is remembered of a leaf from one cell to the next: its ``version``, and the id and version
+    (``written``) of its gradient.
 
-    ``before`` is the version that the leaf had when something was last added to the gradient: if its version is higher, a step came after
-    that.
+    ``before`` is the version that the leaf had when something was last added to the gradient: if its version is
+    higher, a step came after that.
     """
 
     version: int
@@ -66,7 +69,9 @@ class Gradients:
             same = was is not None and was.gradient == id(gradient)
             written = gradient._version
             added = was is not None and written > was.written if same else True
-            before = (was.version if was is not None else version) if added else was.before if was is not None else version
+            before = (
+                (was.version if was is not None else version) if added else was.before if was is not None else version
+            )
             self._is[id(tensor)] = _Was(version, id(gradient), written, before)
             if was is None:
                 continue

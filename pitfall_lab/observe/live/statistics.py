@@ -1,7 +1,9 @@
-"""Finds models whose running statistics moved in a cell that trained nothing: they were run in training mode, only to look.
+"""Finds models whose running statistics moved in a cell that trained nothing: they were run in
+training mode, only to look.
 
-Seen from versions: the counter of a batch normalization was written, no parameter and no gradient was, and there is no graph from which a
-backward is still to come. A model that has not been trained yet is left out, as training will write its statistics anew.
+Seen from versions: the counter of a batch normalization was written, no parameter and no gradient was, and
+there is no graph from which a backward is still to come. A model that has not been trained yet is left out, as
+training will write its statistics anew.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from pitfall_lab.observe.live.saved import Cells
 from pitfall_lab.observe.tensor_facts import ACCUMULATE, sequence_of
 
 COUNTER = "num_batches_tracked"
-"""The buffer of a batch normalization that counts its batches: torch counts no version for the statistics that it writes with it."""
+"""The buffer of a batch normalization that counts its batches: torch counts no version for the
+statistics that it writes with it.
+"""
 STEPS = 4
 """A model that comes with gradients and weights of at least this version has been trained in the cell that made it."""
 
 
 class Looked(NamedTuple):
-    """The weights of ``name`` were written in cell ``trained`` last; the ``cells`` after it have moved its statistics and trained nothing.
+    """The weights of ``name`` were written in cell ``trained`` last; the ``cells`` after it have moved its
+    statistics and trained nothing.
 
     ``layer`` is the first normalization in it, ``others`` counts further ones.
     """
@@ -114,7 +119,9 @@ def _is_trained(was: _Model | None, now: _Model) -> bool:
 
 
 def _coming(roots: Sequence[Root], budget: Budget) -> set[int]:
-    """The ids of the leaves that a backward of a loss which was not run yet would reach: the training goes on with it."""
+    """The ids of the leaves that a backward of a loss which was not run yet would reach:
+    the training goes on with it.
+    """
     found: set[int] = set()
     for root in roots:
         nodes = walk([root.node], budget) if root.thing.value.numel() == 1 else []

@@ -1,7 +1,7 @@
 """Checksums of tensor contents, to find changes that no version counter counted.
 
-Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces, so a write
-between them is not found. Tensors with gaps have no checksum, because other tensors may use the gaps.
+Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces,
+so a write between them is not found. Tensors with gaps have no checksum, because other tensors may use the gaps.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def mark(value: Any) -> Any:
-    """A value to compare later: equal as long as a tensor or array has the same contents, or a module or optimizer is the same object.
+    """A value to compare later: equal as long as a tensor or array has the same contents, or a module or
+    optimizer is the same object.
 
     ``None`` for objects of other kinds and for tensors that cannot be read.
     """

@@ -24,11 +24,17 @@ def tied(namespace: Mapping[str, Any], path: Path) -> list[tuple[str, Any]]:
             return []
         found = find(namespace, (), Budget(_SECONDS))
         table = Table({}, ())
-        others = [each for each in (*found.tensors, *found.arrays, *found.parameters) if each.path != path and _readable(each)]
+        others = [
+            each for each in (*found.tensors, *found.arrays, *found.parameters) if each.path != path and _readable(each)
+        ]
         rows = [(each, table.row(each)) for each in (thing, *others)]
         table.share({})
         number = rows[0][1]["storage"]
-        same = [each for each, row in rows[1:] if number is not None and row["storage"] == number and row["id"] != row_id(path)]
+        same = [
+            each
+            for each, row in rows[1:]
+            if number is not None and row["storage"] == number and row["id"] != row_id(path)
+        ]
         return [(each.text, each.value) for each in (thing, *same)][:MOST]
 
 

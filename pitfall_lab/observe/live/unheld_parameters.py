@@ -1,9 +1,11 @@
-"""Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers behind trained ones.
+"""Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added
+later, layers behind trained ones.
 
-A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like that. So a parameter
-is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The optimizer holds the parameters of an
-earlier object with the same name; or it holds other parameters of the module, and this one was created after the optimizer, or was frozen
-when the optimizer was there already; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
+A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like
+that. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The
+optimizer holds the parameters of an earlier object with the same name; or it holds other parameters of the module, and
+this one was created after the optimizer, or was frozen when the optimizer was there already; or a gradient passes
+through the operation that uses it to parameters that the optimizer holds.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0"
 class LeftOut(NamedTuple):
     """Parameters that no optimizer holds.
 
-    ``why`` is ``replaced``, ``later``, ``unfrozen`` or ``behind``; ``made`` and ``taken`` are the cells where they and the optimizer came.
+    ``why`` is ``replaced``, ``later``, ``unfrozen`` or ``behind``; ``made`` and ``taken`` are the cells where
+    they and the optimizer came.
     """
 
     why: str
@@ -74,7 +77,11 @@ class Owners:
         self._came = {id(thing.value): self._came.get(id(thing.value), now) for thing in trained}
         self._took = {(t.text, id(t.value)): self._took.get((t.text, id(t.value)), now) for t in found.optimizers}
         there = frozenset(id(each.value) for each in found.optimizers)
-        frozen = {id(t.value): there for t in trained if is_own(t.value) and not t.value.requires_grad and t.value.is_floating_point()}
+        frozen = {
+            id(t.value): there
+            for t in trained
+            if is_own(t.value) and not t.value.requires_grad and t.value.is_floating_point()
+        }
         self._frozen = {at: each for at, each in self._frozen.items() if at in self._came} | frozen
         owned: dict[str, set[int]] = {}
         for thing in trained:
@@ -85,7 +92,9 @@ class Owners:
                 self._former[name] = self._former.get(name, frozenset()) | (was - ids)
             self._was[name] = frozenset(ids)
 
-    def _of(self, thing: Thing, holders: dict[int, Thing], losses: Sequence[Any], leads: dict[int, Any], budget: Budget) -> LeftOut | None:
+    def _of(
+        self, thing: Thing, holders: dict[int, Thing], losses: Sequence[Any], leads: dict[int, Any], budget: Budget
+    ) -> LeftOut | None:
         name, came = thing.path[0], self._came[id(thing.value)]
         former = next((o for at, o in holders.items() if at in self._former.get(name, ())), None)
         of_module = next((holders[at] for at in self._was[name] if at in holders), None)
@@ -101,13 +110,16 @@ class Owners:
         return self._left("behind", thing, before, came) if before is not None else None
 
     def _made_while_frozen(self, thing: Thing, holders: dict[int, Thing]) -> Thing | None:
-        """The only optimizer, or the one that holds other parameters of the module, if it was there while the parameter was frozen.
+        """The only optimizer, or the one that holds other parameters of the module, if it was there
+        while the parameter was frozen.
 
         Otherwise None.
         """
         then = self._frozen.get(id(thing.value), frozenset())
         known = {id(each.value): each for each in holders.values()}
-        own = {id(holders[at].value) for at in self._was[thing.path[0]] if at in holders} or (set(known) if len(known) == 1 else set())
+        own = {id(holders[at].value) for at in self._was[thing.path[0]] if at in holders} or (
+            set(known) if len(known) == 1 else set()
+        )
         return next((known[at] for at in own & then), None)
 
     def _left(self, why: str, thing: Thing, optimizer: Thing, came: int) -> LeftOut:
@@ -116,9 +128,13 @@ class Owners:
 
 
 def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], budget: Budget) -> Thing | None:
-    """Return the optimizer that holds a parameter farther from the loss than the node that uses this leaf; None if none does."""
+    """Return the optimizer that holds a parameter farther from the loss than the node that uses
+    this leaf; None if none does.
+    """
     own = {leaf}
-    for node in reversed(nodes):  # farthest from the loss first, so that a transpose of the weight comes before the node that uses it
+    for node in reversed(
+        nodes
+    ):  # farthest from the loss first, so that a transpose of the weight comes before the node that uses it
         following = {each for each, _ in node.next_functions}
         if following & own and node.name() in _TURNS:
             own.add(node)
@@ -132,12 +148,18 @@ def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], b
 
 
 def _unregistered(found: Found) -> list[Thing]:
-    """Parameters of modules that a module has in a plain list or dict: its own ``parameters()`` does not return them."""
+    """Parameters of modules that a module has in a plain list or dict: its own
+    ``parameters()`` does not return them.
+    """
     kinds, known = Kinds(), {id(thing.value) for thing in found.parameters}
     loose: dict[int, Thing] = {}
     for module in found.modules:
         for name, value in list(inside(module.value, "module").items()):
-            if not any(type(value) is each for each in (list, tuple, dict)) or name in ("_parameters", "_buffers", "_modules"):
+            if not any(type(value) is each for each in (list, tuple, dict)) or name in (
+                "_parameters",
+                "_buffers",
+                "_modules",
+            ):
                 continue
             for part in parts(Thing((*module.path, name), f"{module.text}.{name}", "group", value), kinds):
                 for key, each in tables(part.value)[0].items() if part.kind == "module" else ():

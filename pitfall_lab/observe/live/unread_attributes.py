@@ -1,7 +1,8 @@
 """Finds attributes that were set on parameters, modules and optimizers in place of the ones that torch reads.
 
-Python lets any attribute be set: ``p.require_grad = False`` is a slip, ``net.requires_grad = False`` only stores a flag on a module, and
-``optimizer.lr = 0.01`` a number that no step reads. An attribute is reported only while it says something else than what torch goes by.
+Python lets any attribute be set: ``p.require_grad = False`` is a slip, ``net.requires_grad = False`` only stores a flag
+on a module, and ``optimizer.lr = 0.01`` a number that no step reads. An attribute is reported only while it says
+something else than what torch goes by.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ RATES = {"learning_rate": "lr"}
 
 
 class Unread(NamedTuple):
-    """``value`` was stored as ``attribute`` of an object; torch reads ``meant``, which is ``present``. ``others``: further such objects."""
+    """``value`` was stored as ``attribute`` of an object; torch reads ``meant``, which is ``present``.
+
+    ``others``: further such objects.
+    """
 
     kind: str
     name: str
@@ -57,7 +61,11 @@ class Attributes:
 
 
 def _all(found: Found, budget: Budget) -> Iterator[_Set]:
-    for kind, things in ((_of_tensor, (*found.parameters, *found.tensors)), (_of_module, found.modules), (_of_optimizer, found.optimizers)):
+    for kind, things in (
+        (_of_tensor, (*found.parameters, *found.tensors)),
+        (_of_module, found.modules),
+        (_of_optimizer, found.optimizers),
+    ):
         for thing in things:
             if not budget.goes_on():
                 return
@@ -74,7 +82,9 @@ def _of_tensor(thing: Thing) -> Iterator[_Set]:
 def _of_module(thing: Thing) -> Iterator[_Set]:
     for module in _modules(thing):
         for name, value in _flags(inside(module.value, "module"), whole=True):
-            states = {one.requires_grad for each in _modules(module) for one in tables(each.value)[0].values() if is_own(one)}
+            states = {
+                one.requires_grad for each in _modules(module) for one in tables(each.value)[0].values() if is_own(one)
+            }
             if (not value) in states and not methods_name(module.value, name):
                 yield module, name, value, REQUIRES, not value
 
@@ -105,7 +115,9 @@ def _of_optimizer(thing: Thing) -> Iterator[_Set]:
 def _flags(table: dict[str, Any], *, whole: bool = False) -> list[tuple[str, bool]]:
     """The truth values under names like ``requires_grad``; ``whole``: under that name as well."""
     return [
-        (name, value) for name, value in list(table.items()) if type(value) is bool and type(name) is str and _is_near(name, whole=whole)
+        (name, value)
+        for name, value in list(table.items())
+        if type(value) is bool and type(name) is str and _is_near(name, whole=whole)
     ]
 
 

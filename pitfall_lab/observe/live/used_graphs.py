@@ -17,8 +17,9 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 class Used(NamedTuple):
     """A tensor with a new graph, the name of the freed node that it leads into, and the cell that made that node.
 
-    ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known. ``shared``: nothing was carried on, the
-    tensor itself comes from the same run of a cell as the freed node, and another result of that run has been used.
+    ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known. ``shared``:
+    nothing was carried on, the tensor itself comes from the same run of a cell as the freed node, and another
+    result of that run has been used.
     """
 
     name: str
@@ -31,10 +32,12 @@ class Used(NamedTuple):
 
 
 def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> list[Used]:
-    """The scalars computed both from parameters and from a result whose graph was freed. Nodes in ``live`` are known to be not freed.
+    """The scalars computed both from parameters and from a result whose graph was freed.
 
-    A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it and the parameters
-    no node holds saved tensors any more.
+    Nodes in ``live`` are known to be not freed.
+
+    A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it
+    and the parameters no node holds saved tensors any more.
     """
     found = [_used(root, live, cells, carriers, budget) for root in roots if root.thing.value.numel() == 1]
     return [each for each in found if each is not None] if not budget.spent else []
@@ -63,7 +66,9 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
-    """Return the freed graph that ``root`` leads into through a name of a cell ``before`` this one; None if there is none."""
+    """Return the freed graph that ``root`` leads into through a name of a cell ``before``
+    this one; None if there is none.
+    """
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
         if freed is not None:
@@ -83,7 +88,9 @@ def freed_behind(node: Any, budget: Budget) -> Any:
 
 
 def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
-    """Return the tensors with a freed node in their own graph: backward through what is computed from them would fail."""
+    """Return the tensors with a freed node in their own graph: backward through what is
+    computed from them would fail.
+    """
     found = []
     for root in roots:
         freed = freed_behind(root.node, budget)

@@ -1,7 +1,9 @@
-"""Finds data of another cell that a statement has changed in place once more: its cell was run again, and the data was not made anew.
+"""Finds data of another cell that a statement has changed in place once more: its cell was run again,
+and the data was not made anew.
 
-A few numbers of the data are kept: they show whether the second run has changed anything, and whether the data had been changed back
-before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not reported. Only CPU memory is read.
+A few numbers of the data are kept: they show whether the second run has changed anything, and whether the data had
+been changed back before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not
+reported. Only CPU memory is read.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _SPREAD = 0.6180339887
 class WrittenAgain(NamedTuple):
     """The statement ``text`` of cell ``again`` has changed ``name``, as the one of cell ``first`` had done before.
 
-    ``target`` is what the statement writes: a name with the memory of ``name``. ``line`` is the statement's line in the cell.
+    ``target`` is what the statement writes: a name with the memory of ``name``. ``line`` is the
+    statement's line in the cell.
     """
 
     name: str
@@ -42,7 +45,9 @@ class WrittenAgain(NamedTuple):
 
 
 class _Tracked(NamedTuple):
-    """An object that was written: its address, a sample of its numbers, and the cell in which each statement wrote it first."""
+    """An object that was written: its address, a sample of its numbers, and the cell in which
+    each statement wrote it first.
+    """
 
     address: int
     sample: np.ndarray
@@ -50,7 +55,9 @@ class _Tracked(NamedTuple):
 
 
 class Rewrites:
-    """Remembers which objects were there before a cell, as numbers, and samples of those that statements have written in place."""
+    """Remembers which objects were there before a cell, as numbers, and samples of those that
+    statements have written in place.
+    """
 
     def __init__(self) -> None:
         self._before: dict[Path, int] = {}
@@ -60,15 +67,23 @@ class Rewrites:
         self._found: dict[Path, WrittenAgain] = {}
         self._cell = 0
 
-    def compare(self, found: Found, writes: Sequence[Any], assigned: Collection[str], now: int, budget: Budget) -> list[WrittenAgain]:
-        """The data that has been changed once more. ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.Write`).
+    def compare(
+        self, found: Found, writes: Sequence[Any], assigned: Collection[str], now: int, budget: Budget
+    ) -> list[WrittenAgain]:
+        """The data that has been changed once more.
+
+        ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.Write`).
 
         ``assigned`` are the names that the cell has bound to another object.
         """
         if now == self._cell:
             return list(self._found.values())
         things = {thing.path: thing for thing in (*found.arrays, *found.tensors)}
-        kept = {path: thing for path, thing in things.items() if path[0] not in assigned and self._before.get(path) == id(thing.value)}
+        kept = {
+            path: thing
+            for path, thing in things.items()
+            if path[0] not in assigned and self._before.get(path) == id(thing.value)
+        }
         self._tracked = {path: each for path, each in self._tracked.items() if path in kept}
         self._began = {path: each for path, each in self._began.items() if path in kept}
         self._found = {path: each for path, each in self._found.items() if path in kept}
@@ -83,11 +98,18 @@ class Rewrites:
             else:
                 self._tracked[path] = tracked._replace(sample=_sample(place))
         for path, thing in things.items():
-            if path not in self._began and path not in kept and budget.goes_on() and (place := _place(thing)) is not None:
+            if (
+                path not in self._began
+                and path not in kept
+                and budget.goes_on()
+                and (place := _place(thing)) is not None
+            ):
                 self._began[path] = _sample(place)
         return list(self._found.values())
 
-    def _search(self, places: Mapping[Path, tuple[Thing, _Place]], kept: Collection[Path], writes: Sequence[Any], now: int) -> None:
+    def _search(
+        self, places: Mapping[Path, tuple[Thing, _Place]], kept: Collection[Path], writes: Sequence[Any], now: int
+    ) -> None:
         by_text = {thing.text: place for thing, place in places.values()}
         for write in writes:
             place = by_text.get(write.target)
@@ -101,7 +123,9 @@ class Rewrites:
                     was = None  # it was as it had been before the first write
                 first = was.writes.get(write.key) if was is not None else None
                 if was is not None and first is not None and first != now and _differs(was.sample, sample):
-                    self._found[path] = WrittenAgain(thing.text, path, thing.kind, write.target, write.text, write.line, first, now)
+                    self._found[path] = WrittenAgain(
+                        thing.text, path, thing.kind, write.target, write.text, write.line, first, now
+                    )
                 known = was.writes if was is not None else {}
                 before = was.sample if was is not None else sample
                 self._tracked[path] = _Tracked(whole[0], before, {**known, write.key: known.get(write.key, now)})
@@ -113,18 +137,32 @@ _Place = tuple[int, int, np.dtype]
 
 
 def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, _Place]]:
-    return {thing.path: (thing, place) for thing in _data(found) if budget.goes_on() and (place := _place(thing)) is not None}
+    return {
+        thing.path: (thing, place)
+        for thing in _data(found)
+        if budget.goes_on() and (place := _place(thing)) is not None
+    }
 
 
 def _data(found: Found) -> list[Thing]:
     """The tensors and arrays that are no parameters, buffers, or gradients."""
-    weights = {thing.value.data_ptr() for thing in found.parameters if is_own(thing.value) and not is_opaque(thing.value)}
-    leaves = (thing.value for thing in (*found.parameters, *found.tensors) if is_own(thing.value) and thing.value.requires_grad)
-    gradients = {id(leaf.grad) for leaf in leaves if not leaf._is_view() and leaf.grad_fn is None and leaf.grad is not None}
+    weights = {
+        thing.value.data_ptr() for thing in found.parameters if is_own(thing.value) and not is_opaque(thing.value)
+    }
+    leaves = (
+        thing.value
+        for thing in (*found.parameters, *found.tensors)
+        if is_own(thing.value) and thing.value.requires_grad
+    )
+    gradients = {
+        id(leaf.grad) for leaf in leaves if not leaf._is_view() and leaf.grad_fn is None and leaf.grad is not None
+    }
     return [
-        thing for thing in (*found.arrays, *found.tensors)
-        if id(thing.value) not in gradients and not (thing.kind == "tensor" and is_own(thing.value) and _pointer(thing.value) in weights)
-    ]  # fmt: skip
+        thing
+        for thing in (*found.arrays, *found.tensors)
+        if id(thing.value) not in gradients
+        and not (thing.kind == "tensor" and is_own(thing.value) and _pointer(thing.value) in weights)
+    ]
 
 
 def _pointer(tensor: Any) -> int:
@@ -134,11 +172,21 @@ def _pointer(tensor: Any) -> int:
 def _place(thing: Thing) -> _Place | None:
     value = thing.value
     if thing.kind == "array":
-        if type(value) is not np.ndarray or value.dtype.kind not in "fiu" or not (value.flags.c_contiguous or value.flags.f_contiguous):
+        if (
+            type(value) is not np.ndarray
+            or value.dtype.kind not in "fiu"
+            or not (value.flags.c_contiguous or value.flags.f_contiguous)
+        ):
             return None
         kind, address, count = value.dtype, int(value.__array_interface__["data"][0]), int(value.size)
     else:
-        if not is_own(value) or value.requires_grad or value.device.type != "cpu" or is_opaque(value) or not value.is_contiguous():
+        if (
+            not is_own(value)
+            or value.requires_grad
+            or value.device.type != "cpu"
+            or is_opaque(value)
+            or not value.is_contiguous()
+        ):
             return None
         if value.is_complex() or dtype_name(value.dtype) in ("bfloat16", "bool"):
             return None

@@ -1,1 +1,3 @@
-"""The panel's warnings, one file for each kind: the sentence, the explanation, the fix and the cells, in both languages."""
+"""The panel's warnings, one file for each kind: the sentence, the explanation, the fix and
+the cells, in both languages.
+"""

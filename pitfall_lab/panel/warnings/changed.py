@@ -1,4 +1,6 @@
-"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a wrong gradient without an error."""
+"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a
+wrong gradient without an error.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning; ``None`` if the program has run this backward already, with ``retain_graph``. ``failed``: it has raised."""
+    """The warning; ``None`` if the program has run this backward already, with ``retain_graph``.
+
+    ``failed``: it has raised.
+    """
     if _has_been_run(broken, ran):
         return None
     cells = cell(ran, broken.made, "saved", line=broken.line) + cell(ran, broken.changed, "changed", broken.name)
@@ -28,7 +33,8 @@ def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any]
 
 
 def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
-    """Each change once, for the first root whose backward it breaks; roots whose backward has been run with ``retain_graph`` do not count.
+    """Each change once, for the first root whose backward it breaks; roots whose backward has been run with
+    ``retain_graph`` do not count.
 
     Tensors with several elements come last; they are left out as well where that loss has been run.
     """
@@ -51,7 +57,9 @@ def _copy(broken: Broken, ran: Ran) -> dict[str, Any] | None:
 
 
 def _has_been_run(broken: Broken, ran: Ran) -> bool:
-    """Whether a cell that ran since the graph was made calls this backward with ``retain_graph``; then it may not be called again."""
+    """Whether a cell that ran since the graph was made calls this backward with ``retain_graph``;
+    then it may not be called again.
+    """
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
         and ast.unparse(node.func.value) == broken.root and any(each.arg == "retain_graph" for each in node.keywords)
@@ -83,15 +91,20 @@ def _wrong(broken: Broken, *, failed: bool) -> T:
     zh = f"`{broken.root}.backward()`" if broken.is_scalar else f"经过 `{broken.root}` 的反向传播"
     if failed:
         return T(f"this is why {en} failed", f"所以 {zh} 失败了")
-    return T(f"{en} will compute with the new ones", f"{zh} 会用新的数计算") if broken.silent else T(f"{en} will fail", f"{zh} 将会失败")
+    return (
+        T(f"{en} will compute with the new ones", f"{zh} 会用新的数计算")
+        if broken.silent
+        else T(f"{en} will fail", f"{zh} 将会失败")
+    )
 
 
 def _counted(broken: Broken) -> tuple[T, T]:
     explanation = T(
-        f"{broken.node} saved the tensor when the result was computed, because backward needs its values. It has been changed in place "
-        f"since: its version is now {broken.now}. In backward, torch compares the two versions and raises an error.",
-        f"{broken.node} 在计算结果时保存了这个张量，因为反向传播需要它的数。之后它被就地修改：版本计数器现在是 {broken.now}。"
-        "torch 在反向传播时比较两个版本，然后报错。",
+        f"{broken.node} saved the tensor when the result was computed, because backward needs its values. It has "
+        f"been changed in place since: its version is now {broken.now}. In backward, torch compares the two "
+        "versions and raises an error.",
+        f"{broken.node} 在计算结果时保存了这个张量，因为反向传播需要它的数。之后它被就地修改：版本计数器现在是 "
+        f"{broken.now}。torch 在反向传播时比较两个版本，然后报错。",
     )
     name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
     if broken.is_parameter:
@@ -101,8 +114,8 @@ def _counted(broken: Broken) -> tuple[T, T]:
         )
     made = called(broken.made)
     return explanation, T(
-        f"Make a new tensor instead of changing {name or 'it'} in place (`x = x * 2`, not `x *= 2`), or change a copy (`.clone()`). "
-        f"Then run the cells from {made or 'the forward pass'} on again.",
+        f"Make a new tensor instead of changing {name or 'it'} in place (`x = x * 2`, not `x *= 2`), or change a copy "
+        f"(`.clone()`). Then run the cells from {made or 'the forward pass'} on again.",
         f"不要就地修改 {name or '它'}，而是产生一个新的张量（`x = x * 2`，不用 `x *= 2`），或修改副本（`.clone()`）。"
         f"然后从 {made or '前向计算'} 起重新运行。",
     )
@@ -111,14 +124,14 @@ def _counted(broken: Broken) -> tuple[T, T]:
 def _silently(broken: Broken) -> tuple[T, T]:
     name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
     return T(
-        f"The numbers in memory are no longer those that {broken.node} saved, but the version counter has not moved: `.data`, a NumPy "
-        "array on the same memory, or other code that torch does not count has written them. Torch cannot notice. The gradient will not "
-        "be that of what the forward pass computed.",
+        f"The numbers in memory are no longer those that {broken.node} saved, but the version counter has not moved: "
+        "`.data`, a NumPy array on the same memory, or other code that torch does not count has written them. Torch "
+        "cannot notice. The gradient will not be that of what the forward pass computed.",
         f"内存中的数已不是 {broken.node} 保存的那些，但版本计数器没有变：写入者是 `.data`、共享内存的 NumPy 数组，"
         "或 torch 不计数的其他代码。torch 无法察觉。得到的梯度不是前向计算的梯度。",
     ), T(
-        f"Write {name or 'it'} where torch counts it (under `torch.no_grad()`, without `.data`), or write into a copy (`.clone()`, "
-        f"`.copy()`); then compute {root} again.",
-        f"用 torch 会计数的方式写 {name or '它'}（在 `torch.no_grad()` 下，不用 `.data`），或写入副本（`.clone()`、`.copy()`）；"
-        f"然后重新计算 {root}。",
+        f"Write {name or 'it'} where torch counts it (under `torch.no_grad()`, without `.data`), or write into a copy "
+        f"(`.clone()`, `.copy()`); then compute {root} again.",
+        f"用 torch 会计数的方式写 {name or '它'}（在 `torch.no_grad()` 下，不用 `.data`），或写入副本（`.clone()`、"
+        f"`.copy()`）；然后重新计算 {root}。",
     )

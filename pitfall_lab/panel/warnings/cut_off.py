@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.leaf_losses import LeafLoss
 
 _FIX = T(
-    "Compute the loss from the model's output with torch alone, without numbers, NumPy or `no_grad` in between; keep `.item()` and "
-    "`.detach()` for what is printed or plotted.",
+    "Compute the loss from the model's output with torch alone, without numbers, NumPy or `no_grad` in between; keep "
+    "`.item()` and `.detach()` for what is printed or plotted.",
     "只用 torch 由模型的输出计算损失，中间不经过数、NumPy 或 `no_grad`；`.item()` 和 `.detach()` 只用于打印和画图。",
 )
 
 
 def leaf_loss(found: LeafLoss, ran: Ran, is_module: Callable[[str], bool]) -> dict[str, Any] | None:
-    """The warning about a loss that requires gradients and begins its own graph; ``None`` if no model's output led to it.
+    """The warning about a loss that requires gradients and begins its own graph; ``None``
+    if no model's output led to it.
 
     Before a cell calls backward on it, it may be a number to be learned: then this is a note.
     """
@@ -40,21 +41,25 @@ def leaf_loss(found: LeafLoss, ran: Ran, is_module: Callable[[str], bool]) -> di
 
 
 def refused(name: str, ran: Ran, failed: Cell, is_module: Callable[[str], bool]) -> tuple[Cut, T, T, T] | None:
-    """Why a backward has failed for want of a graph: the cut, a sentence, an explanation and a fix; ``None`` if no cut is found."""
+    """Why a backward has failed for want of a graph: the cut, a sentence, an explanation and a fix;
+    ``None`` if no cut is found.
+    """
     where = cut(name, ran, is_module, failed)
     if where is None:
         return None
     why = _where(where)
     sentence = T(
-        f"{why.en[0].upper()}{why.en[1:]}: this is why `{name}.backward()` failed.", f"{why.zh}：所以 `{name}.backward()` 失败了。"
+        f"{why.en[0].upper()}{why.en[1:]}: this is why `{name}.backward()` failed.",
+        f"{why.zh}：所以 `{name}.backward()` 失败了。",
     )
     return where, sentence, _why(name), _FIX
 
 
 def _why(name: str) -> T:
     return T(
-        f"A graph leads only through torch's operations. NumPy, Python numbers, `detach()` and `no_grad` leave it behind; a tensor made "
-        f"from them is new, also with `requires_grad=True`: `{name}` itself would get the gradient, and the parameters none.",
+        "A graph leads only through torch's operations. NumPy, Python numbers, `detach()` and `no_grad` leave it "
+        f"behind; a tensor made from them is new, also with `requires_grad=True`: `{name}` itself would get the "
+        "gradient, and the parameters none.",
         f"计算图只经过 torch 的运算。NumPy、Python 的数、`detach()` 和 `no_grad` 都会离开它；由它们产生的张量是新的，"
         f"加上 `requires_grad=True` 也一样：得到梯度的是 `{name}` 自己，参数没有梯度。",
     )

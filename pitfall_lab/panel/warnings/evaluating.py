@@ -18,7 +18,8 @@ _TRAINS, _EVALUATES = ".backward(", ".eval("
 
 
 def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if some cell's text may switch the model back, or the cell that changed it does not train it.
+    """The warning; ``None`` if some cell's text may switch the model back, or the cell that
+    changed it does not train it.
 
     A model that was not in this mode before the cell must have been switched in a loop that then trains.
     """
@@ -36,18 +37,25 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     how = (
         T(f"was in evaluation mode while {now} trained it", f"在 {now} 训练它时处于评估模式")
         if found.before
-        else T(f"went into evaluation mode while {now} trained it, and stayed in it", f"在 {now} 训练它的途中进入评估模式，之后没有离开")
+        else T(
+            f"went into evaluation mode while {now} trained it, and stayed in it",
+            f"在 {now} 训练它的途中进入评估模式，之后没有离开",
+        )
     )
-    by = T(f" `.eval()` is called in {where}, `.train()` nowhere.", f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。")
+    by = T(
+        f" `.eval()` is called in {where}, `.train()` nowhere.",
+        f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。",
+    )
     said = Said(
         T(
             f"`{found.name}` {how.en}: {en} did not do what {verb} in training.{by.en}",
             f"`{found.name}` {how.zh}：{zh}没有像训练时那样工作。{by.zh}",
         ),
         T(
-            "`eval()` stays in force until `train()` is called. In evaluation mode dropout drops nothing, and batch normalization uses its "
-            "stored statistics and no longer updates them.",
-            "`eval()` 一直有效，直到调用 `train()`。在评估模式下，dropout 不丢弃任何数，批归一化使用已存的统计量而且不再更新它们。",
+            "`eval()` stays in force until `train()` is called. In evaluation mode dropout drops nothing, and batch "
+            "normalization uses its stored statistics and no longer updates them.",
+            "`eval()` 一直有效，直到调用 `train()`。在评估模式下，dropout 不丢弃任何数，批归一化使用已存的统计"
+            "量而且不再更新它们。",
         ),
         T(
             f"Call `{found.name}.train()` at the beginning of each round of training, or at the end of what evaluates.",

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 RUNS = 3
 STEPS = 4
 _WHY = T(
-    "A tensor that was computed from one with a graph keeps that graph, with the tensors that it has saved. Carried from step to step it "
-    "grows: it takes more memory each time, and a backward goes through all steps.",
-    "由带计算图的张量算出的张量会保留那个计算图，以及其中保存的张量。一步一步带下去，它会不断变大：每次都占更多内存，反向传播要经过所有步骤。",
+    "A tensor that was computed from one with a graph keeps that graph, with the tensors that it has saved. Carried "
+    "from step to step it grows: it takes more memory each time, and a backward goes through all steps.",
+    "由带计算图的张量算出的张量会保留那个计算图，以及其中保存的张量。一步一步带下去，它会不断变大：每次都占更多内存，"
+    "反向传播要经过所有步骤。",
 )
 
 
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the graph's cells are different ones, which is usual, or if a backward of the whole graph is coming."""
+    """The warning; ``None`` if the graph's cells are different ones, which is usual, or if a backward
+    of the whole graph is coming.
+    """
     name, now = graph.name, ran.last
     if now is None or graph.kept:
         return _collected(graph, ran) if now is not None else None
@@ -37,22 +40,28 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     if len(runs) >= RUNS and graph.path[0] in now.bound:
         first, last = called(runs[0]), called(runs[-1])
         sentence = T(
-            f"The graph of `{name}` goes back through {len(runs)} runs of this cell ({first} to {last}) and grows with each: "
-            f"{graph.nodes} nodes now.",
-            f"`{name}` 的计算图经过了此单元格的 {len(runs)} 次运行（{first} 到 {last}），每运行一次就变大：现在有 {graph.nodes} 个节点。",
+            f"The graph of `{name}` goes back through {len(runs)} runs of this cell ({first} to {last}) and grows "
+            f"with each: {graph.nodes} nodes now.",
+            f"`{name}` 的计算图经过了此单元格的 {len(runs)} 次运行（{first} 到 {last}），每运行一次就变大：现在有 "
+            f"{graph.nodes} 个节点。",
         )
         return warning("graph-grows", "note", Said(sentence, _WHY, fix, graph.path), cells, "PL511")
     if graph.used >= STEPS and not _goes_backward(graph.path[0], ran):
         sentence = T(
-            f"`{name}` adds up losses with their graphs: it keeps the graphs of {graph.used} steps, whose backward has been run.",
+            f"`{name}` adds up losses with their graphs: it keeps the graphs of {graph.used} steps, whose "
+            "backward has been run.",
             f"`{name}` 把损失连同计算图一起累加：它保留了 {graph.used} 步的计算图，而这些步骤的反向传播已经运行过了。",
         )
-        return warning("graph-grows", "note", Said(sentence, _WHY, fix, graph.path), cell(ran, now.count, "changed", name), "PL511")
+        return warning(
+            "graph-grows", "note", Said(sentence, _WHY, fix, graph.path), cell(ran, now.count, "changed", name), "PL511"
+        )
     return None
 
 
 def _collected(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The note about a list that keeps used graphs; ``None`` if it may hold those of one round only, and end with it."""
+    """The note about a list that keeps used graphs; ``None`` if it may hold those of one
+    round only, and end with it.
+    """
     name, last = graph.name, graph.path[-1] if graph.path[-1].isidentifier() else graph.name
     if not graph.fresh and len(graph.cells) < 2 and not (graph.numbers and _fills_in_a_loop(last, ran)):
         return None
@@ -61,28 +70,32 @@ def _collected(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     sentence = T(
         f"`{name}` keeps {least.en}{graph.used} {what.en} together with their graphs, whose backward has been run: "
         "their nodes stay in memory.",
-        f"`{name}` 保存了{least.zh or ' '}{graph.used} 个{what.zh}以及它们的计算图，而反向传播已经运行过了：这些节点一直占着内存。",
+        f"`{name}` 保存了{least.zh or ' '}{graph.used} 个{what.zh}以及它们的计算图，而反向传播已经运行过了：这"
+        "些节点一直占着内存。",
     )
     if graph.fresh:
         used = called(graph.cells[0])
         sentence = T(
-            f"`{name}` still has {graph.used} {what.en} whose graph a backward has used ({used}), and new ones were added to them: "
-            "a backward of what is computed from all of them will fail.",
+            f"`{name}` still has {graph.used} {what.en} whose graph a backward has used ({used}), and new ones were "
+            "added to them: a backward of what is computed from all of them will fail.",
             f"`{name}` 里仍有 {graph.used} 个{what.zh}，它们的计算图已被反向传播用过（{used}），之后又加入了新的："
             "对由全部元素算出的结果做反向传播将会失败。",
         )
     fix = T(
-        f"If a loss is made of all that is in it, empty it before each round: `{name}.clear()`, or a new list. If its numbers are only to "
-        "be printed or plotted, keep plain numbers: `.item()` or `.detach()` before they are appended.",
-        f"如果损失由其中的全部元素算出，请在每一轮之前清空它：`{name}.clear()`，或新建一个列表。如果这些数只用于打印或画图，"
-        "请只保存数：放入之前用 `.item()` 或 `.detach()`。",
+        f"If a loss is made of all that is in it, empty it before each round: `{name}.clear()`, or a new "
+        "list. If its numbers are only to be printed or plotted, keep plain numbers: `.item()` or "
+        "`.detach()` before they are appended.",
+        f"如果损失由其中的全部元素算出，请在每一轮之前清空它：`{name}.clear()`，或新建一个列表。如果这些数只用于打印或"
+        "画图，请只保存数：放入之前用 `.item()` 或 `.detach()`。",
     )
     where = cell(ran, _writer(graph.path[0], ran), "changed", graph.path[0])
     return warning("graph-grows", "note", Said(sentence, _WHY, fix, graph.path), where, "PL511")
 
 
 def _fills_in_a_loop(name: str, ran: Ran) -> bool:
-    """Whether a loop of some cell, or of a function that it calls, both adds to this list and calls backward, and does not empty it."""
+    """Whether a loop of some cell, or of a function that it calls, both adds to this list and calls
+    backward, and does not empty it.
+    """
     runs = list(ran.since(0))
     trains = reaching(".backward(", runs)
     loops = (loop for run in runs for loop in loops_reached(run, runs))
@@ -92,12 +105,21 @@ def _fills_in_a_loop(name: str, ran: Ran) -> bool:
 def _goes_backward(name: str, ran: Ran) -> bool:
     """Whether some cell calls this name's backward, or passes it to a function that may."""
     return any(
-        (isinstance(node, ast.Attribute) and node.attr == "backward" and isinstance(node.value, ast.Name) and node.value.id == name)
-        or (isinstance(node, ast.Call) and any(isinstance(each, ast.Name) and each.id == name for each in node.args)
-            and not (isinstance(node.func, ast.Name) and node.func.id in ("print", "float", "display")))
-        for run in ran.since(0) if name in run.text
+        (
+            isinstance(node, ast.Attribute)
+            and node.attr == "backward"
+            and isinstance(node.value, ast.Name)
+            and node.value.id == name
+        )
+        or (
+            isinstance(node, ast.Call)
+            and any(isinstance(each, ast.Name) and each.id == name for each in node.args)
+            and not (isinstance(node.func, ast.Name) and node.func.id in ("print", "float", "display"))
+        )
+        for run in ran.since(0)
+        if name in run.text
         for node in ast.walk(run.tree)
-    )  # fmt: skip
+    )
 
 
 def _writer(name: str, ran: Ran) -> int | None:

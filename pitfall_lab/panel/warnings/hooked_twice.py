@@ -1,4 +1,6 @@
-"""Warns of a hook that is registered twice on one module or tensor, because the cell that registers it was run again."""
+"""Warns of a hook that is registered twice on one module or tensor, because the cell
+that registers it was run again.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ _CALLED = {
     "_post_accumulate_grad_hooks": T("post-accumulate-grad hook", "梯度累加后钩子"),
 }
 _WHY = T(
-    "Registering adds a hook; it replaces none. Only its handle can remove it: the name that held the first handle now has the new one, or "
-    "never had one. What the hook adds, scales or collects happens once for each.",
-    "注册只会增加一个钩子，不会替换已有的。只有它的句柄能移除它：保存第一个句柄的名字现在指向新的句柄，或者从来没有保存过。"
-    "钩子所加、所缩放、所收集的内容，每个钩子都会做一遍。",
+    "Registering adds a hook; it replaces none. Only its handle can remove it: the name that held the first handle "
+    "now has the new one, or never had one. What the hook adds, scales or collects happens once for each.",
+    "注册只会增加一个钩子，不会替换已有的。只有它的句柄能移除它：保存第一个句柄的名字现在指向新的句柄，或者从来没有保"
+    "存过。钩子所加、所缩放、所收集的内容，每个钩子都会做一遍。",
 )
 
 
@@ -44,8 +46,8 @@ def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
         ),
         _WHY,
         T(
-            f"Remove the first one now with `{where}.{found.table}.pop({found.key})`. In the cell that registers it, call "
-            "`handle.remove()` on the handle of the run before, or when the hook has done its work.",
+            f"Remove the first one now with `{where}.{found.table}.pop({found.key})`. In the cell that registers it, "
+            "call `handle.remove()` on the handle of the run before, or when the hook has done its work.",
             f"现在用 `{where}.{found.table}.pop({found.key})` 移除第一个。在注册它的单元格里，先对上一次的句柄调用 "
             "`handle.remove()`，或在钩子用完之后调用。",
         ),

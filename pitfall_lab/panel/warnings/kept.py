@@ -23,8 +23,8 @@ _COPYING = {"deepcopy", "copy", "clone"}
 def kept(found: KeptReference, ran: Ran) -> dict[str, Any] | None:
     """The warning; ``None`` if the text of the cells does not show that the values of that moment are wanted.
 
-    They are if the name was bound in a loop under a condition (the best so far); if nothing has read it before the weights changed; or if
-    it is loaded back, or compared, afterwards.
+    They are if the name was bound in a loop under a condition (the best so far); if nothing has read it before the
+    weights changed; or if it is loaded back, or compared, afterwards.
     """
     run = ran.get(found.since)
     if run is None:
@@ -43,10 +43,10 @@ def kept(found: KeptReference, ran: Ran) -> dict[str, Any] | None:
 
 
 _WHY = T(
-    "`state_dict()`, `detach()`, `.data` and `numpy()` give no copy: their tensors have the same memory as the parameters, and "
-    "`optimizer.step()` writes into it. Whatever was kept shows the newest weights.",
-    "`state_dict()`、`detach()`、`.data` 和 `numpy()` 都不产生副本：它们的张量与参数共用内存，而 `optimizer.step()` 写入这块内存。"
-    "保留下来的总是最新的权重。",
+    "`state_dict()`, `detach()`, `.data` and `numpy()` give no copy: their tensors have the same memory as the "
+    "parameters, and `optimizer.step()` writes into it. Whatever was kept shows the newest weights.",
+    "`state_dict()`、`detach()`、`.data` 和 `numpy()` 都不产生副本：它们的张量与参数共用内存，而 `optimizer.step()` 写"
+    "入这块内存。保留下来的总是最新的权重。",
 )
 
 
@@ -64,7 +64,8 @@ def _sentence(found: KeptReference) -> T:
             f"{since} 的 `{found.name}` 不是副本：它与 {zh} 共用内存，保存的是最新的值，而不是之前某一步的值。",
         )
     return T(
-        f"`{found.name}` of {since} is not a copy: it shares memory with {en}. {changed} changed them, and `{found.name}` with them.",
+        f"`{found.name}` of {since} is not a copy: it shares memory with {en}. {changed} changed them, and "
+        f"`{found.name}` with them.",
         f"{since} 的 `{found.name}` 不是副本：它与 {zh} 共用内存。{changed} 修改了它们，`{found.name}` 也随之改变。",
     )
 
@@ -80,7 +81,9 @@ def _fix(found: KeptReference) -> T:
 
 
 def _binding(run: Cell, name: str, ran: Ran) -> Iterator[tuple[list[ast.stmt], str]]:
-    """The statements that gave a name its value, and the name in them: the cell's, and those of each function that its statement calls."""
+    """The statements that gave a name its value, and the name in them: the cell's, and those of each
+    function that its statement calls.
+    """
     yield run.tree.body, name
     sources = run.flow[1].get(name, set())
     for other in ran.since(0):
@@ -97,7 +100,9 @@ def _returned(function: ast.FunctionDef) -> set[str]:
 def _is_best(body: list[ast.stmt], found: KeptReference, name: str) -> bool:
     """Whether the code binds the name to weights in a loop under a condition: the best so far."""
     loops = [node for statement in body for node in ast.walk(statement) if isinstance(node, (ast.For, ast.While))]
-    return any(name in binds(each) and _refers(each, found) for each in _conditional(body, looped=False, conditional=False)) and not any(
+    return any(
+        name in binds(each) and _refers(each, found) for each in _conditional(body, looped=False, conditional=False)
+    ) and not any(
         _is_passed_on(node, name)
         for node in loops  # to be saved at once
     )
@@ -122,12 +127,18 @@ def _conditional(body: list[ast.stmt], *, looped: bool, conditional: bool) -> It
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        inner = [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(statement, name, None), list)]
+        inner = [
+            block
+            for name in ("body", "orelse", "finalbody")
+            if isinstance(block := getattr(statement, name, None), list)
+        ]
         if not inner and conditional:
             yield statement
         loop = looped or isinstance(statement, (ast.For, ast.While))
         for block in inner:
-            yield from _conditional(block, looped=loop, conditional=conditional or (looped and isinstance(statement, ast.If)))
+            yield from _conditional(
+                block, looped=loop, conditional=conditional or (looped and isinstance(statement, ast.If))
+            )
 
 
 def _steps_after(run: Cell, name: str, ran: Ran) -> bool:
@@ -149,7 +160,10 @@ def _is_wanted(found: KeptReference, ran: Ran) -> bool:
 
 
 def _reads(statement: ast.stmt, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in ast.walk(statement))
+    return any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(statement)
+    )
 
 
 def _restores(tree: ast.AST, found: KeptReference) -> bool:

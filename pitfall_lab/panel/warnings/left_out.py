@@ -32,23 +32,26 @@ def left_out(left: LeftOut, ran: Ran) -> dict[str, Any]:
         )
     elif left.why == "unfrozen":
         sentence = T(
-            f"{en} {are} no longer frozen, but `{left.optimizer}` was made before and does not hold {it}: {step} does not change {it}.",
+            f"{en} {are} no longer frozen, but `{left.optimizer}` was made before and does not hold {it}: {step} "
+            f"does not change {it}.",
             f"{zh} 已不再冻结，但 `{left.optimizer}` 创建时它还是冻结的，没有持有它：{step} 不会改变它。",
         )
         fix = T(
-            f"Make `{left.optimizer}` anew after unfreezing, or give {it} to it with `{left.optimizer}.add_param_group`. {given.en}",
+            f"Make `{left.optimizer}` anew after unfreezing, or give {it} to it with "
+            f"`{left.optimizer}.add_param_group`. {given.en}",
             f"解冻之后重新创建 `{left.optimizer}`，或用 `{left.optimizer}.add_param_group` 把它交给优化器。{given.zh}",
         )
     else:
         cells += cell(ran, left.made, "made")
         sentence = T(
-            f"{en} came in {new}, after `{left.optimizer}` had been given its parameters in {old}: {step} does not change {it}.",
+            f"{en} came in {new}, after `{left.optimizer}` had been given its parameters in {old}: {step} "
+            f"does not change {it}.",
             f"{zh} 在 {new} 中出现，而 `{left.optimizer}` 早在 {old} 中就拿到了它的参数：{step} 不会改变它。",
         )
         fix = T(f"Run {old} again, which makes `{left.optimizer}`.", f"重新运行创建 `{left.optimizer}` 的 {old}。")
     explanation = T(
-        "An optimizer keeps the tensors that it was given when it was made, not the names of modules. Other tensors get gradients but are "
-        "never updated, and there is no error.",
+        "An optimizer keeps the tensors that it was given when it was made, not the names of modules. Other tensors "
+        "get gradients but are never updated, and there is no error.",
         "优化器保存的是创建时交给它的张量，而不是模块的名字。其他张量会得到梯度，却从不更新，也不会报错。",
     )
     said = Said(sentence, explanation, fix, left.path, left.optimizer_path)

@@ -1,4 +1,6 @@
-"""Notes that a cell has switched a global setting of torch and left it so; and says so where an error follows from it."""
+"""Notes that a cell has switched a global setting of torch and left it so; and says so
+where an error follows from it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 _SEEDS = re.compile(r"seed")
 _WHY = T(
-    "This setting belongs to torch as a whole: it stays for every cell that runs later, until it is set back or the kernel is restarted.",
+    "This setting belongs to torch as a whole: it stays for every cell that runs later, until it is set back or the "
+    "kernel is restarted.",
     "这个设置属于整个 torch：对之后运行的每个单元格都有效，直到改回去或重启内核。",
 )
 _SETS = {
@@ -29,9 +32,13 @@ _AS = {"on": "True", "off": "False"}
 
 
 def left_switched(found: Switched, ran: Ran) -> dict[str, Any] | None:
-    """The note; ``None`` for deterministic algorithms that a cell asks for together with its seeds: those are to stay."""
+    """The note; ``None`` for deterministic algorithms that a cell asks for together with
+    its seeds: those are to stay.
+    """
     run = ran.get(found.cell)
-    if found.setting == "deterministic" and any(_SEEDS.search(each.text) and "deterministic" in each.text for each in ran.since(0)):
+    if found.setting == "deterministic" and any(
+        _SEEDS.search(each.text) and "deterministic" in each.text for each in ran.since(0)
+    ):
         return None
     sentence, fix = _sentence(found), _fix(found)
     cells = cell(ran, found.cell, "changed") if run is not None else []
@@ -49,28 +56,33 @@ def _sentence(found: Switched) -> T:
     others = ", ".join(f"`{name}`" for name in found.others)
     if found.setting == "dtype":
         return T(
-            f"{by.en} set the default dtype to {found.now} and left it so: layers and tensors that are made from now on are {found.now}, "
-            f"and {others} {'are' if len(found.others) > 1 else 'is'} {found.before}.",
-            f"{by.zh} 把默认 dtype 设为 {found.now}，之后没有改回：从此创建的层和张量都是 {found.now}，而 {others} 是 {found.before}。",
+            f"{by.en} set the default dtype to {found.now} and left it so: layers and tensors that are made from now "
+            f"on are {found.now}, and {others} {'are' if len(found.others) > 1 else 'is'} {found.before}.",
+            f"{by.zh} 把默认 dtype 设为 {found.now}，之后没有改回：从此创建的层和张量都是 {found.now}，而 "
+            f"{others} 是 {found.before}。",
         )
     if found.setting == "device":
         return T(
-            f"{by.en} set the default device to {found.now} and left it so: what is made from now on is there, and {others} "
-            f"{'are' if len(found.others) > 1 else 'is'} on {found.before}.",
-            f"{by.zh} 把默认设备设为 {found.now}，之后没有改回：从此创建的内容都在那里，而 {others} 在 {found.before} 上。",
+            f"{by.en} set the default device to {found.now} and left it so: what is made from now on is there, and "
+            f"{others} {'are' if len(found.others) > 1 else 'is'} on {found.before}.",
+            f"{by.zh} 把默认设备设为 {found.now}，之后没有改回：从此创建的内容都在那里，而 {others} "
+            f"在 {found.before} 上。",
         )
     if found.setting == "grad":
         return T(
-            f"{by.en} switched gradients off and left it so: what is computed from now on has no graph, and no backward can begin from it.",
+            f"{by.en} switched gradients off and left it so: what is computed from now on has no graph, and no "
+            "backward can begin from it.",
             f"{by.zh} 关闭了梯度，之后没有打开：从此算出的结果没有计算图，不能对它们做反向传播。",
         )
     if found.setting == "anomaly":
         return T(
-            f"{by.en} switched anomaly detection on and left it so: each forward and backward is several times slower from now on.",
+            f"{by.en} switched anomaly detection on and left it so: each forward and backward is several "
+            "times slower from now on.",
             f"{by.zh} 打开了异常检测，之后没有关闭：从此每次前向计算和反向传播都会慢几倍。",
         )
     return T(
-        f"{by.en} switched deterministic algorithms on and left it so: operations that have none will raise an error from now on.",
+        f"{by.en} switched deterministic algorithms on and left it so: operations that have none will raise "
+        "an error from now on.",
         f"{by.zh} 打开了确定性算法，之后没有关闭：没有确定性实现的运算从此会报错。",
     )
 
@@ -79,9 +91,10 @@ def _fix(found: Switched) -> T:
     back = T(*(_SETS[found.setting].say(each).format(_AS.get(found.before, found.before)) for each in ("en", "zh")))
     if found.setting == "dtype":
         return T(
-            f"Set it back with {back.en}, and run again what was made in between. To compute one thing in {found.now}, give it the type: "
-            f"`dtype=torch.{found.now}`.",
-            f"用 {back.zh} 改回去，并重新运行其间创建的内容。如果只有一处需要 {found.now}，请在那里写 `dtype=torch.{found.now}`。",
+            f"Set it back with {back.en}, and run again what was made in between. To compute one thing in "
+            f"{found.now}, give it the type: `dtype=torch.{found.now}`.",
+            f"用 {back.zh} 改回去，并重新运行其间创建的内容。如果只有一处需要 {found.now}，请在那里写 "
+            f"`dtype=torch.{found.now}`。",
         )
     if found.setting == "device":
         return T(f"Set it back with {back.en}, or send the rest there: `.to('{found.now}')`.",
@@ -95,7 +108,8 @@ def _fix(found: Switched) -> T:
 
 
 def refused_by(found: Switched, things: Sequence[Kind], ran: Ran) -> tuple[T, T, T] | None:
-    """Why a cell has failed after a setting was switched: a sentence, an explanation and a fix; ``None`` if it has not to do with it.
+    """Why a cell has failed after a setting was switched: a sentence, an explanation and a fix;
+    ``None`` if it has not to do with it.
 
     ``things`` are what the cell reads, with number types and devices.
     """
@@ -121,8 +135,8 @@ def refused_by(found: Switched, things: Sequence[Kind], ran: Ran) -> tuple[T, T,
     again = T(f" `{first.name}` is made in {called(made)}.", f"`{first.name}` 在 {called(made)} 中创建。")
     return (
         T(
-            f"{by.en} set the default {what.en} to {found.now} and left it so: `{first.name}` of {called(made)} is {found.now}, "
-            f"`{other.name}`{of} is {found.before}. This is why the cell failed.",
+            f"{by.en} set the default {what.en} to {found.now} and left it so: `{first.name}` of {called(made)} is "
+            f"{found.now}, `{other.name}`{of} is {found.before}. This is why the cell failed.",
             f"{by.zh} 把默认{what.zh}设为 {found.now}，之后没有改回：{called(made)} 的 `{first.name}` 是 {found.now}，"
             f"{of_zh}`{other.name}` 是 {found.before}。所以此单元格失败了。",
         ),

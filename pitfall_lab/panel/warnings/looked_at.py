@@ -13,8 +13,12 @@ from pitfall_lab.trace import T
 if TYPE_CHECKING:
     from pitfall_lab.observe.live.statistics import Looked
 
-_ON_PURPOSE = re.compile(r"\.train\(|\.training\s*=|running_|num_batches_tracked|momentum|update_bn|load_state_dict|import \*")
-"""Words that show that a cell is to write the statistics: it computes them anew, or switches to training mode for what it does."""
+_ON_PURPOSE = re.compile(
+    r"\.train\(|\.training\s*=|running_|num_batches_tracked|momentum|update_bn|load_state_dict|import \*"
+)
+"""Words that show that a cell is to write the statistics: it computes them anew, or switches to
+training mode for what it does.
+"""
 
 
 def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
@@ -29,20 +33,22 @@ def looked_at(found: Looked, ran: Ran) -> dict[str, Any] | None:
     zh = f"`{found.layer}`" + (f" 等 {found.others + 1} 层" if found.others else "")
     said = Said(
         T(
-            f"{where} ran `{name}` in training mode and trained nothing: the running statistics of {en} moved, and in evaluation mode "
-            f"`{name}` no longer computes what {trained} had trained.",
+            f"{where} ran `{name}` in training mode and trained nothing: the running statistics of {en} moved, and in "
+            f"evaluation mode `{name}` no longer computes what {trained} had trained.",
             f"{where} 在训练模式下运行了 `{name}`，却没有训练：{zh}的运行统计量被改动了，"
             f"评估模式下的 `{name}` 不再是 {trained} 训练出来的那个。",
         ),
         T(
-            "In training mode batch normalization normalizes each batch by its own mean and variance, and mixes these into the running "
-            "statistics that evaluation mode uses. `torch.no_grad()` switches gradients off, not this.",
+            "In training mode batch normalization normalizes each batch by its own mean and variance, and "
+            "mixes these into the running statistics that evaluation mode uses. `torch.no_grad()` switches "
+            "gradients off, not this.",
             "在训练模式下，批归一化用每个批次自己的均值和方差做归一化，并把它们混入评估模式所用的运行统计量。"
             "`torch.no_grad()` 只关闭梯度，不影响这一点。",
         ),
         T(
-            f"Call `{name}.eval()` before it is run to look at its outputs, and `{name}.train()` before training goes on. The statistics "
-            f"of before are gone: run again what trains it ({trained}), or load a copy that was kept (`load_state_dict`).",
+            f"Call `{name}.eval()` before it is run to look at its outputs, and `{name}.train()` before training goes "
+            f"on. The statistics of before are gone: run again what trains it ({trained}), or load a copy that was "
+            "kept (`load_state_dict`).",
             f"在只为查看输出而运行它之前调用 `{name}.eval()`，继续训练之前调用 `{name}.train()`。"
             f"之前的统计量已经没有了：重新运行训练它的单元格（{trained}），或载入保存过的副本（`load_state_dict`）。",
         ),

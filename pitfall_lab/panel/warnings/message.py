@@ -14,7 +14,10 @@ SEPARATOR = "\x1f"
 
 
 class Said(NamedTuple):
-    """The texts of a warning. ``row`` is the path of the object that it is about, ``root`` of what would fail, if that is another one."""
+    """The texts of a warning.
+
+    ``row`` is the path of the object that it is about, ``root`` of what would fail, if that is another one.
+    """
 
     sentence: T
     explanation: T
@@ -33,16 +36,26 @@ def warning(
     failed: bool = False,
     copy: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A warning as it is sent; its id consists of its kind and the objects that it is about. ``failed``: the error has occurred.
+    """A warning as it is sent; its id consists of its kind and the objects that it is about.
+
+    ``failed``: the error has occurred.
 
     ``copy`` is a name, and the place of the statement before which copying it would help.
     """
     return {
-        "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))), "row": SEPARATOR.join(said.row) or None,
-        "level": level, "kind": kind, "sentence": text(said.sentence), "explanation": text(said.explanation),
-        "fix": text(said.fix) if said.fix is not None else None, "cells": cells, "rule": rule, "failed": failed, "copy": copy,
+        "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))),
+        "row": SEPARATOR.join(said.row) or None,
+        "level": level,
+        "kind": kind,
+        "sentence": text(said.sentence),
+        "explanation": text(said.explanation),
+        "fix": text(said.fix) if said.fix is not None else None,
+        "cells": cells,
+        "rule": rule,
+        "failed": failed,
+        "copy": copy,
         "again": None,
-    }  # fmt: skip
+    }
 
 
 def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | None = None) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _MEANT = re.compile(r"\.m?T\b|\.t\(\)|\[None|dist\(|outer\(|meshgrid\(")
 """Words whose presence in the cell's text shows that every pair is intended."""
 _TWICE = T(
-    "The loss does this itself. Done twice, the scores that it works on are between 0 and 1: it can no longer become small, and "
-    "gradients are weak.",
+    "The loss does this itself. Done twice, the scores that it works on are between 0 and 1: it can no longer become "
+    "small, and gradients are weak.",
     "这个损失自己会做这一步。做了两次，它所处理的分数就只在 0 与 1 之间：损失不再能变得很小，梯度也很弱。",
 )
 _KINDS = {
@@ -26,15 +26,22 @@ _KINDS = {
             "需要分数，得到的却是概率：以 `log_softmax` 开始的损失之前已经做过 `softmax`",
         ),
         _TWICE,
-        T("Leave out the `softmax` before the loss; keep it for what is printed.", "去掉损失之前的 `softmax`；只在显示时使用它。"),
+        T(
+            "Leave out the `softmax` before the loss; keep it for what is printed.",
+            "去掉损失之前的 `softmax`；只在显示时使用它。",
+        ),
     ),
     "sigmoid-twice": (
         T(
-            "takes scores, but was given probabilities: `sigmoid` comes before `binary_cross_entropy_with_logits`, which does it itself",
+            "takes scores, but was given probabilities: `sigmoid` comes before `binary_cross_entropy_with_logits`, "
+            "which does it itself",
             "需要分数，得到的却是概率：`binary_cross_entropy_with_logits` 自己会做 `sigmoid`，而之前已经做过一次",
         ),
         _TWICE,
-        T("Leave out the `sigmoid` before the loss; keep it for what is printed.", "去掉损失之前的 `sigmoid`；只在显示时使用它。"),
+        T(
+            "Leave out the `sigmoid` before the loss; keep it for what is printed.",
+            "去掉损失之前的 `sigmoid`；只在显示时使用它。",
+        ),
     ),
     "no-logarithm": (
         T(
@@ -42,7 +49,8 @@ _KINDS = {
             "需要概率的对数，得到的却是别的数：`nll_loss` 之前没有 `log_softmax`",
         ),
         T(
-            "`nll_loss` only picks one number of each row and turns its sign. Without a logarithm, what it minimises is no likelihood.",
+            "`nll_loss` only picks one number of each row and turns its sign. Without a logarithm, what it "
+            "minimises is no likelihood.",
             "`nll_loss` 只从每一行取一个数并变号。没有对数，它最小化的就不是似然。",
         ),
         T(
@@ -76,15 +84,16 @@ def _every_pair(found: Misread) -> Said:
     given, made = _shape(found.given), _shape(found.made)
     return Said(
         T(
-            f"`{found.name}` was computed from {count} × {count} numbers, every prediction with every target, not from {count} pairs: "
-            f"shape {given} was broadcast to {made}.",
-            f"`{found.name}` 由 {count} × {count} 个数算出，即每个预测与每个目标，而不是 {count} 对：形状 {given} 被广播成 {made}。",
+            f"`{found.name}` was computed from {count} × {count} numbers, every prediction with every target, not "
+            f"from {count} pairs: shape {given} was broadcast to {made}.",
+            f"`{found.name}` 由 {count} × {count} 个数算出，即每个预测与每个目标，而不是 {count} 对：形状 "
+            f"{given} 被广播成 {made}。",
         ),
         T(
-            f"A column, shape ({count}, 1), and a list, shape ({count},), are stretched to a table when they are combined. The loss is "
-            "still one number and falls, but what it teaches is the mean of all targets.",
-            f"形状 ({count}, 1) 的一列与形状 ({count},) 的一串数放在一起时，会被拉伸成一张表。损失仍是一个数，也仍在下降，"
-            "但学到的只是所有目标的平均值。",
+            f"A column, shape ({count}, 1), and a list, shape ({count},), are stretched to a table when they are "
+            "combined. The loss is still one number and falls, but what it teaches is the mean of all targets.",
+            f"形状 ({count}, 1) 的一列与形状 ({count},) 的一串数放在一起时，会被拉伸成一张表。损失仍是一个数，也仍在下"
+            "降，但学到的只是所有目标的平均值。",
         ),
         T(
             "Give both the same shape: `.squeeze(1)` for the predictions, or `.unsqueeze(1)` for the targets.",

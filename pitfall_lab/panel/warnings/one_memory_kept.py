@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.one_memory import OneMemory
 
 _WHY = T(
-    "A list keeps references, and `from_numpy`, `detach()` and views keep the memory of what they were made from. What writes into that "
-    "memory changes every element.",
+    "A list keeps references, and `from_numpy`, `detach()` and views keep the memory of what they were made from. "
+    "What writes into that memory changes every element.",
     "列表保存的是引用，而 `from_numpy`、`detach()` 和视图都沿用原来的内存。写入这块内存会改变每一个元素。",
 )
 
@@ -26,7 +26,8 @@ def one_memory_kept(found: OneMemory, ran: Ran) -> dict[str, Any] | None:
     copy = "`.clone()`" if found.kind == "tensor" else "`.copy()`"
     said = Said(
         T(
-            f"The {found.length} elements of `{found.name}` are one memory: none was copied when it was appended, and all are equal.",
+            f"The {found.length} elements of `{found.name}` are one memory: none was copied when it was "
+            "appended, and all are equal.",
             f"`{found.name}` 的 {found.length} 个元素是同一块内存：放入时都没有复制，它们全都相等。",
         ),
         _WHY,

@@ -19,7 +19,8 @@ def out_of_order(found: OutOfOrder, ran: Ran) -> dict[str, Any]:
         f"{made} 的 `{found.name}` 是用 {again} 之前的 `{found.source}` 算出的：按顺序运行，笔记本会给出另一个结果。",
     )
     explanation = T(
-        f"{again} ran again and gave `{found.source}` another value. What was computed from the old value was not computed again.",
+        f"{again} ran again and gave `{found.source}` another value. What was computed from the old value "
+        "was not computed again.",
         f"{again} 再次运行，给了 `{found.source}` 另一个值。由旧值算出的结果没有重新计算。",
     )
     fix = T(f"Run the cell of {made} again, then this one.", f"重新运行 {made} 的单元格，然后再运行这一个。")

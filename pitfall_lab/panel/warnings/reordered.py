@@ -17,20 +17,28 @@ def reordered(found: Reordered, ran: Ran) -> dict[str, Any]:
     here = called(found.cell)
     of = T("", "")
     if found.features != found.source:
-        of = T(f" (the rows of `{found.source}` and `{found.answers}`)", f"（`{found.source}` 与 `{found.answers}` 的行）")
+        of = T(
+            f" (the rows of `{found.source}` and `{found.answers}`)", f"（`{found.source}` 与 `{found.answers}` 的行）"
+        )
     said = T(
-        f"{here} put `{found.features}` and `{found.labels}`{of.en} into two different orders: {found.wrong} of {found.rows} rows now have "
-        "another row's label.",
-        f"{here} 把 `{found.features}` 和 `{found.labels}`{of.zh}排成了两种不同的次序：{found.rows} 行中有 {found.wrong} 行"
-        "对应的是别的行的标签。",
+        f"{here} put `{found.features}` and `{found.labels}`{of.en} into two different orders: {found.wrong} of "
+        f"{found.rows} rows now have another row's label.",
+        f"{here} 把 `{found.features}` 和 `{found.labels}`{of.zh}排成了两种不同的次序：{found.rows} 行中有 "
+        f"{found.wrong} 行对应的是别的行的标签。",
     )
     why = T(
-        "Each shuffle draws an order of its own. Features and labels belong together by their place, and nothing raises when the places no "
-        "longer fit: the loss goes down to that of guessing.",
+        "Each shuffle draws an order of its own. Features and labels belong together by their place, and nothing "
+        "raises when the places no longer fit: the loss goes down to that of guessing.",
         "每次打乱都会抽取一个新的次序。特征与标签靠位置对应，位置对不上时不会报错：损失只会降到瞎猜的水平。",
     )
     fix = T(
         "Draw one order and use it for both: `order = torch.randperm(len(X))`, then `X[order]` and `y[order]`.",
         "只抽取一个次序，两者都用它：`order = torch.randperm(len(X))`，然后 `X[order]` 和 `y[order]`。",
     )
-    return warning("two-orders", "silent", Said(said, why, fix, found.path), cell(ran, found.cell, "changed", found.features), "PL414")
+    return warning(
+        "two-orders",
+        "silent",
+        Said(said, why, fix, found.path),
+        cell(ran, found.cell, "changed", found.features),
+        "PL414",
+    )

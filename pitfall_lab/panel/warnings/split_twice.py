@@ -25,20 +25,22 @@ def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -
     before, again, here = called(found.before), called(found.again), called(used.count)
     said = Said(
         T(
-            f"{again} split the data again, but `{found.loader}` still has a part of the split of {before}: {found.shared} of the "
-            f"{found.rows} rows of the new `{found.part}` are in it. {here} measures a model that was trained on them.",
-            f"{again} 把数据重新划分了，而 `{found.loader}` 里仍是 {before} 那次划分的一部分：新的 `{found.part}` 的 {found.rows} 行中有 "
-            f"{found.shared} 行在其中。{here} 用模型训练时见过的行来评估它。",
+            f"{again} split the data again, but `{found.loader}` still has a part of the split of {before}: "
+            f"{found.shared} of the {found.rows} rows of the new `{found.part}` are in it. {here} measures a model "
+            "that was trained on them.",
+            f"{again} 把数据重新划分了，而 `{found.loader}` 里仍是 {before} 那次划分的一部分：新的 `{found.part}` 的 "
+            f"{found.rows} 行中有 {found.shared} 行在其中。{here} 用模型训练时见过的行来评估它。",
         ),
         T(
-            "Each `random_split` draws other rows, unless it is given a generator with a fixed seed. The loader keeps the part that it was "
-            "made with.",
+            "Each `random_split` draws other rows, unless it is given a generator with a fixed seed. The loader keeps "
+            "the part that it was made with.",
             "每次 `random_split` 都会抽取不同的行，除非给它一个种子固定的生成器。加载器保留创建时得到的那一部分。",
         ),
         T(
-            "Split once, with `generator=torch.Generator().manual_seed(0)`. After a new split, make the loaders and the model anew and "
-            "train it before it is measured.",
-            "只划分一次，并给出 `generator=torch.Generator().manual_seed(0)`。重新划分之后，先重新创建加载器和模型并训练，再评估。",
+            "Split once, with `generator=torch.Generator().manual_seed(0)`. After a new split, make the loaders and "
+            "the model anew and train it before it is measured.",
+            "只划分一次，并给出 `generator=torch.Generator().manual_seed(0)`。重新划分之后，先重新创建加载器和"
+            "模型并训练，再评估。",
         ),
         (),  # a subset has no row
     )
@@ -47,14 +49,18 @@ def split_twice(found: SplitAgain, ran: Ran, is_module: Callable[[str], bool]) -
 
 
 def _measures(run: Cell, found: SplitAgain, new: set[str], ran: Ran, is_module: Callable[[str], bool]) -> bool:
-    """Whether a cell reads both a new part, or a loader of it, and a model that no cell has made since; itself or in its functions."""
+    """Whether a cell reads both a new part, or a loader of it, and a model that no cell has made
+    since; itself or in its functions.
+    """
     taken = set(_used(run.tree))
     taken = taken.union(*(read_in_functions(each, ran) for each in run.tree.body))
     return not taken.isdisjoint(found.names) and any(is_module(name) and name not in new for name in sorted(taken))
 
 
 def _used(node: ast.AST) -> Iterator[str]:
-    """The names that the code reads, also to print a result of them, but not those of which it only takes the length."""
+    """The names that the code reads, also to print a result of them, but not those of
+    which it only takes the length.
+    """
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "type", "isinstance"):
         return
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

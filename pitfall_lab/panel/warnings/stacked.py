@@ -34,10 +34,17 @@ def stacked(found: Stacked, ran: Ran) -> dict[str, Any] | None:
             f"{zh}：反向传播把新的梯度加到了已被更新用过的梯度上。没有单元格清除它们。",
         ),
         T(
-            "`backward()` adds to `.grad`. Unless it is cleared, each step follows the sum of all gradients so far, not the newest one.",
+            "`backward()` adds to `.grad`. Unless it is cleared, each step follows the sum of all gradients so "
+            "far, not the newest one.",
             "`backward()` 会累加到 `.grad`。如果不清除，每次更新用的是到目前为止所有梯度之和，而不是最新的梯度。",
         ),
         _FIX,
         found.path,
     )
-    return warning("gradients-add-up", "silent", said, cell(ran, ran.last.count if ran.last is not None else None, "changed"), "PL601")
+    return warning(
+        "gradients-add-up",
+        "silent",
+        said,
+        cell(ran, ran.last.count if ran.last is not None else None, "changed"),
+        "PL601",
+    )

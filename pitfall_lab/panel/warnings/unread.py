@@ -29,14 +29,17 @@ def unread(found: Unread, ran: Ran) -> dict[str, Any]:
             f"给 `{name}`{more.zh}设置了 {is_set}，但 torch 不读取这个名字：{meant.zh}。",
         )
         fix = T(
-            f"Write `requires_grad`: `p.requires_grad = {found.value}`, or `requires_grad_({found.value})` on the module.",
-            f"改写成 `requires_grad`：`p.requires_grad = {found.value}`，或对模块调用 `requires_grad_({found.value})`。",
+            f"Write `requires_grad`: `p.requires_grad = {found.value}`, or "
+            f"`requires_grad_({found.value})` on the module.",
+            f"改写成 `requires_grad`：`p.requires_grad = {found.value}`，或对模块调用 "
+            f"`requires_grad_({found.value})`。",
         )
     elif found.kind == "module":
         said = T(
-            f"{is_set} was set on the module `{name}`{more.en}, which stores it and does nothing: its parameters still have "
-            f"`requires_grad` {found.present}.",
-            f"在模块 `{name}`{more.zh}上设置的 {is_set} 只是存了下来，没有任何作用：它的参数的 `requires_grad` 仍是 {found.present}。",
+            f"{is_set} was set on the module `{name}`{more.en}, which stores it and does nothing: its parameters "
+            f"still have `requires_grad` {found.present}.",
+            f"在模块 `{name}`{more.zh}上设置的 {is_set} 只是存了下来，没有任何作用：它的参数的 `requires_grad` 仍"
+            f"是 {found.present}。",
         )
         fix = T(
             f"Call the method, which sets it on each parameter: `{name}.requires_grad_({found.value})`.",
@@ -44,12 +47,18 @@ def unread(found: Unread, ran: Ran) -> dict[str, Any]:
         )
     else:
         said = T(
-            f"{is_set} was set on `{name}`{more.en}, but `step()` does not read it: `{found.meant}` is still {found.present} in its "
-            "parameter groups.",
-            f"给 `{name}`{more.zh}设置了 {is_set}，但 `step()` 不读取它：参数组里的 `{found.meant}` 仍是 {found.present}。",
+            f"{is_set} was set on `{name}`{more.en}, but `step()` does not read it: `{found.meant}` is still "
+            f"{found.present} in its parameter groups.",
+            f"给 `{name}`{more.zh}设置了 {is_set}，但 `step()` 不读取它：参数组里的 `{found.meant}` 仍"
+            f"是 {found.present}。",
         )
         fix = T(
             f"Set {them} in the groups: `for group in {name}.param_groups: group['{found.meant}'] = {found.value}`.",
             f"在参数组里设置：`for group in {name}.param_groups: group['{found.meant}'] = {found.value}`。",
         )
-    return warning(f"unread-{found.kind}-{found.attribute}", "silent", Said(said, _WHY, fix, found.path), cell(ran, found.made, "made"))
+    return warning(
+        f"unread-{found.kind}-{found.attribute}",
+        "silent",
+        Said(said, _WHY, fix, found.path),
+        cell(ran, found.made, "made"),
+    )

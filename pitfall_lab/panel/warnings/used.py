@@ -15,21 +15,23 @@ if TYPE_CHECKING:
 
 
 _WHY = T(
-    "A backward frees what its graph has saved. Something that was computed in that step (a hidden state, a running sum) went into "
-    "this one with its history, so backward would go through the used graph a second time.",
-    "反向传播会释放计算图保存的内容。那一步算出的某个结果（隐藏状态、累加的和）连同历史一起进入了这一步，反向传播会第二次经过已用过的图。",
+    "A backward frees what its graph has saved. Something that was computed in that step (a hidden state, a running "
+    "sum) went into this one with its history, so backward would go through the used graph a second time.",
+    "反向传播会释放计算图保存的内容。那一步算出的某个结果（隐藏状态、累加的和）连同历史一起进入了这一步，反向传播会第"
+    "二次经过已用过的图。",
 )
 
 
 _SHARED = T(
-    "A backward frees what its graph has saved. Two losses of one forward share a part of their graphs, which the second backward needs "
-    "again.",
+    "A backward frees what its graph has saved. Two losses of one forward share a part of their graphs, which the "
+    "second backward needs again.",
     "反向传播会释放计算图保存的内容。同一次前向计算的两个损失共用计算图的一部分：第二次反向传播还需要它。",
 )
 _ONCE = T(
     "Add the losses and call backward once: `(a + b).backward()`. Or keep the graph in all backwards but the last: "
     "`backward(retain_graph=True)`.",
-    "把损失加起来，只调用一次反向传播：`(a + b).backward()`。或者除最后一次以外都保留计算图：`backward(retain_graph=True)`。",
+    "把损失加起来，只调用一次反向传播：`(a + b).backward()`。或者除最后一次以外都保留计算图："
+    "`backward(retain_graph=True)`。",
 )
 
 
@@ -51,30 +53,46 @@ def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str
 
 
 def again(found: Used, ran: Ran) -> dict[str, Any] | None:
-    """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows no backward that leads there."""
+    """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows
+    no backward that leads there.
+    """
     now, name = ran.last, found.carrier_path[0]
     made = now.flow[1] if now is not None else {}
-    loss = next((each for each in now.backwards if name != each and name in made.get(each, ())), "") if now is not None else ""
+    loss = (
+        next((each for each in now.backwards if name != each and name in made.get(each, ())), "")
+        if now is not None
+        else ""
+    )
     if now is None or not loss:
         return None
     said = T(
         f"This cell begins from `{name}` and ends with a new `{name}`, whose graph backward has used: "
         f"run again, `{loss}.backward()` will fail.",
-        f"此单元格从 `{name}` 开始，又产生新的 `{name}`，而它的计算图已被反向传播用过：再次运行时 `{loss}.backward()` 将会失败。",
+        f"此单元格从 `{name}` 开始，又产生新的 `{name}`，而它的计算图已被反向传播用过：再次运行时 "
+        f"`{loss}.backward()` 将会失败。",
     )
-    return warning("used-again", "note", Said(said, _WHY, _fix(found.carrier), found.carrier_path), cell(ran, now.count, "made"), "PL502")
+    return warning(
+        "used-again",
+        "note",
+        Said(said, _WHY, _fix(found.carrier), found.carrier_path),
+        cell(ran, now.count, "made"),
+        "PL502",
+    )
 
 
 def _sentence(found: Used, *, known: bool, failed: bool) -> T:
     made, via = called(found.made), f"`{found.carrier}`" if found.carrier else ""
     en, zh = (f" of {made}", f" {made} 的") if made else ("", "")
-    call = T(f"`{found.name}.backward()`", f"`{found.name}.backward()`") if known else T("this backward", "这次反向传播")
+    call = (
+        T(f"`{found.name}.backward()`", f"`{found.name}.backward()`") if known else T("this backward", "这次反向传播")
+    )
     wrong = T(f"{call.en} will fail", f"{call.zh} 将会失败")
     if failed:
         wrong = T(f"this is why {call.en} failed", f"所以 {call.zh} 失败了")
     if found.shared:
         return T(
-            f"`{found.name}` shares {found.node}{en} with a result whose backward has been run, and freed it: {wrong.en}.",
+            f"`{found.name}` shares {found.node}{en} with a result whose backward has been run, and "
+            f"freed it: {wrong.en}.",
             f"`{found.name}` 与另一个结果共用{zh} {found.node}，那个结果的反向传播已经运行并释放了它：{wrong.zh}。",
         )
     if not known:
@@ -92,11 +110,12 @@ def _sentence(found: Used, *, known: bool, failed: bool) -> T:
 def _collected(name: str) -> tuple[T, T]:
     """Why a loss that is made of a list fails, if entries of an earlier round are still in it, and the fix."""
     return T(
-        f"A backward frees what its graph has saved. `{name}` still has the entries of an earlier round, whose graphs have been used, and "
-        "the loss was computed from all of them.",
+        f"A backward frees what its graph has saved. `{name}` still has the entries of an earlier round, whose graphs "
+        "have been used, and the loss was computed from all of them.",
         f"反向传播会释放计算图保存的内容。`{name}` 里还留着前一轮的元素，它们的计算图已经用过，而损失由全部元素算出。",
     ), T(
-        f"Empty it before each round: `{name}.clear()`, or a new list. Detaching the entries would cut the loss off from the parameters.",
+        f"Empty it before each round: `{name}.clear()`, or a new list. Detaching the entries would cut the loss off "
+        "from the parameters.",
         f"在每一轮之前清空它：`{name}.clear()`，或新建一个列表。如果对元素用 `.detach()`，损失就与参数断开了。",
     )
 
@@ -108,4 +127,6 @@ def _fix(carrier: str) -> T:
             f"把它传到下一步时去掉历史：`{carrier} = {carrier}.detach()`。",
         )
     en, zh = (f"`{carrier}`", f"`{carrier}` ") if carrier else ("it", "它")
-    return T(f"Carry {en} from step to step without its history: `.detach()`.", f"把{zh}传到下一步时去掉历史：`.detach()`。")
+    return T(
+        f"Carry {en} from step to step without its history: `.detach()`.", f"把{zh}传到下一步时去掉历史：`.detach()`。"
+    )

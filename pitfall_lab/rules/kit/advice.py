@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     from pitfall_lab.rules.kit.story import Story
 
 CODE = re.compile(r"`([^`]*\W[^`]*)`")
-KNOWN = {"torch", "nn", "np", "copy", "self", "ctx", "float", "range", "model", "optimizer", "scheduler", *keyword.kwlist}
+KNOWN = {
+    "torch",
+    "nn",
+    "np",
+    "copy",
+    "self",
+    "ctx",
+    "float",
+    "range",
+    "model",
+    "optimizer",
+    "scheduler",
+    *keyword.kwlist,
+}
 """Words in the code of an advice that are no variables of a program, or that every reader understands as their own."""
 VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
 
@@ -26,17 +39,25 @@ VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
 def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
     """Return the finding with advice filled in; unchanged if it has advice of its own or ``rule`` is None.
 
-    The advice is the rule's own, with the program's names and lines in its places. Where the rule has none, or the finding lacks something
-    that it names, it is the last sentence of what the rule's page says, with the finding's line before it.
+    The advice is the rule's own, with the program's names and lines in its places. Where the rule has none,
+    or the finding lacks something that it names, it is the last sentence of what the rule's page says, with
+    the finding's line before it.
     """
     if finding.advice is not None or rule is None:
         return finding
     words = _words(story, finding)
     if rule.advice is not None and names(rule.advice) <= words.keys():
-        en, zh = (capital(rule.advice.say(one).format(**{key: word.say(one) for key, word in words.items()})) for one in LANGUAGES)
+        en, zh = (
+            capital(rule.advice.say(one).format(**{key: word.say(one) for key, word in words.items()}))
+            for one in LANGUAGES
+        )
         return replace(finding, advice=T(en=en, zh=zh))
     last, where = last_sentence(rule.what), words.get("line")
-    own = T(en=" (names as in the rule's example)", zh="（名称取自规则的例子）") if _foreign(last, story.program) else T(en="", zh="")
+    own = (
+        T(en=" (names as in the rule's example)", zh="（名称取自规则的例子）")
+        if _foreign(last, story.program)
+        else T(en="", zh="")
+    )
     en, zh = (f"{last.say(one).rstrip('.。')}{own.say(one)}" for one in LANGUAGES)
     if where is None:
         return replace(finding, advice=T(en=f"{en}.", zh=f"{zh}。"))
@@ -44,13 +65,17 @@ def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
 
 
 def _foreign(text: T, program: Program) -> bool:
-    """Whether code in backticks in the English text contains a variable that is neither a name in the program nor one of ``KNOWN``."""
+    """Whether code in backticks in the English text contains a variable that is neither a name in the
+    program nor one of ``KNOWN``.
+    """
     known = {node.id for node in program.nodes if isinstance(node, ast.Name)} | KNOWN
     return any(name not in known for code in CODE.findall(text.en) for name in VARIABLE.findall(code))
 
 
 def names(advice: T) -> set[str]:
-    """The places in an advice: ``line`` and ``code`` of the finding, ``tensor``, a role (``saved``), its code (``saved_code``)."""
+    """The places in an advice: ``line`` and ``code`` of the finding, ``tensor``, a role
+    (``saved``), its code (``saved_code``).
+    """
     return {field for one in LANGUAGES for _, field, _, _ in Formatter().parse(advice.say(one)) if field}
 
 
@@ -60,11 +85,15 @@ def last_sentence(text: T) -> T:
     >>> last_sentence(T(en="It is 0.5. Use `a.b()`.", zh="它是 0.5。用 `a.b()`。")).zh
     '用 `a.b()`。'
     """
-    return T(en=re.split(r"(?<=[.!?]) (?=[A-Z`])", text.en)[-1], zh=re.split(r"(?<=[。！？])(?=.)", text.zh.rstrip())[-1])
+    return T(
+        en=re.split(r"(?<=[.!?]) (?=[A-Z`])", text.en)[-1], zh=re.split(r"(?<=[。！？])(?=.)", text.zh.rstrip())[-1]
+    )
 
 
 def _words(story: Story, finding: Finding) -> dict[str, T]:
-    places: dict[str, Span] = {related.role: related.span for related in reversed(finding.related) if related.span is not None}
+    places: dict[str, Span] = {
+        related.role: related.span for related in reversed(finding.related) if related.span is not None
+    }
     if finding.span is not None:
         places["line"] = finding.span
     words: dict[str, T] = {}

@@ -1,4 +1,6 @@
-"""Finds the calls that led to an event: the trace has the names of the functions on the stack, the source shows where they are called."""
+"""Finds the calls that led to an event: the trace has the names of the functions on the stack, the source
+shows where they are called.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
-    """The statements being executed at ``event``, innermost first: its own, then those of its callers, while the text shows the call.
+    """The statements being executed at ``event``, innermost first: its own, then those of its callers,
+    while the text shows the call.
 
     Nothing for None. For an event in another file, the first one is the program's statement that led there.
     """
@@ -45,7 +48,9 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
 
 
 def entry(story: Story, event: Event) -> ast.AST | None:
-    """The program's own expression that led to an event in another file: a call, or an import of that file; ``None`` if it is unknown."""
+    """The program's own expression that led to an event in another file: a call, or an import of that
+    file; ``None`` if it is unknown.
+    """
     program, own, scope = story.program, _own(story, event), tuple(_functions(event))
     caller = scope[:own]
     for name in scope[own:]:
@@ -55,11 +60,14 @@ def entry(story: Story, event: Event) -> ast.AST | None:
         return _between(story, caller, event)
     module = Path(story.trace.sources[event.span.source].name).stem if event.span is not None else ""
     imports = (n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom))
-    return next((n for n in imports if module in {getattr(n, "module", None), *(alias.name for alias in n.names)}), None)
+    return next(
+        (n for n in imports if module in {getattr(n, "module", None), *(alias.name for alias in n.names)}), None
+    )
 
 
 def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call made by the function ``caller`` (a stack of names) in which ``event`` happened; None if the text does not show it.
+    """The call made by the function ``caller`` (a stack of names) in which ``event`` happened; None
+    if the text does not show it.
 
     None too if ``caller`` is not on the event's stack, or made the event itself.
     """
@@ -70,26 +78,34 @@ def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | N
 
 
 def _own(story: Story, event: Event) -> int:
-    """Return how many of the outermost functions on the stack of ``event``, without a gap, have the name of a function of the program."""
+    """Return how many of the outermost functions on the stack of ``event``, without a gap, have the
+    name of a function of the program.
+    """
     written = {n.name for n in story.program.nodes if isinstance(n, Function)}
     scope = _functions(event)
     return next((i for i, name in enumerate(scope) if name.rsplit(".", 1)[-1] not in written), len(scope))
 
 
 def _functions(event: Event) -> list[str]:
-    """The functions on the stack of ``event``. A comprehension (a frame of its own up to Python 3.11) belongs to the one around it."""
+    """The functions on the stack of ``event``.
+
+    A comprehension (a frame of its own up to Python 3.11) belongs to the one around it.
+    """
     return [name for name in event.scope if not name.endswith(COMPREHENSIONS)]
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call in ``caller`` of which no event has the place, between the lines of the caller's events before and after ``event``.
+    """The call in ``caller`` of which no event has the place, between the lines of the caller's
+    events before and after ``event``.
 
     None unless there is exactly one such call that is not inside another one.
     """
     program = story.program
     low, high = _neighbours(story, caller, event)
     own = {e.span for e in story.calls() if e.span is not None and e.span.source == 0}
-    calls = (n for n in program.nodes if isinstance(n, ast.Call) and low <= n.lineno <= high and program.place(n) not in own)
+    calls = (
+        n for n in program.nodes if isinstance(n, ast.Call) and low <= n.lineno <= high and program.place(n) not in own
+    )
     inside = caller[-1].rsplit(".", 1)[-1] if caller else None
     found = [n for n in calls if (f.name if (f := program.function(n)) else None) == inside]
     outer = [n for n in found if not any(n is not other and n in ast.walk(other) for other in found)]
@@ -97,14 +113,17 @@ def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | 
 
 
 def at_home(story: Story, finding: Finding) -> Finding:
-    """The finding with every place in the checked program: a line of another file is replaced by the call that led there.
+    """The finding with every place in the checked program: a line of another file is
+    replaced by the call that led there.
 
-    It is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the related lines' sentences then
-    name the line in the other file.
+    It is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the related
+    lines' sentences then name the line in the other file.
     """
     span = _home(story, finding.span, finding.step)
     related = tuple(_related_at_home(story, each) for each in finding.related)
-    return finding if span == finding.span and related == finding.related else replace(finding, span=span, related=related)
+    return (
+        finding if span == finding.span and related == finding.related else replace(finding, span=span, related=related)
+    )
 
 
 def _related_at_home(story: Story, related: Related) -> Related:
@@ -123,11 +142,14 @@ def _home(story: Story, span: Span | None, step: int | None) -> Span | None:
     return story.program.place(node) if node is not None else None
 
 
-def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None) -> ast.Call | None:
-    """The call in ``caller`` (at the top level when empty) of the function with this qualified name on the way to ``event``.
+def _call_site(
+    story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None
+) -> ast.Call | None:
+    """The call in ``caller`` (at the top level when empty) of the function with this qualified
+    name on the way to ``event``.
 
-    A call inside ``function`` itself does not count. Where the text has none, a ``forward`` may be a call that no event records
-    (:func:`_between`); else None.
+    A call inside ``function`` itself does not count. Where the text has none, a ``forward`` may be a call that no event
+    records (:func:`_between`); else None.
     """
     program = story.program
     inside = caller[-1].rsplit(".", 1)[-1] if caller else None
@@ -147,23 +169,35 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
         if (around.name if around else None) == inside and (around is None or around is not function):
             sites.append(call)
     if not sites and owner and qualified.endswith((".forward", ".__call__")):
-        sites = [call for call in _calls_of(story, owner) if (f.name if (f := program.function(call)) else None) == inside]
+        sites = [
+            call for call in _calls_of(story, owner) if (f.name if (f := program.function(call)) else None) == inside
+        ]
     if not sites and name in ("forward", "__call__"):  # what is called cannot be seen in the text
         return _between(story, caller, event)
     return _which(story, sites, caller, event) if sites else None
 
 
 def _calls_of(story: Story, owner: str) -> list[ast.Call]:
-    """Return the calls of variables that hold an object of class ``owner``, as far as the text shows it, in the order of the text."""
+    """Return the calls of variables that hold an object of class ``owner``, as far as the text shows
+    it, in the order of the text.
+    """
     if owner not in story.calls_of:
-        calls = (n for n in story.program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute))
-        made = [n for n in calls if any(isinstance(o, ast.Call) and called(o) == owner for o in origins(story.program, n.func))]
+        calls = (
+            n for n in story.program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute)
+        )
+        made = [
+            n
+            for n in calls
+            if any(isinstance(o, ast.Call) and called(o) == owner for o in origins(story.program, n.func))
+        ]
         story.calls_of[owner] = sorted((n for n in made if called(n) != owner), key=lambda n: (n.lineno, n.col_offset))
     return story.calls_of[owner]
 
 
 def _objects(program: Program, owner: str) -> set[str]:
-    """Return the variables that hold an object of class ``owner``, or a container around one: ``net = nn.Sequential(Block(), …)``."""
+    """Return the variables that hold an object of class ``owner``, or a container around one: ``net =
+    nn.Sequential(Block(), …)``.
+    """
     found = set()
     for node in program.nodes:
         for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
@@ -176,7 +210,11 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
     """Return the (target, value) pairs of an assignment: ``g, d = Generator(), Discriminator()`` gives two."""
     pairs: list[tuple[ast.expr, ast.expr]] = []
     for target in node.targets:
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
+        if (
+            isinstance(target, ast.Tuple)
+            and isinstance(node.value, ast.Tuple)
+            and len(target.elts) == len(node.value.elts)
+        ):
             pairs += zip(target.elts, node.value.elts, strict=True)
         else:
             pairs.append((target, node.value))
@@ -186,8 +224,8 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
     """Return, of several calls of one function in the source, the one that was running at ``event``.
 
-    Each iteration of a loop executes all of them once, in order; if that gives a call outside the lines that the caller was
-    executing just before and after, the calls between those lines are counted instead.
+    Each iteration of a loop executes all of them once, in order; if that gives a call outside the lines that the caller
+    was executing just before and after, the calls between those lines are counted instead.
     """
     low, high = _neighbours(story, caller, event)
     passes = story.steps_at[event.span, event.op]
@@ -201,14 +239,18 @@ def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: 
 
 
 def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
-    """Return the step of the last event before ``event`` that ``caller`` itself made, not a function it calls; -1 if there is none."""
+    """Return the step of the last event before ``event`` that ``caller`` itself made, not a
+    function it calls; -1 if there is none.
+    """
     steps = story.steps_in.get(caller, [])
     at = bisect_left(steps, event.step)
     return steps[at - 1] if at else -1
 
 
 def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
-    """Return the lines at which ``caller`` itself made an event just before and just after ``event`` (0 and a very large number: none)."""
+    """Return the lines at which ``caller`` itself made an event just before and just after ``event`` (0
+    and a very large number: none).
+    """
     at, steps = _before(story, caller, event), story.steps_in.get(caller, [])
     before = story.span(at) if at >= 0 else None
     later = (story.events[step] for step in islice(steps, bisect_right(steps, event.step), None))

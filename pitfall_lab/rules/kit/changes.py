@@ -26,7 +26,9 @@ GENERIC = 6
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a program: ``id`` names it in messages, ``title`` says what it does, ``verified`` that it is a fix that was tried."""
+    """One change of a program: ``id`` names it in messages, ``title`` says what it does, ``verified``
+    that it is a fix that was tried.
+    """
 
     id: str
     title: T
@@ -55,7 +57,9 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
     offered = [fix for fix in fixes if fix.verified] or fixes
     found = [Change(f"fix-{number}", fix.title, fix.edits, fix.verified) for number, fix in enumerate(offered, 1)]
     plain = list(_unique(program, [*found, *_generic(program, _lines(trace, findings), _made(trace), at)]))
-    kept = [change for change in plain if change in found] + [change for change in plain if change not in found][:GENERIC]
+    kept = [change for change in plain if change in found] + [change for change in plain if change not in found][
+        :GENERIC
+    ]
     return tuple(_placed(kept[:MOST], at))
 
 
@@ -84,7 +88,9 @@ def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
 
 
 def _lines(trace: Trace, findings: Sequence[Finding]) -> list[int]:
-    """The program's lines for which changes are offered, each once: of failures, harms and findings, then of writes and backwards."""
+    """The program's lines for which changes are offered, each once: of failures, harms and findings,
+    then of writes and backwards.
+    """
     steps = [s for f in failures(trace) for s in (*f.changed_at, f.saved_at, f.step)]
     steps += [s for harm in trace.harms for cause in harm.causes for s in (*cause.changed_at, cause.saved_at)]
     lines = [line for s in steps if s is not None and 0 <= s < len(trace.events) and (line := _line(trace, s))]
@@ -116,7 +122,12 @@ def _made(trace: Trace) -> set[tuple[int, str]]:
             elif group == "tensors" and key in ("name", "grad_fn") and effect.value:
                 names.setdefault(label, set()).update([str(effect.value)] if key == "name" else [])
                 differentiable |= {label} if key == "grad_fn" else set()
-    made = [(event.span.line, label) for event in trace.events if event.span and event.span.source == 0 for label in event.results]
+    made = [
+        (event.span.line, label)
+        for event in trace.events
+        if event.span and event.span.source == 0
+        for label in event.results
+    ]
     return {(line, name) for line, label in made if label in differentiable for name in names.get(label, ())}
 
 
@@ -131,9 +142,11 @@ def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at:
 
 
 def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """Changes of a line that writes: a new tensor instead, a copy right before, no_grad around it, or exchange it with the next statement.
+    """Changes of a line that writes: a new tensor instead, a copy right before, no_grad around it, or
+    exchange it with the next statement.
 
-    Nothing for other lines. The last two only for statements alone on their lines; no_grad only if the program imports torch.
+    Nothing for other lines. The last two only for statements alone on their lines; no_grad only
+    if the program imports torch.
     """
     if written_root(statement) is None:
         return
@@ -149,7 +162,9 @@ def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> It
         indent = program.indent(statement)
         body = "".join(f"    {text.rstrip()}\n" for text in program.lines[place.line - 1 : place.end_line])
         title = T(f"Write on {at(line).en} under `no_grad`", f"在 `no_grad` 下执行{at(line).zh}的写入")
-        yield Change(f"no_grad-{line}", title, (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n{body}"),))
+        yield Change(
+            f"no_grad-{line}", title, (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n{body}"),)
+        )
     block = program.block(statement)
     here = block.index(statement)
     if here + 1 < len(block) and program.stands_alone(statement) and program.stands_alone(block[here + 1]):
@@ -167,29 +182,49 @@ def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Pl
 
 
 def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """One change for a line that runs backward: leave out the program's first ``zero_grad``; if it has none, clear the gradients before it.
+    """One change for a line that runs backward: leave out the program's first ``zero_grad``; if it has none,
+    clear the gradients before it.
 
     Nothing for other lines, or without an optimizer's ``step`` whose ``zero_grad`` could be called.
     """
     if not any(isinstance(n, ast.Call) and called(n) == "backward" for n in ast.walk(statement)):
         return
     for node in program.nodes:
-        if isinstance(node, ast.Call) and called(node) == "zero_grad" and (clearing := program.statement(node)) is not None:
+        if (
+            isinstance(node, ast.Call)
+            and called(node) == "zero_grad"
+            and (clearing := program.statement(node)) is not None
+        ):
             where = program.place(clearing).line
-            title = T(f"Leave {at(where).en} out: `{program.segment(node)}`", f"去掉{at(where).zh}：`{program.segment(node)}`")
+            title = T(
+                f"Leave {at(where).en} out: `{program.segment(node)}`", f"去掉{at(where).zh}：`{program.segment(node)}`"
+            )
             yield Change(f"drop-{where}", title, program.delete(clearing))
             return
     for node in program.nodes:
-        if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute) and is_name(node.func.value):
+        if (
+            isinstance(node, ast.Call)
+            and called(node) == "step"
+            and isinstance(node.func, ast.Attribute)
+            and is_name(node.func.value)
+        ):
             name = program.segment(node.func.value)
             title = T(f"Clear the gradients before {at(line).en}", f"在{at(line).zh}之前清空梯度")
             yield Change(f"zero_grad-{line}", title, program.insert_before(statement, f"{name}.zero_grad()"))
             return
 
 
-def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
-    """The change that detaches the assigned value from the graph; nothing if the line does not give one name to a tensor with a grad_fn."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
+def _of_value(
+    program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place
+) -> Iterator[Change]:
+    """The change that detaches the assigned value from the graph; nothing if the line does not give one
+    name to a tensor with a grad_fn.
+    """
+    if (
+        not isinstance(statement, ast.Assign)
+        or len(statement.targets) != 1
+        or not isinstance(statement.targets[0], ast.Name)
+    ):
         return
     name = statement.targets[0].id
     if (line, name) not in made:

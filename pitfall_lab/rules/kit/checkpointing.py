@@ -21,26 +21,34 @@ Key = tuple[str, Span | None, tuple[str, ...]]
 
 def checkpoints(story: Story) -> list[ast.Call]:
     """Return the calls of ``torch.utils.checkpoint.checkpoint`` in the program's source."""
-    return [node for node in story.program.nodes if isinstance(node, ast.Call) and called(node) in ("checkpoint", "checkpoint_sequential")]
+    return [
+        node
+        for node in story.program.nodes
+        if isinstance(node, ast.Call) and called(node) in ("checkpoint", "checkpoint_sequential")
+    ]
 
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
-    """Whether the call at ``step`` was run again inside the backward at ``backward``: the same operation at the same place of the program.
+    """Whether the call at ``step`` was run again inside the backward at ``backward``: the same operation at
+    the same place of the program.
 
-    A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no other. False if there
-    is no event at ``step``.
+    A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no
+    other. False if there is no event at ``step``.
     """
     first = story.event(step)
     if first is None:
         return False
-    return story.program.at(first.span) in checkpoints(story) or any(_key(event) == _key(first) for event in _inside(story, backward))
+    return story.program.at(first.span) in checkpoints(story) or any(
+        _key(event) == _key(first) for event in _inside(story, backward)
+    )
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """The calls that a backward ran again with other values than in each earlier run, each with its last earlier run, in order.
+    """The calls that a backward ran again with other values than in each earlier run, each with
+    its last earlier run, in order.
 
-    At most ``MOST_RUNS`` earlier runs are compared; a call without an earlier one, or with a result of unknown values or without
-    requires_grad, is left out.
+    At most ``MOST_RUNS`` earlier runs are compared; a call without an earlier one, or with a result of unknown values
+    or without requires_grad, is left out.
     """
     for event in _inside(story, backward.step):
         earlier = _before(_runs(story)[_key(event)], backward.step)
@@ -65,7 +73,9 @@ def _runs(story: Story) -> dict[Key, list[Event]]:
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:
-    """Return the known values of a call's first result, by position; empty if it does not require grad (a counter, a mask)."""
+    """Return the known values of a call's first result, by position; empty if it does not
+    require grad (a counter, a mask).
+    """
     tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
     return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}
 

@@ -41,11 +41,14 @@ class LostWrite:
     statement: ast.stmt
     last: ast.stmt
     name: str | None
-    """The copy's name, where it has one: then the copy and the writes are statements of their own, the last one ``last``."""
+    """The copy's name, where it has one: then the copy and the writes are statements of
+    their own, the last one ``last``.
+    """
 
 
 def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
-    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's text reads the copy afterwards.
+    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's
+    text reads the copy afterwards.
 
     Nothing if the program did not run to its end.
     """
@@ -59,44 +62,70 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
 
 
 def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
-    """The first write to the copy, with its data; None unless only writes and views use the copy, and its source is still used later.
+    """The first write to the copy, with its data; None unless only writes and views use the copy, and
+    its source is still used later.
 
-    None too if the copy shares its source's storage or has several names. The writes must be statements that discard their result, and the
-    text must not read the copy's name elsewhere.
+    None too if the copy shares its source's storage or has several names. The writes must be statements that discard
+    their result, and the text must not read the copy's name elsewhere.
     """
     record = story.tensor(copy.results[0]) or {}
     storage = record.get("storage")
-    if storage is None or storage == (story.tensor(source, copy.step) or {}).get("storage") or record.get("kind") != "tensor":
+    if (
+        storage is None
+        or storage == (story.tensor(source, copy.step) or {}).get("storage")
+        or record.get("kind") != "tensor"
+    ):
         return None
     writes: list[Event] = []
     for label, _ in story.tensors_on(storage):
         for use in story.uses(label):
-            if storage in use.writes and use.operands[0].label == label and all(o.label != label for o in use.operands[1:]):
+            if (
+                storage in use.writes
+                and use.operands[0].label == label
+                and all(o.label != label for o in use.operands[1:])
+            ):
                 writes.append(use)
             elif use.name not in VIEWING or any((story.tensor(r) or {}).get("storage") != storage for r in use.results):
                 return None
     writes.sort(key=lambda event: event.step)
     statements = [story.program.statement_at(story.span(event.step)) for event in writes]
     first, last = (statements[0], statements[-1]) if statements else (None, None)
-    names = {n for label, _ in story.tensors_on(storage) for _, given in story.history("tensors", label, "names") for n in given or ()}
+    names = {
+        n
+        for label, _ in story.tensors_on(storage)
+        for _, given in story.history("tensors", label, "names")
+        for n in given or ()
+    }
     name = next(iter(names)) if len(names) == 1 and next(iter(names)).isidentifier() else None
-    if first is None or last is None or len(names) > 1 or (names and name is None) or not _read_later(story, source, writes[-1].step):
+    if (
+        first is None
+        or last is None
+        or len(names) > 1
+        or (names and name is None)
+        or not _read_later(story, source, writes[-1].step)
+    ):
         return None
     if not all(s is not None and _is_write(s) for s in statements) or not unread(
         story.program, name, [s for s in statements if s is not None]
     ):
         return None
     here = story.program.statement_at(story.span(copy.step))
-    if (name is None and here is not first) or (name is not None and not (isinstance(here, ast.Assign) and here is not first)):
+    if (name is None and here is not first) or (
+        name is not None and not (isinstance(here, ast.Assign) and here is not first)
+    ):
         return None
     return LostWrite(story, copy, source, writes[0], first, last, name)
 
 
 def _is_write(statement: ast.stmt) -> bool:
-    """Whether a statement only writes: ``h.add_(1)`` (any call of a name that ends in ``_``), ``h[0] = 1``, or any ``h += 1``."""
+    """Whether a statement only writes: ``h.add_(1)`` (any call of a name that ends in ``_``),
+    ``h[0] = 1``, or any ``h += 1``.
+    """
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and called(statement.value).endswith("_")
-    return isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript))
+    return isinstance(statement, ast.AugAssign) or (
+        isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+    )
 
 
 def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
@@ -107,11 +136,15 @@ def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bo
     if name is None:
         return True
     writing = {id(n) for s in statements for n in ast.walk(s)}
-    return not any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and id(n) not in writing for n in program.nodes)
+    return not any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and id(n) not in writing
+        for n in program.nodes
+    )
 
 
 def _read_later(story: Story, source: str, after: int) -> bool:
-    """Whether the program still uses the tensor that keeps its old values after step ``after``: in a call, or in a later line by its name.
+    """Whether the program still uses the tensor that keeps its old values after step ``after``: in a call, or
+    in a later line by its name.
 
     A call counts with any tensor on the same storage.
     """
@@ -122,7 +155,8 @@ def _read_later(story: Story, source: str, after: int) -> bool:
     line = span.line if (span := story.span(after)) else 0
     names = {n for label in labels if (n := story.name(label, after))}
     return any(
-        isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > line and story.program.segment(n) in names for n in story.program.nodes
+        isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > line and story.program.segment(n) in names
+        for n in story.program.nodes
     )
 
 
@@ -146,7 +180,8 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
     """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``.
 
-    ``target`` is the expression that made the copy. None unless the statement is the call of one method of exactly this expression.
+    ``target`` is the expression that made the copy. None unless the statement is the call of one
+    method of exactly this expression.
     """
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
@@ -176,7 +211,8 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 def written_back(lost: LostWrite, target: str) -> Fix | None:
     """A fix that assigns the changed copy back to ``target`` (a text) after the last write: ``x[mask] = rows``.
 
-    By ``copy_`` if ``target`` is no index. None if the copy has no name, or the first and the last write are in different blocks.
+    By ``copy_`` if ``target`` is no index. None if the copy has no name, or the first and the last
+    write are in different blocks.
     """
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):

@@ -23,7 +23,9 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """One class: its ``forward`` and ``backward``, and the method that stores values for backward: forward or ``setup_context``."""
+    """One class: its ``forward`` and ``backward``, and the method that stores values for backward:
+    forward or ``setup_context``.
+    """
 
     name: str
     forward: ast.FunctionDef
@@ -37,11 +39,15 @@ class Custom:
 
     @property
     def inputs(self) -> list[str]:
-        """The parameters of forward other than ``ctx`` (which it does not have where the class has a ``setup_context``)."""
+        """The parameters of forward other than ``ctx`` (which it does not have where the
+        class has a ``setup_context``).
+        """
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
     def kept(self) -> dict[str, Kept]:
-        """The assignments ``ctx.x = x`` to attributes of ctx, by attribute; the value is a name, or an expression on one (``x.data``)."""
+        """The assignments ``ctx.x = x`` to attributes of ctx, by attribute; the value is a name, or an
+        expression on one (``x.data``).
+        """
         found = {}
         for statement, target, value in _assigned(self.keeper):
             if isinstance(root(value), ast.Name) and (name := _attribute(target, self.ctx)):
@@ -49,7 +55,9 @@ class Custom:
         return found
 
     def names(self) -> dict[str, str]:
-        """Return the local names in backward that are bound to attributes of ctx, as name → attribute: ``x = ctx.x``."""
+        """Return the local names in backward that are bound to attributes of ctx, as
+        name → attribute: ``x = ctx.x``.
+        """
         ctx = self.backward.args.args[0].arg
         pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
         return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}
@@ -57,7 +65,9 @@ class Custom:
     def read(self, attribute: str) -> list[ast.Attribute]:
         """Return the expressions in backward that read this attribute of ctx."""
         ctx = self.backward.args.args[0].arg
-        attributes = [node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute]
+        attributes = [
+            node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute
+        ]
         return [node for node in attributes if isinstance(node.value, ast.Name) and node.value.id == ctx]
 
 
@@ -75,16 +85,24 @@ def _assigned(function: ast.FunctionDef) -> Iterator[tuple[ast.Assign, ast.expr,
 
 def _attribute(node: ast.expr, name: str) -> str:
     """Return ``x`` for ``ctx.x``; an empty string for every other expression."""
-    return node.attr if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
+        else ""
+    )
 
 
 def customs(program: Program) -> Iterator[Custom]:
-    """The classes with a ``forward(ctx, …)`` and a ``backward(ctx, …)`` of their own that are made from ``Function``."""
+    """The classes with a ``forward(ctx, …)`` and a ``backward(ctx, …)`` of their own
+    that are made from ``Function``.
+    """
     for node in program.nodes:
         if isinstance(node, ast.ClassDef) and any(_last(base) == "Function" for base in node.bases):
             methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef) and each.args.args}
             if "forward" in methods and "backward" in methods:
-                yield Custom(node.name, methods["forward"], methods["backward"], methods.get("setup_context", methods["forward"]))
+                yield Custom(
+                    node.name, methods["forward"], methods["backward"], methods.get("setup_context", methods["forward"])
+                )
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:
@@ -93,7 +111,9 @@ def inside(custom: Custom, event: Event, method: str) -> bool:
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """The calls in forward that made a result which was returned (its grad_fn is the custom node), each with the label of that node."""
+    """The calls in forward that made a result which was returned (its grad_fn is the custom node), each
+    with the label of that node.
+    """
     for event in story.calls():
         for result in event.results if inside(custom, event, "forward") else ():
             for _, node in story.history("tensors", result, "grad_fn"):

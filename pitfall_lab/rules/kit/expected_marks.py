@@ -1,7 +1,8 @@
-"""Expected findings written as comments in a program: ``# PL101 changed`` on the finding's line, ``# saved`` on a related one.
+"""Expected findings written as comments in a program: ``# PL101 changed`` on the finding's line,
+``# saved`` on a related one.
 
-Such a comment has only codes and roles and ends its line. Rules and tests mark their programs this way, so that no line number
-has to be kept up to date.
+Such a comment has only codes and roles and ends its line. Rules and tests mark their programs this way, so that no line
+number has to be kept up to date.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def plain(text: str) -> str:
 def met(findings: list[Finding], text: str) -> str:
     """Say in a few words how ``findings`` differ from what ``text`` expects; empty when they do not.
 
-    Every code must be found on its line and no other finding may be there (notes of severity ``info`` may be, if their code is nowhere
-    expected). Each marked role must be on exactly the marked lines; roles that are not marked are free.
+    Every code must be found on its line and no other finding may be there (notes of severity ``info`` may be, if their
+    code is nowhere expected). Each marked role must be on exactly the marked lines; roles that are not marked are free.
     """
     wanted, roles = expected(text)
     selected = {code for code, _ in wanted}

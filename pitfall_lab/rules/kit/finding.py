@@ -40,10 +40,13 @@ Role = Literal[
     "gradient",
     "left out",
 ]
-"""The role of a line in a finding. Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was
-made · what was compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off ·
-where a graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read ·
-scores masked · a right gradient that backward gave · left out of an optimizer's step."""
+"""The role of a line in a finding.
+
+Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was made · what was
+compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off · where a
+graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read · scores
+masked · a right gradient that backward gave · left out of an optimizer's step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,19 @@ class Printed:
 
     @property
     def said(self) -> T:
-        """A sentence with the value before and the value after the fix, and a second one where the new value looks worse."""
+        """A sentence with the value before and the value after the fix, and a second one
+        where the new value looks worse.
+        """
         en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
         zh = f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。"
         if self.name:
             en = f"With the same random numbers, `{self.name}` is {self.after} at the end, and was {self.before}."
             zh = f"用同样的随机数运行，`{self.name}` 最后是 {self.after}，原来是 {self.before}。"
-        return T(en=f"{en} {WORSE.en}", zh=zh + WORSE.zh) if looks_worse(self.name, self.before, self.after) else T(en=en, zh=zh)
+        return (
+            T(en=f"{en} {WORSE.en}", zh=zh + WORSE.zh)
+            if looks_worse(self.name, self.before, self.after)
+            else T(en=en, zh=zh)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +108,17 @@ class Fix:
 
     - ``same``: every correct value stays the same, and wrong gradients become correct;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
-    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
+    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what
+      follows is computed with them;
     - ``term``: the backward of the finding starts from the same value, of which one more part now requires grad;
     - ``root``: the backward of the finding starts from the same value, and fills the gradients of other leaves;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
     - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
 
-    Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a way that is right but
-    not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as that program does.
+    Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a
+    way that is right but not good (``retain_graph=True``): the fix must then end with the same leaves and
+    gradients as that program does.
     """
 
     title: T
@@ -116,14 +127,18 @@ class Fix:
     meaning: Literal["same", "recompute", "connect", "term", "root", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
     printed: Printed | None = None
-    """What a verified fix changes in what the program shows; None if nothing that is printed or left at the end, or not compared."""
+    """What a verified fix changes in what the program shows; None if nothing that is printed or
+    left at the end, or not compared.
+    """
 
     def as_verified(self, *, raises: bool = False) -> Fix:
         """Return a copy of the fix marked as verified: it was applied, and the changed program was run and compared.
 
         ``raises``: the changed program gets further, and ends with another error; its title then says so.
         """
-        then = T(f"{self.title.en} (this error goes, another follows)", f"{self.title.zh}（这个错误消失，之后还有另一个）")
+        then = T(
+            f"{self.title.en} (this error goes, another follows)", f"{self.title.zh}（这个错误消失，之后还有另一个）"
+        )
         return replace(self, verified=True, title=then if raises else self.title)
 
 
@@ -156,7 +171,8 @@ class Finding:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Findings with equal keys are the same: the rule, its place, and the places of its ``saved`` and ``operand`` lines.
+        """Findings with equal keys are the same: the rule, its place, and the places of its
+        ``saved`` and ``operand`` lines.
 
         Steps are not part of it, as a loop repeats steps, not lines.
         """
@@ -212,8 +228,8 @@ class Finding:
 class Trap:
     """A wrong repair that only hides the mistake: ``old`` in the rule's bad program becomes ``new``.
 
-    Never offered as a fix; explained on the rule's page. A test applies it and shows that it does not help: the program still draws a
-    finding, raises, or computes something other than the good program does.
+    Never offered as a fix; explained on the rule's page. A test applies it and shows that it does not help: the program
+    still draws a finding, raises, or computes something other than the good program does.
     """
 
     old: str
@@ -233,28 +249,36 @@ def _as_it_is(_: Story, __: Finding) -> Finding | None:
 class Rule:
     """One pitfall: its code and name, how it is found in a trace, and the texts of its page.
 
-    To add one, write ``pitfall_lab/rules/<name_with_underscores>.py`` with a function ``find`` and a ``RULE`` like this. Being in the
-    folder is enough: the command, the pages, the table of recall and the tests pick it up;
-    ``python -m pitfall_lab.reference.pages`` writes its page.
+    To add one, write ``pitfall_lab/rules/<name_with_underscores>.py`` with a function ``find`` and a ``RULE`` like
+    this. Being in the folder is enough: the command, the pages, the table of recall and the tests pick it up; ``python
+    -m pitfall_lab.reference.pages`` writes its page.
 
-    - ``code``: ``PL`` and three digits, never given twice. 1 saved tensors, 2 leaves and views, 3 the counter bypassed, 4 broadcasting and
-      shape, 5 the graph, 6 gradients and training order, 7 sharing, 8 numbers and dtype, 9 losses, modes and randomness.
-    - ``name``: the *bad thing* in kebab case, ``saved-tensor-overwritten``; the file has the same name with underscores.
+    - ``code``: ``PL`` and three digits, never given twice. 1 saved tensors, 2 leaves and views, 3 the counter
+      bypassed, 4 broadcasting and
+      shape, 5 the graph, 6 gradients and training order, 7 sharing, 8 numbers and dtype, 9
+      losses, modes and randomness.
+    - ``name``: the *bad thing* in kebab case, ``saved-tensor-overwritten``; the file has
+      the same name with underscores.
     - ``severity``: what its findings are when they do not say otherwise.
     - ``title``: the bad thing in one line, without a full stop.
-    - ``what``: what happens, in a beginner's words. Its first sentence uses no word of torch's that it does not explain.
+    - ``what``: what happens, in a beginner's words. Its first sentence uses no word of
+      torch's that it does not explain.
     - ``why``: why torch works like this; here torch's words come in, each explained at its first use.
-    - ``bad``, ``good``: two short, complete programs. The first draws exactly this one finding, with a fix that holds; the second is
-      the first one repaired. They print what a learner should compare, and fix their seed when they draw numbers. In ``bad`` comments
-      say which lines the finding must name: ``# PL101 changed`` on the finding's own line, ``# saved`` where a related line has that
-      role (:mod:`.marks`).
-    - ``find``: reads a :class:`~pitfall_lab.rules.kit.story.Story` and yields findings. It never reads an error message, and finds nothing
+    - ``bad``, ``good``: two short, complete programs. The first draws exactly this one finding, with a
+      fix that holds; the second is
+      the first one repaired. They print what a learner should compare, and fix their seed when they draw
+      numbers. In ``bad`` comments
+      say which lines the finding must name: ``# PL101 changed`` on the finding's own line, ``# saved`` where a related
+          line has that role (:mod:`.marks`).
+    - ``find``: reads a :class:`~pitfall_lab.rules.kit.story.Story` and yields findings. It never reads an
+      error message, and finds nothing
       where it does not know.
     - ``refines``, ``refine``: codes of more general rules, and what this rule says *instead* of one of their findings
       (:meth:`instead`); ``None`` to keep that finding. So one mistake stays one finding, of the most specific rule.
     - ``traps``: repairs that only hide the mistake, at least one where learners commonly try one.
     - ``docs``: pages of torch's documentation.
-    - ``advice``: what to do, in one sentence for a finding without a verified fix, with places for what the finding names
+    - ``advice``: what to do, in one sentence for a finding without a verified fix, with
+      places for what the finding names
       (:func:`pitfall_lab.rules.kit.advice.names`). Without it, the last sentence of ``what`` is that: write it so.
     """
 

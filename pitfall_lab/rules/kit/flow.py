@@ -19,8 +19,9 @@ from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event, OptimizerStep, Span
 
 Kind = Literal["number", "copy", "integer", "no_grad", "detach", "gradient"]
-"""Became a Python number · was copied as plain data · was converted to an integer or bool dtype · was computed under no_grad ·
-was detached · is a gradient computed without ``create_graph``."""
+"""Became a Python number · was copied as plain data · was converted to an integer or bool dtype · was computed under
+no_grad · was detached · is a gradient computed without ``create_graph``.
+"""
 
 ORDER: tuple[Kind, ...] = ("gradient", "number", "copy", "integer", "no_grad", "detach")  # rarely intended ones first
 TO_PYTHON = {"item", "tolist", "__float__", "__int__"}
@@ -58,7 +59,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """``backward``, the last one before the optimizer step ``update``, did not reach its ``parameters`` because of ``cut``."""
+    """``backward``, the last one before the optimizer step ``update``, did not reach its
+    ``parameters`` because of ``cut``.
+    """
 
     update: OptimizerStep
     backward: Event
@@ -95,7 +98,8 @@ class Flow:
 
     @cached_property
     def _numbers(self) -> list[tuple[Event, ast.stmt, set[str]]]:
-        """The calls that returned Python numbers or arrays, each with its statement and the names that this assigns or appends to.
+        """The calls that returned Python numbers or arrays, each with its statement and the names
+        that this assigns or appends to.
 
         A call inside a function is there once more for each statement that called the function.
         """
@@ -103,7 +107,10 @@ class Flow:
         found = []
         for event in self.story.calls(*TO_PYTHON, "numpy"):
             # a returned value is named where the function is called
-            found += [(event, place, assigned(program, place) | _appended(program, place)) for place in call_chain(self.story, event)]
+            found += [
+                (event, place, assigned(program, place) | _appended(program, place))
+                for place in call_chain(self.story, event)
+            ]
         return found
 
     def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
@@ -111,8 +118,8 @@ class Flow:
 
         Rarely intended kinds first, within a kind the nearest.
 
-        ``along_the_graph``: search also through inputs that require grad, up to the leaves, for a cut in one of several branches. At most
-        ``LIMIT`` calls are walked through.
+        ``along_the_graph``: search also through inputs that require grad, up to the leaves, for a cut in one of several
+        branches. At most ``LIMIT`` calls are walked through.
         """
         found: dict[tuple[Kind, int], Cut] = {}
         pending: deque[tuple[str | None, int]] = deque([(label, step)])
@@ -130,7 +137,9 @@ class Flow:
             for event in self._makers(here, at):
                 walked += 1
                 for source, through, user in self._sources(event, here):
-                    before = self.story.tensor(source, through.step - 1) or self.story.tensor(source, through.step) or {}
+                    before = (
+                        self.story.tensor(source, through.step - 1) or self.story.tensor(source, through.step) or {}
+                    )
                     kind = self._kind(through, here) if user is None else "number"
                     if through.name == "grad":
                         found.setdefault(("gradient", through.step), Cut("gradient", through, source))
@@ -141,11 +150,13 @@ class Flow:
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
     def lost_terms(self) -> Iterator[Lost]:
-        """Terms of a loss that do not require grad although they were computed from the parameters that the loss trains.
+        """Terms of a loss that do not require grad although they were computed from the
+        parameters that the loss trains.
 
         Each pair of places once.
 
-        Only terms added to a loss of one element are searched: a factor or a target that does not require grad is usually intended.
+        Only terms added to a loss of one element are searched: a factor or a target that does not
+        require grad is usually intended.
         """
         story, reported = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():
@@ -161,10 +172,11 @@ class Flow:
                     yield Lost(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
-        """Parameters of an optimizer that were never updated, since the last backward before its step was cut from all of them.
+        """Parameters of an optimizer that were never updated, since the last backward before its
+        step was cut from all of them.
 
-        Each place of a cut once; for each step, all its cuts by no_grad are one place. A result of ``autograd.grad`` is not taken for a
-        cut.
+        Each place of a cut once; for each step, all its cuts by no_grad are one place. A result of
+        ``autograd.grad`` is not taken for a cut.
         """
         story, reported = self.story, set[object]()
         for update in story.trace.optimizer_steps:
@@ -177,12 +189,19 @@ class Flow:
                     place = (update.span, cut.kind) if cut.kind == "no_grad" else story.span(cut.event.step)
                     if cut.kind != "gradient":
                         given = (cut.tensor, *(o.label for o in cut.event.operands))
-                        missed.setdefault(place, (cut, set()))[1].update(*(self.leaves(g, cut.event.step) for g in given))
+                        missed.setdefault(place, (cut, set()))[1].update(
+                            *(self.leaves(g, cut.event.step) for g in given)
+                        )
                 reached = self.leaves(start, backward.step)
                 for where, (cut, leaves) in missed.items():
                     if leaves & passed_over and not leaves & passed_over & reached and where not in reported:
                         reported.add(where)
-                        yield Unreached(update, backward, cut, tuple(label for label in update.holds if label in leaves & passed_over))
+                        yield Unreached(
+                            update,
+                            backward,
+                            cut,
+                            tuple(label for label in update.holds if label in leaves & passed_over),
+                        )
 
     def _passed_over(self, held: tuple[str, ...]) -> set[str]:
         """Return those of ``held`` that are leaves with requires_grad and were not written after the first backward.
@@ -203,8 +222,8 @@ class Flow:
     def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
         """Yield the terms of the sum ``start`` that do not require grad, each with the step at which it was added.
 
-        Only tensors of one element are followed, through sums and through factors with a single tensor; a term must have been made by a
-        recorded call.
+        Only tensors of one element are followed, through sums and through factors with a single tensor; a term must
+        have been made by a recorded call.
         """
         story, pending = self.story, [start]
         while pending:
@@ -226,7 +245,8 @@ class Flow:
                 pending += given
 
     def leaves(self, label: str | None, step: int) -> set[str]:
-        """Return the labels of the leaves that require grad from which a tensor was computed; for such a leaf, only its own label.
+        """Return the labels of the leaves that require grad from which a tensor was computed; for
+        such a leaf, only its own label.
 
         For a leaf that is a view, those of its base; empty if there are none.
         """
@@ -241,14 +261,21 @@ class Flow:
     def _makers(self, label: str | None, step: int) -> Iterator[Event]:
         """The calls up to ``step`` that computed or wrote a tensor's values, the last one first."""
         storage = (self.story.tensor(label, step) or {}).get("storage")
-        events = {event.step: event for key in (label, storage) if key for event in self._made.get(key, ()) if event.step <= step}
+        events = {
+            event.step: event
+            for key in (label, storage)
+            if key
+            for event in self._made.get(key, ())
+            if event.step <= step
+        }
         yield from (events[at] for at in sorted(events, reverse=True))
 
     def _sources(self, event: Event, label: str | None) -> Iterator[tuple[str, Event, Event | None]]:
-        """Yield the tensors that a call depends on: operands, and tensors converted to Python numbers that it was given.
+        """Yield the tensors that a call depends on: operands, and tensors converted to
+        Python numbers that it was given.
 
-        Each as its label, the call that reads it, and, for a converted number, the call that received the number (else None). Of
-        ``autograd.grad`` only the first operand; ``label`` itself only for ``detach_``.
+        Each as its label, the call that reads it, and, for a converted number, the call that received the number (else
+        None). Of ``autograd.grad`` only the first operand; ``label`` itself only for ``detach_``.
         """
         if event.name == "grad":
             if event.operands and event.operands[0].label is not None:
@@ -272,15 +299,23 @@ class Flow:
             return "copy"
         if event.step in self._off:
             return "no_grad"
-        if any((self.story.tensor(other, event.step) or {}).get("grad_fn") for other in event.results if other != label):
+        if any(
+            (self.story.tensor(other, event.step) or {}).get("grad_fn") for other in event.results if other != label
+        ):
             return None  # positions beside values (``topk``): what was meant to go on are the values
         dtype = str(record.get("dtype") or "")
-        return "integer" if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array" else None
+        return (
+            "integer"
+            if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array"
+            else None
+        )
 
     def _handed(self, event: Event) -> list[Event]:
-        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: in its own expression, else through variables.
+        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: in its own
+        expression, else through variables.
 
-        The last 50 of these in its function. If the text shows none, :meth:`_equal` looks for one by its value; empty if that finds none.
+        The last 50 of these in its function. If the text shows none, :meth:`_equal` looks for one by its
+        value; empty if that finds none.
         """
         program, span = self.story.program, event.span
         node = program.at(span) if program.tree else None
@@ -297,14 +332,19 @@ class Flow:
         if statement is None or found:
             return found
         names = self._names(node, statement)
-        near = [n for n, place, targets in self._numbers if n.step < event.step and targets & names and _shares(program, place, statement)]
+        near = [
+            n
+            for n, place, targets in self._numbers
+            if n.step < event.step and targets & names and _shares(program, place, statement)
+        ]
         return near[-50:] or self._equal(event)
 
     def _equal(self, event: Event) -> list[Event]:
-        """The conversions to a Python number (``item()``) one of which gave ``event`` its argument; empty if none is found.
+        """The conversions to a Python number (``item()``) one of which gave ``event`` its
+        argument; empty if none is found.
 
-        They are recognised by values: in each of at least ``ROUNDS`` rounds (of the first ``MOST + 1``) the argument is the same multiple
-        of the number converted since the round before.
+        They are recognised by values: in each of at least ``ROUNDS`` rounds (of the first ``MOST + 1``) the argument is
+        the same multiple of the number converted since the round before.
         """
         story = self.story
         steps = story.steps_at[event.span, event.op]
@@ -329,14 +369,19 @@ class Flow:
         ]  # fmt: skip
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
-        """Return the names that ``node`` reads, and those from which assignments in the function of ``statement`` compute these.
+        """Return the names that ``node`` reads, and those from which assignments in the function of
+        ``statement`` compute these.
 
         Three assignments deep, wherever in the function they stand.
         """
         program = self.story.program
         names = reads(program, node)
         for _ in range(3):
-            for other in (n for n in program.nodes if isinstance(n, (ast.Assign, ast.AugAssign)) and _shares(program, n, statement)):
+            for other in (
+                n
+                for n in program.nodes
+                if isinstance(n, (ast.Assign, ast.AugAssign)) and _shares(program, n, statement)
+            ):
                 if assigned(program, other) & names:
                     names = names | reads(program, other.value)
         return names
@@ -346,13 +391,23 @@ def converted(story: Story, conversion: Event) -> float | None:
     """Return the finite number that ``item()``, ``float()`` or the like converted, if the trace has it; else None."""
     label = conversion.operands[0].label if conversion.operands else None
     record = story.tensor(label, conversion.step) or {}
-    held = (story.record("storages", record.get("storage"), conversion.step) or {}).get("cells") if label is not None else None
+    held = (
+        (story.record("storages", record.get("storage"), conversion.step) or {}).get("cells")
+        if label is not None
+        else None
+    )
     value = dict(flat(held)).get(record.get("offset") or 0)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        else None
+    )
 
 
 def _number(event: Event) -> float | None:
-    """The only Python number given to a call without a name; ``None`` if there is none or several, or it is zero or not finite."""
+    """The only Python number given to a call without a name; ``None`` if there is none or several,
+    or it is zero or not finite.
+    """
     found = []
     for operand in event.operands:
         with contextlib.suppress(ValueError):

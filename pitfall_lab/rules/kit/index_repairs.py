@@ -1,4 +1,6 @@
-"""Out-of-place forms of what is written element by element: into an index, into a prepared tensor, into the tensors of a collection."""
+"""Out-of-place forms of what is written element by element: into an index, into a prepared tensor, into
+the tensors of a collection.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ FACTORIES = {"zeros", "empty", "ones", "full", "new_zeros", "new_empty", "new_on
 
 
 def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | None]:
-    """Yield fixes for a write to an index, ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: a new tensor with those elements changed.
+    """Yield fixes for a write to an index, ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: a new tensor
+    with those elements changed.
 
     A None is a fix that cannot be written. Nothing for other writes, or if what is indexed is no name.
     """
@@ -33,7 +36,9 @@ def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | N
     text, constant = value
     mask = _mask(story, event)
     if mask:
-        yield _renewed(program, statement, name, _masked(program, target, statement, (name, torch, text), constant=constant))
+        yield _renewed(
+            program, statement, name, _masked(program, target, statement, (name, torch, text), constant=constant)
+        )
         return
     place = _place(target.slice)
     if place is None:
@@ -62,10 +67,14 @@ def _target(statement: ast.stmt | None) -> ast.Subscript | None:
 
 
 def _value(program: Program, statement: ast.stmt, target: ast.Subscript) -> tuple[str, bool] | None:
-    """The text of what is put there, and whether that is a plain number (a constant, or a call of ``float``); None for other statements."""
+    """The text of what is put there, and whether that is a plain number (a constant, or a call of
+    ``float``); None for other statements.
+    """
     if isinstance(statement, ast.Assign):
         value = statement.value
-        plain = isinstance(value, ast.Constant) or (isinstance(value, ast.UnaryOp) and isinstance(value.operand, ast.Constant))
+        plain = isinstance(value, ast.Constant) or (
+            isinstance(value, ast.UnaryOp) and isinstance(value.operand, ast.Constant)
+        )
         plain = plain or (isinstance(value, ast.Call) and called(value) == "float")
         return program.segment(value), plain
     if isinstance(statement, ast.AugAssign) and type(statement.op) in OPERATORS:
@@ -79,13 +88,17 @@ def _mask(story: Story, event: Event) -> bool:
     return index is not None and (story.tensor(index.label, event.step) or {}).get("dtype") == "bool"
 
 
-def _masked(program: Program, target: ast.Subscript, statement: ast.stmt, words: tuple[str, str, str], *, constant: bool) -> str | None:
+def _masked(
+    program: Program, target: ast.Subscript, statement: ast.stmt, words: tuple[str, str, str], *, constant: bool
+) -> str | None:
     name, torch, text = words
     mask = program.segment(target.slice)
     if constant:
         return f"{name}.masked_fill({mask}, {text})"
     if isinstance(statement, ast.AugAssign):
-        return f"{torch}.where({mask}, {name} {OPERATORS[type(statement.op)]} {operand(program, statement.value)}, {name})"
+        return (
+            f"{torch}.where({mask}, {name} {OPERATORS[type(statement.op)]} {operand(program, statement.value)}, {name})"
+        )
     value = statement.value if isinstance(statement, ast.Assign) else None
     if isinstance(value, ast.Subscript) and program.segment(value.slice) == mask:
         return f"{torch}.where({mask}, {program.segment(value.value)}, {name})"
@@ -93,9 +106,11 @@ def _masked(program: Program, target: ast.Subscript, statement: ast.stmt, words:
 
 
 def _place(index: ast.expr) -> tuple[int, ast.expr] | None:
-    """The dimension and the index or slice, if an index picks in one dimension only: 1 and ``0`` for ``[:, 0]``; else None.
+    """The dimension and the index or slice, if an index picks in one dimension only: 1 and
+    ``0`` for ``[:, 0]``; else None.
 
-    The dimension is -1 for ``[..., 0]``. None too for a slice with a step, and for an index that is a call, a list or another subscript.
+    The dimension is -1 for ``[..., 0]``. None too for a slice with a step, and for an index that is a call,
+    a list or another subscript.
     """
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     ellipsis = isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis
@@ -106,7 +121,11 @@ def _place(index: ast.expr) -> tuple[int, ast.expr] | None:
     if isinstance(part, ast.Slice):
         return (-1 if ellipsis else at, part) if part.step is None else None
     whole = isinstance(part, ast.Constant | ast.UnaryOp | ast.Name | ast.BinOp)
-    return (-1 if ellipsis else at, part) if whole and not (isinstance(part, ast.Constant) and not isinstance(part.value, int)) else None
+    return (
+        (-1 if ellipsis else at, part)
+        if whole and not (isinstance(part, ast.Constant) and not isinstance(part.value, int))
+        else None
+    )
 
 
 def _is_all(part: ast.expr) -> bool:
@@ -125,24 +144,42 @@ def _renewed(program: Program, statement: ast.stmt, name: str, text: str | None)
 
 
 def _collected(program: Program, story: Story, statement: ast.stmt, target: ast.Subscript, event: Event) -> Fix | None:
-    """The fix that collects the parts in a list and stacks them, for ``states[t + 1] = …`` in a loop; None if they are not all filled so.
+    """The fix that collects the parts in a list and stacks them, for ``states[t + 1] = …`` in a loop; None
+    if they are not all filled so.
 
-    The trace shows that the indices were 0, 1, 2, … up to the last one. None too if the name is used in a way that a list may not allow, or
-    is not used after the loop.
+    The trace shows that the indices were 0, 1, 2, … up to the last one. None too if the name is used in a way that a
+    list may not allow, or is not used after the loop.
     """
     function = program.function(statement)
-    loop = next((a for a in program.ancestors(statement) if isinstance(a, ast.For) and program.function(a) is function), None)
+    loop = next(
+        (a for a in program.ancestors(statement) if isinstance(a, ast.For) and program.function(a) is function), None
+    )
     name, torch = target.value, torch_name(program)
     dim = _filled(story, event)
-    if loop is None or not isinstance(name, ast.Name) or not isinstance(statement, ast.Assign) or torch is None or dim is None:
+    if (
+        loop is None
+        or not isinstance(name, ast.Name)
+        or not isinstance(statement, ast.Assign)
+        or torch is None
+        or dim is None
+    ):
         return None
     own = [n for n in program.nodes if isinstance(n, ast.Name) and n.id == name.id and program.function(n) is function]
     made = [program.statement(n) for n in own if isinstance(n.ctx, ast.Store)]
     block = program.block(loop)
-    if len(made) != 1 or not isinstance(made[0], ast.Assign) or made[0] not in block or called_or_none(made[0].value) not in FACTORIES:
+    if (
+        len(made) != 1
+        or not isinstance(made[0], ast.Assign)
+        or made[0] not in block
+        or called_or_none(made[0].value) not in FACTORIES
+    ):
         return None
     begin, here = made[0], block.index(loop)
-    first = [s for s in block[block.index(begin) + 1 : here] if (t := _target(s)) is not None and program.segment(t.value) == name.id]
+    first = [
+        s
+        for s in block[block.index(begin) + 1 : here]
+        if (t := _target(s)) is not None and program.segment(t.value) == name.id
+    ]
     known = {id(n) for s in [begin, statement, *first] for n in ast.walk(s) if n is not None}
     inside = [n for n in own if id(n) not in known and n in set(ast.walk(loop))]
     inside += [n for n in own if n in set(ast.walk(statement.value))]
@@ -158,14 +195,19 @@ def _collected(program: Program, story: Story, statement: ast.stmt, target: ast.
     stacked = f"{torch}.stack({name.id})" if dim == 0 else f"{torch}.stack({name.id}, dim={dim})"
     changes: list[tuple[ast.AST, str]] = [(begin, start), (statement, appended)]
     elsewhere = [r for r in reads if r is not None and r not in set(ast.walk(statement))]
-    changes += [(r, f"{name.id}[{program.segment(_index_at(r, dim) or r)}]") for r in elsewhere if isinstance(r, ast.Subscript)]
+    changes += [
+        (r, f"{name.id}[{program.segment(_index_at(r, dim) or r)}]") for r in elsewhere if isinstance(r, ast.Subscript)
+    ]
     edits = [program.delete(first[0])] if first else []
     if len(after) == 1:
         changes.append((after[0], stacked))
     else:
         edits.append(program.insert_after(loop, f"{name.id} = {stacked}"))
     merged = merge(program.replace(*changes), *edits)
-    title = T(en=f"Collect the parts of `{name.id}` in a list and stack them", zh=f"把 `{name.id}` 的各部分收集到列表中，再堆叠起来")
+    title = T(
+        en=f"Collect the parts of `{name.id}` in a list and stack them",
+        zh=f"把 `{name.id}` 的各部分收集到列表中，再堆叠起来",
+    )
     return Fix(title, merged) if merged else None
 
 
@@ -175,11 +217,18 @@ def called_or_none(node: ast.expr) -> str:
 
 
 def _filled(story: Story, event: Event) -> int | None:
-    """The dimension along which a tensor was filled, each index once and in order up to the last one; None if it was not."""
+    """The dimension along which a tensor was filled, each index once and in order up to the
+    last one; None if it was not.
+    """
     label = event.operands[0].label if event.operands else None
     shape = story.shape(label, event.step)
-    written = [e for e in story.uses(label) if e.name == "__setitem__" and e.error is None and e.operands[0].label == label]
-    found = [re.fullmatch(r"\(?((?::, )*)(\d+)(?:, :)*\)?", e.operands[1].text) if len(e.operands) > 1 else None for e in written]
+    written = [
+        e for e in story.uses(label) if e.name == "__setitem__" and e.error is None and e.operands[0].label == label
+    ]
+    found = [
+        re.fullmatch(r"\(?((?::, )*)(\d+)(?:, :)*\)?", e.operands[1].text) if len(e.operands) > 1 else None
+        for e in written
+    ]
     places = {(match[1].count(":"), int(match[2])) if match is not None else None for match in found}
     dims = {place[0] for place in places if place is not None}
     if shape is None or None in places or len(dims) != 1:
@@ -190,7 +239,9 @@ def _filled(story: Story, event: Event) -> int | None:
 
 
 def _index_at(read: ast.Subscript, dim: int) -> ast.expr | None:
-    """The index of a read that picks one part: ``t`` in ``states[t]``, or in ``states[:, t]`` for dimension 1; else None."""
+    """The index of a read that picks one part: ``t`` in ``states[t]``, or in ``states[:,
+    t]`` for dimension 1; else None.
+    """
     place = _place(read.slice)
     return place[1] if place is not None and place[0] == dim and not isinstance(place[1], ast.Slice) else None
 
@@ -201,7 +252,9 @@ def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: i
     Unchanged for dimension 0 and for a value on several lines; ``inside`` are the names of the tensor in the loop.
     """
     text, start = program.segment(value), program.place(value)
-    reads = [r for n in inside if (r := program.parents.get(n)) in set(ast.walk(value)) and isinstance(r, ast.Subscript)]
+    reads = [
+        r for n in inside if (r := program.parents.get(n)) in set(ast.walk(value)) and isinstance(r, ast.Subscript)
+    ]
     if dim == 0 or start.line != start.end_line:
         return text
     for read in sorted(reads, key=lambda r: -r.col_offset):
@@ -216,13 +269,20 @@ def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: i
 
 
 def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None, name: ast.expr | None) -> Fix | None:
-    """The fix for a loop that only writes each tensor of a list or dictionary: a new collection of new tensors; else None.
+    """The fix for a loop that only writes each tensor of a list or dictionary: a new
+    collection of new tensors; else None.
 
-    ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``; ``value`` is the text of
-    the new tensor (None: no fix), ``name`` the tensor written.
+    ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``;
+    ``value`` is the text of the new tensor (None: no fix), ``name`` the tensor written.
     """
     loop = program.parents.get(statement)
-    if not isinstance(loop, ast.For) or loop.body != [statement] or loop.orelse or value is None or not isinstance(name, ast.Name):
+    if (
+        not isinstance(loop, ast.For)
+        or loop.body != [statement]
+        or loop.orelse
+        or value is None
+        or not isinstance(name, ast.Name)
+    ):
         return None
     parts = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
     zipped = isinstance(loop.iter, ast.Call) and called(loop.iter) == "zip"
@@ -258,5 +318,7 @@ def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None,
         return None
     else:
         new = f"{held} = [{value} for {text} in {over}]"
-    title = T(en=f"Make new tensors instead of overwriting those in `{held}`", zh=f"生成新张量，而不是覆盖 `{held}` 中的张量")
+    title = T(
+        en=f"Make new tensors instead of overwriting those in `{held}`", zh=f"生成新张量，而不是覆盖 `{held}` 中的张量"
+    )
     return Fix(title, program.replace((loop, new)))

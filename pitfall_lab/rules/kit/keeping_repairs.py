@@ -1,4 +1,6 @@
-"""Repairs that keep a copy of several tensors, where a program keeps the tensors themselves: a state, or a list of parameters."""
+"""Repairs that keep a copy of several tensors, where a program keeps the tensors themselves: a
+state, or a list of parameters.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +18,44 @@ EACH = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本"
 def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()") -> tuple[Fix, ...]:
     """Fixes that replace the container ``value`` by one of copies; ``copy`` is what makes a copy of one tensor.
 
-    One writes a comprehension, if ``value`` is one over a plain name, or a call of ``list``, ``tuple`` or ``dict``; one, ``copy.deepcopy``.
-    Empty if neither is possible.
+    One writes a comprehension, if ``value`` is one over a plain name, or a call of ``list``, ``tuple`` or ``dict``;
+    one, ``copy.deepcopy``. Empty if neither is possible.
     """
     text, fixes = program.segment(value), list[Fix]()
     if isinstance(value, ast.ListComp | ast.DictComp):
         element = value.elt if isinstance(value, ast.ListComp) else value.value
         bare = element.value if isinstance(element, ast.Attribute) and element.attr == "data" else element
         if isinstance(bare, ast.Name):
-            fixes.append(Fix(EACH, program.replace((element, f"{program.segment(element)}{copy if bare is element else '.clone()'}"))))
+            fixes.append(
+                Fix(
+                    EACH,
+                    program.replace((element, f"{program.segment(element)}{copy if bare is element else '.clone()'}")),
+                )
+            )
     elif isinstance(value, ast.Call) and called(value) in ("list", "tuple") and len(value.args) == 1:
         fixes.append(Fix(EACH, program.replace((value, f"[p{copy} for p in {program.segment(value.args[0])}]"))))
     elif isinstance(value, ast.Call) and called(value) == "dict" and len(value.args) == 1:
-        fixes.append(Fix(EACH, program.replace((value, f"{{name: p{copy} for name, p in {program.segment(value.args[0])}}}"))))
+        fixes.append(
+            Fix(EACH, program.replace((value, f"{{name: p{copy} for name, p in {program.segment(value.args[0])}}}")))
+        )
     fixes += [fix for fix in (deep_copy(program, value, text),) if fix is not None]
     return tuple(Fix(fix.title, fix.edits, meaning="later") for fix in unique(program.text, fixes))
 
 
 def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
-    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before the first import if necessary.
+    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before
+    the first import if necessary.
 
     None if the program has no import at its top level.
     """
     name = imported_deepcopy(program)
     edits = program.replace((value, f"{name or 'copy.deepcopy'}({text})"))
     if name is None:
-        first = next((n for n in program.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None) if program.tree else None
+        first = (
+            next((n for n in program.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+            if program.tree
+            else None
+        )
         together = merge(program.insert_before(first, "import copy"), edits) if first is not None else None
         if together is None:
             return None
@@ -50,7 +64,9 @@ def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
 
 
 def imported_deepcopy(program: Program) -> str | None:
-    """How the program writes ``copy.deepcopy``, from its imports (``copy.deepcopy``, or an alias); None if it does not import it."""
+    """How the program writes ``copy.deepcopy``, from its imports (``copy.deepcopy``, or an alias);
+    None if it does not import it.
+    """
     for node in program.nodes:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             if isinstance(node, ast.Import) and alias.name == "copy":

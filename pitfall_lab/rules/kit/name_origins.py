@@ -22,10 +22,12 @@ class Given(NamedTuple):
 
 
 def given(program: Program, node: ast.expr | None) -> Given | None:
-    """The last assignment, in a line above ``node``, of the name that ``node`` starts from; None if the source shows none.
+    """The last assignment, in a line above ``node``, of the name that ``node`` starts from;
+    None if the source shows none.
 
-    For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in ``for p, q in zip(parameters, old)``.
-    Assignments in the same function count first, then those at the top level; for a parameter that the function does not assign, None.
+    For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in ``for p, q in
+    zip(parameters, old)``. Assignments in the same function count first, then those at the top level; for a parameter
+    that the function does not assign, None.
     """
     here = node
     for _ in range(DEEP):
@@ -42,7 +44,9 @@ def given(program: Program, node: ast.expr | None) -> Given | None:
 
 
 def _start(node: ast.expr) -> ast.expr:
-    """The expression that views, in-place calls and calls of ``VIEWS`` start from: ``old`` for ``old[0].view(-1)`` and ``old.values()``."""
+    """The expression that views, in-place calls and calls of ``VIEWS`` start from: ``old`` for
+    ``old[0].view(-1)`` and ``old.values()``.
+    """
     while True:
         node = root(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in VIEWS:
@@ -73,14 +77,17 @@ def _iterated(program: Program, name: ast.expr) -> ast.expr | None:
 
 
 def _part(target: ast.expr, iterable: ast.expr, name: str) -> ast.expr | None:
-    """The container from which the loop variable ``name`` is taken: the second one of ``zip(a, b)`` for ``q`` in ``p, q``.
+    """The container from which the loop variable ``name`` is taken: the second one of
+    ``zip(a, b)`` for ``q`` in ``p, q``.
 
     What is iterated itself, other than by ``zip`` and ``enumerate``; None if ``target`` does not contain the name.
     """
     if name not in {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}:
         return None
     if isinstance(iterable, ast.Call) and isinstance(target, ast.Tuple):
-        place = next(i for i, each in enumerate(target.elts) if name in {n.id for n in ast.walk(each) if isinstance(n, ast.Name)})
+        place = next(
+            i for i, each in enumerate(target.elts) if name in {n.id for n in ast.walk(each) if isinstance(n, ast.Name)}
+        )
         if called(iterable) == "zip" and len(iterable.args) == len(target.elts):
             return _part(target.elts[place], iterable.args[place], name)
         if called(iterable) == "enumerate" and iterable.args and place == 1:
@@ -92,9 +99,15 @@ def _assigned(program: Program, name: ast.expr) -> Given | None:
     text, inside = program.segment(name), program.function(name)
     found = [each for each in _assignments(program, text) if each.statement.lineno < name.lineno]
     near = [each for each in found if program.function(each.statement) is inside]
-    if not near and isinstance(inside, Function) and text in {a.arg for a in (*inside.args.args, *inside.args.kwonlyargs)}:
+    if (
+        not near
+        and isinstance(inside, Function)
+        and text in {a.arg for a in (*inside.args.args, *inside.args.kwonlyargs)}
+    ):
         return None
-    near = near or [each for each in found if program.function(each.statement) is None or isinstance(name, ast.Attribute)]
+    near = near or [
+        each for each in found if program.function(each.statement) is None or isinstance(name, ast.Attribute)
+    ]
     return max(near, key=lambda each: each.statement.lineno, default=None)
 
 

@@ -23,7 +23,8 @@ class NeedlessArgument(NamedTuple):
 
 
 def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[NeedlessArgument]:
-    """The lines of a finished program with a literal ``name=True`` for which ``is_used`` is False of each backward that they ran.
+    """The lines of a finished program with a literal ``name=True`` for which ``is_used`` is False of
+    each backward that they ran.
 
     A value that is computed may be intended.
     """
@@ -41,7 +42,9 @@ def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]
                 yield NeedlessArgument(backwards, call, flag)
 
 
-def finding(rule: Rule, story: Story, found: NeedlessArgument, message: T, explanation: T, kept: T, title: T) -> Finding:  # noqa: PLR0917 - its texts
+def finding(  # noqa: PLR0917 - its texts
+    rule: Rule, story: Story, found: NeedlessArgument, message: T, explanation: T, kept: T, title: T
+) -> Finding:
     """The finding about one line; ``kept`` names what is kept in memory, ``title`` is the title of the fix."""
     program, step = story.program, found.backwards[0].step
     call, rest = found.call, [each for each in (*found.call.args, *found.call.keywords) if each is not found.flag]

@@ -1,4 +1,6 @@
-"""Writes to tensors in which several elements share one memory location: expanded tensors, or overlapping ``unfold`` and ``as_strided``."""
+"""Writes to tensors in which several elements share one memory location: expanded tensors, or overlapping
+``unfold`` and ``as_strided``.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,17 @@ from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event
 
 MOST_PLACES = 4096
-VIEWING = {"__getitem__", "select", "narrow", "view", "view_as", "t", "transpose", "permute", "squeeze", "unsqueeze", "diagonal", "unbind",
-           "split", "chunk", "__iter__", "detach", "data", "T"}  # fmt: skip
+VIEWING = {"__getitem__", "select", "narrow", "view", "view_as", "t", "transpose", "permute", "squeeze", "unsqueeze",
+           "diagonal", "unbind", "split", "chunk", "__iter__", "detach", "data", "T"}  # fmt: skip
 EVEN = {"zero_", "fill_"}
 """Writes of one value to all elements, for which repeated writes make no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
-    """``event`` wrote ``written`` elements of the tensor ``label``, which changed ``changed`` of its elements; None: too many to count."""
+    """``event`` wrote ``written`` elements of the tensor ``label``, which changed ``changed`` of its
+    elements; None: too many to count.
+    """
 
     event: Event
     label: str
@@ -32,13 +36,20 @@ class SharedWrite:
 
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
-    """The writes that changed more elements of a tensor than they wrote, or some more than once; one for each source line.
+    """The writes that changed more elements of a tensor than they wrote, or some more than
+    once; one for each source line.
 
     Only writes to memory that is used later. One value written several times to the same place does not count.
     """
     reported, writes = set(), []
     for event in story.calls():
-        if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in reported:
+        if (
+            not event.writes
+            or event.error is not None
+            or not event.operands
+            or event.operands[0].label is None
+            or event.span in reported
+        ):
             continue
         label = _repeating(story, event.operands[0].label, event.step)
         found = _shared(story, event, label) if label is not None else None
@@ -49,7 +60,9 @@ def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
 
 
 def repeats(record: Record) -> bool:
-    """Whether several elements of the tensor share a memory location; of a large tensor, whether those of a small part of it do."""
+    """Whether several elements of the tensor share a memory location; of a large tensor, whether
+    those of a small part of it do.
+    """
     shape, stride = record.get("shape") or (), record.get("stride") or ()
     if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=False)):
         return True
@@ -58,11 +71,15 @@ def repeats(record: Record) -> bool:
 
 def is_repeated(record: Record) -> bool:
     """Whether one element is repeated along a whole axis, as by ``expand``."""
-    return any(n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False))
+    return any(
+        n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False)
+    )
 
 
 def _small_part(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides of a part with few elements: along the axes with the longest steps only two are left, as far as necessary."""
+    """Shape and strides of a part with few elements: along the axes with the longest steps only two
+    are left, as far as necessary.
+    """
     lengths = list(shape)
     for axis in sorted(range(len(shape)), key=lambda axis: -stride[axis]):
         if math.prod(lengths) > MOST_PLACES:
@@ -77,7 +94,9 @@ def _coincide(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether each stride exceeds the extent of all axes with smaller strides: then no two elements share a location."""
+    """Whether each stride exceeds the extent of all axes with smaller strides: then no
+    two elements share a location.
+    """
     reach = 0
     for step, length in sorted(zip(stride, shape, strict=False)):
         if length > 1 and step <= reach:
@@ -87,7 +106,9 @@ def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def places(record: Record) -> list[int] | None:
-    """For each element, in row-major order, its position in the storage, counted in elements; ``None`` for large tensors."""
+    """For each element, in row-major order, its position in the storage, counted in
+    elements; ``None`` for large tensors.
+    """
     shape, stride = record.get("shape") or [], record.get("stride") or []
     if math.prod(shape) > MOST_PLACES:
         return None
@@ -132,7 +153,9 @@ def part(record: Record, text: str) -> Record | None:
 def _bounds(item: ast.expr) -> int | slice | None:
     try:
         if isinstance(item, ast.Slice):
-            return slice(*(None if end is None else int(ast.literal_eval(end)) for end in (item.lower, item.upper, item.step)))
+            return slice(
+                *(None if end is None else int(ast.literal_eval(end)) for end in (item.lower, item.upper, item.step))
+            )
         value = ast.literal_eval(item)
     except (ValueError, TypeError):
         return None
@@ -186,7 +209,8 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
-    """The data of a write through a mask if an unselected element shares a memory location with a selected one; else None.
+    """The data of a write through a mask if an unselected element shares a memory location
+    with a selected one; else None.
 
     None too unless the mask is a bool tensor of the tensor's shape with known values.
     """
@@ -203,12 +227,15 @@ def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedW
 
 
 def _read_later(story: Story, found: SharedWrite) -> bool:
-    """Whether the program uses the storage later: in a call, or, in a later line, through the name of a tensor on it."""
+    """Whether the program uses the storage later: in a call, or, in a later line,
+    through the name of a tensor on it.
+    """
     step, span = found.event.step, story.span(found.event.step)
     around = [label for label, _ in story.tensors_on((story.tensor(found.label, step) or {}).get("storage"))]
     if any(use.step > step for label in around for use in story.uses(label)):
         return True
     names = {story.name(label, step) for label in around} - {None}
     return span is not None and any(
-        isinstance(n, ast.Name | ast.Attribute) and n.lineno > span.line and story.program.segment(n) in names for n in story.program.nodes
+        isinstance(n, ast.Name | ast.Attribute) and n.lineno > span.line and story.program.segment(n) in names
+        for n in story.program.nodes
     )

@@ -27,7 +27,9 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """The updates of this kind with an effect, one for each assignment whose value reads its own target (``w = w - …``)."""
+    """The updates of this kind with an effect, one for each assignment whose value reads
+    its own target (``w = w - …``).
+    """
     if story.program.tree is None:
         return ()
     return tuple(
@@ -48,13 +50,20 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
     events = story.within(statement)
     place = story.program.place(statement.value)
     is_loop_variable = _is_loop_variable(story, statement)
-    gradients = {event.operands[0].label for event in events if event.op == "torch.Tensor.grad.__get__" and event.operands}
+    gradients = {
+        event.operands[0].label for event in events if event.op == "torch.Tensor.grad.__get__" and event.operands
+    }
     for event in events:
         given = [o.label for o in event.operands if o.label is not None]
         if event.span != place or event.error is not None or not event.results or event.results[0] in given:
             continue
         if is_loop_variable:  # `p = p * m + q * (1 - m)`: the parameter is given to a part of the whole
-            given = [o.label for part in events for o in part.operands if o.label is not None and _is_parameter(story, o.label)]
+            given = [
+                o.label
+                for part in events
+                for o in part.operands
+                if o.label is not None and _is_parameter(story, o.label)
+            ]
         leaf = next((label for label in given if label in story.leaves or _is_parameter(story, label)), None)
         if leaf is None or not (is_loop_variable or leaf in gradients) or _is_leaf(story, event.results[0], event.step):
             continue
@@ -68,19 +77,24 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
 
 
 def _is_parameter(story: Story, label: str | None) -> bool:
-    """Whether the tensor is an ``nn.Parameter``; one without requires_grad counts too, as averages of weights are kept in such."""
+    """Whether the tensor is an ``nn.Parameter``; one without requires_grad counts too, as averages
+    of weights are kept in such.
+    """
     return (story.tensor(label) or {}).get("kind") == "parameter"
 
 
 def _is_leaf(story: Story, label: str, step: int) -> bool:
-    """Whether the tensor is a leaf that requires grad at its next use after ``step``, or as it was last known if it is not used again."""
+    """Whether the tensor is a leaf that requires grad at its next use after ``step``, or as it was last
+    known if it is not used again.
+    """
     later = next((use.step for use in story.uses(label) if use.step > step and use.name != "requires_grad"), None)
     record = story.tensor(label, later) or {}
     return bool(record.get("is_leaf") and record.get("requires_grad"))
 
 
 def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
-    """Whether ``statement`` assigns to the variable of the ``for`` loop around it and no later line of the loop reads it.
+    """Whether ``statement`` assigns to the variable of the ``for`` loop around it and no
+    later line of the loop reads it.
 
     False if the innermost loop is a ``while``.
     """
@@ -101,19 +115,26 @@ def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
 
 
 def _trouble(story: Story, event: Event, result: str) -> int | None:
-    """The first step at which the new tensor has an effect: its empty ``.grad`` is read, or a backward from it finds nothing to do.
+    """The first step at which the new tensor has an effect: its empty ``.grad`` is read, or a backward
+    from it finds nothing to do.
 
-    Its own step if the program ends with a ``TypeError`` right after it (a module refuses a plain tensor for a parameter); None if there is
-    no effect.
+    Its own step if the program ends with a ``TypeError`` right after it (a module refuses a plain tensor for a
+    parameter); None if there is no effect.
     """
     failed = {step for step, failure in story.failures("no-gradient") if _descends(story, failure.tensor, result)}
     unread = {
         use.step
         for use in story.uses(result)
-        if use.op == "torch.Tensor.grad.__get__" and not use.results and not (story.tensor(result, use.step) or {}).get("grad")
+        if use.op == "torch.Tensor.grad.__get__"
+        and not use.results
+        and not (story.tensor(result, use.step) or {}).get("grad")
     }
     ended = story.trace.outcome.failure
-    if ended is not None and ended.type == "TypeError" and all(later.name == "type" for later in story.events[event.step + 1 :]):
+    if (
+        ended is not None
+        and ended.type == "TypeError"
+        and all(later.name == "type" for later in story.events[event.step + 1 :])
+    ):
         failed.add(event.step)  # a module refuses to assign a plain tensor to a parameter
     return min(failed | unread, default=None)
 

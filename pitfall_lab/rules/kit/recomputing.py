@@ -1,4 +1,6 @@
-"""Repairs of a custom Function: what its forward keeps for backward is computed in backward instead, from the saved inputs."""
+"""Repairs of a custom Function: what its forward keeps for backward is computed in backward
+instead, from the saved inputs.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,34 @@ DEEP = 5
 
 
 class Recomputing:
-    """Edits that make ``backward`` compute a name of ``forward``. ``tensors`` are the inputs of forward that are tensors."""
+    """Edits that make ``backward`` compute a name of ``forward``.
+
+    ``tensors`` are the inputs of forward that are tensors.
+    """
 
     def __init__(self, program: Program, custom: Custom, tensors: set[str]) -> None:
         self._program, self._custom, self._tensors = program, custom, tensors
         self._own = custom.backward.args.args[0].arg
         self._saving = next((n for n in ast.walk(custom.forward) if isinstance(n, ast.Call) and _is_saving(n)), None)
-        self._unpacking = next((n for n in ast.walk(custom.backward) if isinstance(n, ast.Assign) and self._unpacks(n)), None)
+        self._unpacking = next(
+            (n for n in ast.walk(custom.backward) if isinstance(n, ast.Assign) and self._unpacks(n)), None
+        )
         self._numbers: list[str] = []
 
     def edits(self, name: str) -> tuple[Edit, ...] | None:
         """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``.
 
-        None if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors`` one by one, or the name cannot be
-        computed from the inputs of forward.
+        None if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors`` one by one, or
+        the name cannot be computed from the inputs of forward.
         """
         saving, unpacking = self._saving, self._unpacking
         target = unpacking.targets[0] if unpacking is not None else None
-        if saving is None or unpacking is None or not isinstance(target, ast.Tuple) or len(target.elts) != len(saving.args):
+        if (
+            saving is None
+            or unpacking is None
+            or not isinstance(target, ast.Tuple)
+            or len(target.elts) != len(saving.args)
+        ):
             return None
         program = self._program
         attribute = name.removeprefix(f"{self._custom.ctx}.") if "." in name else ""
@@ -56,7 +68,9 @@ class Recomputing:
             return None
         parts = []
         named = program.statement(reads[0]) if len(reads) == 1 and len(lines) == 1 else None
-        if isinstance(named, ast.Assign) and named.value is reads[0]:  # `s = ctx.gate`: what it stands for takes its place
+        if (
+            isinstance(named, ast.Assign) and named.value is reads[0]
+        ):  # `s = ctx.gate`: what it stands for takes its place
             parts.append(program.replace((named.value, lines.pop().split(" = ", 1)[1])))
         elif attribute:
             parts.append(program.replace(*((n, attribute) for n in reads)))
@@ -74,13 +88,24 @@ class Recomputing:
         return merge(*parts)
 
     def _definition(self, name: str) -> ast.expr | None:
-        """What forward assigns to a name, if it does so once; None otherwise. A second name for a result is followed."""
-        found = [n for n in ast.walk(self._custom.forward) if isinstance(n, ast.Assign) and self._program.segment(n.targets[0]) == name]
+        """What forward assigns to a name, if it does so once; None otherwise.
+
+        A second name for a result is followed.
+        """
+        found = [
+            n
+            for n in ast.walk(self._custom.forward)
+            if isinstance(n, ast.Assign) and self._program.segment(n.targets[0]) == name
+        ]
         value = found[0].value if len(found) == 1 and len(found[0].targets) == 1 else None
-        return self._definition(value.id) if isinstance(value, ast.Name) and value.id not in self._custom.inputs else value
+        return (
+            self._definition(value.id) if isinstance(value, ast.Name) and value.id not in self._custom.inputs else value
+        )
 
     def _inputs(self, name: str, deep: int = DEEP) -> list[str]:
-        """The parameters of forward that the definition of a name uses, directly or through at most ``deep`` definitions."""
+        """The parameters of forward that the definition of a name uses, directly or through
+        at most ``deep`` definitions.
+        """
         value, found = self._definition(name), list[str]()
         for node in ast.walk(value) if value is not None and deep else ():
             if isinstance(node, ast.Name):
@@ -90,12 +115,15 @@ class Recomputing:
     def _lines(self, name: str, local: str, saved: dict[str, str], deep: int = DEEP) -> list[str] | None:
         """Statements that compute a name of forward from what is saved, the last one for ``local``.
 
-        None if forward assigns the name more than once or on several lines, uses ``ctx`` for it, or needs more than ``deep`` steps.
+        None if forward assigns the name more than once or on several lines, uses ``ctx`` for it, or
+        needs more than ``deep`` steps.
         """
         value, inputs = self._definition(name), self._custom.inputs
         if value is None or deep == 0 or value.lineno != value.end_lineno:
             return None
-        own = {n.id for n in ast.walk(self._custom.forward) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | set(inputs)
+        own = {
+            n.id for n in ast.walk(self._custom.forward) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        } | set(inputs)
         before: list[str] = []
         text, start = self._program.segment(value), self._program.place(value).column
         names = [n for n in ast.walk(value) if isinstance(n, ast.Name)]
@@ -121,4 +149,9 @@ def _is_saving(call: ast.Call) -> bool:
 
 
 def _is_attribute(node: ast.AST, owner: str, attribute: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.value, ast.Name) and node.value.id == owner
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == attribute
+        and isinstance(node.value, ast.Name)
+        and node.value.id == owner
+    )

@@ -14,10 +14,11 @@ from pitfall_lab.trace import T
 
 
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that write after the backward, or that run the forward pass again after the write (a step between two backwards).
+    """Fixes that write after the backward, or that run the forward pass again after the write (a
+    step between two backwards).
 
-    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty if no function contains
-    both.
+    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty
+    if no function contains both.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -32,12 +33,15 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Whether a leaf that requires grad is on the storage: a write to it survives when the forward pass is run again."""
+    """Whether a leaf that requires grad is on the storage: a write to it survives when
+    the forward pass is run again.
+    """
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
-    """The statements of one block in which both chains run: ``opt.step()`` and ``loss.backward()``, or the calls to them.
+    """The statements of one block in which both chains run: ``opt.step()`` and
+    ``loss.backward()``, or the calls to them.
 
     None if no function contains a statement of both, or if one statement runs both.
     """
@@ -74,7 +78,10 @@ def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix |
     return (
         [
             Fix(
-                T(en=f"Move `{shown}` after the backward pass that needs the old values", zh=f"把 `{shown}` 移到需要旧值的反向传播之后"),
+                T(
+                    en=f"Move `{shown}` after the backward pass that needs the old values",
+                    zh=f"把 `{shown}` 移到需要旧值的反向传播之后",
+                ),
                 edits,
             )
         ]
@@ -88,16 +95,19 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that repeat, after the write, the assignments that ``backward`` depends on, back to one that contains the line which saved.
+    """Fixes that repeat, after the write, the assignments that ``backward`` depends on, back to one that
+    contains the line which saved.
 
-    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where nothing needs the assignments
-    before the write, they are moved there instead. ``saved`` are the statements of the saving line's call chain.
+    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where
+    nothing needs the assignments before the write, they are moved there instead. ``saved`` are the statements of
+    the saving line's call chain.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)
     copied: list[ast.stmt] = []
     covers = {id(a) for s in saved for a in [s, *program.ancestors(s)]}
-    # a forward method is called through its module, so the source does not show the caller: allow any sequence of assignments
+    # a forward method is called through its module, so the source does not show the caller:
+    # allow any sequence of assignments
     known = any(program.function(s) is program.function(backward) for s in saved)
     fixes: list[Fix | None] = []
     others: list[Fix | None] = []
@@ -145,7 +155,9 @@ def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *
 
 
 def _later_forward(program: Program, changed: ast.stmt, copied: list[ast.stmt]) -> Fix | None:
-    """The fix that moves the assignments below the write; None if a statement up to there needs them, or gives what they read."""
+    """The fix that moves the assignments below the write; None if a statement up to there needs
+    them, or gives what they read.
+    """
     block = program.block(changed)
     if any(each not in block or not program.stands_alone(each) for each in copied):
         return None
@@ -157,7 +169,10 @@ def _later_forward(program: Program, changed: ast.stmt, copied: list[ast.stmt]) 
     edits = merge(program.insert_after(changed, *lines), *(program.delete(each) for each in copied))
     shown = " ".join(program.segment(copied[0]).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
-    title = T(en=f"Compute it after the change, with the changed values: `{shown}`", zh=f"放到修改之后，用修改后的值计算：`{shown}`")
+    title = T(
+        en=f"Compute it after the change, with the changed values: `{shown}`",
+        zh=f"放到修改之后，用修改后的值计算：`{shown}`",
+    )
     return Fix(title, edits, meaning="recompute") if edits is not None else None
 
 

@@ -1,10 +1,10 @@
 """Candidate repairs, built from the syntax tree, smallest first.
 
-No function here decides whether a candidate is right: :mod:`pitfall_lab.check` runs it to find out, so a candidate may be one
-that helps only sometimes.
+No function here decides whether a candidate is right: :mod:`pitfall_lab.check` runs it to find out, so a candidate may
+be one that helps only sometimes.
 
-Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, switching every
-``inplace`` off) are never candidates.
+Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, switching
+every ``inplace`` off) are never candidates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
 
     Of fixes that give equal programs the first.
 
-    For memory of a leaf, the new order comes before the copies. Empty if the program cannot be parsed, or if no such fix can be written.
+    For memory of a leaf, the new order comes before the copies. Empty if the program cannot be parsed, or
+    if no such fix can be written.
     """
     sources = story.trace.sources
     if not sources:
@@ -44,14 +45,22 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
 
 
 def outside(program: Program, statement: ast.stmt) -> ast.stmt | None:
-    """What makes a statement run more than once: the outermost loop around it in its function, else the function; None if there is none."""
+    """What makes a statement run more than once: the outermost loop around it in its function, else the
+    function; None if there is none.
+    """
     function = program.function(statement)
-    loops = [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While) and program.function(a) is function]
+    loops = [
+        a
+        for a in program.ancestors(statement)
+        if isinstance(a, ast.For | ast.While) and program.function(a) is function
+    ]
     return loops[-1] if loops else function
 
 
 def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
-    """The edits that move a statement before what makes it run more than once; None if there is nothing, or nothing else in its block."""
+    """The edits that move a statement before what makes it run more than once; None if there is
+    nothing, or nothing else in its block.
+    """
     place = outside(program, statement)
     if place is None or program.block(statement) == [statement]:
         return None

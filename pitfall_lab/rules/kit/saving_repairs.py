@@ -15,8 +15,8 @@ from pitfall_lab.trace import Span, T
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
     """Fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``.
 
-    None where the alias is made and written in one statement. For writes to arrays, also copies of the array and at other bridges to NumPy.
-    None in the list is a fix that cannot be written.
+    None where the alias is made and written in one statement. For writes to arrays, also copies of the array and at
+    other bridges to NumPy. None in the list is a fix that cannot be written.
     """
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
@@ -39,7 +39,8 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
-    """At most one fix: it copies before a view is made, ``weights = weights.clone()`` on a line before ``row = weights[0]``.
+    """At most one fix: it copies before a view is made, ``weights = weights.clone()`` on a line
+    before ``row = weights[0]``.
 
     Empty if ``birth`` is no expression of views and in-place calls on a name, or stands in the head of a block.
     """
@@ -59,17 +60,22 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
-    """At most three fixes that copy where a tensor and an array begin to share memory (``numpy()``, ``from_numpy()``, …).
+    """At most three fixes that copy where a tensor and an array begin to share memory
+    (``numpy()``, ``from_numpy()``, …).
 
     First those whose statement has a name of the line that writes; that line itself is left out.
     """
     bridges = []
     for node in program.nodes:
-        if isinstance(node, ast.Call) and (called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}):
+        if isinstance(node, ast.Call) and (
+            called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
+        ):
             to_tensor = called(node) in {"from_numpy", "as_tensor", "frombuffer", "from_dlpack"}
             bridges.append((node, ".clone()" if to_tensor else ".copy()"))
     here = program.statement_at(span)
-    bridges = [bridge for bridge in bridges if program.statement(bridge[0]) is not here]  # a copy that is written at once would be lost
+    bridges = [
+        bridge for bridge in bridges if program.statement(bridge[0]) is not here
+    ]  # a copy that is written at once would be lost
     near = _names_at(program, span)
 
     def distance(item: tuple[ast.Call, str]) -> tuple[bool, int]:
@@ -106,7 +112,8 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """At most one fix: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or ``exp(x.clone())`` if it saves its input.
+    """At most one fix: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or
+    ``exp(x.clone())`` if it saves its input.
 
     Empty if the text of the saving line does not show that tensor.
     """

@@ -16,7 +16,9 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """A backward that raised because an earlier one (``freed``) had freed the saved tensors of a ``node`` of its graph."""
+    """A backward that raised because an earlier one (``freed``) had freed the saved
+    tensors of a ``node`` of its graph.
+    """
 
     story: Story
     step: int
@@ -58,7 +60,8 @@ class Reuse:
         return True
 
     def shared(self) -> str | None:
-        """The tensor whose graph both backwards traverse: of those that both reach, the one nearest to the root of the second.
+        """The tensor whose graph both backwards traverse: of those that both reach, the one
+        nearest to the root of the second.
 
         None if there is none.
         """
@@ -71,7 +74,9 @@ class Reuse:
         return None
 
     def carried(self) -> list[str]:
-        """Return the tensors made before the first backward and used between the two whose graph the failing backward goes through."""
+        """Return the tensors made before the first backward and used between the two whose graph the
+        failing backward goes through.
+        """
         story = self.story
         behind = set(story.behind((story.tensor(self.root, self.backward.step) or {}).get("grad_fn")))
         found: dict[str, None] = {}
@@ -88,7 +93,8 @@ class Reuse:
         return str(node) if node is not None else None
 
     def built_in(self, loop: Loop) -> bool:
-        """Whether the freed node was created by a statement inside ``loop``, or by a line that ran again between the two backwards.
+        """Whether the freed node was created by a statement inside ``loop``, or by a line that ran
+        again between the two backwards.
 
         The latter only if the root of the failing backward was made after the first one.
         """
@@ -96,19 +102,28 @@ class Reuse:
         return loop in loops_around(self.story, event) or self._made_again(event)
 
     def _made_again(self, event: Event | None) -> bool:
-        """Whether the line of ``event`` ran again between the two backwards and the failing one's root was made after the first."""
+        """Whether the line of ``event`` ran again between the two backwards and the failing one's
+        root was made after the first.
+        """
         new = ((self.story.tensor(self.root) or {}).get("born") or 0) > self.freed.step
         passes = self.story.steps_at[event.span, event.op] if event is not None and event.span is not None else []
         return new and any(self.freed.step < step < self.backward.step for step in passes)
 
 
 def reuses(story: Story) -> Iterator[Reuse]:
-    """Every backward that raised because its graph was freed, with the backward that freed it; none where the two are one call."""
+    """Every backward that raised because its graph was freed, with the backward that freed it;
+    none where the two are one call.
+    """
     for step, failure in story.failures("backward-twice"):
         backward = story.outer_call(step)
         gone = [at for at, freed in story.history("nodes", failure.node, "freed") if freed and at < step]
         freed = story.outer_call(max(gone, default=None))
-        if backward is not None and freed is not None and freed.step != backward.step and story.program.tree is not None:
+        if (
+            backward is not None
+            and freed is not None
+            and freed.step != backward.step
+            and story.program.tree is not None
+        ):
             yield Reuse(story, step, failure, backward, freed)
 
 
@@ -144,7 +159,12 @@ def root(backward: Event) -> str | None:
 def loops_around(story: Story, event: Event | None) -> list[Loop]:
     """The loops around the statements being executed at ``event``, innermost first, including those of the callers."""
     program = story.program
-    return [around for statement in call_chain(story, event) for around in program.ancestors(statement) if isinstance(around, Loop)]
+    return [
+        around
+        for statement in call_chain(story, event)
+        for around in program.ancestors(statement)
+        if isinstance(around, Loop)
+    ]
 
 
 def indented(program: Program, statement: ast.stmt, indent: str) -> str:

@@ -1,4 +1,6 @@
-"""Finds aliases (detach, view, numpy) kept as if they were copies, although the program keeps writing the same memory."""
+"""Finds aliases (detach, view, numpy) kept as if they were copies, although the program
+keeps writing the same memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,20 @@ from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called, is_name, written_root
 from pitfall_lab.trace import Event, T
 
-COMPARING = ("sub", "eq", "ne", "allclose", "isclose", "equal", "mse_loss", "l1_loss", "dist", "__eq__", "__ne__", "subtract")
+COMPARING = (
+    "sub",
+    "eq",
+    "ne",
+    "allclose",
+    "isclose",
+    "equal",
+    "mse_loss",
+    "l1_loss",
+    "dist",
+    "__eq__",
+    "__ne__",
+    "subtract",
+)
 MIXING = ("add_", "sub_", "lerp_")
 """In-place operations that average a tensor with another one."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
@@ -38,8 +53,10 @@ class Kept:
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
     - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
     - ``altered``: the alias was written, and both it and the tensor it was made from are read later;
-    - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first read;
-    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read after a later round had written it.
+    - ``activated``: a layer that works in place, called inside a module, wrote the tensor
+      before the alias was first read;
+    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read
+      after a later round had written it.
     """
 
     how: Literal["compared", "mixed", "collected", "altered", "activated", "best"]
@@ -80,7 +97,8 @@ class Aliases:
         return next(iter(self.story.writes(storage, after, until)), None)
 
     def compared(self) -> Iterator[Kept]:
-        """Aliases that were subtracted from, compared with or averaged with what they are an alias of, after a write to that memory.
+        """Aliases that were subtracted from, compared with or averaged with what they are an alias of,
+        after a write to that memory.
 
         Both must have the same storage, offset, shape and strides, and the alias must be made in another statement.
         """
@@ -91,7 +109,9 @@ class Aliases:
         for event in story.calls(*COMPARING, *MIXING) if self.made else ():
             labels = [o.label for o in event.operands if o.label is not None][:2]
             records = [story.tensor(label, event.step) or {} for label in labels]
-            if len(labels) < 2 or any(records[0].get(k) != records[1].get(k) for k in ("storage", "offset", "shape", "stride")):
+            if len(labels) < 2 or any(
+                records[0].get(k) != records[1].get(k) for k in ("storage", "offset", "shape", "stride")
+            ):
                 continue
             here = story.program.statement_at(story.span(event.step))
             mixes = event.name in MIXING
@@ -106,9 +126,13 @@ class Aliases:
         return None if changed is None else Kept("compared", made, label, storage, changed, event.step)
 
     def _compared_arrays(self) -> Iterator[Kept]:
-        """Yield arrays that were compared with, or subtracted from, arrays on the same memory, as the source shows it."""
+        """Yield arrays that were compared with, or subtracted from, arrays on the same
+        memory, as the source shows it.
+        """
         program = self.story.program
-        arrays = [m for m in self.made if (self.story.tensor(m[1]) or {}).get("kind") == "array" and self.story.name(m[1])]
+        arrays = [
+            m for m in self.made if (self.story.tensor(m[1]) or {}).get("kind") == "array" and self.story.name(m[1])
+        ]
         for node in program.nodes if arrays else ():
             sides: list[ast.expr] = []
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
@@ -121,7 +145,9 @@ class Aliases:
                 continue
             for kept, other in (sides, sides[::-1]):
                 text = program.segment(kept)
-                inside = {(self.story.tensor(r) or {}).get("storage") for e in self.story.within(other) for r in e.results[:1]}
+                inside = {
+                    (self.story.tensor(r) or {}).get("storage") for e in self.story.within(other) for r in e.results[:1]
+                }
                 steps = [e.step for e in self.story.within(other)]
                 for made, label, storage in arrays:
                     if self.story.name(label) == text and storage in inside and steps[-1] > made.step:
@@ -130,7 +156,8 @@ class Aliases:
                             yield Kept("compared", made, label, storage, changed, steps[-1])
 
     def collected(self) -> Iterator[Kept]:
-        """Aliases of one storage that one line made several times, with a write to the storage between the first and the last.
+        """Aliases of one storage that one line made several times, with a write to the storage
+        between the first and the last.
 
         The line must put them into a container, or at least ``MANY`` of them must be alive at the end.
         """
@@ -140,7 +167,9 @@ class Aliases:
         for (span, storage), rounds in places.items():
             first, last = rounds[0], rounds[-1]
             alive = [made for made in rounds if self._lives_at(made[1], last[0].step)]
-            several = len({label for _, label, _ in alive}) >= MANY  # one tensor, such as w.grad, lives without being collected
+            several = (
+                len({label for _, label, _ in alive}) >= MANY
+            )  # one tensor, such as w.grad, lives without being collected
             if len(rounds) > 1 and (several or is_collected(story.program, story.program.at(span))):
                 changed = self._written(storage, first[0].step, last[0].step)
                 if changed is not None and first in alive:
@@ -151,7 +180,9 @@ class Aliases:
         return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
-        """Aliases assigned to a name that were written by that name, when both they and the tensor behind them are read afterwards."""
+        """Aliases assigned to a name that were written by that name, when both they and the tensor
+        behind them are read afterwards.
+        """
         story, program = self.story, self.story.program
         for made, label, storage in self.made:
             statement = program.statement_at(story.span(made.step))
@@ -165,14 +196,21 @@ class Aliases:
                 target = written_root(written) if written is not None else None
                 if target is None or program.segment(target) != name or not self._read(label, name, step):
                     continue
-                others = [other for other, record in story.tensors_on(storage) if other != label and record.get("kind") != "array"]
+                others = [
+                    other
+                    for other, record in story.tensors_on(storage)
+                    if other != label and record.get("kind") != "array"
+                ]
                 uses = (use for other in others for use in story.uses(other))
-                if used := [use.step for use in uses if use.step > step and use.name not in ("detach", "data", "numpy")]:
+                if used := [
+                    use.step for use in uses if use.step > step and use.name not in ("detach", "data", "numpy")
+                ]:
                     yield Kept("altered", made, label, storage, step, min(used))
                     break
 
     def activated(self) -> Iterator[Kept]:
-        """Aliases (``detach``, ``.data``) of a computed tensor that were first read after a layer had written that tensor in place.
+        """Aliases (``detach``, ``.data``) of a computed tensor that were first read after a layer had
+        written that tensor in place.
 
         No line of the program shows this write: the layer's functional was called inside torch.
         """
@@ -184,14 +222,20 @@ class Aliases:
                 continue
             step = self._written(storage, made.step, len(story.events))
             event = story.event(step)
-            if step is None or event is None or not event.op.startswith("torch.nn.functional.") or story.said(step) == event.name:
+            if (
+                step is None
+                or event is None
+                or not event.op.startswith("torch.nn.functional.")
+                or story.said(step) == event.name
+            ):
                 continue
             uses = [use.step for use in story.uses(label) if use.step > made.step]
             if uses and uses[0] > step and [o.label for o in event.operands[:1]] == [source]:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def best(self) -> Iterator[Kept]:
-        """Aliases assigned under an ``if`` with ``<`` or ``>``, in a loop, that were read after a later write by another statement.
+        """Aliases assigned under an ``if`` with ``<`` or ``>``, in a loop, that were read after a
+        later write by another statement.
 
         What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
         """
@@ -209,17 +253,30 @@ class Aliases:
                 continue
             changed = self._written(storage, made.step, len(story.events))
             # The alias of a round that was not recorded is first seen where it is read.
-            known = {label, *(other for other, record in story.tensors_on(storage) if self._is_first_seen(other, record, changed))}
-            uses = sorted(use.step for each in known for use in story.uses(each) if changed is not None and use.step > changed)
+            known = {
+                label,
+                *(other for other, record in story.tensors_on(storage) if self._is_first_seen(other, record, changed)),
+            }
+            uses = sorted(
+                use.step for each in known for use in story.uses(each) if changed is not None and use.step > changed
+            )
             if changed is not None and uses and program.statement_at(story.span(changed)) is not statement:
                 yield Kept("best", made, label, storage, changed, uses[0])
 
     def _is_first_seen(self, label: str, record: Record, changed: int | None) -> bool:
-        """Whether a tensor without gradients was made by no recorded call, and was first seen after step ``changed``."""
+        """Whether a tensor without gradients was made by no recorded call, and was first
+        seen after step ``changed``.
+        """
         born = record.get("born")
         event = self.story.event(born)
         is_made = event is not None and label in event.results
-        return changed is not None and born is not None and born > changed and not is_made and not record.get("requires_grad")
+        return (
+            changed is not None
+            and born is not None
+            and born > changed
+            and not is_made
+            and not record.get("requires_grad")
+        )
 
     def _read(self, label: str, name: str, step: int) -> bool:
         """Whether the tensor ``label`` is read after ``step``: by its name in later lines, or by a call.
@@ -231,7 +288,10 @@ class Aliases:
         line = span.end_line if (span := self.story.span(step)) else 0
         program = self.story.program
         return any(
-            isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load) and n.lineno > line and program.segment(n) == name
+            isinstance(n, ast.Name | ast.Attribute)
+            and isinstance(n.ctx, ast.Load)
+            and n.lineno > line
+            and program.segment(n) == name
             for n in program.nodes
         )
 
@@ -257,7 +317,8 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """At most one fix: it copies where the alias is made, ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for an array.
+    """At most one fix: it copies where the alias is made, ``w.detach().clone()`` for ``w.detach()``,
+    ``h.numpy().copy()`` for an array.
 
     For ``state_dict()``, a copy of each tensor. Empty if the text shows no such expression.
     """

@@ -1,7 +1,7 @@
 """A program's text and its syntax tree, and edits between them.
 
-Edits replace whole lines (see :class:`~pitfall_lab.rules.kit.finding.Edit`), but keep everything on those lines that was
-not meant to change: comments, neighbouring statements, indentation.
+Edits replace whole lines (see :class:`~pitfall_lab.rules.kit.finding.Edit`), but keep everything on those lines that
+was not meant to change: comments, neighbouring statements, indentation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Program:
-    """One source text with positions in code points. ``tree`` is ``None`` when the text is not Python (a cell magic, say)."""
+    """One source text with positions in code points.
+
+    ``tree`` is ``None`` when the text is not Python (a cell magic, say).
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -60,7 +63,9 @@ class Program:
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """The calls, each under the text of what is called and, for a method, under its name with a dot: ``"net.step"``, ``".step"``."""
+        """The calls, each under the text of what is called and, for a method, under its name with a dot:
+        ``"net.step"``, ``".step"``.
+        """
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):
             found[self.segment(call.func)].append(call)
@@ -70,7 +75,9 @@ class Program:
 
     @cached_property
     def handed_to(self) -> dict[str, list[ast.Call]]:
-        """The calls by the last name of each positional argument that is a name: ``net.apply(layer.begin)`` under ``"begin"``."""
+        """The calls by the last name of each positional argument that is a name:
+        ``net.apply(layer.begin)`` under ``"begin"``.
+        """
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):
             for each in call.args:
@@ -94,10 +101,13 @@ class Program:
         if place.line == place.end_line:
             return self.lines[place.line - 1][place.column : place.end_column]
         middle = self.lines[place.line : place.end_line - 1]
-        return "".join([self.lines[place.line - 1][place.column :], *middle, self.lines[place.end_line - 1][: place.end_column]])
+        return "".join(
+            [self.lines[place.line - 1][place.column :], *middle, self.lines[place.end_line - 1][: place.end_column]]
+        )
 
     def at(self, span: Span | None) -> ast.AST | None:
-        """The node that ``span`` marks: the largest one with exactly this place, else the smallest one around it; None if there is none.
+        """The node that ``span`` marks: the largest one with exactly this place, else the smallest one
+        around it; None if there is none.
 
         None too if the span is in another file.
         """
@@ -167,7 +177,8 @@ class Program:
         return self.splice(*((self.place(node), text) for node, text in changes))
 
     def rewritten(self, node: ast.AST, *changes: tuple[ast.AST, str]) -> str:
-        """Return the source of ``node`` with each of these nodes inside it replaced by a text; the nodes must not overlap.
+        """Return the source of ``node`` with each of these nodes inside it replaced by a
+        text; the nodes must not overlap.
 
         >>> program = Program("y = softmax(s, 1)")
         >>> [call] = program.calls["softmax"]
@@ -233,7 +244,9 @@ class Program:
         return (Edit(last, last, self._line(last) + "".join(f"{indent}{line}\n" for line in new)),)
 
     def delete(self, statement: ast.stmt) -> tuple[Edit, ...]:
-        """Return the edits that delete ``statement``; if it is alone in its block or shares a line, ``pass`` takes its place."""
+        """Return the edits that delete ``statement``; if it is alone in its block or shares a
+        line, ``pass`` takes its place.
+        """
         place = self.place(statement)
         if len(self.block(statement)) == 1 or not self.stands_alone(statement):
             return self.splice((place, "pass"))

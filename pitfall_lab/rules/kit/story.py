@@ -24,7 +24,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A conflict to be repaired: memory saved at one step, written at others, and needed by a backward; None where it is unknown."""
+    """A conflict to be repaired: memory saved at one step, written at others, and needed by a
+    backward; None where it is unknown.
+    """
 
     storage: str | None
     saved_at: int | None
@@ -35,7 +37,8 @@ class Clash:
 class Story:
     """Look-ups in one trace, by label and step.
 
-    ``cells`` are the first lines of a notebook's code cells, where the program is one: its lines are then named by cell (:meth:`place`).
+    ``cells`` are the first lines of a notebook's code cells, where the program is one: its lines are then
+    named by cell (:meth:`place`).
     """
 
     def __init__(self, trace: Trace, cells: tuple[int, ...] = ()) -> None:
@@ -60,7 +63,9 @@ class Story:
 
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
-        """The steps of all events with one place in the source and one operation, in order: one for each time a loop passed it."""
+        """The steps of all events with one place in the source and one operation, in order: one
+        for each time a loop passed it.
+        """
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
             steps[event.span, event.op].append(event.step)
@@ -68,7 +73,9 @@ class Story:
 
     @cached_property
     def steps_in(self) -> dict[tuple[str, ...], list[int]]:
-        """The steps of the events on the program's own lines, by the stack of functions (``Event.scope``) that made them, in order."""
+        """The steps of the events on the program's own lines, by the stack of functions
+        (``Event.scope``) that made them, in order.
+        """
         steps: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for event in self.events:
             if event.span is not None and event.span.source == 0:
@@ -80,7 +87,8 @@ class Story:
         return self.events[step] if step is not None and 0 <= step < len(self.events) else None
 
     def line_event(self, step: int | None) -> Event | None:
-        """The event at ``step``, or the nearest call around it that has a place in the source; None if there is no such event.
+        """The event at ``step``, or the nearest call around it that has a place in the source;
+        None if there is no such event.
 
         If no call around it has a place, the outermost one.
         """
@@ -96,7 +104,11 @@ class Story:
             return event.span if event else None
         # a write by NumPy is known only by its line; use that line's statement
         statement = self.program.statement_on(event.span.line)
-        return self.program.place(statement) if statement is not None and self.program.stands_alone(statement) else event.span
+        return (
+            self.program.place(statement)
+            if statement is not None and self.program.stands_alone(statement)
+            else event.span
+        )
 
     def place(self, line: int) -> tuple[int | None, int]:
         """A line as shown to the user: the number of the code cell (``None`` for a file) and the line in it."""
@@ -104,7 +116,8 @@ class Story:
         return (number, line - self.cells[number - 1] + 1) if number else (None, line)
 
     def outer_call(self, step: int | None) -> Event | None:
-        """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's update), or the event itself.
+        """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's
+        update), or the event itself.
 
         None if there is no such event.
         """
@@ -114,7 +127,9 @@ class Story:
         return event
 
     def record(self, kind: str, label: str | None, step: int | None = None) -> Record | None:
-        """What is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``; ``None`` when it did not exist yet."""
+        """What is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``;
+        ``None`` when it did not exist yet.
+        """
         key = f"{kind}.{label}"
         effects: Sequence[tuple[Any, ...]] = self._effects.get(key, ())
         until = len(effects) if step is None else bisect_left(effects, (step + 1,))
@@ -128,7 +143,9 @@ class Story:
             elif value is not None:
                 value = {**value, fields[0]: effect.value}
         self._folded[key] = (until, value)  # look-ups mostly go forward in time: the next one continues from here
-        self.needs_values = self.needs_values or (kind == "storages" and value is not None and value.get("cells") is None)
+        self.needs_values = self.needs_values or (
+            kind == "storages" and value is not None and value.get("cells") is None
+        )
         return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
@@ -142,7 +159,8 @@ class Story:
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """The tensor's name in the program at ``step``, else the last name it had; else the target that it was unpacked into.
+        """The tensor's name in the program at ``step``, else the last name it had; else the
+        target that it was unpacked into.
 
         None if it had none.
         """
@@ -153,11 +171,14 @@ class Story:
         return self._unpacked(label)
 
     def used_name(self, label: str | None) -> str | None:
-        """The name under which a call of the program uses the tensor, or None; it need not be the name of a variable where a rule edits."""
+        """The name under which a call of the program uses the tensor, or None; it need not be the name of a
+        variable where a rule edits.
+        """
         return used_names(self.trace, {label}).get(label) if label else None
 
     def _unpacked(self, label: str | None) -> str | None:
-        """The name assigned to one of several results: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``.
+        """The name assigned to one of several results: ``self.h`` for the second one of
+        ``out, self.h = rnn(x, self.h)``.
 
         None if there is none.
         """
@@ -169,10 +190,16 @@ class Story:
             return None
         names = list(flat_targets(statement.targets[0]))
         node = names[event.results.index(label)] if len(names) == len(event.results) else None
-        return self.program.segment(node) if isinstance(node, ast.Name | ast.Attribute) and self.program.segment(node) != "_" else None
+        return (
+            self.program.segment(node)
+            if isinstance(node, ast.Name | ast.Attribute) and self.program.segment(node) != "_"
+            else None
+        )
 
     def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
-        """The values that ``kind``.``label``.``field`` took, each after its step: ``history("tensors", "t3", "grad")``."""
+        """The values that ``kind``.``label``.``field`` took, each after its step:
+        ``history("tensors", "t3", "grad")``.
+        """
         values: list[tuple[int, Any]] = []
         for at, effect in self._effects.get(f"{kind}.{label}", ()):
             fields = effect.path.split(".")[2:]
@@ -221,7 +248,11 @@ class Story:
     @cached_property
     def leaves(self) -> dict[str, Record]:
         """Return the leaves that require grad, parameters included, by label."""
-        return {label: record for label, record in self.tensors.items() if record.get("is_leaf") and record.get("requires_grad")}
+        return {
+            label: record
+            for label, record in self.tensors.items()
+            if record.get("is_leaf") and record.get("requires_grad")
+        }
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
         """A name for the memory: of the oldest tensor on it that has one; None if there is none."""
@@ -235,16 +266,22 @@ class Story:
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
     def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
-        """The steps strictly between ``after`` and ``until`` at which the memory was written or its values changed, versioned or not."""
-        changed = {step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")}
+        """The steps strictly between ``after`` and ``until`` at which the memory was written or its
+        values changed, versioned or not.
+        """
+        changed = {
+            step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")
+        }
         changed |= self._writers.get(storage, set())
         return tuple(sorted(step for step in changed if after < step < until))
 
     def calls(self, *names: str) -> Iterator[Event]:
-        """The calls, in order, without the nodes that ran in backward; with ``names``, those with one of these short names.
+        """The calls, in order, without the nodes that ran in backward; with ``names``, those
+        with one of these short names.
 
-        ``story.calls("detach", "numpy")``. Names match exactly: ``"add_"`` is not ``"add"``. One call is often several events (an
-        optimizer's step is one ``add_`` for each parameter): :meth:`said` gives the name of the program's call.
+        ``story.calls("detach", "numpy")``. Names match exactly: ``"add_"`` is not ``"add"``. One call is
+        often several events (an optimizer's step is one ``add_`` for each parameter): :meth:`said` gives
+        the name of the program's call.
         """
         if not names:
             return (event for event in self.events if event.kind == "call")
@@ -294,7 +331,8 @@ class Story:
         return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
 
     def said(self, step: int | None) -> str:
-        """Return the name of the called function as the program writes it: ``step`` for each ``add_`` of ``opt.step()``.
+        """Return the name of the called function as the program writes it: ``step`` for
+        each ``add_`` of ``opt.step()``.
 
         Empty if its place is no call.
         """
@@ -314,9 +352,11 @@ class Story:
         return {}
 
     def runs(self, *names: str) -> list[list[Event]]:
-        """For each run of the program's calls with these names, its events: for ``runs("step")`` those of each ``opt.step()``.
+        """For each run of the program's calls with these names, its events: for ``runs("step")``
+        those of each ``opt.step()``.
 
-        Events of one run have one place and follow each other without a gap; events inside another call of the trace are left out.
+        Events of one run have one place and follow each other without a gap; events inside another
+        call of the trace are left out.
         """
         found: list[list[Event]] = []
         last: tuple[Span | None, int] | None = None
@@ -332,7 +372,11 @@ class Story:
     def backwards(self) -> list[Event]:
         """The calls that ran backward (``backward``, ``torch.autograd.grad``), each once, in order."""
         names = ("backward", "grad")
-        ran = (e for e in self.calls(*names) if e.op in ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"))
+        ran = (
+            e
+            for e in self.calls(*names)
+            if e.op in ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad")
+        )
         return [e for e in ran if (parent := self.event(e.parent)) is None or parent.name not in names]
 
     def nodes_run(self, backward: Event) -> list[Event]:
@@ -359,23 +403,32 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """The errors that torch raised, of these kinds, in order, each with its step; of equal ones at one place only the first.
+        """The errors that torch raised, of these kinds, in order, each with its step; of equal ones
+        at one place only the first.
 
         They are those of calls, of nodes inside calls, and the one that ended the program.
         """
-        found: list[tuple[int, Failure]] = [(event.step, event.error) for event in self.events if event.error is not None]
+        found: list[tuple[int, Failure]] = [
+            (event.step, event.error) for event in self.events if event.error is not None
+        ]
         if (ended := self.trace.outcome.failure) is not None:
             found.append((ended.step if ended.step is not None else len(self.events) - 1, ended))
         once: dict[tuple[object, ...], tuple[int, Failure]] = {}
         for step, failure in found:
             if failure.kind in kinds:
-                once.setdefault((failure.kind, failure.tensor, failure.node, failure.span or self.span(step)), (step, failure))
+                once.setdefault(
+                    (failure.kind, failure.tensor, failure.node, failure.span or self.span(step)), (step, failure)
+                )
         return list(once.values())
 
     def predicted(self, failure: Failure, step: int) -> bool:
-        """Whether the shadow engine predicted this error before torch raised it, or raised the same at the event of ``step``."""
+        """Whether the shadow engine predicted this error before torch raised it, or raised the
+        same at the event of ``step``.
+        """
         event = self.event(step)
-        was_forecast = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
+        was_forecast = any(
+            f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts
+        )
         return was_forecast or (event is not None and event.by == "agreed")
 
     def related(self, role: Role, step: int | None, text: T) -> Related:
@@ -383,6 +436,8 @@ class Story:
         return Related(role, self.span(step), step, text)
 
     def by(self, step: int | None) -> Any:
-        """The engine that the facts of the event at ``step`` come from: torch, the shadow or both; "observed" if there is no such event."""
+        """The engine that the facts of the event at ``step`` come from: torch, the shadow or both;
+        "observed" if there is no such event.
+        """
         event = self.event(step)
         return event.by if event else "observed"

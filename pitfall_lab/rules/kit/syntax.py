@@ -51,7 +51,9 @@ ONLY_IN_PLACE = {
 # the position of the inplace parameter of modules and functions: nn.ReLU(True), F.relu(h, True)
 FLAG_POSITIONS = {
     **dict.fromkeys(("ReLU", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "SELU"), 0),
-    **dict.fromkeys(("ELU", "CELU", "LeakyReLU", "Dropout", "relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1),
+    **dict.fromkeys(
+        ("ELU", "CELU", "LeakyReLU", "Dropout", "relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1
+    ),
     **dict.fromkeys(("Hardtanh", "Threshold", "elu", "celu", "leaky_relu"), 2),
     **dict.fromkeys(("dropout", "hardtanh", "threshold"), 3),
 }
@@ -90,24 +92,36 @@ BYPASSES = {"data", "detach", "numpy", "cpu"}
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether the call writes in place: its name ends in ``_`` (``h.add_(…)``), or it has ``out=h`` or ``inplace=True``.
+    """Whether the call writes in place: its name ends in ``_`` (``h.add_(…)``), or it has
+    ``out=h`` or ``inplace=True``.
 
     The latter also by position, for functions only: ``nn.ReLU(True)`` does not write yet.
     """
     name = called(call)
     in_place = name.endswith("_") and not name.endswith("__")
     position = FLAG_POSITIONS.get(name)
-    in_place = in_place or (position is not None and name.islower() and len(call.args) > position and is_true(call.args[position]))
+    in_place = in_place or (
+        position is not None and name.islower() and len(call.args) > position and is_true(call.args[position])
+    )
     return in_place or any(k.arg == "out" or (k.arg == "inplace" and is_true(k.value)) for k in call.keywords)
 
 
 def called(call: ast.Call) -> str:
-    """Return the last part of the name of the called function: ``relu_`` for ``torch.relu_(h)``; empty for a call such as ``f()()``."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+    """Return the last part of the name of the called function: ``relu_`` for ``torch.relu_(h)``; empty
+    for a call such as ``f()()``.
+    """
+    return (
+        call.func.attr
+        if isinstance(call.func, ast.Attribute)
+        else call.func.id
+        if isinstance(call.func, ast.Name)
+        else ""
+    )
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """The expression of the tensor that ``call`` writes: its ``out``, a method's object, or a function's first argument.
+    """The expression of the tensor that ``call`` writes: its ``out``, a method's object, or
+    a function's first argument.
 
     None if a function has none of these.
     """
@@ -128,7 +142,9 @@ MODULES = {"torch", "F", "nn", "th", "functional", "init", "np", "numpy"}
 
 
 def _is_module_path(node: ast.expr) -> bool:
-    """Whether ``node`` is an attribute, at any depth, of a module in :data:`MODULES` other than ``F``: ``torch.nn.functional``."""
+    """Whether ``node`` is an attribute, at any depth, of a module in :data:`MODULES` other than
+    ``F``: ``torch.nn.functional``.
+    """
     while isinstance(node, ast.Attribute):
         node = node.value
         if isinstance(node, ast.Name) and node.id in MODULES - {"F"}:
@@ -137,7 +153,9 @@ def _is_module_path(node: ast.expr) -> bool:
 
 
 def keeps_shape(node: ast.expr) -> bool:
-    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place calls, ``.data`` or ``.detach()``."""
+    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place
+    calls, ``.data`` or ``.detach()``.
+    """
     while not is_name(node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name = node.func.attr
@@ -152,7 +170,9 @@ def keeps_shape(node: ast.expr) -> bool:
 
 
 def is_bypass(node: ast.expr) -> bool:
-    """Whether ``node`` is a name followed by one of ``BYPASSES``, as ``h.data``, ``h.detach()``: ways that autograd does not track."""
+    """Whether ``node`` is a name followed by one of ``BYPASSES``, as ``h.data``, ``h.detach()``: ways
+    that autograd does not track.
+    """
     if isinstance(node, ast.Call):
         node = node.func
     return isinstance(node, ast.Attribute) and node.attr in BYPASSES and is_name(node.value)
@@ -212,7 +232,9 @@ def root(node: ast.AST) -> ast.expr:
 
 
 def is_name(node: ast.AST) -> bool:
-    """Whether ``node`` is a plain name or a dotted one (``self.h``) without an attribute that makes a view (``.data``, ``.T``)."""
+    """Whether ``node`` is a plain name or a dotted one (``self.h``) without an attribute that
+    makes a view (``.data``, ``.T``).
+    """
     while isinstance(node, ast.Attribute):
         if node.attr in VIEW_ATTRIBUTES:
             return False
@@ -221,7 +243,9 @@ def is_name(node: ast.AST) -> bool:
 
 
 def reads(program: Program, node: ast.AST) -> set[str]:
-    """Names that ``node`` reads: dotted ones with each of their beginnings (``self.h`` reads ``self`` too), ``losses["g"]`` as one."""
+    """Names that ``node`` reads: dotted ones with each of their beginnings (``self.h`` reads ``self``
+    too), ``losses["g"]`` as one.
+    """
     found: set[str] = set()
     pending = [node]
     while pending:
@@ -236,7 +260,8 @@ def reads(program: Program, node: ast.AST) -> set[str]:
 
 
 def assigned(program: Program, statement: ast.stmt) -> set[str]:
-    """The texts of what ``statement``, or one nested in it, assigns: names, attributes (``self.w``), entries such as ``d['k']``.
+    """The texts of what ``statement``, or one nested in it, assigns: names, attributes
+    (``self.w``), entries such as ``d['k']``.
 
     An entry must have a constant index: ``rows[i]`` is not one of them. Empty for a definition or an import.
     """
@@ -275,9 +300,14 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def with_parentheses(program: Program, node: ast.expr) -> Span:
-    """The place of an operand of an operator, with the parentheses around it, if it stands in some of its own on the same lines."""
+    """The place of an operand of an operator, with the parentheses around it, if it stands in some
+    of its own on the same lines.
+    """
     place = program.place(node)
-    before, after = program.lines[place.line - 1][: place.column].rstrip(), program.lines[place.end_line - 1][place.end_column :]
+    before, after = (
+        program.lines[place.line - 1][: place.column].rstrip(),
+        program.lines[place.end_line - 1][place.end_column :],
+    )
     inside = before.endswith("(") and after.lstrip().startswith(")")
     if not inside or not isinstance(program.parents.get(node), ast.BinOp | ast.Compare | ast.Attribute | ast.UnaryOp):
         return place

@@ -1,6 +1,8 @@
-"""Where the objects of a line come from, as far as the program's text shows it: the call that made a loader, a layer or a loss.
+"""Where the objects of a line come from, as far as the program's text shows it: the call that made
+a loader, a layer or a loss.
 
-The trace has no event for such an object. What is found here is used for fixes, which are run before they are offered, and to name lines.
+The trace has no event for such an object. What is found here is used for fixes, which are run before they
+are offered, and to name lines.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from pitfall_lab.rules.kit.syntax import called
 DEEPEST = 6
 
 
-def origins(program: Program, node: ast.expr | None, running: Sequence[ast.stmt] = (), depth: int = 0) -> Iterator[ast.expr]:
+def origins(
+    program: Program, node: ast.expr | None, running: Sequence[ast.stmt] = (), depth: int = 0
+) -> Iterator[ast.expr]:
     """Yield the expressions that may have made the value of ``node``, followed back at most ``DEEPEST`` times.
 
-    For a name or attribute: what was assigned to it, for a parameter what callers gave, for a call of a function of the program what it
-    returned. ``node`` itself if none of these is known; nothing for None. ``running`` are the statements that were being executed: of
-    several calls of a function those in them are meant.
+    For a name or attribute: what was assigned to it, for a parameter what callers gave, for a call of a function of the
+    program what it returned. ``node`` itself if none of these is known; nothing for None. ``running`` are the
+    statements that were being executed: of several calls of a function those in them are meant.
     """
     if node is None or depth > DEEPEST:
         return
@@ -59,9 +63,15 @@ def _named(program: Program, node: ast.Name, running: Sequence[ast.stmt]) -> Ite
 
 
 def _assigned(program: Program, name: str, function: Function | None) -> Iterator[ast.expr]:
-    """Yield what the statements of a function (None: of the top level) assign to a name, but for values that read this name themselves."""
+    """Yield what the statements of a function (None: of the top level) assign to a name, but for values
+    that read this name themselves.
+    """
     for statement in program.nodes:
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None and program.function(statement) is function:
+        if (
+            isinstance(statement, ast.Assign | ast.AnnAssign)
+            and statement.value is not None
+            and program.function(statement) is function
+        ):
             for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                 for one, value in _pairs(target, statement.value):
                     if isinstance(one, ast.Name) and one.id == name and not _reads(value, name):
@@ -81,7 +91,9 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def _attribute(program: Program, node: ast.Attribute) -> Iterator[ast.expr]:
-    """Yield what is assigned to this attribute, other than None: of ``self`` in its own class, of another object anywhere."""
+    """Yield what is assigned to this attribute, other than None: of ``self`` in its own
+    class, of another object anywhere.
+    """
     own = owner(program, node) if isinstance(node.value, ast.Name) and node.value.id == "self" else None
     for statement in program.nodes:
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
@@ -109,9 +121,11 @@ def parameters(function: Function) -> list[str]:
 
 
 def passed(program: Program, function: Function, name: str, running: Sequence[ast.stmt] = ()) -> Iterator[ast.expr]:
-    """Yield what the program's calls of a function (those in a statement that is ``running``, if any is) give for a parameter.
+    """Yield what the program's calls of a function (those in a statement that is ``running``, if
+    any is) give for a parameter.
 
-    Its default value if none gives it. Calls with ``*arguments`` are left out; ``__init__`` is called by its class's name.
+    Its default value if none gives it. Calls with ``*arguments`` are left out; ``__init__``
+    is called by its class's name.
     """
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     inside = program.parents.get(function)
@@ -123,7 +137,9 @@ def passed(program: Program, function: Function, name: str, running: Sequence[as
         if any(isinstance(a, ast.Starred) for a in node.args):
             continue
         at = names.index(name) - is_method if name in names else len(node.args)
-        value = next((k.value for k in node.keywords if k.arg == name), node.args[at] if 0 <= at < len(node.args) else None)
+        value = next(
+            (k.value for k in node.keywords if k.arg == name), node.args[at] if 0 <= at < len(node.args) else None
+        )
         if value is not None:
             found = True
             yield value
@@ -136,7 +152,9 @@ def _default(function: Function, name: str) -> ast.expr | None:
     given = function.args
     names = [each.arg for each in (*given.posonlyargs, *given.args)]
     late = dict(zip(reversed(names), reversed(given.defaults), strict=False))
-    late |= {each.arg: value for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None}
+    late |= {
+        each.arg: value for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None
+    }
     return late.get(name)
 
 

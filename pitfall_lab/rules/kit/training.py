@@ -1,4 +1,6 @@
-"""The history of each ``.grad`` in a training program: backward adds to it, an update uses it, ``zero_grad`` clears it."""
+"""The history of each ``.grad`` in a training program: backward adds to it, an update uses
+it, ``zero_grad`` clears it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event in the history of a leaf's ``.grad``, at ``step``; ``grad`` and ``storage`` are the labels of the gradient.
+    """One event in the history of a leaf's ``.grad``, at ``step``; ``grad`` and ``storage``
+    are the labels of the gradient.
 
     - ``added``: a backward added to it (``fresh``: there was no gradient before);
     - ``cleared``: it became zero or ``None``; ``changed``: it was written otherwise (clipping, scaling, noise);
@@ -120,7 +123,9 @@ class _Reader:
         self.leaves[label].grad = grad
         self.of[grad] = label
         leaf = self.leaves[grad]
-        leaf.storage = leaf.storage or (self.story.tensor(grad) or {}).get("storage")  # a gradient with a graph is no leaf
+        leaf.storage = leaf.storage or (self.story.tensor(grad) or {}).get(
+            "storage"
+        )  # a gradient with a graph is no leaf
         if leaf.storage is not None:
             self.owner[leaf.storage] = label
 
@@ -154,7 +159,9 @@ class _Reader:
 
     def _is_zero(self, event: Event, storage: str) -> bool:
         cells = next((e.value for e in event.effects if e.path == f"storages.{storage}.cells"), None)
-        return event.name in ("zero_", "_foreach_zero_") or (cells is not None and all(value == 0 for _, value in flat(cells)))
+        return event.name in ("zero_", "_foreach_zero_") or (
+            cells is not None and all(value == 0 for _, value in flat(cells))
+        )
 
     def _grad_storage(self, label: str) -> str | None:
         grad = self.leaves[label].grad
@@ -169,7 +176,9 @@ class _Reader:
     def _note(self, kind: Kind, label: str, event: Event, *, fresh: bool = False) -> None:
         if kind != "added" and label not in self.moments:
             return
-        self.moments[label].append(Moment(kind, event.step, event, self.leaves[label].grad, self._grad_storage(label), fresh))
+        self.moments[label].append(
+            Moment(kind, event.step, event, self.leaves[label].grad, self._grad_storage(label), fresh)
+        )
 
 
 def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, list[Event]]]:
@@ -182,7 +191,9 @@ def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, lis
         if moment.kind == "added":
             added.append(moment.event)
         elif moment.kind == "used":
-            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
+            update = next(
+                (u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None
+            )
             if update is not None and len(added) > 1:
                 yield update, added
             added = []
@@ -196,13 +207,16 @@ def cells(story: Story, storage: str | None, step: int) -> Any:
 
 
 def is_nothing(story: Story, storage: str | None, step: int) -> bool:
-    """Whether ``storage`` is known to have held only zeros after ``step``; False if not all of its values are in the trace."""
+    """Whether ``storage`` is known to have held only zeros after ``step``; False if not all of
+    its values are in the trace.
+    """
     held = cells(story, storage, step)
     return held is not None and not isinstance(held, dict) and all(value == 0 for _, value in flat(held))
 
 
 def stepper(story: Story, step: int) -> str | None:
-    """Return the optimizer's name if the source at ``step`` is a call ``opt.step()`` or ``scaler.step(opt)``; else None.
+    """Return the optimizer's name if the source at ``step`` is a call ``opt.step()`` or
+    ``scaler.step(opt)``; else None.
 
     ``scaler`` is recognised by a ``scaler.scale(`` in the program.
     """

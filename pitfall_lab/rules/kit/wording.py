@@ -14,15 +14,21 @@ from pitfall_lab.trace.text import place
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
-    """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression that made it, else its shape.
+    """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression
+    that made it, else its shape.
 
-    Names of tensors that cover only a part of their storage come after the expression; this one is known only where the call at
-    ``saved_at`` returned the tensor.
+    Names of tensors that cover only a part of their storage come after the expression; this one is known only where the
+    call at ``saved_at`` returned the tensor.
     """
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if is_whole(story, tensor, storage) else None
     name = name or next(
-        (n for label, _ in story.tensors_on(storage) if is_whole(story, label, storage) and (n := story.name(label, step))), None
+        (
+            n
+            for label, _ in story.tensors_on(storage)
+            if is_whole(story, label, storage) and (n := story.name(label, step))
+        ),
+        None,
     )
     name = name or (story.used_name(tensor) if tensor and is_whole(story, tensor, storage) else None)
     if name:
@@ -79,7 +85,8 @@ def gradient_of(name: T) -> T:
 
 
 def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
-    """The source under ``span``, but the whole statement where only an index or attribute is marked: ``h[0] = 1`` and not ``h[0]``.
+    """The source under ``span``, but the whole statement where only an index or attribute is marked:
+    ``h[0] = 1`` and not ``h[0]``.
 
     On one line, shortened to ``limit`` characters; empty if the source is unknown.
     """
@@ -169,9 +176,13 @@ def flat(cells: Any) -> list[tuple[int, Any]]:
 
 
 def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
-    """The positions known in both of two gradients at which they differ by more than rounding, relative to the largest number in either."""
+    """The positions known in both of two gradients at which they differ by more than rounding, relative to
+    the largest number in either.
+    """
     shared = [index for index in one if index in other]
-    sizes = [abs(v) for cells in (one, other) for v in cells.values() if isinstance(v, (int, float)) and math.isfinite(v)]
+    sizes = [
+        abs(v) for cells in (one, other) for v in cells.values() if isinstance(v, (int, float)) and math.isfinite(v)
+    ]
     scale = max(sizes, default=0.0)
     return [i for i in shared if not _near(one[i], other[i], 1e-4 * scale + 1e-7)]
 
@@ -183,7 +194,8 @@ def _near(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def difference(one: Any, other: Any) -> list[int]:
-    """The positions known in both of two sets of cells at which they differ by more than rounding, relative to the element itself.
+    """The positions known in both of two sets of cells at which they differ by more than rounding,
+    relative to the element itself.
 
     NaN equals NaN.
     """

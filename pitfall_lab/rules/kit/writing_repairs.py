@@ -31,7 +31,8 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
-    """Fixes of the statement that wrote: make a new tensor instead, remove ``inplace=True``, or write into a copy (not for an array).
+    """Fixes of the statement that wrote: make a new tensor instead, remove ``inplace=True``, or write
+    into a copy (not for an array).
 
     None in the list is a fix that cannot be written.
     """
@@ -60,7 +61,8 @@ def _in_collection(program: Program, statement: ast.stmt, new: Fix | None) -> Fi
 
 
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """A fix that makes a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
+    """A fix that makes a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``,
+    ``f(h.relu())`` for ``f(h.relu_())``.
 
     The old one stays unchanged. None if the statement cannot be written so, such as ``h[0] += x`` or ``h.normal_()``.
     """
@@ -84,14 +86,19 @@ def _chain(call: ast.Call) -> Iterator[ast.AST]:
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """A fix for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``; None for other statements.
+    """A fix for a hook that writes its output: ``return output.mul(0.5)`` for
+    ``output.mul_(0.5)``; None for other statements.
 
-    The statement must be the last one of a function without ``return`` and write one of its parameters. The returned value replaces the
-    output.
+    The statement must be the last one of a function without ``return`` and write one of its parameters. The
+    returned value replaces the output.
     """
     function, call = program.function(statement), _written_call(node, statement)
     written = written_root(statement)
-    if function is None or function.body[-1] is not statement or any(isinstance(n, ast.Return) for n in ast.walk(function)):
+    if (
+        function is None
+        or function.body[-1] is not statement
+        or any(isinstance(n, ast.Return) for n in ast.walk(function))
+    ):
         return None
     if not isinstance(written, ast.Name) or written.id not in {a.arg for a in function.args.args}:
         return None
@@ -103,7 +110,10 @@ def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None
         edits = program.splice(*changes, (Span(start.line, start.column, start.line, start.column), "return "))
     else:
         return None
-    return Fix(T(en=f"Return a new tensor instead of overwriting `{written.id}`", zh=f"返回新张量，而不是覆盖 `{written.id}`"), edits)
+    return Fix(
+        T(en=f"Return a new tensor instead of overwriting `{written.id}`", zh=f"返回新张量，而不是覆盖 `{written.id}`"),
+        edits,
+    )
 
 
 def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
@@ -117,7 +127,8 @@ def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
 
 
 def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
-    """The fix for a statement that is only an in-place call on a whole tensor: the out-of-place call, assigned to its name; else None.
+    """The fix for a statement that is only an in-place call on a whole tensor: the out-of-place call,
+    assigned to its name; else None.
 
     None too for an operation that exists in place only, but for ``zero_`` and ``fill_``.
     """
@@ -132,7 +143,12 @@ def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fi
     if target is not name and not keeps_shape(target):
         return None
     torch = torch_name(program)
-    if method in METHOD_OPERATORS and len(call.args) == 1 and not call.keywords and (target is name or is_bypass(target)):
+    if (
+        method in METHOD_OPERATORS
+        and len(call.args) == 1
+        and not call.keywords
+        and (target is name or is_bypass(target))
+    ):
         text = f"{written} = {written} {METHOD_OPERATORS[method]} {operand(program, call.args[0])}"
     elif method == "zero_" and torch:
         text = f"{written} = {torch}.zeros_like({written})"
@@ -155,7 +171,8 @@ def _out_of_place(edits: tuple[Edit, ...], name: str) -> Fix | None:
 
 
 def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
-    """Return the replacements that make in-place calls in ``call`` ordinary ones (``add_`` → ``add``, no ``inplace``, no ``out``).
+    """Return the replacements that make in-place calls in ``call`` ordinary ones (``add_`` → ``add``,
+    no ``inplace``, no ``out``).
 
     Empty if one of the calls exists in place only.
     """
@@ -170,7 +187,9 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
                 end = program.place(node.func)
                 changes.append((Span(end.end_line, end.end_column - 1, end.end_line, end.end_column), ""))
             changes += [(span, "") for span in _flag_spans(program, node)]
-            changes += [(_argument_span(program, node, keyword), "") for keyword in node.keywords if keyword.arg == "out"]
+            changes += [
+                (_argument_span(program, node, keyword), "") for keyword in node.keywords if keyword.arg == "out"
+            ]
             node = node.func
         elif isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
@@ -180,7 +199,8 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
 
 
 def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
-    """The in-place call at ``node``, or, when ``node`` is no such call, the only one in the statement; None if there is not exactly one.
+    """The in-place call at ``node``, or, when ``node`` is no such call, the only one in the statement; None
+    if there is not exactly one.
 
     None too for a statement with a body; of a chain of calls the last one counts.
     """
@@ -194,7 +214,8 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Fixes that remove one ``inplace=True``: in this call or, if it has none, in up to six calls of the program, a fitting module first.
+    """Fixes that remove one ``inplace=True``: in this call or, if it has none, in up to six calls of the
+    program, a fitting module first.
 
     Empty if there is none.
     """
@@ -213,7 +234,11 @@ def _without_flag(program: Program, call: ast.Call) -> Fix:
     name = called(call)
     edits = program.splice(*((span, "") for span in _flag_spans(program, call)))
     return Fix(
-        T(en=f"Let this `{name}` return a new tensor: drop `inplace=True`", zh=f"让这个 `{name}` 返回新张量：去掉 `inplace=True`"), edits
+        T(
+            en=f"Let this `{name}` return a new tensor: drop `inplace=True`",
+            zh=f"让这个 `{name}` 返回新张量：去掉 `inplace=True`",
+        ),
+        edits,
     )
 
 
@@ -241,9 +266,11 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """Fixes that put ``h = h.clone()`` before the write: first before the outermost loop around it, then inner ones, then right before it.
+    """Fixes that put ``h = h.clone()`` before the write: first before the outermost loop around it, then
+    inner ones, then right before it.
 
-    Empty if the statement writes no name. Loops of the same function only, and none outside the loop that gives the name its value.
+    Empty if the statement writes no name. Loops of the same function only, and none outside the loop
+    that gives the name its value.
     """
     name = written_root(statement)
     if name is None:
@@ -252,7 +279,9 @@ def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
     bypassed = _without_data(program, statement, name)
     around = (a for a in program.ancestors(statement) if isinstance(a, (ast.For, ast.While)))
     loops = [a for a in around if program.function(a) is program.function(statement)]
-    binds = next((at for at, loop in enumerate(loops) if binds_name(loop, text)), len(loops))  # before that loop, the name is another thing
+    binds = next(
+        (at for at, loop in enumerate(loops) if binds_name(loop, text)), len(loops)
+    )  # before that loop, the name is another thing
     places = [statement, *loops[:binds]]
     fixes = []
     for place in reversed(places):
@@ -263,8 +292,14 @@ def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
             else (_copy_and_unwrap(program, statement, text, name))
         )
         if edits:
-            when = T(en="", zh="") if place is statement else T(en=", made once before the loop", zh="，在循环之前复制一次")
-            fixes.append(Fix(T(en=f"Write into a copy of `{text}`{when.en}", zh=f"写入 `{text}` 的副本{when.zh}"), edits))
+            when = (
+                T(en="", zh="")
+                if place is statement
+                else T(en=", made once before the loop", zh="，在循环之前复制一次")
+            )
+            fixes.append(
+                Fix(T(en=f"Write into a copy of `{text}`{when.en}", zh=f"写入 `{text}` 的副本{when.zh}"), edits)
+            )
     return list(fixes)
 
 

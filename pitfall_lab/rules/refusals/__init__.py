@@ -1,7 +1,8 @@
 """Whatever torch refuses is explained: the catalogue of torch's errors, for those that no rule is about.
 
-This is the one place where torch's words are read, and only to know which of its checks refused a call. What is then said comes from the
-arguments as they were: their names, shapes, number types, devices and values. A family of errors has a page with torch's message as title.
+This is the one place where torch's words are read, and only to know which of its checks refused a call. What is then
+said comes from the arguments as they were: their names, shapes, number types, devices and values. A family of errors
+has a page with torch's message as title.
 """
 
 from __future__ import annotations
@@ -37,7 +38,15 @@ FAMILIES: tuple[Family, ...] = tuple(
         key=lambda f: f.code,
     )
 )
-SILENT = ("SystemExit", "KeyboardInterrupt", "SyntaxError", "IndentationError", "ModuleNotFoundError", "ImportError", "GeneratorExit")
+SILENT = (
+    "SystemExit",
+    "KeyboardInterrupt",
+    "SyntaxError",
+    "IndentationError",
+    "ModuleNotFoundError",
+    "ImportError",
+    "GeneratorExit",
+)
 """Types of exceptions that are about no tensor and get no finding: the report has a sentence of its own for them."""
 
 
@@ -46,8 +55,18 @@ def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
 
     A finding explains the errors at its steps, and on its lines those for which no call is recorded.
     """
-    reported = {at for finding in known if finding.severity == "error" for at in (finding.step, *(r.step for r in finding.related))}
-    lines = {_line(span) for finding in known if finding.severity == "error" for span in (finding.span, *(r.span for r in finding.related))}
+    reported = {
+        at
+        for finding in known
+        if finding.severity == "error"
+        for at in (finding.step, *(r.step for r in finding.related))
+    }
+    lines = {
+        _line(span)
+        for finding in known
+        if finding.severity == "error"
+        for span in (finding.span, *(r.span for r in finding.related))
+    }
     for step, failure in errors(story):
         outer = story.outer_call(step)
         if failure.step is None and _line(failure.span) in lines - {None}:
@@ -108,7 +127,8 @@ def family_of(message: str) -> tuple[Family, Case, re.Match[str]] | None:
 
 
 def is_caught(story: Story, finding: Finding) -> bool:
-    """Whether a finding of severity ``error`` is about an error that the program caught, so that it did not end the program.
+    """Whether a finding of severity ``error`` is about an error that the program caught, so
+    that it did not end the program.
 
     False for other severities, and if no call at its steps raised.
     """

@@ -1,4 +1,6 @@
-"""A call that torch refused, arranged for sentences: its arguments by name, place and kind, and what the program writes for them."""
+"""A call that torch refused, arranged for sentences: its arguments by name, place and kind, and what
+the program writes for them.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ class Refused:
     def call(self) -> ast.Call | None:
         """The call that the program's own line made; None if it is an operator, an index, or not known.
 
-        Of ``print(layer(x))`` the call of the layer, if that was refused. Where only the statement is known, as for a comprehension, the
-        only call in it with the name of the refused function.
+        Of ``print(layer(x))`` the call of the layer, if that was refused. Where only the statement is known, as for a
+        comprehension, the only call in it with the name of the refused function.
         """
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
@@ -50,21 +52,30 @@ class Refused:
         return same[0] if len(same) == 1 else None
 
     def _within_builtin(self, node: ast.Call) -> ast.Call | None:
-        """The call of the refused layer inside ``print(layer(x).shape)``; None if the text does not show exactly one."""
+        """The call of the refused layer inside ``print(layer(x).shape)``; None if the
+        text does not show exactly one.
+        """
         names, program = set(self.failure.op.split(".")), self.story.program
-        inner = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n is not node and call_name(n) not in BUILTINS]
-        made = [n for n in inner if any(isinstance(o, ast.Call) and call_name(o) in names for o in origins(program, n.func))]
+        inner = [
+            n for n in ast.walk(node) if isinstance(n, ast.Call) and n is not node and call_name(n) not in BUILTINS
+        ]
+        made = [
+            n for n in inner if any(isinstance(o, ast.Call) and call_name(o) in names for o in origins(program, n.func))
+        ]
         return made[0] if len(made) == 1 else None
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
-        """Return the arguments, without the ``self`` of an object that is no tensor, which the program does not write."""
+        """Return the arguments, without the ``self`` of an object that is no tensor,
+        which the program does not write.
+        """
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
     def _as_written(self, given: Given) -> Given:
         """The argument.
 
-        For a tensor that the line does not write, with the expression from which the line got it: a call, or a keyword argument.
+        For a tensor that the line does not write, with the expression from which the line got it: a
+        call, or a keyword argument.
 
         Label, shape and dtype are then those of that expression's tensor. Unchanged if there is none.
         """
@@ -89,8 +100,14 @@ class Refused:
         return replace(given, text=text, label=label, shape=tuple(record["shape"]), dtype=str(record.get("dtype")))
 
     def _returned_by(self, node: ast.AST, given: Given) -> ast.Call | None:
-        """The call in the refused expression that returned the tensor: ``model(x)``, for what a line of ``forward`` made; else None."""
-        event = self.story.event((self.story.tensor(given.label, self.step) or {}).get("born")) if given.label is not None else None
+        """The call in the refused expression that returned the tensor: ``model(x)``, for what a line of
+        ``forward`` made; else None.
+        """
+        event = (
+            self.story.event((self.story.tensor(given.label, self.step) or {}).get("born"))
+            if given.label is not None
+            else None
+        )
         here = self.story.event(self.step)
         if event is None or here is None or self.failure.step is None or not self._is_returned(event, given):
             return None
@@ -104,7 +121,11 @@ class Refused:
         function = program.function(statement) if statement is not None else None
         if isinstance(statement, ast.Return) and statement.value is not None and event.span is not None:
             return program.at(event.span) is statement.value
-        returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None] if function else []
+        returned = (
+            [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
+            if function
+            else []
+        )
         return name is not None and any(program.segment(each) == name for each in returned)
 
     @cached_property
@@ -118,7 +139,8 @@ class Refused:
         return self.failure.message
 
     def argument(self, names: tuple[str, ...]) -> Given | None:
-        """The first argument that one of these names finds; ``#2`` is the second tensor, ``@2`` the second argument (from 1).
+        """The first argument that one of these names finds; ``#2`` is the second tensor, ``@2``
+        the second argument (from 1).
 
         None if there is none; an argument that is ``None`` itself is found only by ``@``, or if it is part of another.
         """
@@ -134,7 +156,9 @@ class Refused:
 
     @cached_property
     def written(self) -> str:
-        """Return the program's expression that was refused, as text on one line of at most 400 characters; empty if it is not known."""
+        """Return the program's expression that was refused, as text on one line of at most 400
+        characters; empty if it is not known.
+        """
         return snippet(self.story, self.span, 400)
 
     @property
@@ -167,7 +191,8 @@ class Refused:
         return Word(given, self.name(given).say(language), language)
 
     def name(self, given: Given) -> T:
-        """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name.
+        """How to name an argument in a sentence: as the line writes it, else the expression that made
+        it, else its parameter's name.
 
         What is no tensor and not written in the line is named by its value, if that is known.
         """
@@ -180,13 +205,18 @@ class Refused:
             return expression(self.story, given.label, self.step)
         if given.value and given.kind not in TENSORS:
             return _code(given.value)
-        return T(en=f"the argument `{given.name}`", zh=f"参数 `{given.name}`") if given.name else T(en="the argument", zh="这个参数")
+        return (
+            T(en=f"the argument `{given.name}`", zh=f"参数 `{given.name}`")
+            if given.name
+            else T(en="the argument", zh="这个参数")
+        )
 
     def inside(self, given: Given) -> ast.Call | None:
-        """The call of a model in which an earlier layer made this nameless tensor, and a later one was refused; None if there is none.
+        """The call of a model in which an earlier layer made this nameless tensor, and a later one was
+        refused; None if there is none.
 
-        Also a call by which the refused line itself made the tensor, if no call was recorded for the error and it is no argument of another
-        call.
+        Also a call by which the refused line itself made the tensor, if no call was recorded for the error and it
+        is no argument of another call.
         """
         record = self.story.tensor(given.label, self.step) or {}
         program = self.story.program
@@ -201,7 +231,9 @@ class Refused:
 
 
 class Word:
-    """An argument in a format string: ``{x}`` is its name, ``{x.shape}`` 2×3, ``{x.size[-1]}`` 3, ``{x.type}`` float32."""
+    """An argument in a format string: ``{x}`` is its name, ``{x.shape}`` 2×3,
+    ``{x.size[-1]}`` 3, ``{x.type}`` float32.
+    """
 
     def __init__(self, given: Given, name: str, language: Language) -> None:
         self._name, self._given = name, given
@@ -250,9 +282,15 @@ def _code(text: str) -> T:
 
 
 def first_sentence(message: str) -> str:
-    """The first line of torch's words that is not empty, without what only its makers need, shortened to 240 characters."""
+    """The first line of torch's words that is not empty, without what only its makers need,
+    shortened to 240 characters.
+    """
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     text = lines[0] if lines else ""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    text = re.sub(r"\s*\(?(Could this error message be improved|Exception raised from|Triggered internally|TorchDynamo).*", "", text)
+    text = re.sub(
+        r"\s*\(?(Could this error message be improved|Exception raised from|Triggered internally|TorchDynamo).*",
+        "",
+        text,
+    )
     return text if len(text) <= 240 else text[:239] + "…"

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
-from pitfall_lab.rules.refusals.remedies import arrays, at_birth, modules_called, saved_states, written_results, written_types
+from pitfall_lab.rules.refusals.remedies import (
+    arrays,
+    at_birth,
+    modules_called,
+    saved_states,
+    written_results,
+    written_types,
+)
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -13,42 +20,44 @@ FAMILIES = (
         T(en="\"histogram_cpu\" not implemented for 'Long'", zh="\"histogram_cpu\" not implemented for 'Long'"),
         T(
             en=(
-                "Every tensor has a number type (`dtype`). Element-wise arithmetic converts mixed types; products of matrices, "
-                "layers, losses and many other functions do not. NumPy makes `float64`, torch's layers are `float32`; convert the "
-                "data: `x.float()`."
+                "Every tensor has a number type (`dtype`). Element-wise arithmetic converts mixed types; products of "
+                "matrices, layers, losses and many other functions do not. NumPy makes `float64`, torch's layers are "
+                "`float32`; convert the data: `x.float()`."
             ),
             zh=(
-                "每个张量都有数值类型（`dtype`）。逐元素的算术会转换混合类型；矩阵乘积、层、损失和许多其他函数不会。NumPy 生成 "
-                "`float64`，torch 的层是 `float32`；请转换数据：`x.float()`。"
+                "每个张量都有数值类型（`dtype`）。逐元素的算术会转换混合类型；矩阵乘积、层、损失和许多其他函数不会。"
+                "NumPy 生成 `float64`，torch 的层是 `float32`；请转换数据：`x.float()`。"
             ),
         ),
         (
             Case(
                 (
-                    r"Index put requires the source and destination dtypes match|masked_scatter: expected self and source to have same|"
-                    r"(?:index_add_|index_copy_|index_reduce_|put_)\(\): self .*(?:same scalar type|same dtype)|"
-                    r"scatter\(\): Expected self\.dtype to be equal to src\.dtype"
+                    r"Index put requires the source and destination dtypes match|masked_scatter: expected self and "
+                    r"source to have same|(?:index_add_|index_copy_|index_reduce_|put_)\(\): self .*(?:same scalar "
+                    r"type|same dtype)|scatter\(\): Expected self\.dtype to be equal to src\.dtype"
                 ),
                 "value|values|source|src",
                 T(
-                    en="{Line} writes {wrong}, numbers of type {wrong.type}, into {other}, which holds {other.type}; {call} converts "
-                    "nothing.",
-                    zh="{Line}把 {wrong.type} 类型的数 {wrong} 写入 {other}，而后者存的是 {other.type}；{call} 不做转换。",
+                    en="{Line} writes {wrong}, numbers of type {wrong.type}, into {other}, which holds {other.type}; "
+                    "{call} converts nothing.",
+                    zh="{Line}把 {wrong.type} 类型的数 {wrong} 写入 {other}，而后者存的是 "
+                    "{other.type}；{call} 不做转换。",
                 ),
                 T(
-                    en="numbers of the type of the memory: `.to({other_text}.dtype)` (under `autocast` a layer's result is bfloat16 or "
-                    "float16)",
-                    zh="与内存类型相同的数：`.to({other_text}.dtype)`（在 `autocast` 之下，层的结果是 bfloat16 或 float16）",
+                    en="numbers of the type of the memory: `.to({other_text}.dtype)` (under `autocast` a layer's "
+                    "result is bfloat16 or float16)",
+                    zh="与内存类型相同的数：`.to({other_text}.dtype)`（在 `autocast` 之下，层的结果是 "
+                    "bfloat16 或 float16）",
                 ),
                 other="input|self|#1",
                 remedy=written_types.converted,
             ),
             Case(
                 (
-                    r"expected (?:both vectors|m1 and m2|mat1 and mat2|self and mat2) to have (?:the )?same dtype|"
-                    r"must have the same dtype|should be the same|to have the same dtype|Expected self\.dtype to be equal to src\.dt"
-                    r"ype|"
-                    r"dtypes? of input and out to match|both inputs should have same dtype|[Ee]xpected (?:the )?(?:same )?dtype for"
+                    r"expected (?:both vectors|m1 and m2|mat1 and mat2|self and mat2) to have (?:the )?same "
+                    r"dtype|must have the same dtype|should be the same|to have the same dtype|Expected self\.dtype "
+                    r"to be equal to src\.dtype|dtypes? of input and out to match|both inputs should have same "
+                    r"dtype|[Ee]xpected (?:the )?(?:same )?dtype for"
                 ),
                 "~dtype",
                 T(
@@ -62,7 +71,8 @@ FAMILIES = (
                 fixes=("{}.to({other}.dtype)", "{}.float()"),
             ),
             Case(
-                r"(?:[Ee]xpected|expects) (?:object of )?(?:scalar )?type (\w+) but (?:found|got)(?: scalar type)? (\w+)",
+                r"(?:[Ee]xpected|expects) (?:object of )?(?:scalar )?type (\w+) but "
+                r"(?:found|got)(?: scalar type)? (\w+)",
                 "~type{2}|~dtype",
                 T(
                     en="{Line}: {call} expected numbers of type {m[1]}, and {wrong} has {wrong.type}.",
@@ -76,11 +86,13 @@ FAMILIES = (
                 r"Got unsupported ScalarType (\w+)",
                 "input|self|#1",
                 T(
-                    en="{Line} converts {wrong} to NumPy, but its numbers are {wrong.type}, a type that NumPy does not have.",
+                    en="{Line} converts {wrong} to NumPy, but its numbers are {wrong.type}, a type that "
+                    "NumPy does not have.",
                     zh="{Line}把 {wrong} 转换成 NumPy 数组，但它的数是 {wrong.type}，而 NumPy 没有这种类型。",
                 ),
                 T(
-                    en="a type that NumPy has: `{wrong_text}.float()` (under `autocast` a layer's result is bfloat16 or float16)",
+                    en="a type that NumPy has: `{wrong_text}.float()` (under `autocast` a layer's result is "
+                    "bfloat16 or float16)",
                     zh="NumPy 有的类型：`{wrong_text}.float()`（在 `autocast` 之下，层的结果是 bfloat16 或 float16）",
                 ),
                 fixes=("{}.float()",),
@@ -89,7 +101,8 @@ FAMILIES = (
                 r"expected target dtype to be (?:Long|Long or Byte), but got (\w+)",
                 "target",
                 T(
-                    en="{Line}: the numbers of the classes in {wrong} have the type {wrong.type}, and {call} takes them as int64.",
+                    en="{Line}: the numbers of the classes in {wrong} have the type {wrong.type}, and {call} "
+                    "takes them as int64.",
                     zh="{Line}：{wrong} 中的类别编号是 {wrong.type} 类型，而 {call} 要求 int64。",
                 ),
                 T(en="class numbers of type int64 (`.long()`)", zh="int64 类型的类别编号（`.long()`）"),
@@ -99,8 +112,12 @@ FAMILIES = (
                 "\\\"(\\w+)\\\" not implemented for '(\\w+)'",
                 "~type{2}",
                 T(
-                    en=("{Line}: {call} has no code for numbers of type {m[2]} on this device, which {wrong} has (shape {wrong.shape})."),
-                    zh="{Line}：{call} 在这个设备上没有 {m[2]} 类型的实现，而 {wrong}（形状 {wrong.shape}）是这种类型。",
+                    en=(
+                        "{Line}: {call} has no code for numbers of type {m[2]} on this device, which {wrong} has "
+                        "(shape {wrong.shape})."
+                    ),
+                    zh="{Line}：{call} 在这个设备上没有 {m[2]} 类型的实现，而 {wrong}（形状 "
+                    "{wrong.shape}）是这种类型。",
                 ),
                 T(
                     en="another number type: `.float()` for arithmetic, `.long()` for positions and classes",
@@ -113,8 +130,8 @@ FAMILIES = (
                 "#1",
                 T(
                     en=(
-                        "{Line} writes a result of type {m[1]} into {first}, whose numbers are {first.type}; that would lose what "
-                        "they cannot hold."
+                        "{Line} writes a result of type {m[1]} into {first}, whose numbers are {first.type}; that "
+                        "would lose what they cannot hold."
                     ),
                     zh="{Line}要把 {m[1]} 类型的结果写入 {first}，而它的数是 {first.type}，装不下的部分会丢失。",
                 ),
@@ -126,7 +143,8 @@ FAMILIES = (
                 remedy=written_results.as_new_tensor,
             ),
             Case(
-                r"could not infer output dtype\. (?:Input|Optional) dtype must be either a floating point or complex dtype",
+                r"could not infer output dtype\. (?:Input|Optional) dtype must be either a floating "
+                r"point or complex dtype",
                 "",
                 T(
                     en="{Line}: {call} makes fractions, and {wrong} has whole numbers ({wrong.type}).",
@@ -140,9 +158,9 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"tensors used as indices must be long, int, byte or bool tensors|expected (?:indices|"
-                    r"index) .*(?:Long|integral|int)|[Ee]xpected dtype int|Expected tensor for argument #\d+ '(\w+)' to have one of "
-                    r"the following scalar types: Long, Int"
+                    r"tensors used as indices must be long, int, byte or bool tensors|expected (?:indices|index) "
+                    r".*(?:Long|integral|int)|[Ee]xpected dtype int|Expected tensor for argument #\d+ '(\w+)' to have "
+                    r"one of the following scalar types: Long, Int"
                 ),
                 "{1}|index|indices|~floating",
                 T(
@@ -154,10 +172,11 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"only supports? (?:boolean masks|floating-point dtypes|integral)|expects? (?:float32 or float64 dtypes|"
-                    r"Long tensor)|to have (?:integral|floating point) dtype|Expected both inputs to be Half, Float or Double|"
-                    r"Subtraction, the `-` operator, with (?:two bool|a bool)|Negation, the `-` operator, on a bool tensor|"
-                    r"[Ee]xpected floating point type|only Tensors of floating point|must be either a floating point or complex"
+                    r"only supports? (?:boolean masks|floating-point dtypes|integral)|expects? (?:float32 or float64 "
+                    r"dtypes|Long tensor)|to have (?:integral|floating point) dtype|Expected both inputs to be Half, "
+                    r"Float or Double|Subtraction, the `-` operator, with (?:two bool|a bool)|Negation, the `-` "
+                    r"operator, on a bool tensor|[Ee]xpected floating point type|only Tensors of floating point|must "
+                    r"be either a floating point or complex"
                 ),
                 "~said",
                 T(
@@ -172,13 +191,15 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"Expected out tensor to have dtype|expects? (?:\w+ )?tensor out, got|Expected object of scalar type (\w+) but g"
-                    r"ot scalar type (\w+) for (?:argument '(\w+)'|"
-                    r"(\w+) argument)"
+                    r"Expected out tensor to have dtype|expects? (?:\w+ )?tensor out, got|Expected object of scalar "
+                    r"type (\w+) but got scalar type (\w+) for (?:argument '(\w+)'|(\w+) argument)"
                 ),
                 "{3}|out|#2",
                 T(
-                    en=("{Line}: {wrong} has numbers of type {wrong.type}, and {call} needs another type there; torch's words: “{said}”."),
+                    en=(
+                        "{Line}: {wrong} has numbers of type {wrong.type}, and {call} needs another type there; "
+                        "torch's words: “{said}”."
+                    ),
                     zh="{Line}：{wrong} 的数是 {wrong.type}，而 {call} 在此需要别的类型；torch 的原话：“{said}”。",
                 ),
                 T(en="the type that torch's words name", zh="torch 原话所说的类型"),
@@ -193,7 +214,8 @@ FAMILIES = (
                     zh="{Line}：数 {wrong} 放不进 {tensor} 的类型 {tensor.type}。",
                 ),
                 T(
-                    en="a number that the type {tensor.type} can hold (`torch.finfo` and `torch.iinfo` show the limits)",
+                    en="a number that the type {tensor.type} can hold (`torch.finfo` and "
+                    "`torch.iinfo` show the limits)",
                     zh="{tensor.type} 类型装得下的数（`torch.finfo`、`torch.iinfo` 给出界限）",
                 ),
                 other="#1",
@@ -211,9 +233,9 @@ FAMILIES = (
         ),
         T(
             en=(
-                "A function takes certain kinds of arguments: tensors, whole numbers, lists of tensors. NumPy arrays, lists and "
-                "numbers do not become tensors by themselves: `torch.as_tensor(x)` makes one. `cat` and `stack` take a list, not "
-                "the tensors one by one."
+                "A function takes certain kinds of arguments: tensors, whole numbers, lists of tensors. NumPy arrays, "
+                "lists and numbers do not become tensors by themselves: `torch.as_tensor(x)` makes one. `cat` and "
+                "`stack` take a list, not the tensors one by one."
             ),
             zh=(
                 "函数只接受某些种类的参数：张量、整数、张量列表。NumPy 数组、列表和数不会自己变成张量：用 "
@@ -228,7 +250,10 @@ FAMILIES = (
                     en="{Line}: the argument `{m[1]}` of {call} has to be one tensor, and it was given a tuple.",
                     zh="{Line}：{call} 的参数 `{m[1]}` 必须是一个张量，而得到的是元组。",
                 ),
-                T(en="one tensor: an element of the tuple, or its parts unpacked", zh="一个张量：元组的一个元素，或拆开的各部分"),
+                T(
+                    en="one tensor: an element of the tuple, or its parts unpacked",
+                    zh="一个张量：元组的一个元素，或拆开的各部分",
+                ),
                 remedy=modules_called.pair,
             ),
             Case(
@@ -290,8 +315,8 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"unsupported operand type\(s\) for ([^:]+): '([\w.]+)' and '([\w.]+)'|descriptor '(\w+)' for .* doesn't apply t"
-                    r"o a '(\w+)' object"
+                    r"unsupported operand type\(s\) for ([^:]+): '([\w.]+)' and '([\w.]+)'|descriptor '(\w+)' for .* "
+                    r"doesn't apply to a '(\w+)' object"
                 ),
                 "~notensor|#1",
                 T(
@@ -316,10 +341,14 @@ FAMILIES = (
                 r"At least one stride in the given numpy array is negative",
                 "ndarray|data|@1",
                 T(
-                    en="{Line} makes a tensor of {wrong}, an array that runs backwards through its memory (a negative stride).",
+                    en="{Line} makes a tensor of {wrong}, an array that runs backwards through its memory "
+                    "(a negative stride).",
                     zh="{Line}要把 {wrong} 变成张量，而这个数组倒着走过自己的内存（负的步长）。",
                 ),
-                T(en="a copy, which is stored in order: `{wrong_text}.copy()`", zh="按顺序存放的副本：`{wrong_text}.copy()`"),
+                T(
+                    en="a copy, which is stored in order: `{wrong_text}.copy()`",
+                    zh="按顺序存放的副本：`{wrong_text}.copy()`",
+                ),
                 fixes=("{}.copy()",),
                 remedy=arrays.turned_round,
             ),
@@ -341,7 +370,8 @@ FAMILIES = (
                 fixes=('{}.astype("float32")',),
             ),
             Case(
-                r"'?(\w+)'? object (?:is not callable|is not subscriptable|has no attribute '(\w+)')|has no attribute '(\w+)'",
+                r"'?(\w+)'? object (?:is not callable|is not subscriptable|has no attribute '(\w+)')|has "
+                r"no attribute '(\w+)'",
                 "input|#1",
                 T(en="{Line}: {said}.", zh="{Line}：{said}。"),
                 T(
@@ -360,7 +390,14 @@ FAMILIES = (
                 fixes=("[{}]",),
             ),
         ),
-        ('import numpy as np\nimport torch\n\nlayer = torch.nn.Linear(3, 2)\nrow = np.ones(3, dtype="float32")\nprint(layer(row).shape)\n'),
+        (
+            "import numpy as np\n"
+            "import torch\n"
+            "\n"
+            "layer = torch.nn.Linear(3, 2)\n"
+            'row = np.ones(3, dtype="float32")\n'
+            "print(layer(row).shape)\n"
+        ),
         (
             'import numpy as np\nimport torch\n\nlayer = torch.nn.Linear(3, 2)\nrow = np.ones(3, dtype="float32")\n'
             "print(layer(torch.as_tensor(row)).shape)\n"
@@ -375,10 +412,11 @@ FAMILIES = (
         ),
         T(
             en=(
-                "The numbers of a tensor are on one device, and operations do not reach across. Send the model and each batch to "
-                "the same one. The device `meta` has shapes and no numbers."
+                "The numbers of a tensor are on one device, and operations do not reach across. Send the model and "
+                "each batch to the same one. The device `meta` has shapes and no numbers."
             ),
-            zh="张量的数存放在一个设备上，运算不能跨设备。把模型和每个批次都送到同一个设备。`meta` 设备只有形状没有数值。",
+            zh="张量的数存放在一个设备上，运算不能跨设备。把模型和每个批次都送到同一个设备。`meta` 设"
+            "备只有形状没有数值。",
         ),
         (
             Case(
@@ -424,7 +462,10 @@ FAMILIES = (
                         'the device that there is: `device = "cuda" if torch.cuda.is_available() else "cpu"`, and '
                         "`map_location=device` for `torch.load`"
                     ),
-                    zh=('现有的设备：`device = "cuda" if torch.cuda.is_available() else "cpu"`，`torch.load` 用 `map_location=device`'),
+                    zh=(
+                        '现有的设备：`device = "cuda" if torch.cuda.is_available() else "cpu"`，`torch.load` 用 '
+                        "`map_location=device`"
+                    ),
                 ),
             ),
         ),

@@ -1,4 +1,6 @@
-"""A refusal as a finding: what was refused and why, the arguments with the lines that made them, and what torch would have taken."""
+"""A refusal as a finding: what was refused and why, the arguments with the lines that made them, and
+what torch would have taken.
+"""
 
 from __future__ import annotations
 
@@ -29,28 +31,46 @@ MOST_LINES = 4
 def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]) -> Finding | None:
     """The finding that a case makes of a refusal; None where the refused call lacks something that its sentences name.
 
-    What a remedy says takes the place of the case's sentences; fixes are the remedy's, then rewritings of the wrong argument.
+    What a remedy says takes the place of the case's sentences; fixes are the remedy's, then
+    rewritings of the wrong argument.
     """
     wrong = offending(refused, case.wrong, match)
     other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)
     try:
         message, accepts = (
-            T(*(text.say(language).format_map(_words(refused, wrong, other, match, language)) for language in ("en", "zh")))
+            T(
+                *(
+                    text.say(language).format_map(_words(refused, wrong, other, match, language))
+                    for language in ("en", "zh")
+                )
+            )
             for text in (case.refused, case.accepts)
         )
     except (KeyError, IndexError, AttributeError, TypeError, ValueError):
         return None
     remedy = (case.remedy(Error(refused, wrong, other, match)) if case.remedy is not None else None) or Remedy()
-    fixes = unique(refused.story.program.text, [*remedy.fixes, *rewritings(refused, wrong, other, case.fixes, match), *remedy.last])
-    return _finding(refused, family, (remedy.said or message, remedy.accepts or accepts), wrong, replace(remedy, fixes=fixes))
+    fixes = unique(
+        refused.story.program.text, [*remedy.fixes, *rewritings(refused, wrong, other, case.fixes, match), *remedy.last]
+    )
+    return _finding(
+        refused, family, (remedy.said or message, remedy.accepts or accepts), wrong, replace(remedy, fixes=fixes)
+    )
 
 
 def quoted(refused: Refused, family: Family) -> Finding:
     """The finding where no case fits: torch's own words, with the argument that they are about."""
     wrong = offending(refused, "", None)
     words = {language: _words(refused, wrong, None, None, language) for language in ("en", "zh")}
-    en = "{Line}: {call} refuses its arguments: “{said}”." if wrong is None else "{Line}: {call} refuses {wrong}{param_note}: “{said}”."
-    zh = "{Line}：{call} 拒绝了它的参数：“{said}”。" if wrong is None else "{Line}：{call} 拒绝了 {wrong}{param_note}：“{said}”。"
+    en = (
+        "{Line}: {call} refuses its arguments: “{said}”."
+        if wrong is None
+        else "{Line}: {call} refuses {wrong}{param_note}: “{said}”."
+    )
+    zh = (
+        "{Line}：{call} 拒绝了它的参数：“{said}”。"
+        if wrong is None
+        else "{Line}：{call} 拒绝了 {wrong}{param_note}：“{said}”。"
+    )
     message = T(en.format_map(words["en"]), zh.format_map(words["zh"]))
     return _finding(refused, family, (message, None), wrong, Remedy())
 
@@ -59,11 +79,17 @@ def _beside(refused: Refused, wrong: Given | None) -> Given | None:
     return next((g for g in refused.tensors if g is not wrong), None)
 
 
-def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re.Match[str] | None, language: Language) -> dict[str, Any]:
+def _words(
+    refused: Refused, wrong: Given | None, other: Given | None, match: re.Match[str] | None, language: Language
+) -> dict[str, Any]:
     """The values for the placeholders in a case's sentences."""
     words = refused.words(language)
     said = first_sentence(refused.message).rstrip(".")
-    words |= {"m": match, "said": said, "said_short": f"torch says “{said}”" if language == "en" else f"torch 的原话是“{said}”"}
+    words |= {
+        "m": match,
+        "said": said,
+        "said_short": f"torch says “{said}”" if language == "en" else f"torch 的原话是“{said}”",
+    }
     words["shapes"] = _list(refused, language, lambda g: shape_text(g.shape, language))
     words["types"] = _list(refused, language, lambda g: g.dtype)
     words["devices"] = _list(refused, language, lambda g: g.device)
@@ -73,13 +99,19 @@ def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re
     words["of_wrong"] = words["param_note"] = ""
     tensor = other if other is not None and other.kind in TENSORS else next(iter(refused.tensors), None)
     if wrong is not None:
-        words["wrong"], words["wrong_text"] = refused.word(wrong, language), operand_text(refused.name(wrong).en.strip("`"))
+        words["wrong"], words["wrong_text"] = (
+            refused.word(wrong, language),
+            operand_text(refused.name(wrong).en.strip("`")),
+        )
         kind = wrong.dtype or (wrong.value if wrong.kind in ("dtype", "layout", "device") else wrong.kind)
         words["of_wrong"] = f": {words['wrong']} is {kind}" if language == "en" else f"：{words['wrong']} 是 {kind}"
         if wrong.name and f"`{wrong.name}`" != str(words["wrong"]):
             words["param_note"] = f" (`{wrong.name}`)" if language == "en" else f"（`{wrong.name}`）"
     if other is not None:
-        words["other"], words["other_text"] = refused.word(other, language), operand_text(refused.name(other).en.strip("`"))
+        words["other"], words["other_text"] = (
+            refused.word(other, language),
+            operand_text(refused.name(other).en.strip("`")),
+        )
     if tensor is not None:
         words["tensor"] = refused.word(tensor, language)
     return words
@@ -87,7 +119,10 @@ def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re
 
 def _brief(line: str) -> str:
     """One of the lines in which ``load_state_dict`` lists what does not fit, with two sizes put shorter."""
-    sizes = r"copying a param with shape torch\.Size\((.*?)\) from checkpoint, the shape in current model is torch\.Size\((.*?)\)"
+    sizes = (
+        r"copying a param with shape torch\.Size\((.*?)\) from checkpoint, the shape in current model is "
+        r"torch\.Size\((.*?)\)"
+    )
     return re.sub(sizes, r"\1 was saved, \2 is needed", line.strip().rstrip(". "))
 
 
@@ -96,17 +131,28 @@ def _list(refused: Refused, language: Language, say: Any) -> str:
     return {"en": ", ", "zh": "，"}[language].join(parts)
 
 
-def _finding(refused: Refused, family: Family, said: tuple[T, T | None], wrong: Given | None, remedy: Remedy) -> Finding:
+def _finding(
+    refused: Refused, family: Family, said: tuple[T, T | None], wrong: Given | None, remedy: Remedy
+) -> Finding:
     story, step = refused.story, refused.step if refused.failure.step is not None else None
     message, accepts = said
     explanation = _explanation(refused, accepts, wrong, message)
     severity: Severity = family.severity
     facts = [Fact("op", refused.failure.op), Fact("argument", wrong.name if wrong is not None else None)]
     return Finding(
-        family.code, family.name, severity, remedy.place or refused.span, remedy.step if remedy.step is not None else step,
-        story.predicted(refused.failure, refused.step), message, explanation, _related(refused, wrong, remedy), remedy.fixes, tuple(facts),
+        family.code,
+        family.name,
+        severity,
+        remedy.place or refused.span,
+        remedy.step if remedy.step is not None else step,
+        story.predicted(refused.failure, refused.step),
+        message,
+        explanation,
+        _related(refused, wrong, remedy),
+        remedy.fixes,
+        tuple(facts),
         _advice(refused, accepts),
-    )  # fmt: skip
+    )
 
 
 def _advice(refused: Refused, accepts: T | None) -> T | None:
@@ -114,17 +160,27 @@ def _advice(refused: Refused, accepts: T | None) -> T | None:
         return None
     where, apart = at_line(refused.story, refused.span), origin(refused)
     en, zh = (f" {apart.en}", apart.zh) if apart is not None else ("", "")
-    return T(en=f"What torch would accept on {where.en}: {accepts.en}.{en}", zh=f"torch 在{where.zh}会接受：{accepts.zh}。{zh}")
+    return T(
+        en=f"What torch would accept on {where.en}: {accepts.en}.{en}",
+        zh=f"torch 在{where.zh}会接受：{accepts.zh}。{zh}",
+    )
 
 
 def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, message: T) -> T:
-    """Sentences that say what the call accepts and what it was given, and quote torch's message if the finding does not."""
+    """Sentences that say what the call accepts and what it was given, and quote torch's
+    message if the finding does not.
+    """
     en = [f"Torch would accept: {accepts.en}."] if accepts is not None else []
     zh = [f"torch 接受的是：{accepts.zh}。"] if accepts is not None else []
     shown = _shown(refused, wrong)
     if shown:
         device = any(given.device not in ("", "cpu") for given in shown)
-        listed = T(*(SEPARATORS[language].join(_described(refused, g, language, device=device) for g in shown) for language in LANGUAGES))
+        listed = T(
+            *(
+                SEPARATORS[language].join(_described(refused, g, language, device=device) for g in shown)
+                for language in LANGUAGES
+            )
+        )
         en.append(f"It was given {listed.en}.")
         zh.append(f"得到的参数：{listed.zh}。")
     said = first_sentence(refused.message)
@@ -135,7 +191,8 @@ def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, messa
 
 
 def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
-    """The first ``MOST_SHOWN`` arguments to name: the offending one, then the tensors, each once, then values written out in the line.
+    """The first ``MOST_SHOWN`` arguments to name: the offending one, then the tensors, each once, then
+    values written out in the line.
 
     Objects that are shown as ``<…>`` are left out unless the line writes them.
     """
@@ -149,7 +206,9 @@ def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
 
 def _is_written(given: Given, refused: Refused) -> bool:
     """Whether the line writes the value out; what is a default of torch's was not given by the reader."""
-    return bool(given.value) and re.search(rf"(?<![\w.-]){re.escape(given.value)}(?![\w.])", refused.written) is not None
+    return (
+        bool(given.value) and re.search(rf"(?<![\w.-]){re.escape(given.value)}(?![\w.])", refused.written) is not None
+    )
 
 
 def _described(refused: Refused, given: Given, language: Language, *, device: bool) -> str:
@@ -158,7 +217,9 @@ def _described(refused: Refused, given: Given, language: Language, *, device: bo
     ``device``: with the tensor's device.
     """
     name, brackets = refused.name(given).say(language), BRACKETS[language]
-    named = brackets.format(f"`{given.name}`") if given.name not in ("", "self") and f"`{given.name}`" not in name else ""
+    named = (
+        brackets.format(f"`{given.name}`") if given.name not in ("", "self") and f"`{given.name}`" not in name else ""
+    )
     if given.kind not in TENSORS:
         return f"{name}{named} = {given.value}" if given.value and name != f"`{given.value}`" else f"{name}{named}"
     kind = {"en": "a NumPy array of ", "zh": "NumPy 数组，"}[language] if given.kind == "ndarray" else ""
@@ -169,7 +230,8 @@ def _described(refused: Refused, given: Given, language: Language, *, device: bo
 
 
 def _related(refused: Refused, wrong: Given | None, remedy: Remedy) -> tuple[Related, ...]:
-    """The lines of the remedy, those that made the tensors of the call, the offending one first, and the line where torch raises.
+    """The lines of the remedy, those that made the tensors of the call, the offending one first, and
+    the line where torch raises.
 
     Each line once, and at most ``MOST_SHOWN`` tensors.
     """

@@ -15,10 +15,12 @@ GENERAL = Family(
     T(en="torch refused a call", zh="torch 拒绝了一次调用"),
     T(
         en=(
-            "Torch checks the arguments of a call before it computes anything. What it says names what it expected; the report "
-            "names the arguments as the line writes them, with their shapes and types, and the lines that made them."
+            "Torch checks the arguments of a call before it computes anything. What it says names what it "
+            "expected; the report names the arguments as the line writes them, with their shapes and types, and "
+            "the lines that made them."
         ),
-        zh="torch 在计算之前检查调用的参数。它的话说明它期望什么；报告按代码的写法给出各个参数，连同形状、类型以及产生它们的行。",
+        zh="torch 在计算之前检查调用的参数。它的话说明它期望什么；报告按代码的写法给出各个参数，连同形状、"
+        "类型以及产生它们的行。",
     ),
     (),
     "import torch\n\nsteps = torch.linspace(0, 1, -3)\nprint(steps)\n",
@@ -31,18 +33,29 @@ OWN = Family(
     T(en="An error that torch did not raise", zh="不是 torch 抛出的错误"),
     T(
         en=(
-            "The program, or other code that it calls, raised this error itself; no call of torch was refused. The tensors that "
-            "the line could see are listed, since the reason is often in one of their shapes."
+            "The program, or other code that it calls, raised this error itself; no call of torch was refused. The "
+            "tensors that the line could see are listed, since the reason is often in one of their shapes."
         ),
-        zh=("这个错误是程序自己、或它调用的其他代码抛出的，torch 没有拒绝任何调用。列出这一行能看到的张量，因为原因往往在它们的形状里。"),
+        zh=(
+            "这个错误是程序自己、或它调用的其他代码抛出的，torch 没有拒绝任何调用。列出这一行能看到的张量，因为原"
+            "因往往在它们的形状里。"
+        ),
     ),
     (),
     (
-        'import torch\n\nscores = torch.ones(3, 2)\nif scores.shape[1] != 3:\n    raise ValueError("three classes are needed")\n'
+        "import torch\n"
+        "\n"
+        "scores = torch.ones(3, 2)\n"
+        "if scores.shape[1] != 3:\n"
+        '    raise ValueError("three classes are needed")\n'
         "print(scores.sum())\n"
     ),
     (
-        'import torch\n\nscores = torch.ones(2, 3)\nif scores.shape[1] != 3:\n    raise ValueError("three classes are needed")\n'
+        "import torch\n"
+        "\n"
+        "scores = torch.ones(2, 3)\n"
+        "if scores.shape[1] != 3:\n"
+        '    raise ValueError("three classes are needed")\n'
         "print(scores.sum())\n"
     ),
     severity="info",
@@ -50,11 +63,17 @@ OWN = Family(
 
 
 def own(refused: Refused) -> Finding:
-    """The note about an error that torch did not raise, with at most ``MOST_SHOWN`` tensors of the frame that raised it."""
+    """The note about an error that torch did not raise, with at most ``MOST_SHOWN`` tensors
+    of the frame that raised it.
+    """
     failure, words = refused.failure, {language: refused.words(language) for language in ("en", "zh")}
     said = first_sentence(failure.message)
     quote_en, quote_zh = (f": “{said}”", f"：“{said}”") if said else ("", "")
-    by_en, by_zh = ("the program itself", "程序自己") if failure.origin == "program" else ("code that the program calls", "程序调用的代码")
+    by_en, by_zh = (
+        ("the program itself", "程序自己")
+        if failure.origin == "program"
+        else ("code that the program calls", "程序调用的代码")
+    )
     message = T(
         en=f"{words['en']['Line']}: `{failure.type}` was raised by {by_en}, not by torch{quote_en}.",
         zh=f"{words['zh']['Line']}：`{failure.type}` 是{by_zh}抛出的，不是 torch{quote_zh}。",
@@ -72,7 +91,8 @@ def own(refused: Refused) -> Finding:
         )
     shown = [g for g in refused.tensors if g.text or g.name][:MOST_SHOWN]
     listed = {
-        language: "; ".join(f"`{g.text or g.name}`: {g.dtype}, {shape_text(g.shape, language)}" for g in shown) for language in ("en", "zh")
+        language: "; ".join(f"`{g.text or g.name}`: {g.dtype}, {shape_text(g.shape, language)}" for g in shown)
+        for language in ("en", "zh")
     }
     explanation = (
         T(
@@ -81,7 +101,8 @@ def own(refused: Refused) -> Finding:
         )
         if shown
         else T(
-            en="No call of torch was refused, and there was no tensor under a name.", zh="torch 没有拒绝任何调用，当时也没有带名字的张量。"
+            en="No call of torch was refused, and there was no tensor under a name.",
+            zh="torch 没有拒绝任何调用，当时也没有带名字的张量。",
         )
     )
     related = (Related("used", refused.span, None, T(en="raised here", zh="在这里抛出")),)

@@ -13,10 +13,11 @@ from pitfall_lab.rules.refusals.remedies.numbers_and_methods import misused
 from pitfall_lab.trace import Given
 
 SCALARS = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32", "Short": "int16",
-    "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128", "long int": "int64",
-    "double": "float64", "float": "float32", "int": "int32", "c10::complex<double>": "complex128", "c10::complex<float>": "complex64",
-    "c10::Half": "float16", "c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8",
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128", "long int": "int64", "double": "float64", "float": "float32", "int": "int32",
+    "c10::complex<double>": "complex128", "c10::complex<float>": "complex64", "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8",
 }  # fmt: skip
 """Torch's names for number types in its messages."""
 POSITIONS = ("index", "indices", "mask", "condition", "offsets")
@@ -50,7 +51,11 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
         named = [g for g in refused.given if any(word in g.name for word in ("dim", "axis", "axes"))]
         return next((g for g in named if g.kind not in TENSORS and text[4:] in NUMBER.findall(g.value)), None)
     if text.startswith("="):
-        return next((g for g in refused.given if g.kind not in TENSORS and text[1:] in NUMBER.findall(g.value)), None) if text[1:] else None
+        return (
+            next((g for g in refused.given if g.kind not in TENSORS and text[1:] in NUMBER.findall(g.value)), None)
+            if text[1:]
+            else None
+        )
     if text.startswith("~type"):
         return next((g for g in reversed(refused.tensors) if g.dtype == SCALARS.get(text[5:], text[5:].lower())), None)
     if text in KINDS:
@@ -63,7 +68,11 @@ def _missing_grad(refused: Refused) -> Given | None:
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     for part in ast.walk(node) if node is not None else ():
-        if isinstance(part, ast.Attribute) and part.attr == "grad" and isinstance(program.parents.get(part), ast.Attribute):
+        if (
+            isinstance(part, ast.Attribute)
+            and part.attr == "grad"
+            and isinstance(program.parents.get(part), ast.Attribute)
+        ):
             return Given("grad", program.segment(part), "NoneType")
     return None
 
@@ -77,7 +86,8 @@ def _object(refused: Refused) -> Given | None:
 
 
 def _of_other_type(refused: Refused) -> Given | None:
-    """The last tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors.
+    """The last tensor whose dtype differs from that of the first parameter, or, without a
+    parameter, from that of most tensors.
 
     Of several, one that is not floating point; indices and masks are left out. None if there is none.
     """
@@ -91,7 +101,9 @@ def _of_other_type(refused: Refused) -> Given | None:
 
 def _on_other_device(refused: Refused) -> Given | None:
     kept = next((g for g in refused.tensors if g.kind == "Parameter"), refused.tensors[0] if refused.tensors else None)
-    return next((g for g in refused.tensors if kept is not None and g.device != kept.device), None) or refused.argument(("device", "@1"))
+    return next((g for g in refused.tensors if kept is not None and g.device != kept.device), None) or refused.argument(
+        ("device", "@1")
+    )
 
 
 def _of_other_rank(refused: Refused) -> Given | None:
@@ -115,7 +127,9 @@ def _overload(refused: Refused) -> Given | None:
 
     None if all fit, or none is listed.
     """
-    forms = [[part.strip().split(" ") for part in form.split(",")] for form in re.findall(r"\* \((.*)\)", refused.message)]
+    forms = [
+        [part.strip().split(" ") for part in form.split(",")] for form in re.findall(r"\* \((.*)\)", refused.message)
+    ]
     misfits = [_misfits(refused, [part for part in form if len(part) > 1]) for form in forms]
     best = min(misfits, key=len, default=[])
     return best[0] if best else None
@@ -143,13 +157,16 @@ def _takes(kind: str, given: Given) -> bool:
 
 
 def _said_tensor(refused: Refused) -> Given | None:
-    """The argument that torch's message is about if that is a tensor; else the first tensor, or None if the call was given none."""
+    """The argument that torch's message is about if that is a tensor; else the first tensor, or
+    None if the call was given none.
+    """
     found = said(refused)
     return found if found is not None and found.kind in TENSORS else next(iter(refused.tensors), None)
 
 
 def said(refused: Refused) -> Given | None:
-    """The argument that the first line of torch's message is about, found by its name, else by its shape, type or value.
+    """The argument that the first line of torch's message is about, found by its name, else
+    by its shape, type or value.
 
     Else the only tensor, or the only argument; None if there are several or none.
     """
@@ -158,7 +175,8 @@ def said(refused: Refused) -> Given | None:
 
 
 def _named(refused: Refused, message: str) -> Given | None:
-    """The argument whose name (or singular) comes first in the words, one in quotes before all others; ``self`` is the input.
+    """The argument whose name (or singular) comes first in the words, one in quotes before all
+    others; ``self`` is the input.
 
     Names of one letter count only in quotes or before ``=``. Else the one of :func:`_half_named`.
     """
@@ -177,13 +195,20 @@ def _named(refused: Refused, message: str) -> Given | None:
 
 
 def _half_named(refused: Refused, text: str) -> Given | None:
-    """The first argument of whose name the message contains a word: ``divisor`` for ``divisor_override``; None if there is none.
+    """The first argument of whose name the message contains a word: ``divisor`` for
+    ``divisor_override``; None if there is none.
 
     Only names of several words of more than three letters.
     """
     for given in refused.given:
-        parts = [part for part in given.name.lower().split("_") if len(part) > 3 and part not in ("size", "input", "weight")]
-        if len(parts) > 1 and any(re.search(rf"\b{re.escape(part)}\b", text) for part in parts) and given.kind != "NoneType":
+        parts = [
+            part for part in given.name.lower().split("_") if len(part) > 3 and part not in ("size", "input", "weight")
+        ]
+        if (
+            len(parts) > 1
+            and any(re.search(rf"\b{re.escape(part)}\b", text) for part in parts)
+            and given.kind != "NoneType"
+        ):
             return given
     return None
 
@@ -191,8 +216,8 @@ def _half_named(refused: Refused, text: str) -> Given | None:
 def _alike(refused: Refused, message: str) -> Given | None:
     """The only argument whose shape, dtype, value or number of dimensions the message contains; None if there is none.
 
-    In this order, and of several in the message the last one first (dtypes: the first one). Where two arguments are alike, the next is
-    tried.
+    In this order, and of several in the message the last one first (dtypes: the first one). Where two arguments
+    are alike, the next is tried.
     """
     for shape in reversed(SHAPE.findall(message)):
         sizes = tuple(int(n) for n in shape.replace(" ", "").split(",") if n)
@@ -208,7 +233,11 @@ def _alike(refused: Refused, message: str) -> Given | None:
             return same[0]
     spoken_of = NUMBER.findall(message)
     for value in [*(word for word in spoken_of if word.lstrip("-") in ("inf", "nan")), *reversed(spoken_of)]:
-        same = [g for g in refused.given if g.kind not in (*TENSORS, "NoneType", "bool") and value in NUMBER.findall(g.value)]
+        same = [
+            g
+            for g in refused.given
+            if g.kind not in (*TENSORS, "NoneType", "bool") and value in NUMBER.findall(g.value)
+        ]
         if len(same) == 1:
             return same[0]
     ranks = re.findall(r"\b(\d)\s?-?[dD]\b|(\d) dim", message)
@@ -220,7 +249,9 @@ def _alike(refused: Refused, message: str) -> Given | None:
 
 
 def _only(refused: Refused) -> Given | None:
-    """The only tensor among the arguments, else the only argument that is not None; None if there are several or none."""
+    """The only tensor among the arguments, else the only argument that is not None;
+    None if there are several or none.
+    """
     meant = [g for g in refused.given if g.kind != "NoneType"]
     if len(refused.tensors) == 1:
         return refused.tensors[0]
@@ -245,5 +276,7 @@ KINDS: dict[str, Callable[[Refused], Given | None]] = {
     "~number": lambda refused: next((g for g in refused.given if g.kind in ("int", "float", "bool")), None),
     "~notensor": lambda refused: next((g for g in refused.given if g.kind not in TENSORS), None),
     "~grad": lambda refused: next((g for g in refused.tensors if g.requires_grad), None),
-    "~floating": lambda refused: next((g for g in reversed(refused.tensors) if "float" in g.dtype and g.kind != "Parameter"), None),
+    "~floating": lambda refused: next(
+        (g for g in reversed(refused.tensors) if "float" in g.dtype and g.kind != "Parameter"), None
+    ),
 }

@@ -16,8 +16,8 @@ FAMILIES = (
         ),
         T(
             en=(
-                "Dimensions are counted from 0, and from the end with -1. A tensor of two dimensions has dimensions 0 and 1, also "
-                "called -2 and -1."
+                "Dimensions are counted from 0, and from the end with -1. A tensor of two dimensions has dimensions 0 "
+                "and 1, also called -2 and -1."
             ),
             zh="维度从 0 数起，从末尾则用 -1。二维张量有第 0 维和第 1 维，也叫 -2 和 -1。",
         ),
@@ -36,7 +36,8 @@ FAMILIES = (
                 r"Dimension specified as (-?\d+) but tensor has no dimensions",
                 "=dim{1}|dim|dims|axis|#1",
                 T(
-                    en="{Line} names dimension {m[1]}{param_note} of {tensor}, which is a single number without dimensions.",
+                    en="{Line} names dimension {m[1]}{param_note} of {tensor}, which is a single "
+                    "number without dimensions.",
                     zh="{Line}提到 {tensor} 的第 {m[1]} 维{param_note}，而它是没有维度的单个数。",
                 ),
                 T(en="a tensor with at least one dimension", zh="至少有一维的张量"),
@@ -66,8 +67,10 @@ FAMILIES = (
                 r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)",
                 "dims|@2",
                 T(
-                    en="{Line} gives an order for {m[2]} dimensions{param_note}, and {tensor} has {m[1]} (shape {tensor.shape}).",
-                    zh="{Line}给出了 {m[2]} 个维度的次序{param_note}，而 {tensor} 有 {m[1]} 维（形状 {tensor.shape}）。",
+                    en="{Line} gives an order for {m[2]} dimensions{param_note}, and {tensor} has {m[1]} "
+                    "(shape {tensor.shape}).",
+                    zh="{Line}给出了 {m[2]} 个维度的次序{param_note}，而 {tensor} 有 {m[1]} 维（形"
+                    "状 {tensor.shape}）。",
                 ),
                 T(en="each of the {m[1]} dimensions once", zh="{m[1]} 个维度各一次"),
                 other="#1",
@@ -75,13 +78,16 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"number of dimensions in the tensor input does not match the length of the desired ordering of dimensions|"
-                    r"Invalid source or destination dims|shifts and dimensions must align|expected total rotation dims == 2|"
-                    r"Number of dimensions in size does not match"
+                    r"number of dimensions in the tensor input does not match the length of the desired ordering of "
+                    r"dimensions|Invalid source or destination dims|shifts and dimensions must align|expected total "
+                    r"rotation dims == 2|Number of dimensions in size does not match"
                 ),
                 "dims|source|physical_layout|size|@2",
                 T(
-                    en=("{Line}: {call} was given another number of dimensions{param_note} than it needs; torch's words: “{said}”."),
+                    en=(
+                        "{Line}: {call} was given another number of dimensions{param_note} than it needs; "
+                        "torch's words: “{said}”."
+                    ),
                     zh="{Line}：{call} 得到的维度个数{param_note}与所需不符；torch 的原话：“{said}”。",
                 ),
                 T(en="as many as torch's words name", zh="torch 原话所说的个数"),
@@ -104,16 +110,21 @@ FAMILIES = (
     Family(
         "PLE12",
         "position-outside-of-the-tensor",
-        T(en="index 3 is out of bounds for dimension 0 with size 3", zh="index 3 is out of bounds for dimension 0 with size 3"),
+        T(
+            en="index 3 is out of bounds for dimension 0 with size 3",
+            zh="index 3 is out of bounds for dimension 0 with size 3",
+        ),
         T(
             en=(
-                "Positions are counted from 0: in a dimension of size 3 they are 0, 1 and 2. Functions that look positions up "
-                "(`gather`, `index_select`, `embedding`, indexing with a tensor) want every one of them inside. An embedding needs "
-                "one row for each number that may come, the largest one and the padding included."
+                "Positions are counted from 0: in a dimension of size 3 they are 0, 1 and 2. Functions that "
+                "look positions up (`gather`, `index_select`, `embedding`, indexing with a tensor) want every "
+                "one of them inside. An embedding needs one row for each number that may come, the largest "
+                "one and the padding included."
             ),
             zh=(
-                "位置从 0 数起：长度为 3 的维度有位置 0、1、2。按位置取数的函数（`gather`、`index_select`、`embedding`、用张量索"
-                "引）要求每个位置都在范围之内。嵌入层要为每个可能出现的编号各备一行，包括最大的编号和填充用的编号。"
+                "位置从 0 数起：长度为 3 的维度有位置 0、1、2。按位置取数的函数（`gather`、`index_select`、"
+                "`embedding`、用张量索引）要求每个位置都在范围之内。嵌入层要为每个可能出现的编号各备一行，包括最大"
+                "的编号和填充用的编号。"
             ),
         ),
         (
@@ -122,13 +133,17 @@ FAMILIES = (
                 "input|indices",
                 T(
                     en=(
-                        "{Line} looks up rows of {other} by the numbers in {wrong}, which go from {wrong.low} to {wrong.high}; "
-                        "there are {other.size[0]} rows."
+                        "{Line} looks up rows of {other} by the numbers in {wrong}, which go from {wrong.low} to "
+                        "{wrong.high}; there are {other.size[0]} rows."
                     ),
-                    zh=("{Line}按 {wrong} 中的编号查找 {other} 的行，编号从 {wrong.low} 到 {wrong.high}，而一共只有 {other.size[0]} 行。"),
+                    zh=(
+                        "{Line}按 {wrong} 中的编号查找 {other} 的行，编号从 {wrong.low} 到 {wrong.high}，而一共只有 "
+                        "{other.size[0]} 行。"
+                    ),
                 ),
                 T(
-                    en="numbers from 0 to the number of rows less one; for {wrong.high} the embedding needs one row more than that",
+                    en="numbers from 0 to the number of rows less one; for {wrong.high} the embedding needs "
+                    "one row more than that",
                     zh="0 到行数减一的编号；要用到 {wrong.high}，嵌入层的行数必须比它多一",
                 ),
                 other="weight",
@@ -139,13 +154,15 @@ FAMILIES = (
                 "index|indices",
                 T(
                     en=(
-                        "{Line} reads position {m[1]} in dimension {m[2]} of {tensor} (shape {tensor.shape}), which has the length "
-                        "{m[3]}{param_note}."
+                        "{Line} reads position {m[1]} in dimension {m[2]} of {tensor} (shape {tensor.shape}), which "
+                        "has the length {m[3]}{param_note}."
                     ),
-                    zh="{Line}要 {tensor}（形状 {tensor.shape}）第 {m[2]} 维的位置 {m[1]}，而那里只有 {m[3]} 个{param_note}。",
+                    zh="{Line}要 {tensor}（形状 {tensor.shape}）第 {m[2]} 维的位置 {m[1]}，而那里只有 "
+                    "{m[3]} 个{param_note}。",
                 ),
                 T(
-                    en="positions from 0 to {m[3]} less one (or negative ones, from the end, where indexing takes them)",
+                    en="positions from 0 to {m[3]} less one (or negative ones, from the end, where "
+                    "indexing takes them)",
                     zh="0 到 {m[3]} 减一的位置（索引还接受从末尾数的负数）",
                 ),
                 other="#1",
@@ -157,7 +174,10 @@ FAMILIES = (
                 ),
                 "index|indices",
                 T(
-                    en=("{Line}: the positions {wrong} go from {wrong.low} to {wrong.high}, and {tensor} has the shape {tensor.shape}."),
+                    en=(
+                        "{Line}: the positions {wrong} go from {wrong.low} to {wrong.high}, and {tensor} has the "
+                        "shape {tensor.shape}."
+                    ),
                     zh="{Line}：位置 {wrong} 从 {wrong.low} 到 {wrong.high}，而 {tensor} 的形状是 {tensor.shape}。",
                 ),
                 T(en="positions from 0 to the size of that dimension less one", zh="0 到该维长度减一的位置"),
@@ -168,8 +188,9 @@ FAMILIES = (
                 "target",
                 T(
                     en=(
-                        "{Line}: the class number {m[1]} in {wrong} (they go from {wrong.low} to {wrong.high}) is none of the "
-                        "{other.size[1]} classes of {other} (shape {other.shape}); these are counted from 0."
+                        "{Line}: the class number {m[1]} in {wrong} (they go from {wrong.low} to "
+                        "{wrong.high}) is none of the {other.size[1]} classes of {other} (shape "
+                        "{other.shape}); these are counted from 0."
                     ),
                     zh=(
                         "{Line}：{wrong} 中的类别编号 {m[1]}（范围 {wrong.low} 到 {wrong.high}）不在 {other}（形状 "
@@ -177,7 +198,10 @@ FAMILIES = (
                     ),
                 ),
                 T(
-                    en=("class numbers from 0 to the number of classes less one (labels that begin with 1 need `- 1`), or `ignore_index`"),
+                    en=(
+                        "class numbers from 0 to the number of classes less one (labels that begin with 1 need `- "
+                        "1`), or `ignore_index`"
+                    ),
                     zh="0 到类别数减一的编号（从 1 开始的标签要 `- 1`），或使用 `ignore_index`",
                 ),
                 other="#1",
@@ -189,7 +213,8 @@ FAMILIES = (
                 "input|#1",
                 T(
                     en=(
-                        "{Line}: the class numbers {wrong} go from {wrong.low} to {wrong.high}, outside of the {num_classes.value} classes."
+                        "{Line}: the class numbers {wrong} go from {wrong.low} to {wrong.high}, outside of the "
+                        "{num_classes.value} classes."
                     ),
                     zh="{Line}：类别编号 {wrong} 从 {wrong.low} 到 {wrong.high}，超出了 {num_classes.value} 个类别。",
                 ),
@@ -202,38 +227,48 @@ FAMILIES = (
                 "index",
                 T(
                     en=(
-                        "{Line}: the positions {wrong} have the shape {wrong.shape}, which does not fit {tensor} of shape "
-                        "{tensor.shape}; torch's words: “{said}”."
+                        "{Line}: the positions {wrong} have the shape {wrong.shape}, which does not fit {tensor} of "
+                        "shape {tensor.shape}; torch's words: “{said}”."
                     ),
-                    zh=("{Line}：位置 {wrong} 的形状是 {wrong.shape}，与形状为 {tensor.shape} 的 {tensor} 不配；torch 的原话：“{said}”。"),
+                    zh=(
+                        "{Line}：位置 {wrong} 的形状是 {wrong.shape}，与形状为 {tensor.shape} 的 {tensor} 不配；"
+                        "torch 的原话：“{said}”。"
+                    ),
                 ),
                 T(
-                    en="as many dimensions in both, and no dimension of the index larger (but the one that `dim` names)",
+                    en="as many dimensions in both, and no dimension of the index larger (but the "
+                    "one that `dim` names)",
                     zh="两者维数相同，且索引的每一维都不更大（`dim` 所指的一维除外）",
                 ),
                 other="#1",
             ),
             Case(
-                r"source tensor shape must match self tensor shape|[Ss]ource/destination tensor must have same slice shapes",
+                r"source tensor shape must match self tensor shape|[Ss]ource/destination tensor must "
+                r"have same slice shapes",
                 "source",
                 T(
                     en=(
-                        "{Line}: {wrong} of shape {wrong.shape} is put into {tensor} of shape {tensor.shape}, and outside of `dim` "
-                        "they differ."
+                        "{Line}: {wrong} of shape {wrong.shape} is put into {tensor} of shape {tensor.shape}, and "
+                        "outside of `dim` they differ."
                     ),
-                    zh="{Line}：形状为 {wrong.shape} 的 {wrong} 要放进形状为 {tensor.shape} 的 {tensor}，而在 `dim` 之外两者不同。",
+                    zh="{Line}：形状为 {wrong.shape} 的 {wrong} 要放进形状为 {tensor.shape} 的 {tensor}，而在 "
+                    "`dim` 之外两者不同。",
                 ),
                 T(en="a source of the same shape but for the dimension `dim`", zh="除 `dim` 一维外形状相同的来源"),
                 other="#1",
             ),
             Case(
-                r"The shape of the mask (\[[\d, ]*\]) at index (\d+) does not match the shape of the indexed tensor (\[[\d, ]*\])",
+                r"The shape of the mask (\[[\d, ]*\]) at index (\d+) does not match the shape of the indexed "
+                r"tensor (\[[\d, ]*\])",
                 "index|indices|mask",
                 T(
                     en="{Line} picks elements of {tensor} (shape {m[3]}) with a mask of shape {m[1]}.",
                     zh="{Line}用形状为 {m[1]} 的掩码从 {tensor}（形状 {m[3]}）中取元素。",
                 ),
-                T(en="a mask of the same shape, or of its first dimensions", zh="形状相同的掩码，或与其前几维相同的掩码"),
+                T(
+                    en="a mask of the same shape, or of its first dimensions",
+                    zh="形状相同的掩码，或与其前几维相同的掩码",
+                ),
                 other="#1",
                 remedy=dimensions.mask_of_another_dimension,
             ),
@@ -241,7 +276,8 @@ FAMILIES = (
                 r"selected (?:index|number) k out of range",
                 "k",
                 T(
-                    en="{Line}: there are fewer than {wrong} elements to choose from in {tensor} of shape {tensor.shape}.",
+                    en="{Line}: there are fewer than {wrong} elements to choose from in {tensor} of "
+                    "shape {tensor.shape}.",
                     zh="{Line}：形状为 {tensor.shape} 的 {tensor} 中可选的元素不足 {wrong} 个。",
                 ),
                 T(en="a `k` of at most the size of that dimension", zh="不超过该维长度的 `k`"),
@@ -252,8 +288,8 @@ FAMILIES = (
                 "length",
                 T(
                     en=(
-                        "{Line}: from position {m[1]}, {m[2]} elements of {tensor} (shape {tensor.shape}) would go beyond the "
-                        "{m[3]} that there are."
+                        "{Line}: from position {m[1]}, {m[2]} elements of {tensor} (shape {tensor.shape}) would go "
+                        "beyond the {m[3]} that there are."
                     ),
                     zh="{Line}：从位置 {m[1]} 起取 {m[2]} 个元素会超出 {tensor}（形状 {tensor.shape}）的 {m[3]} 个。",
                 ),
@@ -271,28 +307,39 @@ FAMILIES = (
                 other="#1",
             ),
         ),
-        "import torch\n\nwords = torch.tensor([0, 4, 10])\ntable = torch.nn.Embedding(10, 3)\nprint(table(words).shape)\n",
-        "import torch\n\nwords = torch.tensor([0, 4, 10])\ntable = torch.nn.Embedding(11, 3)\nprint(table(words).shape)\n",
+        "import torch\n"
+        "\n"
+        "words = torch.tensor([0, 4, 10])\n"
+        "table = torch.nn.Embedding(10, 3)\n"
+        "print(table(words).shape)\n",
+        "import torch\n"
+        "\n"
+        "words = torch.tensor([0, 4, 10])\n"
+        "table = torch.nn.Embedding(11, 3)\n"
+        "print(table(words).shape)\n",
     ),
     Family(
         "PLE13",
         "pieces-of-another-total",
         T(
             en=(
-                "split_with_sizes expects split_sizes to sum exactly to 5 (input tensor's size at dimension 0), but got split_sizes=[2, 2]"
+                "split_with_sizes expects split_sizes to sum exactly to 5 (input tensor's size at dimension 0), but "
+                "got split_sizes=[2, 2]"
             ),
             zh=(
-                "split_with_sizes expects split_sizes to sum exactly to 5 (input tensor's size at dimension 0), but got split_sizes=[2, 2]"
+                "split_with_sizes expects split_sizes to sum exactly to 5 (input tensor's size at dimension 0), but "
+                "got split_sizes=[2, 2]"
             ),
         ),
         T(
             en=(
-                "`split` with a list takes the sizes of all pieces, so they have to add up; `chunk` takes the number of pieces and "
-                "makes the last one smaller. Unpacking (`a, b = x`) needs as many names as there are pieces."
+                "`split` with a list takes the sizes of all pieces, so they have to add up; `chunk` takes the "
+                "number of pieces and makes the last one smaller. Unpacking (`a, b = x`) needs as many names "
+                "as there are pieces."
             ),
             zh=(
-                "`split` 用列表时，列表给出每一块的大小，所以总和必须对得上；`chunk` 给出块数，最后一块可以小一些。解包（`a, b = "
-                "x`）要求名字与块数相同。"
+                "`split` 用列表时，列表给出每一块的大小，所以总和必须对得上；`chunk` 给出块数，最后一块可以小一些。解"
+                "包（`a, b = x`）要求名字与块数相同。"
             ),
         ),
         (
@@ -300,7 +347,8 @@ FAMILIES = (
                 r"split_with_sizes expects split_sizes to (?:sum exactly to (\d+)|have only non-negative entries)",
                 "split_size|split_sizes|split_size_or_sections",
                 T(
-                    en="{Line} cuts {tensor} (shape {tensor.shape}) into pieces of {wrong.value}, which do not add up to its size.",
+                    en="{Line} cuts {tensor} (shape {tensor.shape}) into pieces of {wrong.value}, which do "
+                    "not add up to its size.",
                     zh="{Line}把 {tensor}（形状 {tensor.shape}）切成 {wrong.value}，总和与长度不符。",
                 ),
                 T(en="sizes whose sum is the size of that dimension", zh="总和等于该维长度的各块大小"),
@@ -308,16 +356,17 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"attempted to split along dimension (\d+), but the size of the dimension (\d+) is not divisible by the split_si"
-                    r"ze (\d+)"
+                    r"attempted to split along dimension (\d+), but the size of the dimension (\d+) is not divisible "
+                    r"by the split_size (\d+)"
                 ),
                 "@2|sections|indices_or_sections",
                 T(
                     en=(
-                        "{Line} cuts dimension {m[1]} of {tensor} (shape {tensor.shape}) into {m[3]} equal pieces, which {m[2]} "
-                        "elements do not make."
+                        "{Line} cuts dimension {m[1]} of {tensor} (shape {tensor.shape}) into {m[3]} equal pieces, "
+                        "which {m[2]} elements do not make."
                     ),
-                    zh="{Line}把 {tensor}（形状 {tensor.shape}）的第 {m[1]} 维平分成 {m[3]} 块，而 {m[2]} 个元素分不匀。",
+                    zh="{Line}把 {tensor}（形状 {tensor.shape}）的第 {m[1]} 维平分成 {m[3]} 块，而 "
+                    "{m[2]} 个元素分不匀。",
                 ),
                 T(
                     en="a number of pieces that divides {m[2]}; `tensor_split` makes unequal ones",
@@ -329,7 +378,8 @@ FAMILIES = (
                 r"not enough values to unpack|too many values to unpack",
                 "#1",
                 T(
-                    en="{Line} unpacks {wrong} (shape {wrong.shape}), whose first dimension is not the number of names.",
+                    en="{Line} unpacks {wrong} (shape {wrong.shape}), whose first dimension is not "
+                    "the number of names.",
                     zh="{Line}解包 {wrong}（形状 {wrong.shape}），其第一维与名字个数不同。",
                 ),
                 T(en="as many names as the first dimension is long", zh="名字个数等于第一维长度"),
@@ -347,13 +397,14 @@ FAMILIES = (
         ),
         T(
             en=(
-                "Python's `if`, `while`, `and`, `float()` and `item()` want one value. A tensor of many has to say which is meant: "
-                "`(x > 0).all()`, `.any()`, `.sum()`, or an element. In masks `&`, `|` and `~` take the place of `and`, `or` and "
-                "`not`."
+                "Python's `if`, `while`, `and`, `float()` and `item()` want one value. A tensor of many has to say "
+                "which is meant: `(x > 0).all()`, `.any()`, `.sum()`, or an element. In masks `&`, `|` and `~` take "
+                "the place of `and`, `or` and `not`."
             ),
             zh=(
-                "Python 的 `if`、`while`、`and`、`float()` 和 `item()` 要一个值。含多个元素的张量必须说明指的是哪一个：`(x > "
-                "0).all()`、`.any()`、`.sum()` 或某个元素。在掩码中用 `&`、`|`、`~` 代替 `and`、`or`、`not`。"
+                "Python 的 `if`、`while`、`and`、`float()` 和 `item()` 要一个值。含多个元素的张量必须说明指的"
+                "是哪一个：`(x > 0).all()`、`.any()`、`.sum()` 或某个元素。在掩码中用 `&`、`|`、`~` 代替 "
+                "`and`、`or`、`not`。"
             ),
         ),
         (
@@ -365,17 +416,19 @@ FAMILIES = (
                     zh="{Line}把 {wrong} 当作一个真假值，但它有 {wrong.numel} 个元素（形状 {wrong.shape}）。",
                 ),
                 T(
-                    en=("one element: `.all()` where every element is meant, `.any()` where one is enough; `&` and `|` between masks"),
+                    en=(
+                        "one element: `.all()` where every element is meant, `.any()` where one is enough; `&` "
+                        "and `|` between masks"
+                    ),
                     zh="一个元素：每个元素都要满足用 `.all()`，有一个满足用 `.any()`；掩码之间用 `&` 和 `|`",
                 ),
                 fixes=("({}).all()", "({}).any()"),
             ),
             Case(
                 (
-                    r"a Tensor with (\d+) elements cannot be converted to Scalar|[Oo]nly one[- ]element tensors can be converted to "
-                    r"Python scalars|"
-                    r"only integer tensors of a single element can be converted to an index|can only convert an array of size 1|"
-                    r"only 0-dimensional arrays can be converted"
+                    r"a Tensor with (\d+) elements cannot be converted to Scalar|[Oo]nly one[- ]element tensors can "
+                    r"be converted to Python scalars|only integer tensors of a single element can be converted to an "
+                    r"index|can only convert an array of size 1|only 0-dimensional arrays can be converted"
                 ),
                 "input|#1",
                 T(
@@ -393,10 +446,14 @@ FAMILIES = (
                 r"(\w+) must be an 0-dim integral Tensor",
                 "{1}",
                 T(
-                    en="{Line}: {call} takes a whole number as `{m[1]}`, and {wrong} is {wrong.type} of shape {wrong.shape}.",
+                    en="{Line}: {call} takes a whole number as `{m[1]}`, and {wrong} is {wrong.type} of "
+                    "shape {wrong.shape}.",
                     zh="{Line}：{call} 的 `{m[1]}` 要求一个整数，而 {wrong} 是 {wrong.type}，形状 {wrong.shape}。",
                 ),
-                T(en="a whole number, or an integer tensor without dimensions (shape `()`)", zh="整数，或不带维度的整数张量（形状 `()`）"),
+                T(
+                    en="a whole number, or an integer tensor without dimensions (shape `()`)",
+                    zh="整数，或不带维度的整数张量（形状 `()`）",
+                ),
             ),
             Case(
                 r"only supports (?:a )?0-dimensional",

@@ -20,14 +20,20 @@ FAMILIES = (
         "PLE41",
         "state-that-does-not-fit",
         T(
-            en=("Error(s) in loading state_dict for Net: Missing key(s) in state_dict / Unexpected key(s) in state_dict / size mismatch"),
-            zh=("Error(s) in loading state_dict for Net: Missing key(s) in state_dict / Unexpected key(s) in state_dict / size mismatch"),
+            en=(
+                "Error(s) in loading state_dict for Net: Missing key(s) in state_dict / Unexpected key(s) in "
+                "state_dict / size mismatch"
+            ),
+            zh=(
+                "Error(s) in loading state_dict for Net: Missing key(s) in state_dict / Unexpected key(s) in "
+                "state_dict / size mismatch"
+            ),
         ),
         T(
             en=(
-                "A state dict goes into a module with the same names and shapes. Names differ by a prefix (`module.` from "
-                "`DataParallel`, `model.` from a wrapper) or because the class has changed; shapes differ when the module was "
-                "built with other sizes. `strict=False` passes over names, not over shapes."
+                "A state dict goes into a module with the same names and shapes. Names differ by a prefix (`module.` "
+                "from `DataParallel`, `model.` from a wrapper) or because the class has changed; shapes differ when "
+                "the module was built with other sizes. `strict=False` passes over names, not over shapes."
             ),
             zh=(
                 "state_dict 只能装入名字和形状都相同的模块。名字不同常因前缀（`DataParallel` 的 `module.`、包装类的 "
@@ -46,7 +52,8 @@ FAMILIES = (
                 remedy=saved_states.that_does_not_fit,
             ),
             Case(
-                r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter groups)",
+                r"loaded state dict (?:contains a parameter group that doesn't match|has a different number "
+                r"of parameter groups)",
                 "state_dict",
                 T(
                     en="{Line} loads a state into an optimizer that was made for other parameters: “{said}”.",
@@ -65,7 +72,10 @@ FAMILIES = (
                     en="{Line} gives `load_state_dict` {wrong}, a {m[1]}; it takes a dictionary of tensors.",
                     zh="{Line}交给 `load_state_dict` 的 {wrong} 是 {m[1]}，而它要的是张量的字典。",
                 ),
-                T(en="a state dict: `torch.load(path)`, `model.state_dict()`", zh="state_dict：`torch.load(path)`、`model.state_dict()`"),
+                T(
+                    en="a state dict: `torch.load(path)`, `model.state_dict()`",
+                    zh="state_dict：`torch.load(path)`、`model.state_dict()`",
+                ),
                 remedy=saved_states.not_a_state,
             ),
             Case(
@@ -75,24 +85,36 @@ FAMILIES = (
                     r"unexpected EOF"
                 ),
                 "f",
-                T(en="{Line} reads a file that torch cannot load: “{said}”.", zh="{Line}读取的文件 torch 无法加载：“{said}”。"),
+                T(
+                    en="{Line} reads a file that torch cannot load: “{said}”.",
+                    zh="{Line}读取的文件 torch 无法加载：“{said}”。",
+                ),
                 T(
                     en=(
                         "a complete file that `torch.save` wrote; of tensors and plain containers only, unless "
                         "`weights_only=False` (which runs code of the file)"
                     ),
-                    zh="由 `torch.save` 写出的完整文件；只含张量和普通容器，除非用 `weights_only=False`（会运行文件中的代码）",
+                    zh="由 `torch.save` 写出的完整文件；只含张量和普通容器，除非用 "
+                    "`weights_only=False`（会运行文件中的代码）",
                 ),
                 remedy=saved_states.whole_objects,
             ),
         ),
         (
-            "import torch\n\nsaved = torch.nn.Linear(3, 2).state_dict()\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2))\n"
-            "model.load_state_dict(saved)\nprint(len(saved))\n"
+            "import torch\n"
+            "\n"
+            "saved = torch.nn.Linear(3, 2).state_dict()\n"
+            "model = torch.nn.Sequential(torch.nn.Linear(3, 2))\n"
+            "model.load_state_dict(saved)\n"
+            "print(len(saved))\n"
         ),
         (
-            "import torch\n\nsaved = torch.nn.Linear(3, 2).state_dict()\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2))\n"
-            "model[0].load_state_dict(saved)\nprint(len(saved))\n"
+            "import torch\n"
+            "\n"
+            "saved = torch.nn.Linear(3, 2).state_dict()\n"
+            "model = torch.nn.Sequential(torch.nn.Linear(3, 2))\n"
+            "model[0].load_state_dict(saved)\n"
+            "print(len(saved))\n"
         ),
     ),
     Family(
@@ -101,9 +123,9 @@ FAMILIES = (
         T(en="optimizer got an empty parameter list", zh="optimizer got an empty parameter list"),
         T(
             en=(
-                "A module knows the parameters and submodules that are assigned to it after `super().__init__()`; layers in a "
-                "plain list or dict are not among them (`nn.ModuleList`, `nn.ModuleDict` are made for that). An optimizer takes "
-                "leaves, each once."
+                "A module knows the parameters and submodules that are assigned to it after `super().__init__()`; "
+                "layers in a plain list or dict are not among them (`nn.ModuleList`, `nn.ModuleDict` are made for "
+                "that). An optimizer takes leaves, each once."
             ),
             zh=(
                 "模块只知道在 `super().__init__()` 之后赋给它的参数和子模块；放在普通列表或字典里的层不算（要用 "
@@ -127,15 +149,20 @@ FAMILIES = (
                     en="{Line} assigns a layer or parameter before `super().__init__()` has run.",
                     zh="{Line}在 `super().__init__()` 运行之前就赋值了层或参数。",
                 ),
-                T(en="`super().__init__()` as the first line of `__init__`", zh="`__init__` 的第一行是 `super().__init__()`"),
+                T(
+                    en="`super().__init__()` as the first line of `__init__`",
+                    zh="`__init__` 的第一行是 `super().__init__()`",
+                ),
                 remedy=modules_called.first_line,
             ),
             Case(
-                r"Module \[(\w+)\] is missing the required \"forward\" function|forward\(\) (?:missing|takes)|missing the required",
+                r"Module \[(\w+)\] is missing the required \"forward\" function|forward\(\) "
+                r"(?:missing|takes)|missing the required",
                 "",
                 T(en="{Line}: the module cannot be called so: “{said}”.", zh="{Line}：不能这样调用模块：“{said}”。"),
                 T(
-                    en="a module with a method `forward` (spelled so, inside the class) and the arguments that it takes",
+                    en="a module with a method `forward` (spelled so, inside the class) and the "
+                    "arguments that it takes",
                     zh="类中有名为 `forward` 的方法，并给出它的参数",
                 ),
             ),
@@ -154,7 +181,8 @@ FAMILIES = (
                     zh="{Line}把普通张量赋给参数 `{m[2]}`。",
                 ),
                 T(
-                    en="an `nn.Parameter`, or new numbers for the one that is there: `parameter.copy_(…)` under `torch.no_grad()`",
+                    en="an `nn.Parameter`, or new numbers for the one that is there: `parameter.copy_(…)` "
+                    "under `torch.no_grad()`",
                     zh="`nn.Parameter`，或在 `torch.no_grad()` 下给已有参数新的数值：`parameter.copy_(…)`",
                 ),
                 remedy=modules_called.as_parameter,
@@ -162,7 +190,10 @@ FAMILIES = (
             Case(
                 r"some parameters appear in more than one parameter group",
                 "",
-                T(en="{Line} puts some parameters into two groups of one optimizer.", zh="{Line}把一些参数放进了同一优化器的两组。"),
+                T(
+                    en="{Line} puts some parameters into two groups of one optimizer.",
+                    zh="{Line}把一些参数放进了同一优化器的两组。",
+                ),
                 T(en="each parameter in one group", zh="每个参数只在一组中"),
                 remedy=optimizers.in_one_group,
             ),
@@ -189,7 +220,8 @@ FAMILIES = (
                 op="Optimizer",
             ),
             Case(
-                r"(?:params argument given to the optimizer should be an iterable of Tensors|optimizer can only optimize Tensors)",
+                r"(?:params argument given to the optimizer should be an iterable of Tensors|optimizer can "
+                r"only optimize Tensors)",
                 "params|@1",
                 T(
                     en="{Line} gives an optimizer something that is no list of parameters: “{said}”.",
@@ -204,9 +236,10 @@ FAMILIES = (
                 r"embed_dim must be divisible by num_heads",
                 "num_heads",
                 T(
-                    en="{Line} divides {embed_dim.value} features (`embed_dim`) among {num_heads.value} heads (`num_heads`), which "
-                    "leaves a rest.",
-                    zh="{Line}要把 {embed_dim.value} 个特征（`embed_dim`）分给 {num_heads.value} 个头（`num_heads`），除不尽。",
+                    en="{Line} divides {embed_dim.value} features (`embed_dim`) among {num_heads.value} heads "
+                    "(`num_heads`), which leaves a rest.",
+                    zh="{Line}要把 {embed_dim.value} 个特征（`embed_dim`）分给 {num_heads.value} 个头"
+                    "（`num_heads`），除不尽。",
                 ),
                 T(
                     en="a number of heads that divides {embed_dim.value}, or a multiple of {num_heads.value} features",
@@ -252,22 +285,26 @@ FAMILIES = (
         "PLE43",
         "samples-that-make-no-batch",
         T(
-            en="default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'NoneType'>",
-            zh="default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'NoneType'>",
+            en="default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+            "found <class 'NoneType'>",
+            zh="default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+            "found <class 'NoneType'>",
         ),
         T(
             en=(
-                "A `DataLoader` makes a batch of samples: it stacks tensors, arrays and numbers, and goes into tuples, lists and "
-                "dicts. Everything else (None, images, objects) needs a `collate_fn`, or a transform to a tensor in the dataset."
+                "A `DataLoader` makes a batch of samples: it stacks tensors, arrays and numbers, and goes into "
+                "tuples, lists and dicts. Everything else (None, images, objects) needs a `collate_fn`, or a "
+                "transform to a tensor in the dataset."
             ),
             zh=(
-                "`DataLoader` 把样本合成一批：堆叠张量、数组和数，并深入元组、列表和字典。其他一切（None、图像、对象）需要 "
-                "`collate_fn`，或在数据集中先变成张量。"
+                "`DataLoader` 把样本合成一批：堆叠张量、数组和数，并深入元组、列表和字典。其他一切（None、图像、对象）"
+                "需要 `collate_fn`，或在数据集中先变成张量。"
             ),
         ),
         (
             Case(
-                r"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class '([\w.]+)'>",
+                r"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+                r"found <class '([\w.]+)'>",
                 "batch|@1",
                 T(
                     en="{Line}: a sample of the batch holds a {m[1]}, which the loader cannot stack.",
@@ -286,7 +323,10 @@ FAMILIES = (
                     en="{Line}: the samples of the batch are lists or tuples of different lengths.",
                     zh="{Line}：这一批样本是长度不同的列表或元组。",
                 ),
-                T(en="samples of one length, or a `collate_fn` that pads them", zh="长度相同的样本，或补齐它们的 `collate_fn`"),
+                T(
+                    en="samples of one length, or a `collate_fn` that pads them",
+                    zh="长度相同的样本，或补齐它们的 `collate_fn`",
+                ),
                 remedy=loaded_batches.collated_elsewhere,
             ),
             Case(
@@ -304,15 +344,18 @@ FAMILIES = (
             ),
             Case(
                 (
-                    r"Size mismatch between tensors|num_samples should be a positive integer value, but got num_samples=0|"
-                    r"Sum of input lengths|batch_size should be a positive integer"
+                    r"Size mismatch between tensors|num_samples should be a positive integer value, but got "
+                    r"num_samples=0|Sum of input lengths|batch_size should be a positive integer"
                 ),
                 "tensors|@1|={1}",
                 T(
                     en="{Line}: the data do not make a dataset or a loader: “{said}”.",
                     zh="{Line}：这些数据构不成数据集或加载器：“{said}”。",
                 ),
-                T(en="tensors with the same first dimension and at least one sample", zh="第一维相同、至少有一个样本的张量"),
+                T(
+                    en="tensors with the same first dimension and at least one sample",
+                    zh="第一维相同、至少有一个样本的张量",
+                ),
             ),
             Case(
                 r"Caught \w+ in DataLoader worker process \d+\..*\n(\w+): ([^\n]+)\s*$",
@@ -322,19 +365,28 @@ FAMILIES = (
                     zh="{Line}：加载器的一个工作进程抛出了 `{m[1]}`：“{m[2]}”。",
                 ),
                 T(
-                    en="samples that the dataset can give and the loader can stack; with `num_workers=0` the error comes on its own line",
+                    en="samples that the dataset can give and the loader can stack; with `num_workers=0` the error "
+                    "comes on its own line",
                     zh="数据集给得出、加载器能堆叠的样本；用 `num_workers=0` 时，错误会出现在它自己的那一行",
                 ),
                 remedy=loaded_batches.collated_elsewhere,
             ),
         ),
         (
-            "import torch\n\nrows = [(torch.ones(2), None), (torch.ones(2), 1)]\nloader = torch.utils.data.DataLoader(rows, batch_size=2)\n"
-            "for inputs, labels in loader:\n    print(inputs.shape)\n"
+            "import torch\n"
+            "\n"
+            "rows = [(torch.ones(2), None), (torch.ones(2), 1)]\n"
+            "loader = torch.utils.data.DataLoader(rows, batch_size=2)\n"
+            "for inputs, labels in loader:\n"
+            "    print(inputs.shape)\n"
         ),
         (
-            "import torch\n\nrows = [(torch.ones(2), 0), (torch.ones(2), 1)]\nloader = torch.utils.data.DataLoader(rows, batch_size=2)\n"
-            "for inputs, labels in loader:\n    print(inputs.shape)\n"
+            "import torch\n"
+            "\n"
+            "rows = [(torch.ones(2), 0), (torch.ones(2), 1)]\n"
+            "loader = torch.utils.data.DataLoader(rows, batch_size=2)\n"
+            "for inputs, labels in loader:\n"
+            "    print(inputs.shape)\n"
         ),
     ),
     Family(
@@ -346,13 +398,15 @@ FAMILIES = (
         ),
         T(
             en=(
-                "`torch.vmap(f)` calls `f` once for all rows together; inside, a tensor looks like one row and holds all of them. "
-                "So there is no single number that `item()`, `bool()`, `if` or `while` could have, no single length that a mask could "
-                "leave, and memory of one row cannot take in what belongs to all of them."
+                "`torch.vmap(f)` calls `f` once for all rows together; inside, a tensor looks like one row and "
+                "holds all of them. So there is no single number that `item()`, `bool()`, `if` or `while` could "
+                "have, no single length that a mask could leave, and memory of one row cannot take in what "
+                "belongs to all of them."
             ),
             zh=(
-                "`torch.vmap(f)` 对所有行只调用一次 `f`；在里面，张量看起来是一行，实际装着所有行。所以没有一个单独的数可以交给 `item()`、"
-                "`bool()`、`if` 或 `while`，掩码选出的长度也不止一个，而只属于一行的内存装不下属于所有行的东西。"
+                "`torch.vmap(f)` 对所有行只调用一次 `f`；在里面，张量看起来是一行，实际装着所有行。所以没有一个单"
+                "独的数可以交给 `item()`、`bool()`、`if` 或 `while`，掩码选出的长度也不止一个，而只属于一行的内存"
+                "装不下属于所有行的东西。"
             ),
         ),
         (
@@ -369,14 +423,18 @@ FAMILIES = (
                 ),
             ),
             Case(
-                r"vmap: It looks like you're (?:attempting to use a Tensor in some data-dependent control flow|either \(1\))",
+                r"vmap: It looks like you're (?:attempting to use a Tensor in some data-dependent "
+                r"control flow|either \(1\))",
                 "",
                 T(
-                    en="{Line} needs one value for `{code}`, but under `vmap` there is one for each row, and all rows go the same way.",
-                    zh="{Line}需要 `{code}` 只有一个值，但在 `vmap` 之下，它对每一行各有一个值，而所有行只能走同一条路。",
+                    en="{Line} needs one value for `{code}`, but under `vmap` there is one for each row, and all "
+                    "rows go the same way.",
+                    zh="{Line}需要 `{code}` 只有一个值，但在 `vmap` 之下，它对每一行各有一个值，而"
+                    "所有行只能走同一条路。",
                 ),
                 T(
-                    en="`torch.where(condition, one, other)` instead of `if`; the tensor itself instead of `item()` or `float()`",
+                    en="`torch.where(condition, one, other)` instead of `if`; the tensor itself instead of "
+                    "`item()` or `float()`",
                     zh="用 `torch.where(condition, one, other)` 代替 `if`；用张量本身代替 `item()` 或 `float()`",
                 ),
                 remedy=mapped.branches,
@@ -385,22 +443,27 @@ FAMILIES = (
                 r"Batch norm got a batched tensor as input while the running_mean or running_var",
                 "",
                 T(
-                    en="{Line} updates the running statistics of a batch norm under `vmap`, which belong to no single example.",
+                    en="{Line} updates the running statistics of a batch norm under `vmap`, which belong "
+                    "to no single example.",
                     zh="{Line}在 `vmap` 之下更新批归一化的滑动统计量，而它们不属于任何单个样本。",
                 ),
-                T(en="a norm that looks at one example, such as `GroupNorm`", zh="只看单个样本的归一化，例如 `GroupNorm`"),
+                T(
+                    en="a norm that looks at one example, such as `GroupNorm`",
+                    zh="只看单个样本的归一化，例如 `GroupNorm`",
+                ),
                 remedy=mapped.statistics_of_a_batch,
             ),
             Case(
                 r"vmap: We do not support batching operators that can support dynamic shape",
                 "input|self|#1",
                 T(
-                    en="{Line} picks as many elements of {wrong} as fulfil a condition, and under `vmap` each row would give another "
-                    "number of them.",
+                    en="{Line} picks as many elements of {wrong} as fulfil a condition, and under `vmap` each row "
+                    "would give another number of them.",
                     zh="{Line}从 {wrong} 中选出满足条件的元素，而在 `vmap` 之下，每一行选出的个数各不相同。",
                 ),
                 T(
-                    en="a result of the same shape for every row: `torch.where(mask, x, 0)` before a sum, `topk`, or a product with a mask",
+                    en="a result of the same shape for every row: `torch.where(mask, x, 0)` before a sum, `topk`, or "
+                    "a product with a mask",
                     zh="每一行形状相同的结果：求和之前用 `torch.where(mask, x, 0)`，或用 `topk`，或乘以掩码",
                 ),
             ),
@@ -408,11 +471,13 @@ FAMILIES = (
                 r"vmap: called random operation while in randomness error mode",
                 "",
                 T(
-                    en="{Line} draws random numbers under `vmap`, which does not know whether each row is to have its own.",
+                    en="{Line} draws random numbers under `vmap`, which does not know whether each "
+                    "row is to have its own.",
                     zh="{Line}在 `vmap` 之下抽取随机数，而 `vmap` 不知道每一行是否要有自己的随机数。",
                 ),
                 T(
-                    en='`vmap(f, randomness="different")` for numbers of its own in each row, `randomness="same"` for the same ones in all',
+                    en='`vmap(f, randomness="different")` for numbers of its own in each row, `randomness="same"` for '
+                    "the same ones in all",
                     zh='`vmap(f, randomness="different")` 让每一行各有随机数，`randomness="same"` 让所有行共用',
                 ),
                 remedy=mapped.random_numbers,
@@ -421,12 +486,13 @@ FAMILIES = (
                 r"vmap: inplace arithmetic\(self, \*extra_args\) is not possible",
                 "input|self|#1",
                 T(
-                    en="{Line} writes what belongs to all rows into {wrong}, which was made inside `vmap` without a row dimension: it has "
-                    "room for one row.",
+                    en="{Line} writes what belongs to all rows into {wrong}, which was made inside `vmap` without a "
+                    "row dimension: it has room for one row.",
                     zh="{Line}把属于所有行的东西写进 {wrong}，而它在 `vmap` 里面创建，没有行的维度：只放得下一行。",
                 ),
                 T(
-                    en="a new tensor made of the parts (`torch.stack`, `torch.cat`), or memory made from the argument (`x.new_zeros(…)`)",
+                    en="a new tensor made of the parts (`torch.stack`, `torch.cat`), or memory made from the "
+                    "argument (`x.new_zeros(…)`)",
                     zh="由各部分生成的新张量（`torch.stack`、`torch.cat`），或由参数创建的内存（`x.new_zeros(…)`）",
                 ),
             ),
@@ -446,13 +512,13 @@ FAMILIES = (
         T(en="all elements of input should be between 0 and 1", zh="all elements of input should be between 0 and 1"),
         T(
             en=(
-                "Some functions are defined for some numbers only: probabilities are between 0 and 1 and not all zero, deviations "
-                "are not negative, a matrix that is inverted has full rank. `binary_cross_entropy` takes probabilities (after "
-                "`sigmoid`); `binary_cross_entropy_with_logits` takes scores."
+                "Some functions are defined for some numbers only: probabilities are between 0 and 1 and not all "
+                "zero, deviations are not negative, a matrix that is inverted has full rank. `binary_cross_entropy` "
+                "takes probabilities (after `sigmoid`); `binary_cross_entropy_with_logits` takes scores."
             ),
             zh=(
-                "有些函数只对某些数有定义：概率在 0 到 1 之间且不全为零，标准差非负，求逆的矩阵满秩。`binary_cross_entropy` "
-                "要概率（`sigmoid` 之后），`binary_cross_entropy_with_logits` 要分数。"
+                "有些函数只对某些数有定义：概率在 0 到 1 之间且不全为零，标准差非负，求逆的矩阵满秩。"
+                "`binary_cross_entropy` 要概率（`sigmoid` 之后），`binary_cross_entropy_with_logits` 要分数。"
             ),
         ),
         (
@@ -464,7 +530,8 @@ FAMILIES = (
                     zh="{Line}：{wrong} 中的长度没有从大到小排列，而 {call} 默认它们已经排好。",
                 ),
                 T(
-                    en="lengths from the longest to the shortest, with the rows in that order, or `enforce_sorted=False`",
+                    en="lengths from the longest to the shortest, with the rows in that order, or "
+                    "`enforce_sorted=False`",
                     zh="从最长到最短的长度（各行也按这个顺序），或者 `enforce_sorted=False`",
                 ),
                 fixes=("!enforce_sorted=False",),
@@ -473,13 +540,15 @@ FAMILIES = (
                 r"var has negative entry",
                 "var",
                 T(
-                    en="{Line}: {call} takes {wrong} for variances, but its numbers go from {wrong.low} to {wrong.high}.",
+                    en="{Line}: {call} takes {wrong} for variances, but its numbers go from "
+                    "{wrong.low} to {wrong.high}.",
                     zh="{Line}：{call} 把 {wrong} 当作方差，但它的数从 {wrong.low} 到 {wrong.high}。",
                 ),
                 T(
                     en="variances, which are positive: of their logarithm `{wrong_text}.exp()`, of any number "
                     "`torch.nn.functional.softplus({wrong_text})`",
-                    zh="正的方差：若是它的对数，用 `{wrong_text}.exp()`；若是任意数，用 `torch.nn.functional.softplus({wrong_text})`",
+                    zh="正的方差：若是它的对数，用 `{wrong_text}.exp()`；若是任意数，用 "
+                    "`torch.nn.functional.softplus({wrong_text})`",
                 ),
                 fixes=("{}.exp()", "torch.nn.functional.softplus({})"),
             ),
@@ -504,7 +573,10 @@ FAMILIES = (
                 ),
                 "input|#1",
                 T(
-                    en=("{Line} draws by the probabilities {wrong}, whose numbers go from {wrong.low} to {wrong.high}; {said_short}."),
+                    en=(
+                        "{Line} draws by the probabilities {wrong}, whose numbers go from {wrong.low} to "
+                        "{wrong.high}; {said_short}."
+                    ),
                     zh="{Line}按概率 {wrong} 抽样，而它的数从 {wrong.low} 到 {wrong.high}；torch 的原话：“{said}”。",
                 ),
                 T(
@@ -537,19 +609,22 @@ FAMILIES = (
                 ),
                 T(
                     en=(
-                        "a square matrix of full rank (positive definite for `cholesky`); `pinv`, `lstsq` or a small multiple of "
-                        "the identity help where it is not"
+                        "a square matrix of full rank (positive definite for `cholesky`); `pinv`, `lstsq` or a small "
+                        "multiple of the identity help where it is not"
                     ),
                     zh="满秩的方阵（`cholesky` 要正定）；否则用 `pinv`、`lstsq` 或加上单位阵的小倍数",
                 ),
             ),
             Case(
                 (
-                    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d+) bytes|"
-                    r"CUDA out of memory|Storage size calculation overflowed"
+                    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d+) "
+                    r"bytes|CUDA out of memory|Storage size calculation overflowed"
                 ),
                 "size|~number",
-                T(en="{Line} needs more memory than there is: {said_short}.", zh="{Line}要的内存超出了现有的：“{said}”。"),
+                T(
+                    en="{Line} needs more memory than there is: {said_short}.",
+                    zh="{Line}要的内存超出了现有的：“{said}”。",
+                ),
                 T(en="smaller sizes, or the work in parts", zh="更小的大小，或分批进行"),
             ),
             Case(

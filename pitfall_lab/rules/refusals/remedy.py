@@ -15,8 +15,9 @@ from pitfall_lab.trace import Given, Span, T
 class Remedy:
     """What a case's sentences cannot say.
 
-    ``said`` and ``accepts`` replace the case's sentences, ``place`` (with ``step``, if an event was there) is the line of the mistake if
-    torch raised on another one, ``related`` are further lines. ``fixes`` are tried before those of the case, ``last`` after them.
+    ``said`` and ``accepts`` replace the case's sentences, ``place`` (with ``step``, if an event was there) is the line
+    of the mistake if torch raised on another one, ``related`` are further lines. ``fixes`` are tried before those of
+    the case, ``last`` after them.
     """
 
     fixes: tuple[Fix, ...] = ()
@@ -30,7 +31,9 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A refusal as a remedy sees it: the offending argument, what it does not go with, and the match of the case's pattern."""
+    """A refusal as a remedy sees it: the offending argument, what it does not go with, and the
+    match of the case's pattern.
+    """
 
     refused: Refused
     wrong: Given | None

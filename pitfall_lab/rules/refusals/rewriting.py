@@ -21,18 +21,29 @@ KEYWORD = "!"
 """The beginning of a form that adds a keyword to the refused call: ``!enforce_sorted=False``."""
 
 
-def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]) -> tuple[Fix, ...]:
-    """Fixes that write the argument in each of the ``forms``, on the refused line; none if that line does not contain the argument.
+def rewritings(
+    refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]
+) -> tuple[Fix, ...]:
+    """Fixes that write the argument in each of the ``forms``, on the refused line; none if that line
+    does not contain the argument.
 
-    A form that begins with ``!`` adds a keyword instead, or makes ``backward`` return as many gradients as needed (then alone). ``{other}``
-    in a form is the text of ``other``; without one, the form is left out. Where ``!batch_first`` can be added, the other forms are left
-    out.
+    A form that begins with ``!`` adds a keyword instead, or makes ``backward`` return as many gradients as needed (then
+    alone). ``{other}`` in a form is the text of ``other``; without one, the form is left out. Where ``!batch_first``
+    can be added, the other forms are left out.
     """
     program = refused.story.program
     if GRADIENTS in forms:
-        return unique(program.text, [_as_many_gradients(program, match[1], int(match[2]))]) if program.tree is not None else ()
+        return (
+            unique(program.text, [_as_many_gradients(program, match[1], int(match[2]))])
+            if program.tree is not None
+            else ()
+        )
     node = program.at(refused.span) if program.tree is not None else None
-    added = [_with_keyword(program, _maker(refused) if form == BATCH_FIRST else node, form) for form in forms if form.startswith(KEYWORD)]
+    added = [
+        _with_keyword(program, _maker(refused) if form == BATCH_FIRST else node, form)
+        for form in forms
+        if form.startswith(KEYWORD)
+    ]
     forms = () if BATCH_FIRST in forms and any(added) else tuple(form for form in forms if not form.startswith(KEYWORD))
     target = _written(refused, node, wrong) if wrong is not None and node is not None else None
     if target is None or wrong is None:
@@ -50,10 +61,16 @@ def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms
 
 
 def _maker(refused: Refused) -> ast.AST | None:
-    """The call that made the layer: the expression that made its first parameter, else what was called; None if it is not known."""
+    """The call that made the layer: the expression that made its first parameter, else what was
+    called; None if it is not known.
+    """
     parameter = next((g for g in refused.tensors if g.kind == "Parameter"), None)
     if parameter is None and refused.call is not None:
-        made = [o for o in origins(refused.story.program, refused.call.func) if isinstance(o, ast.Call) and called(o)[:1].isupper()]
+        made = [
+            o
+            for o in origins(refused.story.program, refused.call.func)
+            if isinstance(o, ast.Call) and called(o)[:1].isupper()
+        ]
         return made[0] if len(made) == 1 else None
     born = (refused.story.tensor(parameter.label, refused.step) or {}).get("born") if parameter is not None else None
     return refused.story.program.at(refused.story.span(born))
@@ -80,25 +97,36 @@ def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
     None unless that method has exactly one ``return`` with a value.
     """
     owner = next((n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == name), None)
-    method = next((n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef) and n.name == "backward"), None) if owner else None
+    method = (
+        next((n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef) and n.name == "backward"), None)
+        if owner
+        else None
+    )
     returns = [n.value for n in ast.walk(method) if isinstance(n, ast.Return) and n.value is not None] if method else []
     if len(returns) != 1:
         return None
     values = returns[0].elts if isinstance(returns[0], ast.Tuple) else [returns[0]]
     texts = [program.segment(value) for value in values][:count]
     text = ", ".join([*texts, *["None"] * (count - len(texts))])
-    return Fix(T(en=f"Return `{text}` from `backward`", zh=f"让 `backward` 返回 `{text}`"), program.replace((returns[0], text)))
+    return Fix(
+        T(en=f"Return `{text}` from `backward`", zh=f"让 `backward` 返回 `{text}`"), program.replace((returns[0], text))
+    )
 
 
 def _written(refused: Refused, node: ast.AST, wrong: Given) -> ast.expr | None:
-    """The expression of the argument inside the refused one: by its text, else by the call that made it; None if there is none.
+    """The expression of the argument inside the refused one: by its text, else by the call that
+    made it; None if there is none.
 
     For a tensor that was used as a condition, the comparison or operation that computed it.
     """
     program = refused.story.program
     inside = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
     if wrong.text:
-        named = [n for n in inside if program.segment(n) == wrong.text and isinstance(getattr(n, "ctx", ast.Load()), ast.Load)]
+        named = [
+            n
+            for n in inside
+            if program.segment(n) == wrong.text and isinstance(getattr(n, "ctx", ast.Load()), ast.Load)
+        ]
         if named:
             return named[0]
     born = (refused.story.tensor(wrong.label, refused.step) or {}).get("born") if wrong.label is not None else None

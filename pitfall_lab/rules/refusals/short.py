@@ -1,6 +1,7 @@
 """One or two short sentences about each family of errors: what torch has just refused. They stand below a traceback.
 
-A page's first sentence does not: it introduces a subject. Where a family has errors of several kinds, :data:`EXACT` says more of some.
+A page's first sentence does not: it introduces a subject. Where a family has errors of several kinds,
+:data:`EXACT` says more of some.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pitfall_lab.trace import T
 
 SHORT: dict[str, T] = {
     "PLE01": T(
-        "the shapes of this matrix product do not fit: the left one must have as many columns as the right one has rows.",
+        "the shapes of this matrix product do not fit: the left one must have as many columns as "
+        "the right one has rows.",
         "这个矩阵乘积的形状对不上：左边的列数必须等于右边的行数。",
     ),
     "PLE02": T(
@@ -36,7 +38,8 @@ SHORT: dict[str, T] = {
         "张量的维数比此调用所要求的多或少。",
     ),
     "PLE07": T(
-        "the input is too small: the window of the convolution or pooling, or the batch of the normalization, does not fit into it.",
+        "the input is too small: the window of the convolution or pooling, or the batch of the normalization, "
+        "does not fit into it.",
         "输入太小：容不下卷积或池化的窗口，或不够归一化所需的批次。",
     ),
     "PLE08": T(
@@ -60,7 +63,8 @@ SHORT: dict[str, T] = {
         "这里需要一个数（用于 `if`、`float()`、`item()`），而张量有多个数或没有数。",
     ),
     "PLE21": T(
-        "tensors of different number types (`dtype`) meet here, or the call does not take this type; it converts none of them.",
+        "tensors of different number types (`dtype`) meet here, or the call does not take this type; it "
+        "converts none of them.",
         "不同数值类型（`dtype`）的张量在这里相遇，或此调用不接受这种类型；它不会自动转换。",
     ),
     "PLE22": T(
@@ -68,7 +72,8 @@ SHORT: dict[str, T] = {
         "某个参数的种类不是此调用所要求的：例如给了数组、列表或数，而不是张量。",
     ),
     "PLE23": T(
-        "tensors on different devices meet here; no operation reaches across. Send the model and its data to one device.",
+        "tensors on different devices meet here; no operation reaches across. Send the model and "
+        "its data to one device.",
         "不同设备上的张量在这里相遇，而运算不能跨设备。把模型和数据送到同一个设备。",
     ),
     "PLE31": T(
@@ -92,7 +97,8 @@ SHORT: dict[str, T] = {
         "autograd 禁止这样写入：它会丢失或破坏求梯度所需的数。",
     ),
     "PLE41": T(
-        "the saved state does not belong to this module or optimizer: names or shapes differ, or the file cannot be read as such.",
+        "the saved state does not belong to this module or optimizer: names or shapes differ, or the file "
+        "cannot be read as such.",
         "保存的状态不属于这个模块或优化器：名字或形状不同，或文件不能这样读取。",
     ),
     "PLE42": T(
@@ -100,7 +106,8 @@ SHORT: dict[str, T] = {
         "模块或优化器的构造方式不被 torch 接受，或没有代码所用的名字。",
     ),
     "PLE43": T(
-        "the `DataLoader` cannot make a batch of these samples: one is of another kind or size, or the data set fits no such split.",
+        "the `DataLoader` cannot make a batch of these samples: one is of another kind or size, or the data "
+        "set fits no such split.",
         "`DataLoader` 不能把这些样本组成批次：其中有种类或大小不同的样本，或数据集不能这样划分。",
     ),
     "PLE44": T(
@@ -120,11 +127,13 @@ SHORT: dict[str, T] = {
         "只有张量能用 `ctx.save_for_backward` 保存；其他内容请作为属性保存：`ctx.scale = scale`。",
     ),
     "PLE52": T(
-        "the schedule or optimizer was stepped in a way that it was not set up for: too often, or without an argument that it needs.",
+        "the schedule or optimizer was stepped in a way that it was not set up for: too often, or without an "
+        "argument that it needs.",
         "调度器或优化器的 `step` 与它的设定不符：次数太多，或缺少所需的参数。",
     ),
     "PLE53": T(
-        "the output of a module with a backward hook was changed in place; write `x = x + …`, and no `inplace=True` after it.",
+        "the output of a module with a backward hook was changed in place; write `x = x + …`, and no "
+        "`inplace=True` after it.",
         "带有反向钩子的模块的输出被就地修改；请写 `x = x + …`，其后不要用 `inplace=True`。",
     ),
     "PLE54": T(
@@ -140,7 +149,8 @@ SHORT: dict[str, T] = {
         "损失是复数；请先把它变成实数：`x.abs()`，或 `torch.view_as_real(x)`。",
     ),
     "PLE57": T(
-        "None stands where a tensor is needed: a function, often a `forward`, has no `return`, or nothing was assigned yet.",
+        "None stands where a tensor is needed: a function, often a `forward`, has no `return`, or "
+        "nothing was assigned yet.",
         "需要张量的地方是 None：某个函数（常常是 `forward`）没有 `return`，或还没有赋值。",
     ),
     "PLE58": T(
@@ -151,7 +161,7 @@ SHORT: dict[str, T] = {
         "the tensors went to the class of the loss, not to an object of it: `nn.CrossEntropyLoss()(scores, labels)`.",
         "张量交给了损失的类，而不是它的对象：`nn.CrossEntropyLoss()(scores, labels)`。",
     ),
-}  # fmt: skip
+}
 EXACT: tuple[tuple[str, T], ...] = (
     (
         r"Target (-?\d+) is out of bounds",
@@ -195,21 +205,24 @@ EXACT: tuple[tuple[str, T], ...] = (
             r"(?:\w+ type )?\(?([Ff]loat|[Dd]ouble|[Hh]alf|[Bb]?[Ff]loat16|[Ll]ong|[Ii]nt)\b"
         ),
         T(
-            "numbers of two types meet here, {0} and {1} (`dtype`), and this call converts none: give both one type, `x.to(y.dtype)`.",
+            "numbers of two types meet here, {0} and {1} (`dtype`), and this call converts none: give both one "
+            "type, `x.to(y.dtype)`.",
             "两种数值类型在这里相遇：{0} 和 {1}（`dtype`），此调用不做转换：请统一类型，`x.to(y.dtype)`。",
         ),
     ),
     (
         r"[Ee]xpected (?:object of )?(?:scalar )?type (\w+) but (?:found|got)(?: scalar type)? (\w+)",
         T(
-            "numbers of type {0} are needed here, and these are {1} (`dtype`): convert them first, `.float()`, `.double()` or `.long()`.",
+            "numbers of type {0} are needed here, and these are {1} (`dtype`): convert them first, `.float()`, "
+            "`.double()` or `.long()`.",
             "这里需要 {0} 类型的数，而给出的是 {1}（`dtype`）：请先转换，`.float()`、`.double()` 或 `.long()`。",
         ),
     ),
     (
         r"\"(\w+)\" not implemented for '(\w+)'",
         T(
-            "this call does not work with numbers of type {1} (`dtype`) on this device: convert them first, `.float()` or `.long()`.",
+            "this call does not work with numbers of type {1} (`dtype`) on this device: convert them first, "
+            "`.float()` or `.long()`.",
             "此调用在这个设备上不支持 {1} 类型的数（`dtype`）：请先转换，`.float()` 或 `.long()`。",
         ),
     ),
@@ -223,21 +236,24 @@ EXACT: tuple[tuple[str, T], ...] = (
     (
         r"Batch norm|Expected more than 1 (?:value per channel|spatial element) when",
         T(
-            "a normalization in training mode needs more than one value for each channel: a larger batch, or `net.eval()`.",
+            "a normalization in training mode needs more than one value for each channel: a larger "
+            "batch, or `net.eval()`.",
             "训练模式下的归一化要求每个通道有不止一个值：使用更大的批次，或 `net.eval()`。",
         ),
     ),
     (
         r"CUDA out of memory|can't allocate memory|not enough memory|Storage size calculation",
         T(
-            "there is not enough memory for the tensor that was to be made: a smaller batch, or results kept without their graphs.",
+            "there is not enough memory for the tensor that was to be made: a smaller batch, or results kept "
+            "without their graphs.",
             "内存不足以创建所要的张量：用更小的批次，或保存结果时不带计算图。",
         ),
     ),
     (
         r"all elements of (input|target) should be between 0 and 1",
         T(
-            "the {0} of `binary_cross_entropy` must be between 0 and 1: for scores use `binary_cross_entropy_with_logits`.",
+            "the {0} of `binary_cross_entropy` must be between 0 and 1: for scores use "
+            "`binary_cross_entropy_with_logits`.",
             "`binary_cross_entropy` 的 {0} 必须在 0 与 1 之间：对分数请用 `binary_cross_entropy_with_logits`。",
         ),
     ),
@@ -251,7 +267,8 @@ EXACT: tuple[tuple[str, T], ...] = (
     (
         r"optimizer got an empty parameter list",
         T(
-            "the optimizer got no parameters: layers in a plain list, or an iterator of parameters that was already used up.",
+            "the optimizer got no parameters: layers in a plain list, or an iterator of parameters that "
+            "was already used up.",
             "优化器没有得到参数：层放在普通列表里，或参数的迭代器已经用完。",
         ),
     ),
@@ -276,7 +293,7 @@ EXACT: tuple[tuple[str, T], ...] = (
             "向 `{0}` 索取了 `{1}`，而它没有这个名字。",
         ),
     ),
-)  # fmt: skip
+)
 
 
 def short(family: Family, message: str) -> T | None:

@@ -1,4 +1,6 @@
-"""Where two sizes that do not meet came apart: a pooling layer makes 4 of 9, and the layer that should undo it makes 8 of 4."""
+"""Where two sizes that do not meet came apart: a pooling layer makes 4 of 9, and the layer that
+should undo it makes 8 of 4.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from pitfall_lab.trace import Event, T
 
 RESIZING = re.compile(r"pool|conv|upsample|interpolate|^pad$|_pad_")
 """Operations whose result has the dimensions of their first tensor, in the same order, in other sizes."""
-REORDERING = frozenset({"transpose", "permute", "t", "movedim", "swapaxes", "swapdims", "matmul", "mm", "bmm", "linear", "einsum"})
+REORDERING = frozenset(
+    {"transpose", "permute", "t", "movedim", "swapaxes", "swapdims", "matmul", "mm", "bmm", "linear", "einsum"}
+)
 FURTHEST = 400
 """The largest number of calls that are gone back over."""
 
@@ -27,7 +31,8 @@ class Change:
 
 
 def origin(refused: Refused) -> T | None:
-    """A sentence with the calls that changed a size which was equal to that of another argument; None where there are none.
+    """A sentence with the calls that changed a size which was equal to that of another
+    argument; None where there are none.
 
     Only arguments with the same number of dimensions; not the dimension ``dim`` of a join, and no sizes of 1.
     """
@@ -35,10 +40,20 @@ def origin(refused: Refused) -> T | None:
     joined = {int(g.value) for g in refused.given if g.name == "dim" and re.fullmatch(r"-?\d+", g.value)}
     for one in refused.tensors:
         for other in refused.tensors:
-            if one is other or one.label is None or one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+            if (
+                one is other
+                or one.label is None
+                or one.shape is None
+                or other.shape is None
+                or len(one.shape) != len(other.shape)
+            ):
                 continue
             for at in range(len(one.shape)):
-                if {at, at - len(one.shape)} & joined or one.shape[at] == other.shape[at] or 1 in (one.shape[at], other.shape[at]):
+                if (
+                    {at, at - len(one.shape)} & joined
+                    or one.shape[at] == other.shape[at]
+                    or 1 in (one.shape[at], other.shape[at])
+                ):
                     continue
                 changes = _changes(story, one.label, at, refused.step)
                 first = next((i for i, change in enumerate(changes) if change.before == other.shape[at]), None)
@@ -50,14 +65,17 @@ def origin(refused: Refused) -> T | None:
 def _changes(story: Story, label: str, at: int, step: int) -> list[Change]:
     """The calls that resized a tensor along a dimension (pooling, convolution, interpolation, padding), oldest first.
 
-    They are followed back as far as the calls keep the number and the order of dimensions and change the size in no other way.
+    They are followed back as far as the calls keep the number and the order of dimensions and
+    change the size in no other way.
     """
     found: list[Change] = []
     record = story.tensor(label, step) or {}
     for _ in range(FURTHEST):
         born, shape = record.get("born"), record.get("shape")
         event = story.events[born] if isinstance(born, int) and 0 <= born < len(story.events) else None
-        given = next((operand.label for operand in event.operands if operand.label), None) if event is not None else None
+        given = (
+            next((operand.label for operand in event.operands if operand.label), None) if event is not None else None
+        )
         before = story.tensor(given, event.step) or {} if event is not None and given is not None else {}
         if event is None or shape is None or len(before.get("shape") or ()) != len(shape) or event.name in REORDERING:
             break
@@ -73,11 +91,18 @@ def _changes(story: Story, label: str, at: int, step: int) -> list[Change]:
 def _said(story: Story, changes: list[Change], meant: int) -> T:
     last = changes[-1]
     places = [at_line(story, story.span(change.event.step)) for change in changes]
-    en = [f"`{c.event.name}` on {place.en} makes {c.after} of {c.before}" for c, place in zip(changes, places, strict=True)]
-    zh = [f"{place.zh}的 `{c.event.name}` 把 {c.before} 变成 {c.after}" for c, place in zip(changes, places, strict=True)]
+    en = [
+        f"`{c.event.name}` on {place.en} makes {c.after} of {c.before}"
+        for c, place in zip(changes, places, strict=True)
+    ]
+    zh = [
+        f"{place.zh}的 `{c.event.name}` 把 {c.before} 变成 {c.after}" for c, place in zip(changes, places, strict=True)
+    ]
     return T(
-        en=f"The sizes come apart where {', and '.join(en)}, not {meant} again." if last.after != meant and len(changes) > 1
+        en=f"The sizes come apart where {', and '.join(en)}, not {meant} again."
+        if last.after != meant and len(changes) > 1
         else f"The sizes come apart where {en[0]}.",
-        zh=f"两者的大小从这里开始不同：{'，'.join(zh)}，不再是 {meant}。" if last.after != meant and len(changes) > 1
+        zh=f"两者的大小从这里开始不同：{'，'.join(zh)}，不再是 {meant}。"
+        if last.after != meant and len(changes) > 1
         else f"两者的大小从这里开始不同：{zh[0]}。",
-    )  # fmt: skip
+    )

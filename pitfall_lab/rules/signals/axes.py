@@ -1,4 +1,6 @@
-"""Follows one axis of a result through element-wise calls and views to the call that reduces, contracts or indexes along an axis."""
+"""Follows one axis of a result through element-wise calls and views to the call that reduces,
+contracts or indexes along an axis.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,23 @@ from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
 
 ELEMENTWISE = {
-    "add", "sub", "clamp", "clip", "clamp_min", "log", "dropout", "masked_fill", "where", "neg", "clone", "contiguous", "float", "to",
-    "double", "half", "detach", "relu", "gelu", "tanh", "sigmoid", "silu", "leaky_relu", "elu",
+    "add", "sub", "clamp", "clip", "clamp_min", "log", "dropout", "masked_fill", "where", "neg", "clone", "contiguous",
+    "float", "to", "double", "half", "detach", "relu", "gelu", "tanh", "sigmoid", "silu", "leaky_relu", "elu",
 }  # fmt: skip
 LAYERS = {"linear", "layer_norm"}
 """Layers that work along the last axis, and leave the others where they are."""
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
-VIEWS = {"transpose", "permute", "unsqueeze", "squeeze", "t", "T", "mT", "swapaxes", "movedim", "expand", "__getitem__", "view", "reshape",
-         "unflatten", "flatten"}  # fmt: skip
+VIEWS = {"transpose", "permute", "unsqueeze", "squeeze", "t", "T", "mT", "swapaxes", "movedim", "expand", "__getitem__",
+         "view", "reshape", "unflatten", "flatten"}  # fmt: skip
 PICKS = {"argmax": 1, "max": 1, "topk": 2, "softmin": 1}
 FURTHER = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``event`` reduced, contracted or indexed ``label`` along ``axis``; ``followed`` is the number of the followed axis in ``label``."""
+    """``event`` reduced, contracted or indexed ``label`` along ``axis``; ``followed`` is the number of
+    the followed axis in ``label``.
+    """
 
     event: Event
     label: str
@@ -36,10 +40,11 @@ class Use:
 
 
 def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use]:
-    """The calls that work along some axis of ``label``, or of a tensor computed from it, each with the number that ``axis`` has there.
+    """The calls that work along some axis of ``label``, or of a tensor computed from it, each with the
+    number that ``axis`` has there.
 
-    Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise calls, products, layers and
-    views.
+    Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise
+    calls, products, layers and views.
     """
     followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
     for event in story.events[step + 1 : step + FURTHER]:
@@ -62,7 +67,8 @@ def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use
 
 
 def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None, bool]:
-    """The first use that shows that shares adding up to 1 along ``axis`` were meant along another, and whether ``axis`` itself is used too.
+    """The first use that shows that shares adding up to 1 along ``axis`` were meant along another, and whether
+    ``axis`` itself is used too.
 
     If it is, the use is None; None and False if no use shows anything.
     """
@@ -148,11 +154,14 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a view; None if that is not known.
+    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a
+    view; None if that is not known.
 
     It must keep its length; a layer works along the last axis, and keeps the others.
     """
-    source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
+    source, result = (
+        story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0])
+    )
     before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
     if event.name in ELEMENTWISE or event.name in PRODUCTS:
         new = axis + len(after) - len(before)
@@ -161,6 +170,8 @@ def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
         return axis if axis < len(before) - 1 and len(after) == len(before) else None
     if event.name in VIEWS and place == 0 and source.get("storage") == result.get("storage"):
         step, length = (source.get("stride") or [])[axis], before[axis]
-        found = [i for i, pair in enumerate(zip(result.get("stride") or (), after, strict=False)) if pair == (step, length)]
+        found = [
+            i for i, pair in enumerate(zip(result.get("stride") or (), after, strict=False)) if pair == (step, length)
+        ]
         return found[0] if len(found) == 1 and length > 1 else None
     return None

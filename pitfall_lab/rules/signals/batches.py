@@ -19,7 +19,9 @@ ORDERED = {"sampler", "batch_sampler", "shuffle"}
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``event`` stacked the examples at the storage offsets ``rows`` of ``storage``, in the pass over the loader begun by ``began``."""
+    """``event`` stacked the examples at the storage offsets ``rows`` of ``storage``, in the pass over
+    the loader begun by ``began``.
+    """
 
     event: Event
     storage: str
@@ -28,7 +30,8 @@ class Batch:
 
 
 def batch(story: Story, event: Event) -> Batch | None:
-    """The batch that a ``stack`` made of two or more examples that were indexed out of one memory; ``None`` for every other call.
+    """The batch that a ``stack`` made of two or more examples that were indexed out of one memory;
+    ``None`` for every other call.
 
     None too if all examples begin at the same offset.
     """
@@ -54,16 +57,20 @@ def loaded(story: Story) -> Iterator[Batch]:
 
 
 def _is_around(batch: Span | None, began: Span | None) -> bool:
-    """Whether the line that makes the batch is the one that began the pass: the head of a loop, or ``next(iter(loader))``."""
+    """Whether the line that makes the batch is the one that began the pass: the head of a
+    loop, or ``next(iter(loader))``.
+    """
     if batch is None or began is None or batch.source != began.source:
         return False
     return batch.line <= began.line <= batch.end_line
 
 
 def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterator[Batch]:
-    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed, nor what is behind a batch.
+    """The batches that a tensor was computed from, in the order of the operands; parameters are not
+    followed, nor what is behind a batch.
 
-    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most ``UPWARD`` tensors are searched.
+    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most
+    ``UPWARD`` tensors are searched.
     """
     pending, seen = deque([label]), {label}
     while pending and len(seen) < UPWARD:
@@ -76,13 +83,18 @@ def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterato
             yield found
             continue
         for operand in reversed(event.operands):
-            if operand.label is not None and operand.label not in seen and (story.tensor(operand.label) or {}).get("kind") != "parameter":
+            if (
+                operand.label is not None
+                and operand.label not in seen
+                and (story.tensor(operand.label) or {}).get("kind") != "parameter"
+            ):
                 seen.add(operand.label)
                 pending.append(operand.label)
 
 
 def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
-    """The batch that ``event`` cut out of a table of data as a view: two or more of its rows, but not all; None for other calls.
+    """The batch that ``event`` cut out of a table of data as a view: two or more of its rows, but
+    not all; None for other calls.
 
     None too if the table requires grad.
     """
@@ -113,5 +125,7 @@ def shuffled(story: Story, call: ast.Call) -> Fix | None:
     if not text.endswith(")"):
         return None
     new = f"{text[:-1].rstrip().removesuffix(',')}, shuffle=True)"
-    title = T(en="Let the loader draw other examples each time: `shuffle=True`", zh="让加载器每次抽取别的样本：`shuffle=True`")
+    title = T(
+        en="Let the loader draw other examples each time: `shuffle=True`", zh="让加载器每次抽取别的样本：`shuffle=True`"
+    )
     return Fix(title, story.program.replace((call, new)), meaning="later")

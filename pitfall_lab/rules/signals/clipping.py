@@ -29,14 +29,17 @@ def is_effective(story: Story, clip: Moment) -> bool:
     if any(e.path == f"storages.{clip.storage}.cells" and e.value is not None for e in clip.event.effects):
         return before is not None
     factors = [
-        c for o in clip.event.operands[-1:] if (c := cells(story, (story.tensor(o.label) or {}).get("storage"), clip.step)) is not None
+        c
+        for o in clip.event.operands[-1:]
+        if (c := cells(story, (story.tensor(o.label) or {}).get("storage"), clip.step)) is not None
     ]
     values = [value for factor in factors for _, value in flat(factor)]
     return len(values) == 1 and isinstance(values[0], float) and values[0] < 1
 
 
 def _limit(story: Story, clip: Moment) -> float | None:
-    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales.
+    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by
+    the norm just before it scales.
 
     None if no such division by the same line is among the last ``CLIPPING`` events.
     """
@@ -50,7 +53,11 @@ def _limit(story: Story, clip: Moment) -> float | None:
 
 
 def has_shrunk(story: Story, clips: list[Moment]) -> bool:
-    """Whether one of these clippings changed the gradient, as far as its numbers are known; where none are, whether the limit is finite."""
+    """Whether one of these clippings changed the gradient, as far as its numbers are known; where none are,
+    whether the limit is finite.
+    """
     pairs = [(cells(story, clip.storage, clip.step - 1), cells(story, clip.storage, clip.step)) for clip in clips]
     known = [(before, after) for before, after in pairs if before is not None and after is not None]
-    return any(before != after for before, after in known) if known else any(is_effective(story, clip) for clip in clips)
+    return (
+        any(before != after for before, after in known) if known else any(is_effective(story, clip) for clip in clips)
+    )

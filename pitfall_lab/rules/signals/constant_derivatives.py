@@ -1,4 +1,6 @@
-"""Derivatives with respect to an input that a trained equation contains as plain numbers, beside what the same weights make."""
+"""Derivatives with respect to an input that a trained equation contains as plain numbers,
+beside what the same weights make.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,61 @@ from pitfall_lab.rules.signals.linear_parts import ADDING, SCALING
 from pitfall_lab.trace import Event
 
 PASSED = (
-    ADDING.keys() | SCALING.keys()
-    | {"neg", "pow", "__pow__", "square", "view", "reshape", "squeeze", "unsqueeze", "__getitem__", "flatten", "clone", "contiguous", "sum",
-       "mean", "to", "float", "t", "T", "transpose", "permute", "stack", "cat", "unbind", "split", "chunk", "abs", "sqrt"}
-)  # fmt: skip
+    ADDING.keys()
+    | SCALING.keys()
+    | {
+        "neg",
+        "pow",
+        "__pow__",
+        "square",
+        "view",
+        "reshape",
+        "squeeze",
+        "unsqueeze",
+        "__getitem__",
+        "flatten",
+        "clone",
+        "contiguous",
+        "sum",
+        "mean",
+        "to",
+        "float",
+        "t",
+        "T",
+        "transpose",
+        "permute",
+        "stack",
+        "cat",
+        "unbind",
+        "split",
+        "chunk",
+        "abs",
+        "sqrt",
+    }
+)
 """Calls past which a derivative is followed; a ``detach()`` that is written after it is meant."""
 JOINING = ADDING.keys() | {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
-BENDING = {"pow", "__pow__", "square", "abs", "mul", "norm", "vector_norm", "mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"}
+BENDING = {
+    "pow",
+    "__pow__",
+    "square",
+    "abs",
+    "mul",
+    "norm",
+    "vector_norm",
+    "mse_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "l1_loss",
+}
 FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A derivative without a graph was added by ``joined`` to ``other``, which the same weights make and which is trained."""
+    """A derivative without a graph was added by ``joined`` to ``other``, which the same
+    weights make and which is trained.
+    """
 
     joined: Event
     other: str
@@ -31,8 +75,9 @@ class Constant:
 def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
     """The place where a derivative without a graph joins a trained equation; None if there is none.
 
-    ``held`` are the tensors of the optimizers. The derivative is one with respect to an input that does not depend on them, and the sum
-    is squared, or its size taken, on the way to a backward: there the derivative of the equation needs that of the derivative.
+    ``held`` are the tensors of the optimizers. The derivative is one with respect to an input that does not depend on
+    them, and the sum is squared, or its size taken, on the way to a backward: there the derivative of the equation
+    needs that of the derivative.
     """
     if grad.error is not None or not grad.operands or not grad.results:
         return None
@@ -46,7 +91,11 @@ def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -
         for use in story.uses(label):
             if use.error is not None or not use.results or use.step <= grad.step:
                 continue
-            others = [o.label for o in use.operands if o.label is not None and o.label != label] if use.name in JOINING else []
+            others = (
+                [o.label for o in use.operands if o.label is not None and o.label != label]
+                if use.name in JOINING
+                else []
+            )
             trained = next((each for each in others if flow.leaves(each, use.step) & weights), None)
             if trained is not None and _is_bent(story, use):
                 return Constant(use, trained)
@@ -62,11 +111,15 @@ def _is_recorded(story: Story, label: str, step: int) -> bool:
 
 
 def _is_bent(story: Story, use: Event) -> bool:
-    """Whether the sum is squared, or its size taken, on the way to a backward that ran; a product with another tensor does not count."""
+    """Whether the sum is squared, or its size taken, on the way to a backward that ran; a product with
+    another tensor does not count.
+    """
     pending, seen = [use], {use.step}
     while pending and len(seen) < FURTHER:
         event = pending.pop()
-        if (story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}).get("ran") is None:
+        if (story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}).get(
+            "ran"
+        ) is None:
             continue
         if event.name in BENDING:
             alone = len({o.label for o in event.operands}) == 1

@@ -9,14 +9,15 @@ from pitfall_lab.rules.kit.flow import FACTORS, SUMS, Cut, Flow
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Event, OptimizerStep
 
-LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul", "__matmul__", "bmm",
-          "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell", "bilinear"}  # fmt: skip
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul",
+          "__matmul__", "bmm", "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell",
+          "bilinear"}  # fmt: skip
 """Calls that multiply what they are given by the weights of a layer."""
 PENALTIES = {
-    "add", "sub", "rsub", "subtract", "mul", "multiply", "div", "true_divide", "neg", "pow", "square", "sqrt", "exp", "expm1", "log",
-    "log1p", "abs", "relu", "softplus", "sigmoid", "logsigmoid", "tanh", "softmax", "log_softmax", "logsumexp", "clamp", "mean", "sum",
-    "norm", "linalg_vector_norm", "vector_norm", "std", "var", "view", "reshape", "flatten", "squeeze", "unsqueeze", "chunk", "split",
-    "getitem", "expand", "to", "float",
+    "add", "sub", "rsub", "subtract", "mul", "multiply", "div", "true_divide", "neg", "pow", "square", "sqrt", "exp",
+    "expm1", "log", "log1p", "abs", "relu", "softplus", "sigmoid", "logsigmoid", "tanh", "softmax", "log_softmax",
+    "logsumexp", "clamp", "mean", "sum", "norm", "linalg_vector_norm", "vector_norm", "std", "var", "view", "reshape",
+    "flatten", "squeeze", "unsqueeze", "chunk", "split", "getitem", "expand", "to", "float",
 }  # fmt: skip
 """Calls that a penalty on a hidden state is made of: element by element, and sums."""
 CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "as_tensor"}
@@ -24,7 +25,8 @@ CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """``layer`` was given ``value``, which ``cut`` separated from the parameters ``behind``; one update trains these and the layer.
+    """``layer`` was given ``value``, which ``cut`` separated from the parameters ``behind``; one
+    update trains these and the layer.
 
     ``backward``, before ``update``, reaches them too, but only by other paths.
     """
@@ -38,7 +40,8 @@ class Apart:
 
 
 def cut_paths(story: Story) -> Iterator[Apart]:
-    """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``) that the same optimizer trains.
+    """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``)
+    that the same optimizer trains.
 
     The round of an optimizer is what lies between two of its steps; each place of a cut once.
     """
@@ -75,22 +78,26 @@ def _before(story: Story, flow: Flow, backward: Event, begun: int, update: Optim
                 continue
             cuts = flow.cuts(value, layer.step)
             if len(cuts) == 1 and cuts[0].event.name == "data" and cuts[0].tensor in held & reached:
-                yield Apart(cuts[0], value, layer, (cuts[0].tensor,), backward, update)  # the weight of the layer itself
+                yield Apart(
+                    cuts[0], value, layer, (cuts[0].tensor,), backward, update
+                )  # the weight of the layer itself
             if any((story.tensor(cut.tensor, cut.event.step) or {}).get("is_leaf") for cut in cuts):
                 continue  # a whole layer was computed without a graph
             chosen = [cut for cut in cuts if _is_unintended(story, flow, cut, layer, start)]
             behind = {leaf for cut in chosen for leaf in flow.leaves(cut.tensor, cut.event.step)}
             if behind and behind <= held & reached and own <= held and not behind & own:
                 last = max(chosen, key=lambda cut: cut.event.step)
-                yield Apart(last, value, layer, tuple(label for label in update.holds if label in behind), backward, update)
+                yield Apart(
+                    last, value, layer, tuple(label for label in update.holds if label in behind), backward, update
+                )
 
 
 def _is_unintended(story: Story, flow: Flow, cut: Cut, layer: Event, start: str | None) -> bool:
     """Whether the cut is not likely to be meant.
 
-    Never for a gradient, integers or a ``sample``; always for kinds other than ``detach``, and if the result went to NumPy. A call of
-    ``detach`` is likely to be meant where the hidden state is trained by a loss of its own, as in front of a probe; not where only
-    penalties on it are left.
+    Never for a gradient, integers or a ``sample``; always for kinds other than ``detach``, and if the result went to
+    NumPy. A call of ``detach`` is likely to be meant where the hidden state is trained by a loss of its own, as in
+    front of a probe; not where only penalties on it are left.
     """
     if cut.kind in ("gradient", "integer") or story.said(cut.event.step) == "sample":
         return False
@@ -101,7 +108,9 @@ def _is_unintended(story: Story, flow: Flow, cut: Cut, layer: Event, start: str 
     behind = flow.leaves(cut.tensor, cut.event.step)
     inside = set(story.behind((story.tensor(cut.tensor, cut.event.step) or {}).get("grad_fn")))
     others = [term for term in _terms(story, start) if inside & set(_behind(story, term))]
-    return bool(others) and all(flow.leaves(term, len(story.events)) <= behind and _is_penalty(story, term, inside) for term in others)
+    return bool(others) and all(
+        flow.leaves(term, len(story.events)) <= behind and _is_penalty(story, term, inside) for term in others
+    )
 
 
 def _behind(story: Story, label: str) -> Iterator[str]:
@@ -117,13 +126,18 @@ def _terms(story: Story, start: str | None) -> list[str]:
         event = story.event(record.get("born"))
         if label is None or not record.get("requires_grad"):
             continue
-        given = [o.label for o in event.operands if o.label is not None and o.label != label] if event is not None else []
+        given = (
+            [o.label for o in event.operands if o.label is not None and o.label != label] if event is not None else []
+        )
         single = all(n == 1 for n in record.get("shape") or ())
         name = event.name.strip("_") if event is not None else ""
         if (
             given
             and single
-            and (name in SUMS or (name in FACTORS and len(given) == 1 and all(n == 1 for n in story.shape(given[0]) or ())))
+            and (
+                name in SUMS
+                or (name in FACTORS and len(given) == 1 and all(n == 1 for n in story.shape(given[0]) or ()))
+            )
         ):
             pending += given
         else:
@@ -138,7 +152,9 @@ def _is_penalty(story: Story, term: str, inside: set[str]) -> bool:
         if event is None or event.name.strip("_") not in PENALTIES:
             return False
         plain = [
-            o.label for o in event.operands if o.label is not None and not (story.tensor(o.label, event.step) or {}).get("requires_grad")
+            o.label
+            for o in event.operands
+            if o.label is not None and not (story.tensor(o.label, event.step) or {}).get("requires_grad")
         ]
         if not all(_is_constant(story, label) for label in plain):
             return False

@@ -1,4 +1,6 @@
-"""Where single elements of a tensor come from: the place in memory that they were copied out of, past rows taken and examples stacked."""
+"""Where single elements of a tensor come from: the place in memory that they were copied out of, past
+rows taken and examples stacked.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ DEEPEST = 24
 class Origins:
     """Follows elements of tensors to where they were first stored, for one comparison of tensors.
 
-    Where rows were taken by an index whose entries the trace does not have, it supposes one row after the other, the same for each use
-    of that index: ``supposed`` has the indexes for which that was done. ``trail`` has the calls passed on the way, the last one first.
+    Where rows were taken by an index whose entries the trace does not have, it supposes one row after the other, the
+    same for each use of that index: ``supposed`` has the indexes for which that was done. ``trail`` has the calls
+    passed on the way, the last one first.
     """
 
     def __init__(self, story: Story) -> None:
@@ -42,7 +45,9 @@ class Origins:
                 return None
             self._note(label, step)
             storage = str(record["storage"])
-            at = int(record.get("offset") or 0) + sum(i * n for i, n in zip(index, record.get("stride") or (), strict=True))
+            at = int(record.get("offset") or 0) + sum(
+                i * n for i, n in zip(index, record.get("stride") or (), strict=True)
+            )
             before = self._before(storage, at)
             if before is None:
                 return storage, at
@@ -60,15 +65,27 @@ class Origins:
                 return
             self.trail.append(event)
             source = event.operands[0].label if event.operands else None
-            if source is None or source == label or (self.story.tensor(source) or {}).get("storage") != record.get("storage"):
+            if (
+                source is None
+                or source == label
+                or (self.story.tensor(source) or {}).get("storage") != record.get("storage")
+            ):
                 return
             label, step = source, event.step
 
     def _before(self, storage: str, at: int) -> tuple[str, Index, int] | None:
-        """The element that element ``at`` of a storage was copied from, as a tensor, an index and a step; None if it is the first."""
+        """The element that element ``at`` of a storage was copied from, as a tensor, an index and a
+        step; None if it is the first.
+        """
         first = next(iter(self.story.tensors_on(storage)), None)
         event = self.story.event(first[1].get("born")) if first is not None else None
-        if first is None or event is None or event.kind != "call" or first[0] not in event.results or event.error is not None:
+        if (
+            first is None
+            or event is None
+            or event.kind != "call"
+            or first[0] not in event.results
+            or event.error is not None
+        ):
             return None
         index = _index(self.story.tensor(first[0], event.step) or {}, at)
         given = [o.label for o in event.operands if o.label is not None]
@@ -90,7 +107,12 @@ class Origins:
                     return label, (rest, *index[1:])
                 rest -= shape[0] if shape else 0
             return None
-        if event.name in ("__getitem__", "index_select") and len(given) == 2 and len(shapes[1]) == 1 and len(shapes[0]) == len(index):
+        if (
+            event.name in ("__getitem__", "index_select")
+            and len(given) == 2
+            and len(shapes[1]) == 1
+            and len(shapes[0]) == len(index)
+        ):
             if shapes[0][1:] != (self.story.shape(event.results[0], event.step) or ())[1:]:
                 return None
             row = self._row(given[1], index[0], event.step, shapes[0][0])
@@ -103,7 +125,9 @@ class Origins:
         return None
 
     def _row(self, index: str, at: int, step: int, count: int) -> int | None:
-        """The number of the row that entry ``at`` of an index names; a supposed one where the trace does not have it."""
+        """The number of the row that entry ``at`` of an index names; a supposed one
+        where the trace does not have it.
+        """
         record = self.story.tensor(index, step) or {}
         if not str(record.get("dtype")).startswith("int"):
             return None

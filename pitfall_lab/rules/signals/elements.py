@@ -22,17 +22,23 @@ class Elements:
         self._stride, self._offset = tuple(record.get("stride") or ()), record.get("offset") or 0
         held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
         self._cells = {
-            place: value for place, value in flat(held) if isinstance(value, int | float) and (answers or not isinstance(value, bool))
+            place: value
+            for place, value in flat(held)
+            if isinstance(value, int | float) and (answers or not isinstance(value, bool))
         }
 
     def at(self, index: Index) -> float | None:
-        """Return the known value of the element that is broadcast to position ``index`` of a result; None if it is unknown."""
+        """Return the known value of the element that is broadcast to position ``index`` of a
+        result; None if it is unknown.
+        """
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))
         return self._cells.get(self._offset + sum(steps))
 
     def known(self) -> Iterator[tuple[Index, float]]:
-        """Yield index and value of each element whose value is known; right only if no two elements share a memory location."""
+        """Yield index and value of each element whose value is known; right only if no two
+        elements share a memory location.
+        """
         order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])
         for place, value in self._cells.items():
             rest, index = place - self._offset, [0] * len(self.shape)

@@ -1,4 +1,6 @@
-"""What a positive tensor is of another one: its exponential, a power of it, a multiple; and which tensors hold drawn noise."""
+"""What a positive tensor is of another one: its exponential, a power of it, a multiple; and
+which tensors hold drawn noise.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from pitfall_lab.rules.signals.linear_parts import SCALING, constant
 from pitfall_lab.trace import Event
 
 SAME_NUMBERS = {
-    "view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT", "contiguous", "clone", "to",
-    "float", "double", "expand", "expand_as", "identity", "alias", "clamp", "clip", "clamp_min", "clamp_max", "broadcast_tensors",
-    "broadcast_to", "detach",
+    "view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
+    "contiguous", "clone", "to", "float", "double", "expand", "expand_as", "identity", "alias", "clamp", "clip",
+    "clamp_min", "clamp_max", "broadcast_tensors", "broadcast_to", "detach",
 }  # fmt: skip
 """Calls whose result has the numbers of the tensor, perhaps repeated or limited; none that selects some of them."""
 NORMAL = {"randn", "randn_like", "normal", "normal_"}
@@ -29,7 +31,9 @@ def made_by(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def before(event: Event, label: str) -> str | None:
-    """The tensor whose numbers the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call was given none but this one."""
+    """The tensor whose numbers the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call
+    was given none but this one.
+    """
     given = [o.label for o in event.operands if o.label is not None]
     place = event.results.index(label) if event.name == "broadcast_tensors" and label in event.results else 0
     return given[place] if place < len(given) and given[place] != label else None
@@ -55,7 +59,8 @@ def key(story: Story, label: str, step: int) -> Hashable:
 
 
 def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor of which ``label`` is a multiple, apart from added constants and limits, and the factor; past views and copies.
+    """The tensor of which ``label`` is a multiple, apart from added constants and limits, and the
+    factor; past views and copies.
 
     What such calls lead back to with factor 1 where there is no multiple; at most ``FURTHER`` calls back.
     """
@@ -87,14 +92,18 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def unshifted(story: Story, label: str, step: int) -> str:
-    """The tensor to which at most small constants (up to ``SMALL``) were added to give ``label``, past views, copies and limits."""
+    """The tensor to which at most small constants (up to ``SMALL``) were added to give ``label``,
+    past views, copies and limits.
+    """
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
         event = made_by(story, label, step)
         given = [o.label for o in event.operands if o.label is not None] if event is not None else []
         if event is None or event.name not in OFFSETS or len(given) != 1:
             return label
-        added = next((constant(story, None, o.text, event.step) for o in event.operands if o.label is None and not o.name), None)
+        added = next(
+            (constant(story, None, o.text, event.step) for o in event.operands if o.label is None and not o.name), None
+        )
         if added is None or abs(added) > SMALL:
             return label
         label, step = given[0], event.step
@@ -102,7 +111,9 @@ def unshifted(story: Story, label: str, step: int) -> str:
 
 
 def power(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor of which a tensor is a power, past views, copies and limits, and the exponent; 1 if no power was taken."""
+    """The tensor of which a tensor is a power, past views, copies and limits, and the
+    exponent; 1 if no power was taken.
+    """
     exponent = 1.0
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
@@ -126,7 +137,9 @@ def power(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def exponential(story: Story, label: str, step: int) -> tuple[str, float] | None:
-    """The tensor ``x`` and the number ``k`` of a tensor that is ``exp(k * x)``, up to a constant factor; None if it is none."""
+    """The tensor ``x`` and the number ``k`` of a tensor that is ``exp(k * x)``, up to a
+    constant factor; None if it is none.
+    """
     label, exponent = power(story, label, step)
     event = made_by(story, label, step)
     if event is None or event.name not in ("exp", "exp_") or event.operands[0].label is None:
@@ -143,10 +156,11 @@ def drawn(story: Story, label: str, step: int) -> Event | None:
 
 
 def recipe(story: Story, label: str, step: int) -> tuple[Hashable, ...] | None:
-    """The calls, with their numbers, by which a tensor is computed from the result of a layer, and the storages of the layer's weights.
+    """The calls, with their numbers, by which a tensor is computed from the result of a layer, and the
+    storages of the layer's weights.
 
-    Equal recipes give the same output of a network, for whatever data. None if there is no layer within ``FURTHER`` calls of one tensor
-    each.
+    Equal recipes give the same output of a network, for whatever data. None if there is no layer within
+    ``FURTHER`` calls of one tensor each.
     """
     found: list[Hashable] = []
     for _ in range(FURTHER):

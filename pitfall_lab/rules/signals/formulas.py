@@ -1,4 +1,6 @@
-"""Formulas that recorded calls compute element by element, evaluated at chosen numbers: no value of the program is needed for it."""
+"""Formulas that recorded calls compute element by element, evaluated at chosen numbers: no value of
+the program is needed for it.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,68 @@ def _sigmoid(x: float) -> float:
 
 
 SMOOTH: dict[str, Callable[..., float]] = {
-    "exp": math.exp, "exp2": lambda x: 2**x, "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "log2": math.log2,
-    "log10": math.log10, "sqrt": math.sqrt, "rsqrt": lambda x: 1 / math.sqrt(x), "reciprocal": lambda x: 1 / x, "square": lambda x: x * x,
-    "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "sinh": math.sinh, "cosh": math.cosh, "atan": math.atan,
-    "sigmoid": _sigmoid, "erf": math.erf, "silu": lambda x: x * _sigmoid(x), "softplus": lambda x: math.log1p(math.exp(x)),
-    "logsigmoid": lambda x: math.log(_sigmoid(x)), "neg": lambda x: -x, "clone": lambda x: x, "detach": lambda x: x,
-    "contiguous": lambda x: x, "radd": lambda x, y: x + y, "rmul": lambda x, y: x * y,
-    "ones_like": lambda _: 1.0, "zeros_like": lambda _: 0.0, "negative": lambda x: -x,
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "subtract": lambda x, y: x - y,
+    "exp": math.exp,
+    "exp2": lambda x: 2**x,
+    "expm1": math.expm1,
+    "log": math.log,
+    "log1p": math.log1p,
+    "log2": math.log2,
+    "log10": math.log10,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "square": lambda x: x * x,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "tanh": math.tanh,
+    "sinh": math.sinh,
+    "cosh": math.cosh,
+    "atan": math.atan,
+    "sigmoid": _sigmoid,
+    "erf": math.erf,
+    "silu": lambda x: x * _sigmoid(x),
+    "softplus": lambda x: math.log1p(math.exp(x)),
+    "logsigmoid": lambda x: math.log(_sigmoid(x)),
+    "neg": lambda x: -x,
+    "clone": lambda x: x,
+    "detach": lambda x: x,
+    "contiguous": lambda x: x,
+    "radd": lambda x, y: x + y,
+    "rmul": lambda x, y: x * y,
+    "ones_like": lambda _: 1.0,
+    "zeros_like": lambda _: 0.0,
+    "negative": lambda x: -x,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "subtract": lambda x, y: x - y,
     "rsub": lambda x, y: y - x,
-    "mul": lambda x, y: x * y, "multiply": lambda x, y: x * y, "div": lambda x, y: x / y, "divide": lambda x, y: x / y,
-    "true_divide": lambda x, y: x / y, "truediv": lambda x, y: x / y, "rdiv": lambda x, y: y / x, "rtruediv": lambda x, y: y / x,
-    "pow": lambda x, y: x**y, "rpow": lambda x, y: y**x, "addcmul": lambda x, y, z: x + y * z, "addcdiv": lambda x, y, z: x + y / z,
-}  # fmt: skip
+    "mul": lambda x, y: x * y,
+    "multiply": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "divide": lambda x, y: x / y,
+    "true_divide": lambda x, y: x / y,
+    "truediv": lambda x, y: x / y,
+    "rdiv": lambda x, y: y / x,
+    "rtruediv": lambda x, y: y / x,
+    "pow": lambda x, y: x**y,
+    "rpow": lambda x, y: y**x,
+    "addcmul": lambda x, y, z: x + y * z,
+    "addcdiv": lambda x, y, z: x + y / z,
+}
 """Operations with a derivative everywhere in their domain, by name without the underscores of operators."""
 
 
-_OF_TWO = {"add", "radd", "sub", "subtract", "rsub", "mul", "rmul", "multiply", "div", "divide", "true_divide", "truediv", "rdiv",
-           "rtruediv", "pow", "rpow"}  # fmt: skip
+_OF_TWO = {"add", "radd", "sub", "subtract", "rsub", "mul", "rmul", "multiply", "div", "divide", "true_divide",
+           "truediv", "rdiv", "rtruediv", "pow", "rpow"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Calls that compute ``result``, in order. ``same``: a label that stands for another one, as a saved tensor for what was saved."""
+    """Calls that compute ``result``, in order.
+
+    ``same``: a label that stands for another one, as a saved tensor for what was saved.
+    """
 
     calls: tuple[Event, ...]
     result: str
@@ -51,15 +92,25 @@ class Formula:
         values = dict(known)
         try:
             for event in self.calls:
-                given = [values[self.same.get(o.label, o.label)] if o.label is not None else float(o.text) for o in event.operands]
+                given = [
+                    values[self.same.get(o.label, o.label)] if o.label is not None else float(o.text)
+                    for o in event.operands
+                ]
                 values[event.results[0]] = SMOOTH[_short(event)](*given)
-        except (ValueError, OverflowError, ZeroDivisionError, TypeError):  # TypeError: a root of a negative number is complex
+        except (
+            ValueError,
+            OverflowError,
+            ZeroDivisionError,
+            TypeError,
+        ):  # TypeError: a root of a negative number is complex
             return None
         result = values[self.same.get(self.result, self.result)]
         return result if isinstance(result, float) and math.isfinite(result) else None
 
     def slope(self, known: dict[str, float], label: str, width: float = 1e-4) -> float | None:
-        """The derivative of the result by the number ``label``, from two results at ``width`` above and below; None outside of a domain."""
+        """The derivative of the result by the number ``label``, from two results at ``width`` above and
+        below; None outside of a domain.
+        """
         above, below = (self.at({**known, label: known[label] + side}) for side in (width, -width))
         return None if above is None or below is None else (above - below) / (2 * width)
 
@@ -67,7 +118,8 @@ class Formula:
 def formula(story: Story, calls: Iterable[Event], result: str, same: dict[str, str], known: set[str]) -> Formula | None:
     """The formula for ``result`` in terms of the ``known`` labels; None if it needs any other call or tensor.
 
-    All tensors in it must have one shape, and each call one of the operations of :data:`SMOOTH`, with numbers for its other arguments.
+    All tensors in it must have one shape, and each call one of the operations of :data:`SMOOTH`, with
+    numbers for its other arguments.
     """
     made = {event.results[0]: event for event in calls if len(event.results) == 1 and event.error is None}
     needed: dict[str, Event] = {}
@@ -92,9 +144,12 @@ def _short(event: Event) -> str:
 
 def _is_smooth(event: Event) -> bool:
     function = SMOOTH.get(_short(event))
-    return function is not None and bool(event.operands) and all(o.label is not None or _is_number(o.text) for o in event.operands) and (
-        len(event.operands) == _arguments(_short(event))
-    )  # fmt: skip
+    return (
+        function is not None
+        and bool(event.operands)
+        and all(o.label is not None or _is_number(o.text) for o in event.operands)
+        and (len(event.operands) == _arguments(_short(event)))
+    )
 
 
 def _arguments(name: str) -> int:

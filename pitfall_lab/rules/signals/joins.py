@@ -31,37 +31,52 @@ def _sorts(story: Story) -> dict[int, list[Event]]:
 
 
 def joined_by(story: Story, event: Event) -> Event | None:
-    """The last sort, of as many numbers, before a call that joined tensors, if they are joined in its order and were made in another.
+    """The last sort, of as many numbers, before a call that joined tensors, if they are joined in its
+    order and were made in another.
 
     Else None.
 
-    At least ``FEWEST`` tensors, each once. Of a long order the trace has some entries only: these must agree, and the lengths of the
-    tensors must rise or fall.
+    At least ``FEWEST`` tensors, each once. Of a long order the trace has some entries only: these must agree, and the
+    lengths of the tensors must rise or fall.
     """
-    labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS and event.error is None else []
+    labels = (
+        [o.label for o in event.operands if o.label is not None] if event.name in JOINS and event.error is None else []
+    )
     if len(labels) < FEWEST or len(set(labels)) != len(labels):
         return None
     sort = next((each for each in reversed(_sorts(story).get(len(labels), ())) if each.step < event.step), None)
     known = story.held(sort.results[-1], sort.step) if sort is not None else {}
     first = sorted(labels, key=lambda label: int(label[1:]))
-    if len(known) < FEWEST or labels == first or any(labels[place] != first[int(taken)] for place, taken in known.items()):
+    if (
+        len(known) < FEWEST
+        or labels == first
+        or any(labels[place] != first[int(taken)] for place, taken in known.items())
+    ):
         return None
     lengths = [(story.shape(label, event.step) or (0,))[0] for label in labels]
     return sort if len(known) == len(labels) or lengths in (sorted(lengths), sorted(lengths, reverse=True)) else None
 
 
 def taken_apart(story: Story, event: Event) -> bool:
-    """Whether a call joined three or more pieces that an index or ``unbind`` took out of one tensor, as results put back in order are."""
+    """Whether a call joined three or more pieces that an index or ``unbind`` took out of one tensor, as
+    results put back in order are.
+    """
     labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS else []
     made = [story.event((story.tensor(label, event.step) or {}).get("born")) for label in labels]
-    sources = {each.operands[0].label for each in made if each is not None and each.operands and each.name in ("__getitem__", "unbind")}
+    sources = {
+        each.operands[0].label
+        for each in made
+        if each is not None and each.operands and each.name in ("__getitem__", "unbind")
+    }
     return len(labels) >= FEWEST and len(sources) == 1 and None not in made
 
 
 def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
-    """Whether, up to step ``until``, the order of a sort is used for something else than to take the rows that ``join`` joins.
+    """Whether, up to step ``until``, the order of a sort is used for something else than to take
+    the rows that ``join`` joins.
 
-    For instance to put the results back. Taking what was sorted by it does not count, nor does reading it one by one before the join.
+    For instance to put the results back. Taking what was sorted by it does not count, nor does reading
+    it one by one before the join.
     """
     by, pending, seen = sort.operands[0].label, [sort.results[-1]], {sort.results[-1]}
     while pending:
@@ -72,7 +87,9 @@ def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
                 continue
             if use.name not in READ or use.step > join.step:
                 return True
-            fresh = [each for each in use.results if each not in seen] if len(seen) < len(join.operands) * FEWEST else []
+            fresh = (
+                [each for each in use.results if each not in seen] if len(seen) < len(join.operands) * FEWEST else []
+            )
             seen.update(fresh)
             pending += fresh
     return False
@@ -81,25 +98,36 @@ def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
 def left_to_packing(story: Story, taken: Event) -> Fix | None:
     """The fix that leaves the sort out and lets ``pack_padded_sequence`` sort by itself, with ``enforce_sorted=False``.
 
-    None unless the sort, the packing and the line of ``taken``, where the rows are taken in that order, are in one function, and the order
-    is only used there for ``rows[order]`` and ``[rows[i] for i in order]``.
+    None unless the sort, the packing and the line of ``taken``, where the rows are taken in that order, are in one
+    function, and the order is only used there for ``rows[order]`` and ``[rows[i] for i in order]``.
     """
     program = story.program
     call = program.at(story.span(taken.step)) if program.tree is not None else None
-    inside = [node for node in program.nodes if program.function(node) is program.function(call)] if call is not None else []
+    inside = (
+        [node for node in program.nodes if program.function(node) is program.function(call)] if call is not None else []
+    )
     packing = [node for node in inside if isinstance(node, ast.Call) and called(node) == "pack_padded_sequence"]
     made = [node for node in inside if isinstance(node, ast.Assign) and sorted_by(node.value) is not None]
     if len(packing) != 1 or len(made) != 1 or any(word.arg in ("enforce_sorted", None) for word in packing[0].keywords):
         return None
     targets = made[0].targets[0].elts if isinstance(made[0].targets[0], ast.Tuple) else made[0].targets[:1]
     source = sorted_by(made[0].value)
-    if source is None or not all(isinstance(each, ast.Name) for each in (source, *targets)) or not program.stands_alone(made[0]):
+    if (
+        source is None
+        or not all(isinstance(each, ast.Name) for each in (source, *targets))
+        or not program.stands_alone(made[0])
+    ):
         return None
     order, ordered = program.segment(targets[-1]), program.segment(targets[0]) if len(targets) > 1 else None
     changes = [(node, new) for node in inside if (new := _without(program, node, order)) is not None]
-    if len([node for node in inside if isinstance(node, ast.Name) and node.id == order]) != len(changes) + 1 or not changes:
+    if (
+        len([node for node in inside if isinstance(node, ast.Name) and node.id == order]) != len(changes) + 1
+        or not changes
+    ):
         return None
-    renamed = [node for node in inside if isinstance(node, ast.Name) and node.id == ordered and isinstance(node.ctx, ast.Load)]
+    renamed = [
+        node for node in inside if isinstance(node, ast.Name) and node.id == ordered and isinstance(node.ctx, ast.Load)
+    ]
     if ordered != program.segment(source):
         changes += [(node, program.segment(source)) for node in renamed]
     place = program.place(packing[0])
@@ -114,21 +142,42 @@ def left_to_packing(story: Story, taken: Event) -> Fix | None:
 
 
 def sorted_by(call: ast.expr) -> ast.expr | None:
-    """What a call in the source sorts: ``a`` of ``a.sort()``, of ``a.argsort()`` and of ``torch.sort(a)``; None for other expressions."""
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or called(call) not in ("sort", "argsort"):
+    """What a call in the source sorts: ``a`` of ``a.sort()``, of ``a.argsort()`` and of
+    ``torch.sort(a)``; None for other expressions.
+    """
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or called(call) not in ("sort", "argsort")
+    ):
         return None
     is_torch = isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
     return call.func.value if not is_torch else call.args[0] if call.args else None
 
 
 def _without(program: Program, node: ast.AST, order: str) -> str | None:
-    """The source of ``rows`` where ``node`` is ``rows[order]`` or ``[rows[i] for i in order]``; None for any other node."""
+    """The source of ``rows`` where ``node`` is ``rows[order]`` or ``[rows[i] for i in
+    order]``; None for any other node.
+    """
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == order:
         return program.segment(node.value)
-    if not isinstance(node, ast.ListComp) or len(node.generators) != 1 or node.generators[0].ifs or not isinstance(node.elt, ast.Subscript):
+    if (
+        not isinstance(node, ast.ListComp)
+        or len(node.generators) != 1
+        or node.generators[0].ifs
+        or not isinstance(node.elt, ast.Subscript)
+    ):
         return None
     each, taken = node.generators[0], node.elt
-    way = each.iter.func.value if isinstance(each.iter, ast.Call) and isinstance(each.iter.func, ast.Attribute) else each.iter
-    one = isinstance(way, ast.Name) and way.id == order and (way is each.iter or program.segment(each.iter).endswith(".tolist()"))
+    way = (
+        each.iter.func.value
+        if isinstance(each.iter, ast.Call) and isinstance(each.iter.func, ast.Attribute)
+        else each.iter
+    )
+    one = (
+        isinstance(way, ast.Name)
+        and way.id == order
+        and (way is each.iter or program.segment(each.iter).endswith(".tolist()"))
+    )
     same = isinstance(taken.slice, ast.Name) and isinstance(each.target, ast.Name) and taken.slice.id == each.target.id
     return program.segment(taken.value) if one and same else None

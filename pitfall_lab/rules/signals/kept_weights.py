@@ -1,4 +1,6 @@
-"""Weights that were kept as they are, without a copy, and later copied onto themselves: where they were kept, and what changed them."""
+"""Weights that were kept as they are, without a copy, and later copied onto themselves: where they were
+kept, and what changed them.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ ROUNDS = 3
 class Restored:
     """``load`` copied a tensor onto itself. What it read had been kept at ``place`` without a copy.
 
-    ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container ``value`` of the parameters themselves. ``changed`` is
-    the first write of that memory after it was kept at this place, perhaps in an earlier round. ``is_newest``: in this run nothing was
-    written between the last time it was kept and the load.
+    ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container ``value`` of the parameters
+    themselves. ``changed`` is the first write of that memory after it was kept at this place, perhaps in an earlier
+    round. ``is_newest``: in this run nothing was written between the last time it was kept and the load.
     """
 
     load: Event
@@ -44,7 +46,11 @@ def restored(story: Story) -> tuple[Restored, ...]:
     """
     looks: dict[str, list[Event]] = defaultdict(list)
     for event in story.calls("detach", "data"):
-        if event.error is None and event.results and (storage := (story.tensor(event.results[0], event.step) or {}).get("storage")):
+        if (
+            event.error is None
+            and event.results
+            and (storage := (story.tensor(event.results[0], event.step) or {}).get("storage"))
+        ):
             looks[storage].append(event)
     rounds = Counter[tuple[Span | None, str | None]]()
     loads = []
@@ -58,9 +64,15 @@ def restored(story: Story) -> tuple[Restored, ...]:
 
 
 def _is_onto_itself(story: Story, event: Event) -> bool:
-    """Whether a tensor is copied onto itself, other than by a batch norm that finds no counter of its batches and takes its own."""
+    """Whether a tensor is copied onto itself, other than by a batch norm that finds no counter of
+    its batches and takes its own.
+    """
     record, other = (story.tensor(o.label, event.step) or {} for o in event.operands[:2])
-    if event.operands[0].label == event.operands[1].label and record.get("shape") == [] and record.get("dtype") == "int64":
+    if (
+        event.operands[0].label == event.operands[1].label
+        and record.get("shape") == []
+        and record.get("dtype") == "int64"
+    ):
         return False
     return same_piece(record, other)
 
@@ -74,7 +86,9 @@ def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: l
         return _of_container(story, load, storage)
     if born is None:
         return None
-    before = [e for e in looks[storage] if e.step < load.step and same_piece(story.tensor(e.results[0], e.step), record)]
+    before = [
+        e for e in looks[storage] if e.step < load.step and same_piece(story.tensor(e.results[0], e.step), record)
+    ]
     if label not in born.results:  # it was made in a round that is not recorded: a recorded round shows the same line
         kept = _other_rounds(story, load, before)
         changed = _changed(story, storage, kept[0].step, load, loads) if kept else None
@@ -93,11 +107,16 @@ def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: l
 
 def _at(story: Story, load: Event, kept: Event, changed: int | None, *, is_newest: bool = False) -> Restored | None:
     place = story.span(kept.step)
-    return Restored(load, place, kept.step, changed, None, is_newest) if changed is not None and place is not None else None
+    return (
+        Restored(load, place, kept.step, changed, None, is_newest)
+        if changed is not None and place is not None
+        else None
+    )
 
 
 def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
-    """The data for a parameter copied onto itself that comes from a list or dictionary of the parameters, which copies nothing.
+    """The data for a parameter copied onto itself that comes from a list or dictionary of the
+    parameters, which copies nothing.
 
     None if the text shows no such container, or if nothing was written that may have come after it.
     """
@@ -114,7 +133,9 @@ def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
 
 
 def _may_follow(story: Story, here: Span, kept: ast.stmt) -> bool:
-    """Whether a write may have happened after the statement ``kept``: its line is below it, in a loop around it or in another function."""
+    """Whether a write may have happened after the statement ``kept``: its line is below it, in a loop
+    around it or in another function.
+    """
     program = story.program
     node = program.at(here)
     if node is None or here.line > kept.lineno or program.function(node) is not program.function(kept):
@@ -136,7 +157,8 @@ def _changed(story: Story, storage: str, kept: int, until: Event, loads: list[Ev
 def _other_rounds(story: Story, load: Event, looks: list[Event]) -> list[Event]:
     """The calls of the one line that keeps what ``load`` reads; empty if several lines may be meant, or none.
 
-    Only results that live until another statement runs; of several lines, the one that assigns a name that the load reads.
+    Only results that live until another statement runs; of several lines, the one that
+    assigns a name that the load reads.
     """
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in looks:
@@ -161,7 +183,9 @@ def _last(names: set[str]) -> set[str]:
 
 def _outlives_its_line(story: Story, event: Event) -> bool:
     """Whether the tensor that a call returned was still there when a call of another statement ran."""
-    died = next((step for step, alive in story.history("tensors", event.results[0], "alive") if not alive), len(story.events))
+    died = next(
+        (step for step, alive in story.history("tensors", event.results[0], "alive") if not alive), len(story.events)
+    )
     other = next((step for step in _on_other_lines(story, event)), None)
     return other is not None and other < died
 

@@ -1,4 +1,6 @@
-"""The terms that a number is a sum of, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is 0.5/n times ``a`` and -1 times ``b``."""
+"""The terms that a number is a sum of, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is 0.5/n
+times ``a`` and -1 times ``b``.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,21 @@ from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, Span
 
 SAME_SHARE = {
-    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes",
-    "contiguous", "clone", "to", "float", "double", "unflatten", "identity", "alias", "__getitem__", "select", "narrow", "masked_select",
+    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
+    "movedim", "swapaxes", "contiguous", "clone", "to", "float", "double", "unflatten", "identity", "alias",
+    "__getitem__", "select", "narrow", "masked_select",
 }  # fmt: skip
 """Calls by which each element of the result is one element of the tensor."""
-ADDING = {"add": 1.0, "__add__": 1.0, "__radd__": 1.0, "sub": 1.0, "subtract": 1.0, "__sub__": 1.0, "rsub": -1.0, "__rsub__": -1.0}
+ADDING = {
+    "add": 1.0,
+    "__add__": 1.0,
+    "__radd__": 1.0,
+    "sub": 1.0,
+    "subtract": 1.0,
+    "__sub__": 1.0,
+    "rsub": -1.0,
+    "__rsub__": -1.0,
+}
 OTHERS = {"sub": -1.0, "subtract": -1.0, "__sub__": -1.0, "rsub": 1.0, "__rsub__": 1.0}
 SCALING = {
     "mul": 1,
@@ -35,9 +47,11 @@ MOST = 600
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The number grows by ``factor`` times an element of ``label``, for each element; ``user`` is the call that used the tensor.
+    """The number grows by ``factor`` times an element of ``label``, for each element; ``user`` is
+    the call that used the tensor.
 
-    ``averaged`` is the number of elements over which means were taken on the way, ``scaled`` the product of the program's own factors.
+    ``averaged`` is the number of elements over which means were taken on the way, ``scaled`` the
+    product of the program's own factors.
     """
 
     label: str
@@ -48,10 +62,11 @@ class Part:
 
 
 def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[Part]:
-    """The tensors that a number was computed from by sums, means, differences, selections and constant factors alone, nearest first.
+    """The tensors that a number was computed from by sums, means, differences, selections and constant
+    factors alone, nearest first.
 
-    Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there twice. At most
-    ``MOST`` steps back.
+    Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there
+    twice. At most ``MOST`` steps back.
     """
     pending = deque([(Part(label, 1.0, None), step)] if label is not None else [])
     for _ in range(MOST):
@@ -68,7 +83,9 @@ def parts(story: Story, label: str | None, step: int, end: Collection[str] = ())
 
 
 def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
-    """The number of a plain operand, or of a tensor of one known element that does not require grad; None if there is none."""
+    """The number of a plain operand, or of a tensor of one known element that does not require
+    grad; None if there is none.
+    """
     if label is None:
         try:
             return float(text)
@@ -106,13 +123,21 @@ def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
     elif event.name in ("sum", "mean") and given and given[0].label is not None:
         count = prod(story.shape(given[0].label, event.step) or ()) / max(size, 1)
         by = 1.0 if event.name == "sum" else 1.0 / max(count, 1.0)
-        yield Part(given[0].label, part.factor * by, event, part.averaged * (count if event.name == "mean" else 1.0), part.scaled)
+        yield Part(
+            given[0].label,
+            part.factor * by,
+            event,
+            part.averaged * (count if event.name == "mean" else 1.0),
+            part.scaled,
+        )
     elif event.name in SCALING and len(event.operands) == 2 and (scaled := _scaled(story, event)) is not None:
         yield share(*scaled, scaled=abs(scaled[1]))
 
 
 def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
-    """The tensor and the number by which a product or a quotient multiplies it; None if there is no constant, for 0, and for ``1 / x``."""
+    """The tensor and the number by which a product or a quotient multiplies it; None if there is no
+    constant, for 0, and for ``1 / x``.
+    """
     numbers = [constant(story, o.label, o.text, event.step) for o in event.operands]
     for place, other in ((0, 1), (1, 0)):
         number, label = numbers[other], event.operands[place].label

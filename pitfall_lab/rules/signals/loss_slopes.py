@@ -1,4 +1,6 @@
-"""Whether a loss grows or falls when a tensor grows that it was computed from, as far as the calls in between show it."""
+"""Whether a loss grows or falls when a tensor grows that it was computed from, as far as
+the calls in between show it.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,26 @@ from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event
 
 RISING = SAME_NUMBERS | {
-    "mean", "sum", "exp", "log", "log1p", "sigmoid", "logsigmoid", "softplus", "relu", "relu_", "tanh", "sqrt", "leaky_relu", "elu",
+    "mean", "sum", "exp", "log", "log1p", "sigmoid", "logsigmoid", "softplus", "relu", "relu_", "tanh", "sqrt",
+    "leaky_relu", "elu",
 }  # fmt: skip
 """Calls of one tensor whose result does not fall when the tensor rises."""
 ADDING = {"add", "__add__", "__radd__", "add_", "__iadd__"}
 TAKING = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
 TAKEN = {"rsub", "__rsub__"}
-SCALING = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__", "div", "truediv", "__truediv__", "div_", "true_divide"}
+SCALING = {
+    "mul",
+    "multiply",
+    "__mul__",
+    "__rmul__",
+    "mul_",
+    "__imul__",
+    "div",
+    "truediv",
+    "__truediv__",
+    "div_",
+    "true_divide",
+}
 MOST = 400
 
 
@@ -43,9 +58,11 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """For each tensor that requires grad and that a loss was computed from: the paths from the loss at ``step`` to it, nearest first.
+    """For each tensor that requires grad and that a loss was computed from: the paths from the loss at
+    ``step`` to it, nearest first.
 
-    A path ends where it is not known whether the loss grows or falls with the tensor; behind a tensor, only its first path goes on.
+    A path ends where it is not known whether the loss grows or falls with the tensor; behind a tensor,
+    only its first path goes on.
     """
     found: dict[str, list[Slope]] = {}
     pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])
@@ -63,7 +80,8 @@ def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
 
 
 def _through(event: Event) -> Iterator[tuple[str, int]]:
-    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; no operands where that is not known.
+    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; no
+    operands where that is not known.
 
     A product or quotient is known only for a number as the second operand.
     """

@@ -1,4 +1,6 @@
-"""The masks of attentions: which call applies one, and whether it keeps or leaves out the scores where the mask is true."""
+"""The masks of attentions: which call applies one, and whether it keeps or leaves out the
+scores where the mask is true.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,23 @@ from pitfall_lab.trace import Event, T
 LARGE = 1e3
 """A score below the negative of this leaves nothing to a position."""
 FURTHER = 12
-ATTENTIONS = {"softmax", "scaled_dot_product_attention", "_softmax", "_transformer_encoder_layer_fwd", "_native_multi_head_attention"}
-MASKS = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "attn_mask", "mask", "src_mask",
-         "tgt_mask"}  # fmt: skip
+ATTENTIONS = {
+    "softmax",
+    "scaled_dot_product_attention",
+    "_softmax",
+    "_transformer_encoder_layer_fwd",
+    "_native_multi_head_attention",
+}
+MASKS = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "attn_mask",
+         "mask", "src_mask", "tgt_mask"}  # fmt: skip
 MASK = 3
 """The place of ``attn_mask`` among the arguments of ``scaled_dot_product_attention``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """``event`` applies the bool tensor ``mask`` to scores; those where it is true are kept, or, without ``keeps``, left out.
+    """``event`` applies the bool tensor ``mask`` to scores; those where it is true are kept, or,
+    without ``keeps``, left out.
 
     ``attention`` is the softmax, or the whole attention, that gets the scores.
     """
@@ -37,7 +46,9 @@ class Masked:
 
 
 def masked_scores(story: Story) -> Iterator[Masked]:
-    """The calls that apply a bool mask to the scores of an attention, in order: by ``attn_mask``, or ``masked_fill`` of a low number."""
+    """The calls that apply a bool mask to the scores of an attention, in order: by ``attn_mask``, or
+    ``masked_fill`` of a low number.
+    """
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if event.error is not None or not event.results:
             continue
@@ -60,7 +71,9 @@ def _is_low(event: Event) -> bool:
 
 
 def _attention(story: Story, event: Event) -> Event | None:
-    """The softmax or the attention that is computed from the result of a call; None if there is none among the next ``FURTHER`` tensors."""
+    """The softmax or the attention that is computed from the result of a call; None if there is none among
+    the next ``FURTHER`` tensors.
+    """
     pending, seen = [event.results[0]], set[str]()
     while pending and len(seen) < FURTHER:
         label = pending.pop(0)
@@ -82,7 +95,11 @@ def turned_around(story: Story, event: Event) -> tuple[Fix, ...]:
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []
     fixes = []
     for call in calls:
-        given = [k.value for k in call.keywords if k.arg in MASKS and not (isinstance(k.value, ast.Constant) and k.value.value is None)]
+        given = [
+            k.value
+            for k in call.keywords
+            if k.arg in MASKS and not (isinstance(k.value, ast.Constant) and k.value.value is None)
+        ]
         if called(call) in ("masked_fill", "masked_fill_") and len(call.args) == 2:
             given = [call.args[0]]
         elif not given:  # without its name: the fourth argument of these, the third of an encoder's forward
@@ -91,7 +108,11 @@ def turned_around(story: Story, event: Event) -> tuple[Fix, ...]:
             if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
                 new = program.segment(mask.operand)
             else:
-                new = f"~{operand(program, mask)}" if isinstance(mask, ast.Name | ast.Attribute | ast.Subscript | ast.Call) else ""
+                new = (
+                    f"~{operand(program, mask)}"
+                    if isinstance(mask, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+                    else ""
+                )
             new = new or f"~({program.segment(mask)})"
             title = T(en=f"Turn the mask around: `{new}`", zh=f"把掩码取反：`{new}`")
             fixes.append(Fix(title, program.replace((mask, new)), meaning="shape"))

@@ -6,28 +6,47 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Event
 
 LINEAR = {
-    "add", "sub", "rsub", "__rsub__", "neg", "sum", "mean", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute",
-    "t", "T", "mT", "clone", "contiguous", "double", "float", "to", "expand", "linear", "matmul", "mm", "addmm", "baddbmm", "bmm", "mv",
-    "dot", "__rmatmul__", "__getitem__", "select", "narrow", "unbind", "split", "chunk", "cat", "stack", "hstack", "vstack", "detach",
+    "add", "sub", "rsub", "__rsub__", "neg", "sum", "mean", "view", "reshape", "flatten", "squeeze", "unsqueeze",
+    "transpose", "permute", "t", "T", "mT", "clone", "contiguous", "double", "float", "to", "expand", "linear",
+    "matmul", "mm", "addmm", "baddbmm", "bmm", "mv", "dot", "__rmatmul__", "__getitem__", "select", "narrow", "unbind",
+    "split", "chunk", "cat", "stack", "hstack", "vstack", "detach",
 }  # fmt: skip
 """Operations that are linear in an operand, if the others do not depend on the input."""
 SCALED = {"mul", "__rmul__", "div", "multiply", "true_divide"}
 """Products, which are linear if only one factor depends on the input."""
-JOINING = {"sum", "mean", "linear", "matmul", "mm", "addmm", "baddbmm", "bmm", "mv", "dot", "__rmatmul__", "norm", "prod", "cumsum"}
+JOINING = {
+    "sum",
+    "mean",
+    "linear",
+    "matmul",
+    "mm",
+    "addmm",
+    "baddbmm",
+    "bmm",
+    "mv",
+    "dot",
+    "__rmatmul__",
+    "norm",
+    "prod",
+    "cumsum",
+}
 """Operations whose elements depend on several columns of the operand."""
 PICKING = {"__getitem__", "select", "narrow", "unbind", "split", "chunk"}
 MOST = 600
 
 Columns = frozenset[object]
-"""The columns that the elements of a result depend on; ``EACH`` if every element depends on that of its own column only."""
+"""The columns that the elements of a result depend on; ``EACH`` if every element depends on
+that of its own column only.
+"""
 EACH: Columns = frozenset(["each"])
 
 
 def mixes(story: Story, given: str, result: str, until: Event) -> bool:
-    """Whether ``result`` is a function of ``given``, a matrix, in which different columns meet before a nonlinear operation or in it.
+    """Whether ``result`` is a function of ``given``, a matrix, in which different columns meet before a
+    nonlinear operation or in it.
 
-    If not, as for the sum of a function of each column, mixed derivatives are 0. Only calls before ``until``, and at most ``MOST``, are
-    read.
+    If not, as for the sum of a function of each column, mixed derivatives are 0. Only calls before ``until``,
+    and at most ``MOST``, are read.
     """
     state: dict[str, Columns] = {given: EACH}
     curved: set[str] = set()
@@ -43,7 +62,9 @@ def mixes(story: Story, given: str, result: str, until: Event) -> bool:
             if label is None or label in state:
                 continue
             columns, bends = _of(event, [str(k) for k in known], state)
-            state[label] = frozenset([label]) if len(event.results) > 1 and event.name in PICKING and columns != EACH else columns
+            state[label] = (
+                frozenset([label]) if len(event.results) > 1 and event.name in PICKING and columns != EACH else columns
+            )
             if bends or any(k in curved for k in known):
                 curved.add(label)
             steps = sorted({*steps, *(use.step for use in story.uses(label) if use.step > event.step)})

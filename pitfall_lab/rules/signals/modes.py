@@ -1,4 +1,6 @@
-"""Layers that behave differently in training and in evaluation mode: the mode of each call, and the use of its result."""
+"""Layers that behave differently in training and in evaluation mode: the mode of each
+call, and the use of its result.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,20 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event
 
-DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
+DROPOUTS = {
+    "dropout",
+    "feature_dropout",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+}
 ATTENTION = "scaled_dot_product_attention"
 """Drops numbers too, whenever its ``dropout_p`` is not 0."""
 MEASURES = {
-    "argmax", "topk", "eq", "__eq__", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "argmax", "topk", "eq", "__eq__", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
+    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
 }  # fmt: skip
 FURTHER = 400
 """The number of calls after a layer that are searched for uses of its result."""
@@ -91,7 +101,8 @@ class Modes:
 
     @cached_property
     def chosen(self) -> set[int]:
-        """The steps of the dropouts that were switched on by themselves: a batch norm that was trained did not work as in training then.
+        """The steps of the dropouts that were switched on by themselves: a batch norm that was trained did
+        not work as in training then.
 
         Calls of different layers in a row, none twice, count as one forward pass.
         """
@@ -122,7 +133,9 @@ class Modes:
                 yield after[0], each
 
     def _weight(self, label: str | None, step: int) -> str | None:
-        """Return the label of the nearest parameter from which ``label`` was computed; None if there is none within ``UPWARD`` tensors."""
+        """Return the label of the nearest parameter from which ``label`` was computed; None if there is
+        none within ``UPWARD`` tensors.
+        """
         story, seen = self.story, set[str | None]()
         pending: deque[str | None] = deque([label])
         while pending and len(seen) < UPWARD:
@@ -141,7 +154,9 @@ class Modes:
         return None
 
     def input(self, each: Pass) -> tuple[str, ...]:
-        """Return the input of the network: the tensors that the result was computed from, and that no parameter was used for."""
+        """Return the input of the network: the tensors that the result was computed from, and
+        that no parameter was used for.
+        """
         found, pending, seen = list[str](), [each.event.operands[0].label], set[str | None]()
         while pending:
             here = pending.pop()
@@ -182,10 +197,11 @@ class Modes:
         return {}
 
     def measured(self, each: Pass) -> Event | None:
-        """The call that computes a metric from the result; ``None`` when there is none, or when the result is used for training.
+        """The call that computes a metric from the result; ``None`` when there is none, or when the
+        result is used for training.
 
-        That is when a backward runs from a result that requires grad, or a later result requires grad and this one does not. Of the next
-        ``FURTHER`` events.
+        That is when a backward runs from a result that requires grad, or a later result requires grad and this one does
+        not. Of the next ``FURTHER`` events.
         """
         story, reached, measure = self.story, set(each.event.results), None
         recorded = bool((story.tensor(each.result, each.event.step) or {}).get("requires_grad"))

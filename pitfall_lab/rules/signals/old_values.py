@@ -1,4 +1,6 @@
-"""Values that were computed from a parameter before an update of it, and through which a later backward reaches the parameter."""
+"""Values that were computed from a parameter before an update of it, and through which a later
+backward reaches the parameter.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """``backward`` reaches the parameter ``leaf`` through the nodes ``old``, made before its last update, and ``new``, made after that.
+    """``backward`` reaches the parameter ``leaf`` through the nodes ``old``, made before its last update,
+    and ``new``, made after that.
 
     ``update`` is the step of the first update after the newest of the old nodes.
     """
@@ -27,7 +30,9 @@ class Old:
 
 
 def old_values(story: Story) -> Iterator[Old]:
-    """Yield, for each backward, the parameters that it reaches through old values; each pair of lines once: of the value, the backward."""
+    """Yield, for each backward, the parameters that it reaches through old values; each pair of lines
+    once: of the value, the backward.
+    """
     updates = {label: [m.step for m in moments if m.kind == "used"] for label, moments in lives(story).items()}
     if not any(updates.values()):
         return
@@ -41,7 +46,9 @@ def old_values(story: Story) -> Iterator[Old]:
 
 
 def _of(story: Story, backward: Event, updates: dict[str, list[int]]) -> Iterator[Old]:
-    starts = ((story.tensor(o.label, backward.step) or {}).get("grad_fn") for o in backward.operands if o.label is not None)
+    starts = (
+        (story.tensor(o.label, backward.step) or {}).get("grad_fn") for o in backward.operands if o.label is not None
+    )
     users = _users(story, [str(start) for start in starts if start is not None])
     for leaf, nodes in users.items():
         steps = updates.get(leaf, [])
@@ -56,10 +63,14 @@ def _of(story: Story, backward: Event, updates: dict[str, list[int]]) -> Iterato
 
 
 def _users(story: Story, starts: list[str]) -> dict[str, list[str]]:
-    """For each leaf that a backward from ``starts`` reaches: the nodes of the calls that read it, directly or through views of it."""
+    """For each leaf that a backward from ``starts`` reaches: the nodes of the calls that read it,
+    directly or through views of it.
+    """
     nodes = dict.fromkeys(node for start in starts for node in story.behind(start))
     records = {node: story.record("nodes", node) or {} for node in nodes}
-    leaves = {node: str(r["output"]) for node, r in records.items() if r.get("name") == "AccumulateGrad" and r.get("output")}
+    leaves = {
+        node: str(r["output"]) for node, r in records.items() if r.get("name") == "AccumulateGrad" and r.get("output")
+    }
     memory = {leaf: (story.tensor(leaf) or {}).get("storage") for leaf in leaves.values()}
     parents: dict[str, list[str]] = defaultdict(list)
     for node, record in records.items():

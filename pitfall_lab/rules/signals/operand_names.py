@@ -21,13 +21,17 @@ def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None
 
 
 def all_written_as(story: Story, event: Event, *labels: str | None) -> list[ast.expr]:
-    """The expressions that gave one of ``labels`` to ``event``, in order: ``x`` and ``y`` of ``x + y`` where both are one tensor."""
+    """The expressions that gave one of ``labels`` to ``event``, in order: ``x`` and ``y`` of ``x +
+    y`` where both are one tensor.
+    """
     node = story.program.at(story.span(event.step))
     places = [number for number, operand in enumerate(event.operands) if operand.label in labels]
     if node is None or not places:
         return []
     given = _given(node, event)
-    if event.name.startswith("__r") or (isinstance(node, ast.BinOp) and len(places) < len(event.operands) and _is_reflected(event, node)):
+    if event.name.startswith("__r") or (
+        isinstance(node, ast.BinOp) and len(places) < len(event.operands) and _is_reflected(event, node)
+    ):
         given = given[::-1]
     return [given[place] for place in places if place < len(given)]
 
@@ -52,7 +56,11 @@ def _given(node: ast.AST, event: Event) -> list[ast.expr]:
     arguments = [*(joined.elts if joined is not None else node.args), *(k.value for k in node.keywords)]
     function = node.func
     is_method = isinstance(function, ast.Attribute) and not _is_module(function.value)
-    return [function.value, *arguments] if is_method and isinstance(function, ast.Attribute) and _of_tensor(function, event) else arguments
+    return (
+        [function.value, *arguments]
+        if is_method and isinstance(function, ast.Attribute) and _of_tensor(function, event)
+        else arguments
+    )
 
 
 def _is_module(node: ast.expr) -> bool:
@@ -62,11 +70,17 @@ def _is_module(node: ast.expr) -> bool:
 
 
 def _of_tensor(function: ast.Attribute, event: Event) -> bool:
-    """Whether ``function`` is a method of a tensor, and not a layer kept in an attribute of that name, ``self.relu``."""
+    """Whether ``function`` is a method of a tensor, and not a layer kept in an
+    attribute of that name, ``self.relu``.
+    """
     name = event.name
-    if event.op.startswith("torch.nn.functional.") or (isinstance(function.value, ast.Name) and function.value.id == "self"):
+    if event.op.startswith("torch.nn.functional.") or (
+        isinstance(function.value, ast.Name) and function.value.id == "self"
+    ):
         return False
-    return function.attr in TENSOR_METHODS or function.attr.endswith("_") or (function.attr == name and name not in LAYERS)
+    return (
+        function.attr in TENSOR_METHODS or function.attr.endswith("_") or (function.attr == name and name not in LAYERS)
+    )
 
 
 def _is_reflected(event: Event, node: ast.BinOp) -> bool:
@@ -76,15 +90,18 @@ def _is_reflected(event: Event, node: ast.BinOp) -> bool:
 LAYERS = {"linear", "embedding", "dropout", "conv1d", "conv2d", "conv3d", "lstm", "gru", "normalize"}
 """Functions whose names are also given to layers."""
 TENSOR_METHODS = {
-    "abs", "add", "sub", "mul", "div", "pow", "square", "sqrt", "exp", "log", "sum", "mean", "matmul", "mm", "bmm", "relu", "sigmoid",
-    "tanh", "softmax", "log_softmax", "argmax", "max", "min", "norm", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose",
-    "permute", "t", "clone", "detach", "float", "to", "eq", "ne", "gt", "lt", "item", "numpy", "clamp", "gather", "expand", "repeat",
-    "allclose", "equal", "dot", "std", "var", "cpu", "long", "double", "tolist", "backward", "contiguous", "index_select", "cumsum", "prod",
+    "abs", "add", "sub", "mul", "div", "pow", "square", "sqrt", "exp", "log", "sum", "mean", "matmul", "mm", "bmm",
+    "relu", "sigmoid", "tanh", "softmax", "log_softmax", "argmax", "max", "min", "norm", "view", "reshape", "flatten",
+    "squeeze", "unsqueeze", "transpose", "permute", "t", "clone", "detach", "float", "to", "eq", "ne", "gt", "lt",
+    "item", "numpy", "clamp", "gather", "expand", "repeat", "allclose", "equal", "dot", "std", "var", "cpu", "long",
+    "double", "tolist", "backward", "contiguous", "index_select", "cumsum", "prod",
 }  # fmt: skip
 
 
 def shown(story: Story, event: Event, label: str | None) -> T:
-    """An operand in a sentence: as the line of the call writes it, if that is short; else by its name or by the line that made it."""
+    """An operand in a sentence: as the line of the call writes it, if that is short; else by its name
+    or by the line that made it.
+    """
     node = written_as(story, event, label)
     text = story.program.segment(node) if node is not None else ""
     if 0 < len(text) <= LONGEST and "\n" not in text:

@@ -1,4 +1,6 @@
-"""Parameters held by optimizers compared with those that get gradients: optimizers that never step, or hold replaced parameters."""
+"""Parameters held by optimizers compared with those that get gradients: optimizers that never step,
+or hold replaced parameters.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class NeverStepped:
-    """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients from ``ROUNDS`` backwards or more.
+    """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients from
+    ``ROUNDS`` backwards or more.
 
-    ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step of another optimizer after it.
+    ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step
+    of another optimizer after it.
     """
 
     made: OptimizerMade
@@ -27,7 +31,9 @@ class NeverStepped:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The parameter ``new`` replaced ``old`` after the optimizer was made with ``old`` (at ``made``); no update uses its gradient."""
+    """The parameter ``new`` replaced ``old`` after the optimizer was made with ``old`` (at ``made``);
+    no update uses its gradient.
+    """
 
     made: OptimizerMade
     new: str
@@ -36,9 +42,11 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Optimizers that never step and whose parameters no other optimizer holds and nothing else updates, in a finished program.
+    """Optimizers that never step and whose parameters no other optimizer holds and nothing else
+    updates, in a finished program.
 
-    Another optimizer must step after a backward, and at least one of their parameters get a gradient from ``ROUNDS`` backwards or more.
+    Another optimizer must step after a backward, and at least one of their parameters get a gradient from
+    ``ROUNDS`` backwards or more.
     """
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}
@@ -65,14 +73,21 @@ def never_stepped(story: Story) -> Iterator[NeverStepped]:
 def replaced(story: Story) -> list[Replaced]:
     """Parameters that replaced others held by an optimizer, which skips these because they get no gradient."""
     trace, found = story.trace, []
-    held = {label for made in trace.optimizers for label in made.holds} | {label for step in trace.optimizer_steps for label in step.holds}
+    held = {label for made in trace.optimizers for label in made.holds} | {
+        label for step in trace.optimizer_steps for label in step.holds
+    }
     for number, made in enumerate(trace.optimizers):
         last = max((step.step for step in trace.optimizer_steps if step.made == number), default=-1)
         used = (m.step for old in made.holds for m in lives(story).get(old, ()) if m.kind == "used")
         last = max([last, *used])  # only the first steps are noted
         for new, moments in lives(story).items() if last >= 0 else ():
             added = moments[0]
-            if new in held or added.kind != "added" or any(m.kind in ("used", "frozen") for m in moments) or last <= added.step:
+            if (
+                new in held
+                or added.kind != "added"
+                or any(m.kind in ("used", "frozen") for m in moments)
+                or last <= added.step
+            ):
                 continue
             if _since(story, new) >= made.step:
                 olds = [old for old in made.holds if _is_alike(story, old, new) and _gone(story, old, new, added.step)]
@@ -81,7 +96,8 @@ def replaced(story: Story) -> list[Replaced]:
 
 
 def copied_from(story: Story, label: str) -> tuple[str, int] | None:
-    """The parameter of which this one began as a copy, as ``copy.deepcopy`` of a module makes it, and the step of the copy.
+    """The parameter of which this one began as a copy, as ``copy.deepcopy`` of a module makes
+    it, and the step of the copy.
 
     None if there is none.
     """
@@ -90,7 +106,9 @@ def copied_from(story: Story, label: str) -> tuple[str, int] | None:
     if event is None or event.name != "clone" or not event.operands:
         return None
     source = (story.tensor(event.operands[0].label, event.step) or {}).get("storage")
-    found = next((each for each, r in story.tensors_on(source) if r.get("kind") == "parameter" and r.get("is_leaf")), None)
+    found = next(
+        (each for each, r in story.tensors_on(source) if r.get("kind") == "parameter" and r.get("is_leaf")), None
+    )
     return (found, event.step) if found is not None else None
 
 
@@ -107,7 +125,9 @@ def _is_alike(story: Story, old: str, new: str) -> bool:
 
 
 def _gone(story: Story, old: str, new: str, step: int) -> bool:
-    """Whether ``new`` is used where ``old`` was, and ``old`` is not used from the first use of ``new`` on, other than by the optimizer."""
+    """Whether ``new`` is used where ``old`` was, and ``old`` is not used from the first use of ``new`` on,
+    other than by the optimizer.
+    """
     one, other = story.tensor(old) or {}, story.tensor(new) or {}
     if not one.get("requires_grad") or len(one.get("shape") or ()) != len(other.get("shape") or ()):
         return False
@@ -115,7 +135,9 @@ def _gone(story: Story, old: str, new: str, step: int) -> bool:
     first = min((use.step for use in fresh if not use.writes), default=step)
     if any(use.step >= first for use in uses) or _is_copied_again(story, old, new):
         return False
-    places = {(use.span, _place(use, old)) for use in uses if not use.writes and use.name != "detach"}  # not `state_dict`
+    places = {
+        (use.span, _place(use, old)) for use in uses if not use.writes and use.name != "detach"
+    }  # not `state_dict`
     return not places or any((use.span, _place(use, new)) in places for use in fresh)
 
 
@@ -125,7 +147,9 @@ def _is_copied_again(story: Story, old: str, new: str) -> bool:
     if copied is None or copied[0] != old:
         return False
     storage, place = (story.tensor(old) or {}).get("storage"), story.span(copied[1])
-    copies = [e for e in story.calls("clone") if (story.tensor(e.operands[0].label, e.step) or {}).get("storage") == storage]
+    copies = [
+        e for e in story.calls("clone") if (story.tensor(e.operands[0].label, e.step) or {}).get("storage") == storage
+    ]
     return sum(story.span(copy.step) == place for copy in copies) > 1
 
 
@@ -134,5 +158,7 @@ def _place(use: Event, label: str) -> int:
 
 
 def _is_machinery(use: Event) -> bool:
-    """Whether the call only reads or sets an attribute such as ``.grad``, or writes: optimizers do that for every parameter."""
+    """Whether the call only reads or sets an attribute such as ``.grad``, or writes: optimizers
+    do that for every parameter.
+    """
     return use.op.endswith(("__get__", "__set__")) or bool(use.writes)

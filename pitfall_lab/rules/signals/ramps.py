@@ -7,12 +7,26 @@ from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.trace import Event
 
 POINTWISE = {
-    "add", "sub", "mul", "div", "neg", "rsub", "radd", "rmul", "multiply", "subtract", "divide", "true_divide", "truediv", "iadd", "isub",
-    "imul", "itruediv", "clamp", "clip", "remainder", "floor_divide", "rtruediv",
+    "add", "sub", "mul", "div", "neg", "rsub", "radd", "rmul", "multiply", "subtract", "divide", "true_divide",
+    "truediv", "iadd", "isub", "imul", "itruediv", "clamp", "clip", "remainder", "floor_divide", "rtruediv",
 }  # fmt: skip
 """Calls that compute element by element, by their names without underscores."""
 POINTWISE_NAMES = {form for name in POINTWISE for form in (name, f"{name}_", f"__{name}__")}
-SAME_AXES = {"contiguous", "clone", "detach", "to", "float", "double", "half", "type", "type_as", "long", "int", "requires_grad_", "alias"}
+SAME_AXES = {
+    "contiguous",
+    "clone",
+    "detach",
+    "to",
+    "float",
+    "double",
+    "half",
+    "type",
+    "type_as",
+    "long",
+    "int",
+    "requires_grad_",
+    "alias",
+}
 STRETCHED = {"expand", "expand_as", "broadcast_to", "broadcast_tensors", "repeat", "tile"}
 REGULAR = {"arange", "linspace"}
 FURTHER = 40
@@ -21,15 +35,19 @@ Axes = frozenset[int]
 
 
 def ramp(story: Story, label: str | None, step: int, depth: int = 0) -> Axes | None:
-    """The axes, counted from the end, along which the numbers of a tensor are regular (``arange``, ``linspace``); empty if along none.
+    """The axes, counted from the end, along which the numbers of a tensor are regular (``arange``,
+    ``linspace``); empty if along none.
 
-    None if that is not known: the calls mix axes, something else than element-wise writes followed, or the way is longer than ``FURTHER``.
+    None if that is not known: the calls mix axes, something else than element-wise writes followed, or the
+    way is longer than ``FURTHER``.
     """
     event = made_by(story, label, step)
     if event is None or label is None:
         return frozenset()
     axes = _born(story, label, event, depth) if depth < FURTHER else None
-    is_kept = not axes or all(is_pointwise(story, at) for at in story.writes(_storage(story, label, step), event.step, step))
+    is_kept = not axes or all(
+        is_pointwise(story, at) for at in story.writes(_storage(story, label, step), event.step, step)
+    )
     return axes if is_kept else None
 
 
@@ -40,7 +58,9 @@ def _born(story: Story, label: str, event: Event, depth: int) -> Axes | None:
         return frozenset([-1])
     if event.name == "meshgrid":
         lengths = record.get("shape") or []
-        return frozenset(axis - len(lengths) for axis, n in enumerate(record.get("stride") or ()) if n and lengths[axis] > 1)
+        return frozenset(
+            axis - len(lengths) for axis, n in enumerate(record.get("stride") or ()) if n and lengths[axis] > 1
+        )
     given = [o.label for o in event.operands if o.label is not None]
     if event.name == "broadcast_tensors":
         given = [given[event.results.index(label)]]
@@ -49,7 +69,9 @@ def _born(story: Story, label: str, event: Event, depth: int) -> Axes | None:
         return None if None in before else frozenset()
     if event.name in POINTWISE_NAMES:
         return frozenset(axis for axes in before for axis in axes or ())
-    if event.name not in SAME_AXES | STRETCHED and _storage(story, given[0], event.step) != _storage(story, label, event.step):
+    if event.name not in SAME_AXES | STRETCHED and _storage(story, given[0], event.step) != _storage(
+        story, label, event.step
+    ):
         return None
     moved = [moved_axis(story, given[0], event, label, axis) for axis in before[0] or ()]
     return None if None in moved else frozenset(axis for axis in moved if axis is not None)
@@ -62,7 +84,8 @@ def is_pointwise(story: Story, step: int) -> bool:
 
 
 def moved_axis(story: Story, source: str, event: Event, result: str, axis: int) -> int | None:
-    """The axis, counted from the end, of the result of a view or a copy that was ``axis`` of its source; None if it is not known.
+    """The axis, counted from the end, of the result of a view or a copy that was ``axis`` of its
+    source; None if it is not known.
 
     It is found by its stride; an axis of length 1 is never found.
     """

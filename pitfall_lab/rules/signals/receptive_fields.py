@@ -1,4 +1,6 @@
-"""Which positions of an input the positions of a result were computed from, through convolutions, paddings and slices along time."""
+"""Which positions of an input the positions of a result were computed from, through convolutions,
+paddings and slices along time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,20 @@ from pitfall_lab.rules.signals.sequences import KEEPING, makers
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event
 
-TURNED = {"transpose", "permute", "t", "T", "mT", "movedim", "swapaxes", "unsqueeze", "squeeze", "view", "reshape", "flatten"}
+TURNED = {
+    "transpose",
+    "permute",
+    "t",
+    "T",
+    "mT",
+    "movedim",
+    "swapaxes",
+    "unsqueeze",
+    "squeeze",
+    "view",
+    "reshape",
+    "flatten",
+}
 SLICES = {"__getitem__", "narrow"}
 STOPPING = {
     "softmax",
@@ -27,7 +42,9 @@ STOPPING = {
     "layer_norm",
     "rms_norm",
 }
-"""Calls of :data:`KEEPING` that combine all numbers along the last axis: positions along that axis are no longer separate."""
+"""Calls of :data:`KEEPING` that combine all numbers along the last axis: positions along that
+axis are no longer separate.
+"""
 WRITTEN = {"mul_", "__imul__", "__setitem__", "zero_", "masked_fill_", "fill_"}
 MOST = 300
 WIDEST = 5_000
@@ -37,9 +54,11 @@ Offsets = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Position ``t`` of a result was computed from the positions ``t + o`` of ``label``, along ``axis``, for each ``o`` in ``offsets``.
+    """Position ``t`` of a result was computed from the positions ``t + o`` of ``label``, along ``axis``,
+    for each ``o`` in ``offsets``.
 
-    ``shifts`` are the calls on the way with the number of positions by which each looked ahead; ``axis`` counts from the end.
+    ``shifts`` are the calls on the way with the number of positions by which each looked ahead;
+    ``axis`` counts from the end.
     """
 
     label: str
@@ -50,7 +69,8 @@ class Field:
 
 
 def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
-    """The tensors that a result was computed from, position by position along one axis, nearest first; other calls end a way.
+    """The tensors that a result was computed from, position by position along one axis, nearest
+    first; other calls end a way.
 
     So do tensors that were written after they were made. The first one is the result itself.
     """
@@ -74,14 +94,21 @@ def _before(story: Story, here: Field, event: Event) -> Iterator[Field]:
         axis, offsets, ahead = moved
         shifts = (*here.shifts, (event, ahead)) if ahead or event.name == "conv1d" else here.shifts
         yield Field(given[0], event.step, axis, frozenset(o + each for o in here.offsets for each in offsets), shifts)
-    elif event.name in KEEPING | SAME_AXES and event.name not in TURNED | SLICES and not (event.name in STOPPING and here.axis == -1):
+    elif (
+        event.name in KEEPING | SAME_AXES
+        and event.name not in TURNED | SLICES
+        and not (event.name in STOPPING and here.axis == -1)
+    ):
         for each in given[:1] if event.name in STOPPING else given:
-            if event.name != "cat" and _length(story, each, event.step, here.axis) == _length(story, here.label, event.step, here.axis):
+            if event.name != "cat" and _length(story, each, event.step, here.axis) == _length(
+                story, here.label, event.step, here.axis
+            ):
                 yield Field(each, event.step, here.axis, here.offsets, here.shifts)
 
 
 def _moved(story: Story, here: Field, event: Event, given: list[str]) -> tuple[int, list[int], int] | None:
-    """For a call that moves or joins positions of its first operand: their axis there, their offsets, and how far it looks ahead.
+    """For a call that moves or joins positions of its first operand: their axis there, their
+    offsets, and how far it looks ahead.
 
     None for every other call.
     """
@@ -100,7 +127,9 @@ def _moved(story: Story, here: Field, event: Event, given: list[str]) -> tuple[i
     if event.name in TURNED:
         count = len(story.shape(given[0], event.step) or ())
         axes = [each for each in range(-count, 0) if moved_axis(story, given[0], event, here.label, each) == here.axis]
-        same = len(axes) == 1 and _length(story, given[0], event.step, axes[0]) == _length(story, here.label, event.step, here.axis)
+        same = len(axes) == 1 and _length(story, given[0], event.step, axes[0]) == _length(
+            story, here.label, event.step, here.axis
+        )
         return (axes[0], [0], 0) if same else None
     return None
 
@@ -111,18 +140,32 @@ def _length(story: Story, label: str, step: int, axis: int) -> int:
 
 
 def _taps(story: Story, event: Event, given: list[str]) -> list[int] | None:
-    """The positions, relative to that of the result, that a convolution reads; None if its stride is not 1, or its weight masked."""
+    """The positions, relative to that of the result, that a convolution reads; None if its stride is
+    not 1, or its weight masked.
+    """
     size = _length(story, given[1], event.step, -1) if len(given) > 1 else 0
-    stride, padding, dilation = (_option(event, name, place) for name, place in (("stride", 3), ("padding", 4), ("dilation", 5)))
+    stride, padding, dilation = (
+        _option(event, name, place) for name, place in (("stride", 3), ("padding", 4), ("dilation", 5))
+    )
     if stride != "1" or not size or not str(dilation).isdigit() or _is_masked(story, given[1], event.step):
         return None
     step = int(str(dilation))
-    left = step * (size - 1) // 2 if padding == "same" else 0 if padding == "valid" else int(padding) if padding.isdigit() else None
+    left = (
+        step * (size - 1) // 2
+        if padding == "same"
+        else 0
+        if padding == "valid"
+        else int(padding)
+        if padding.isdigit()
+        else None
+    )
     return None if left is None else [tap * step - left for tap in range(size)]
 
 
 def _option(event: Event, name: str, place: int) -> str:
-    """The text of one number among the arguments of a convolution, without its parentheses; its default if it is not given."""
+    """The text of one number among the arguments of a convolution, without its parentheses;
+    its default if it is not given.
+    """
     bias = any(o.name == "bias" or (at == 2 and o.label is not None) for at, o in enumerate(event.operands))
     text = argument(event, name) or argument(event, name, place if bias else place - 1)
     return (text or {"stride": "1", "padding": "0", "dilation": "1"}[name]).strip("()[]'\", ")
@@ -132,7 +175,12 @@ def _is_masked(story: Story, weight: str, step: int) -> bool:
     """Whether parts of a weight may have been set to 0 by the program, as in a masked convolution."""
     made = story.event((story.tensor(weight, step) or {}).get("born"))
     computed = made is not None and weight in made.results and any(o.label is not None for o in made.operands)
-    if computed and made is not None and (story.tensor(weight, step) or {}).get("kind") != "parameter" and made.name != "_weight_norm":
+    if (
+        computed
+        and made is not None
+        and (story.tensor(weight, step) or {}).get("kind") != "parameter"
+        and made.name != "_weight_norm"
+    ):
         return True
     storage = (story.tensor(weight, step) or {}).get("storage")
     return any(
@@ -142,7 +190,8 @@ def _is_masked(story: Story, weight: str, step: int) -> bool:
 
 
 def _sliced(story: Story, here: Field, event: Event, source: str) -> tuple[int, int] | None:
-    """The axis of the source of a view that became the axis of its result, and the first position that the view has of it.
+    """The axis of the source of a view that became the axis of its result, and the first
+    position that the view has of it.
 
     None if it is no view of every position of a part.
     """

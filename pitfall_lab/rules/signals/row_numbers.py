@@ -22,7 +22,11 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
     length = story.shape(label, step)
     for _ in range(LIMIT):
         made = story.event((story.tensor(label, step) or {}).get("born"))
-        given = [o.label for o in made.operands if o.label is not None] if made is not None and label in made.results else []
+        given = (
+            [o.label for o in made.operands if o.label is not None]
+            if made is not None and label in made.results
+            else []
+        )
         if made is None or not given or story.shape(label, step) != length:
             return None
         if made.name in ("__getitem__", "index_select", "gather", "take") and len(given) == 2:
@@ -34,10 +38,11 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
 
 
 def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
-    """Whether the program uses the entries of ``index`` as numbers of rows of ``full``, or of a tensor computed from its rows.
+    """Whether the program uses the entries of ``index`` as numbers of rows of ``full``, or of a
+    tensor computed from its rows.
 
-    They are if they are joined as a column to such a tensor, or looked up in an embedding that is combined with it. ``full`` must have
-    features in its columns: a table of pairs has examples in both axes.
+    They are if they are joined as a column to such a tensor, or looked up in an embedding that is combined with it.
+    ``full`` must have features in its columns: a table of pairs has examples in both axes.
     """
     rows = set(_rows(story, full, event.results[0]))
     return _has_features(story, rows, story.shape(full, event.step) or ()) and any(
@@ -46,16 +51,21 @@ def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
 
 
 def reduced_from_rows(story: Story, event: Event, full: str, source: str) -> bool:
-    """Whether each row of ``source`` was computed from what the same row of ``full`` was computed from, as two windows of one table are.
+    """Whether each row of ``source`` was computed from what the same row of ``full`` was computed from, as
+    two windows of one table are.
 
     The table must have another number of columns than of rows: a table of pairs has examples in both axes.
     """
     rows = set(_rows(story, full, event.results[0], windows=True))
-    return source in rows and any(shape[0] != shape[1] for shape in (story.shape(label) for label in rows) if shape and len(shape) == 2)
+    return source in rows and any(
+        shape[0] != shape[1] for shape in (story.shape(label) for label in rows) if shape and len(shape) == 2
+    )
 
 
 def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) -> Iterator[str]:
-    """Yield the tensors that are connected with those in ``start`` by calls for which ``follow`` is true, as operands or as results."""
+    """Yield the tensors that are connected with those in ``start`` by calls for which ``follow`` is
+    true, as operands or as results.
+    """
     pending, seen = list(start), set(start)
     while pending and len(seen) < LIMIT:
         label = pending.pop(0)
@@ -71,7 +81,8 @@ def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) ->
 
 
 def _rows(story: Story, full: str, result: str, *, windows: bool = False) -> Iterator[str]:
-    """Yield the tensors with two or more axes and the rows of ``full``: element-wise calls, layers and ``cat`` of columns keep rows.
+    """Yield the tensors with two or more axes and the rows of ``full``: element-wise calls, layers and
+    ``cat`` of columns keep rows.
 
     ``windows``: views of some of the columns do too.
     """
@@ -105,18 +116,24 @@ def _is_window(story: Story, event: Event) -> bool:
 
 
 def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
-    """Whether one of the tensors ``rows`` that is at least as wide as ``shape`` is the input or the output of a layer."""
+    """Whether one of the tensors ``rows`` that is at least as wide as ``shape`` is the
+    input or the output of a layer.
+    """
     for label in rows:
         if (story.shape(label) or (0,))[-1] < shape[-1]:
             continue
         made = story.event((story.tensor(label) or {}).get("born"))
-        if any(use.name in LAYERS and use.operands[0].label == label for use in story.uses(label)) or (made and made.name in LAYERS):
+        if any(use.name in LAYERS and use.operands[0].label == label for use in story.uses(label)) or (
+            made and made.name in LAYERS
+        ):
             return True
     return False
 
 
 def _partners(story: Story, index: str) -> Iterator[str]:
-    """Yield the tensors that are combined with ``index`` as a column, or with an embedding or linear layer of it, and the results."""
+    """Yield the tensors that are combined with ``index`` as a column, or with an embedding or linear
+    layer of it, and the results.
+    """
     count = (story.shape(index) or (0,))[0]
     pending, seen = [index], {index}
     while pending and len(seen) < LIMIT:

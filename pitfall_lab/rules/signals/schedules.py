@@ -25,7 +25,8 @@ def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
 
 
 def call_of(story: Story, span: Span | None) -> ast.Call | None:
-    """Return the call at ``span``, or whose method ``span`` marks: where a method is looked up, the trace has a span without parentheses.
+    """Return the call at ``span``, or whose method ``span`` marks: where a method is looked up, the trace
+    has a span without parentheses.
 
     None if there is none.
     """
@@ -43,12 +44,18 @@ def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list
     if function is None:
         return loops
     own = [loop for loop in loops if program.function(loop) is function]
-    sites = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name and program.function(n) is not function]
+    sites = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and called(n) == function.name and program.function(n) is not function
+    ]
     return own + (loops_around(program, sites[0], depth + 1) if len(sites) == 1 else [])
 
 
 def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
-    """The assignment of what was created at ``span``, and the name that it gave it; ``None`` when there is no such statement."""
+    """The assignment of what was created at ``span``, and the name that it gave it; ``None``
+    when there is no such statement.
+    """
     call = call_of(story, span)
     statement = story.program.statement(call)
     if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
@@ -57,13 +64,20 @@ def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
 
 
 def rate_facts(optimizer: OptimizerMade) -> tuple[Fact, Fact]:
-    """The facts from which a curve of the learning rate is drawn: from which update on which rate was used, and the number of updates.
+    """The facts from which a curve of the learning rate is drawn: from which update on which rate was
+    used, and the number of updates.
 
     Of more than ``POINTS`` rates some are left out, never the first, the last, the highest or the lowest.
     """
     rates = list(optimizer.rates)
     if len(rates) > POINTS:
         values = [rate for _, rate in rates]
-        kept = {0, len(rates) - 1, values.index(max(values)), values.index(min(values)), *range(0, len(rates), len(rates) // POINTS + 1)}
+        kept = {
+            0,
+            len(rates) - 1,
+            values.index(max(values)),
+            values.index(min(values)),
+            *range(0, len(rates), len(rates) // POINTS + 1),
+        }
         rates = [rates[at] for at in sorted(kept)]
     return Fact("curve", [list(each) for each in rates]), Fact("updates", optimizer.steps)

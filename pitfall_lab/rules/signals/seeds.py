@@ -1,4 +1,6 @@
-"""Random numbers: the calls that draw them, and the calls in the program's text that put a generator into a known state before."""
+"""Random numbers: the calls that draw them, and the calls in the program's text that put a
+generator into a known state before.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,18 @@ from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event, T
 
-RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint", "randint_like",
-          "normal_", "uniform_", "poisson")  # fmt: skip
-INITS = ("kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "orthogonal_", "trunc_normal_", "normal_", "uniform_")
+RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint",
+          "randint_like", "normal_", "uniform_", "poisson")  # fmt: skip
+INITS = (
+    "kaiming_uniform_",
+    "kaiming_normal_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "orthogonal_",
+    "trunc_normal_",
+    "normal_",
+    "uniform_",
+)
 SEEDS = {"manual_seed", "seed", "seed_everything", "set_seed", "default_rng"}
 
 
@@ -27,14 +38,19 @@ def drawn(story: Story, event: Event) -> tuple[object, ...] | None:
 
 
 def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
-    """The call that seeds before each draw: in the function of the draw, or of those that led to it, or in a loop around these.
+    """The call that seeds before each draw: in the function of the draw, or of those that led to
+    it, or in a loop around these.
 
-    Else in a function that ran between the draw and the next one with the same numbers, ``again``. None if there is none.
+    Else in a function that ran between the draw and the next one with the same numbers,
+    ``again``. None if there is none.
     """
     program = story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in SEEDS and n.args]
     chain = list(call_chain(story, draw)) if calls else []
-    loops = {statement: [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While)] for statement in chain}
+    loops = {
+        statement: [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While)]
+        for statement in chain
+    }
     around = {call: [a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)] for call in calls}
     for statement in chain:
         here = [c for c in calls if program.function(c) is program.function(statement) and c.lineno <= statement.lineno]
@@ -42,12 +58,17 @@ def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
         further = [c for c in here if around[c] and around[c] == loops[statement][-len(around[c]) :]]
         if beside or further:
             return (beside or further)[0]
-    ran = {name.rsplit(".", 1)[-1] for event in story.events[draw.step : again.step] for name in event.scope} if calls else set()
+    ran = (
+        {name.rsplit(".", 1)[-1] for event in story.events[draw.step : again.step] for name in event.scope}
+        if calls
+        else set()
+    )
     return next((c for c in calls if (function := program.function(c)) is not None and function.name in ran), None)
 
 
 def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
-    """At most one fix: it makes a generator once, before the loop or function in which ``Generator().manual_seed(…)`` makes it each time.
+    """At most one fix: it makes a generator once, before the loop or function in which
+    ``Generator().manual_seed(…)`` makes it each time.
 
     Empty if the seeding call is not of this form.
     """
@@ -55,11 +76,20 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
     statement = program.statement(seeding)
     if statement is None or not isinstance(maker, ast.Call) or called(maker) != "Generator":
         return ()
-    title, place = T(en="Make the generator once, before that", zh="只在此之前创建一次发生器"), outside(program, statement)
+    title, place = (
+        T(en="Make the generator once, before that", zh="只在此之前创建一次发生器"),
+        outside(program, statement),
+    )
     edits = None
     if isinstance(statement, ast.Assign) and statement.value is seeding:
         edits = moved_out(program, statement)
     elif place is not None:
-        name = next(n for n in ("generator", "own_generator") if n not in {x.id for x in program.nodes if isinstance(x, ast.Name)})
-        edits = merge(program.replace((seeding, name)), program.insert_before(place, f"{name} = {program.segment(seeding)}"))
+        name = next(
+            n
+            for n in ("generator", "own_generator")
+            if n not in {x.id for x in program.nodes if isinstance(x, ast.Name)}
+        )
+        edits = merge(
+            program.replace((seeding, name)), program.insert_before(place, f"{name} = {program.segment(seeding)}")
+        )
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()

@@ -1,4 +1,6 @@
-"""Tokens in rows: which tokens the positions of a tensor were made from, and through which attentions, and which target belongs to each."""
+"""Tokens in rows: which tokens the positions of a tensor were made from, and through which attentions, and
+which target belongs to each.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,33 @@ CLASSIFIERS = ("cross_entropy", "nll_loss")
 PRODUCTS_OF_MATRICES = {"matmul", "bmm", "mm", "__matmul__", "baddbmm", "einsum"}
 KEEPING = (
     ELEMENTWISE | PRODUCTS | LAYERS | VIEWS
-    | {"div", "truediv", "__truediv__", "sqrt", "square", "pow", "rms_norm", "batch_norm", "cat", "softmax", "_softmax", "log_softmax",
-       "chunk", "split", "unbind", "view_as", "type", "softplus", "add_", "mul_", "div_", "sub_", "masked_fill_", "relu_", "nan_to_num",
-       "mish", "glu", "narrow", "select", "feature_dropout", "__add__", "__radd__", "__sub__", "__iadd__", "detach_", "multiply", "selu"}
+    | {"div", "truediv", "__truediv__", "sqrt", "square", "pow", "rms_norm", "batch_norm", "cat", "softmax", "_softmax",
+    "log_softmax", "chunk", "split", "unbind", "view_as", "type", "softplus", "add_", "mul_", "div_", "sub_",
+    "masked_fill_", "relu_", "nan_to_num", "mish", "glu", "narrow", "select", "feature_dropout", "__add__", "__radd__",
+    "__sub__", "__iadd__", "detach_", "multiply", "selu"}
 )  # fmt: skip
-"""Calls of which each row of the result is made from the same row of the operands; of a product of matrices, those of its first operand."""
+"""Calls of which each row of the result is made from the same row of the operands; of a product of
+matrices, those of its first operand.
+"""
 SAME_TOKENS = {
-    "contiguous", "clone", "to", "long", "int", "detach", "view", "reshape", "flatten", "t", "T", "mT", "transpose", "permute", "squeeze",
-    "unsqueeze", "cpu", "type", "ravel", "data", "view_as", "type_as",
+    "contiguous", "clone", "to", "long", "int", "detach", "view", "reshape", "flatten", "t", "T", "mT", "transpose",
+    "permute", "squeeze", "unsqueeze", "cpu", "type", "ravel", "data", "view_as", "type_as",
 }  # fmt: skip
 RECURRENT = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
-PLAIN = {"mul", "div", "truediv", "__truediv__", "__mul__", "__rmul__", "multiply", "float", "dropout", "contiguous", "to", "type"}
+PLAIN = {
+    "mul",
+    "div",
+    "truediv",
+    "__truediv__",
+    "__mul__",
+    "__rmul__",
+    "multiply",
+    "float",
+    "dropout",
+    "contiguous",
+    "to",
+    "type",
+}
 COMPARED = {"eq", "ne", "__eq__", "__ne__", "not_equal"}
 SUMS = ("add", "__add__", "__radd__", "sub")
 LOWEST = -1e3
@@ -40,7 +58,9 @@ FEWEST, FEWEST_KINDS = 6, 3
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention: ``event`` is its softmax, or the whole call; ``weights`` what the values were multiplied with, where that is seen."""
+    """One attention: ``event`` is its softmax, or the whole call; ``weights`` what the values were
+    multiplied with, where that is seen.
+    """
 
     event: Event
     product: Event
@@ -51,7 +71,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the rows of a tensor were computed from: their tokens' look-ups, and attentions by which a row depends on other rows."""
+    """What the rows of a tensor were computed from: their tokens' look-ups, and attentions by which
+    a row depends on other rows.
+    """
 
     lookups: tuple[Event, ...]
     attentions: tuple[Attention, ...]
@@ -177,7 +199,8 @@ def is_among(story: Story, attention: Attention, length: int) -> bool:
 
 
 def sees_next(story: Story, attention: Attention) -> float | None:
-    """Return the weight that the first position gives to the second, if above 0; 1 if only masks are known and none excludes it.
+    """Return the weight that the first position gives to the second, if above 0; 1 if only masks
+    are known and none excludes it.
 
     None in every other case, also if all known weights of the first row are equal.
     """
@@ -228,8 +251,15 @@ def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
 
 def adds_answers(story: Story, attention: Attention) -> bool:
     """Whether a mask of zeros and ones is added to the scores, where one of 0 and minus infinity was intended."""
-    added = (event for event in makers(story, attention.event.operands[0].label, attention.event.step) if event.name in SUMS)
-    return any(set(values(story, o.label, event.step)) == {0, 1} for event in added for o in event.operands if o.label is not None)
+    added = (
+        event for event in makers(story, attention.event.operands[0].label, attention.event.step) if event.name in SUMS
+    )
+    return any(
+        set(values(story, o.label, event.step)) == {0, 1}
+        for event in added
+        for o in event.operands
+        if o.label is not None
+    )
 
 
 def _mask_lets(story: Story, attention: Attention) -> float | None:
@@ -247,16 +277,22 @@ def _mask_lets(story: Story, attention: Attention) -> float | None:
 
 
 def is_unmasked(story: Story, attention: Attention) -> bool:
-    """Whether the attention has no mask before or after its softmax, and is not causal; False where other calls come between."""
+    """Whether the attention has no mask before or after its softmax, and is not causal; False
+    where other calls come between.
+    """
     if attention.weights is None:
         return attention.mask is None and _mask_lets(story, attention) is not None
     plain = PLAIN | VIEWS
-    before = _only(story, attention.event.operands[0].label, attention.event.step, PRODUCTS_OF_MATRICES - {"baddbmm"}, plain)
+    before = _only(
+        story, attention.event.operands[0].label, attention.event.step, PRODUCTS_OF_MATRICES - {"baddbmm"}, plain
+    )
     return before and _only(story, attention.weights, attention.product.step, {"softmax", "_softmax"}, plain)
 
 
 def _only(story: Story, label: str | None, step: int, ends: set[str], between: set[str]) -> bool:
-    """Whether one of the calls ``ends`` made the tensor, followed by nothing but calls ``between`` that have one tensor operand each."""
+    """Whether one of the calls ``ends`` made the tensor, followed by nothing but calls ``between`` that
+    have one tensor operand each.
+    """
     for _ in range(8):
         made = list(makers(story, label, step))
         if len(made) != 1:
@@ -271,7 +307,9 @@ def _only(story: Story, label: str | None, step: int, ends: set[str], between: s
 
 
 def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[str, int]]:
-    """A tensor of tokens, and those that it is a copy or a view of, with all their elements, each with the step at which it was read."""
+    """A tensor of tokens, and those that it is a copy or a view of, with all their elements, each with
+    the step at which it was read.
+    """
     while label is not None:
         yield label, step
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -281,9 +319,11 @@ def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[
 
 
 def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | None, int]) -> int | None:
-    """The axis along which the targets are the tokens of one place further on; ``None`` if they are not, as far as is known.
+    """The axis along which the targets are the tokens of one place further on; ``None`` if they
+    are not, as far as is known.
 
-    Both are given as label and step. They are by memory, or by value if ``FEWEST`` known tokens of ``FEWEST_KINDS`` kinds agree.
+    Both are given as label and step. They are by memory, or by value if ``FEWEST`` known tokens of
+    ``FEWEST_KINDS`` kinds agree.
     """
     targets, given = list(written_forms(story, *target)), list(written_forms(story, *tokens))
     for one, at in targets:
@@ -296,8 +336,14 @@ def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | 
 
 
 def _one_further(target: Record, tokens: Record) -> int | None:
-    """Return the axis if both tensors are parts of one storage and the target begins one position later along it; else None."""
-    if target.get("storage") is None or target.get("storage") != tokens.get("storage") or target.get("stride") != tokens.get("stride"):
+    """Return the axis if both tensors are parts of one storage and the target begins one
+    position later along it; else None.
+    """
+    if (
+        target.get("storage") is None
+        or target.get("storage") != tokens.get("storage")
+        or target.get("stride") != tokens.get("stride")
+    ):
         return None
     there, here = target.get("shape") or [], tokens.get("shape") or []
     for axis, step in enumerate(tokens.get("stride") or ()):
@@ -319,7 +365,9 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
         pairs = [
             (value, found)
             for index, value in before.known()
-            if index[axis] > 0 and (found := after.at((*index[:axis], index[axis] - 1, *index[axis + 1 :]))) is not None and found >= 0
+            if index[axis] > 0
+            and (found := after.at((*index[:axis], index[axis] - 1, *index[axis + 1 :]))) is not None
+            and found >= 0
         ]
         kinds = {value for value, _ in pairs}
         if len(pairs) >= FEWEST and len(kinds) >= FEWEST_KINDS and all(value == found for value, found in pairs):
@@ -328,7 +376,8 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
-    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what ``pad_sequence`` or a mask of them says.
+    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what
+    ``pad_sequence`` or a mask of them says.
 
     None if there is none.
     """
@@ -343,7 +392,11 @@ def padding_number(story: Story, lookup: Event) -> int | None:
     record = story.tensor(tokens, lookup.step) or {}
     for label, other in story.tensors_on(record.get("storage")):
         if all(other.get(key) == record.get(key) for key in ("offset", "shape", "stride")):
-            masks = (use for use in story.uses(label) if use.name in COMPARED and len(use.operands) == 2 and use.operands[1].label is None)
+            masks = (
+                use
+                for use in story.uses(label)
+                if use.name in COMPARED and len(use.operands) == 2 and use.operands[1].label is None
+            )
             found = [number for use in masks if (number := _number(use.operands[1].text)) is not None]
             if found:
                 return found[0]
@@ -360,7 +413,8 @@ def _number(text: str) -> int | None:
 def padded(story: Story, label: str | None, step: int, number: int, along: int | None = None) -> list[Index]:
     """The known positions of the padding ``number`` in a table (a matrix) of tokens.
 
-    Empty unless it is known that rows, along one axis (``along``, if given), are filled up with padding at their ends or beginnings.
+    Empty unless it is known that rows, along one axis (``along``, if given), are filled up with padding
+    at their ends or beginnings.
     """
     known = dict(Elements(story, label, step).known())
     shape = story.shape(label, step) or ()
@@ -383,7 +437,10 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
         rows: dict[int, dict[int, float]] = {}
         for index, value in known.items():
             rows.setdefault(index[1 - axis], {})[index[axis]] = value
-        runs = [[value == number for _, value in sorted(row.items(), key=lambda pair: sign * pair[0])] for row in rows.values()]
+        runs = [
+            [value == number for _, value in sorted(row.items(), key=lambda pair: sign * pair[0])]
+            for row in rows.values()
+        ]
         ends = any(row.get(end) == number for row in rows.values())
         if ends and all(run == sorted(run) for run in runs) and any(not all(run) for run in runs):
             return True
@@ -391,7 +448,8 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
 
 
 def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
-    """The name that the looked-up tokens have where ``event`` is called: in the same function, as its parameter or at the top level.
+    """The name that the looked-up tokens have where ``event`` is called: in the same function, as its
+    parameter or at the top level.
 
     Else None.
     """
@@ -402,7 +460,11 @@ def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
     node = written_as(story, lookup, lookup.operands[0].label)
     if program.function(one) is program.function(other) and isinstance(node, ast.Name):
         return node.id
-    names = [n.id for n in ast.walk(one) if isinstance(n, ast.Name)] if program.function(one) is program.function(other) else []
+    names = (
+        [n.id for n in ast.walk(one) if isinstance(n, ast.Name)]
+        if program.function(one) is program.function(other)
+        else []
+    )
     held = {
         str(name)
         for label, _ in written_forms(story, lookup.operands[0].label, lookup.step)

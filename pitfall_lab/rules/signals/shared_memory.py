@@ -6,8 +6,9 @@ from pitfall_lab.rules.kit.overlaps import places
 from pitfall_lab.rules.kit.story import Record, Story
 
 OVERWRITING = {
-    "copy_", "zero_", "fill_", "__setitem__", "normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_", "index_fill_", "index_copy_",
-    "masked_fill_", "scatter_", "index_put_", "fill_diagonal_", "requires_grad_", "set_", "resize_",
+    "copy_", "zero_", "fill_", "__setitem__", "normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_",
+    "index_fill_", "index_copy_", "masked_fill_", "scatter_", "index_put_", "fill_diagonal_", "requires_grad_", "set_",
+    "resize_",
 }  # fmt: skip
 """Writes that do not depend on the old values, as used to fill buffers."""
 
@@ -20,7 +21,9 @@ def same_piece(one: Record | None, other: Record | None) -> bool:
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Whether two tensors have an element in common; True without a test for two on one storage of which one is large."""
+    """Whether two tensors have an element in common; True without a test for two on one
+    storage of which one is large.
+    """
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
     here, there = places(one), places(other)

@@ -17,7 +17,9 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """``event`` took the entries of ``source`` at ``index``, a vector of whole numbers or of truth values, along ``axis``."""
+    """``event`` took the entries of ``source`` at ``index``, a vector of whole numbers or of
+    truth values, along ``axis``.
+    """
 
     event: Event
     source: str
@@ -41,7 +43,14 @@ def take(story: Story, event: Event) -> Take | None:
     source, index = given
     before, entries, after = (story.shape(label, event.step) for label in (source, index, event.results[0]))
     kind = str((story.tensor(index, event.step) or {}).get("dtype"))
-    if before is None or entries is None or after is None or len(entries) != 1 or len(after) != len(before) or not before:
+    if (
+        before is None
+        or entries is None
+        or after is None
+        or len(entries) != 1
+        or len(after) != len(before)
+        or not before
+    ):
         return None
     if event.name == "index_select":
         axis = whole(argument(event, "dim", 1))
@@ -63,12 +72,18 @@ def take(story: Story, event: Event) -> Take | None:
 
 
 def maker(story: Story, index: str | None, step: int) -> Event | None:
-    """The call that computed a vector of positions, past fewer than ``UPWARD`` views and conversions of it; None if there is none."""
+    """The call that computed a vector of positions, past fewer than ``UPWARD`` views and
+    conversions of it; None if there is none.
+    """
     for _ in range(UPWARD):
         made = story.event((story.tensor(index, step) or {}).get("born"))
         if made is None or index not in made.results:
             return None
-        if made.name not in SAME_NUMBERS | {"long", "int"} or not made.operands or made.operands[0].label in (None, index):
+        if (
+            made.name not in SAME_NUMBERS | {"long", "int"}
+            or not made.operands
+            or made.operands[0].label in (None, index)
+        ):
             return made
         index, step = made.operands[0].label, made.step
     return None

@@ -1,4 +1,6 @@
-"""NaN and infinity that a closer recording has found (:class:`~pitfall_lab.trace.Unfinite`), and sentences on them for rules."""
+"""NaN and infinity that a closer recording has found (:class:`~pitfall_lab.trace.Unfinite`), and
+sentences on them for rules.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ ON_PURPOSE = ("put", "made")
 
 WHY = {
     "no-score": T(
-        en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
+        en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that "
+        "the shares could be of.",
         zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
     ),
-    "nothing": T(en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。"),
+    "nothing": T(
+        en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。"
+    ),
     "single": T(
-        en="It is given a single number, and divides by one less than their count.", zh="它只得到一个数，而除数是个数减一。",
+        en="It is given a single number, and divides by one less than their count.",
+        zh="它只得到一个数，而除数是个数减一。",
     ),
     "no-target": T(
         en="Every target is the number that is left out: the mean of no loss is 0 / 0.",
@@ -34,7 +40,7 @@ WHY = {
     ),
     "made": T(en="It is in the data that the program makes there.", zh="它就在程序在那里创建的数据中。"),
     "put": T(en="It is put in there as a number.", zh="它是在那里作为数值填入的。"),
-}  # fmt: skip
+}
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
@@ -47,13 +53,17 @@ def is_handled(story: Story, found: Unfinite) -> bool:
 
 
 def is_skipped(story: Story, backward: int | None) -> bool:
-    """Whether no step used the gradients of a backward: they were cleared before any tensor that they belong to was written again.
+    """Whether no step used the gradients of a backward: they were cleared before any tensor that they
+    belong to was written again.
 
-    However the program decides that (an error caught, a norm compared), nothing is lost. False if it never does a step at all.
+    However the program decides that (an error caught, a norm compared), nothing is lost. False if
+    it never does a step at all.
     """
     event = story.event(backward)
     start = event.operands[0].label if event is not None and event.operands else None
-    nodes = (story.record("nodes", node) or {} for node in story.behind((story.tensor(start, backward) or {}).get("grad_fn")))
+    nodes = (
+        story.record("nodes", node) or {} for node in story.behind((story.tensor(start, backward) or {}).get("grad_fn"))
+    )
     leaves = {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}
     trained = False
     for leaf in leaves if backward is not None else ():
@@ -90,7 +100,9 @@ def acts_on_tests(story: Story) -> bool:
 
 def _is_printed(program: Program, call: ast.Call) -> bool:
     statement = program.statement(call)
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and called(statement.value) in PRINTS
+    return (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and called(statement.value) in PRINTS
+    )
 
 
 def of_gradients(story: Story) -> list[Unfinite]:
@@ -99,7 +111,8 @@ def of_gradients(story: Story) -> list[Unfinite]:
 
 
 def of_results(story: Story) -> list[Unfinite]:
-    """The NaN and infinite values that calls made and that reached a loss, or from which no other of them was computed, in order.
+    """The NaN and infinite values that calls made and that reached a loss, or from which no other of
+    them was computed, in order.
 
     Those made after the first gradient with NaN or infinity are left out.
     """

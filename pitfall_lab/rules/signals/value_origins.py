@@ -7,16 +7,18 @@ from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event
 
 SAME_NUMBERS = {
-    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes",
-    "contiguous", "clone", "detach", "data", "to", "float", "double", "cpu", "__getitem__", "expand", "expand_as", "select", "narrow",
-    "unflatten", "identity", "requires_grad_", "alias", "clamp", "clip", "clamp_min", "chunk", "split", "unbind", "stack", "cat",
+    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT",
+    "movedim", "swapaxes", "contiguous", "clone", "detach", "data", "to", "float", "double", "cpu", "__getitem__",
+    "expand", "expand_as", "select", "narrow", "unflatten", "identity", "requires_grad_", "alias", "clamp", "clip",
+    "clamp_min", "chunk", "split", "unbind", "stack", "cat",
 }  # fmt: skip
 """Calls whose result consists of values of the (first) operand: all, some, reordered, or clamped."""
 LIMIT = 100
 
 
 def origin(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the values of ``label`` at ``step``, before calls that only copy, convert, reshape, select, join or clamp.
+    """The call that computed the values of ``label`` at ``step``, before calls that only copy, convert,
+    reshape, select, join or clamp.
 
     Of several joined tensors the first one is followed. ``None`` when there is none, or they were overwritten since.
     """
@@ -37,7 +39,9 @@ def origin(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def argument(event: Event, name: str, position: int | None = None) -> str | None:
-    """The text of a call's plain argument, by its name or else by its place among all arguments; ``None`` when it was not given."""
+    """The text of a call's plain argument, by its name or else by its place among all arguments;
+    ``None`` when it was not given.
+    """
     for operand in event.operands:
         if operand.name == name:
             return operand.text if operand.label is None else None

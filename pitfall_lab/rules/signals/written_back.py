@@ -1,4 +1,6 @@
-"""Elements that are read at positions, combined with other numbers, and written back at the same positions, some of which repeat."""
+"""Elements that are read at positions, combined with other numbers, and written back at the same
+positions, some of which repeat.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,47 @@ from pitfall_lab.trace import Event
 READS = {"__getitem__", "index_select"}
 WRITES = ("__setitem__", "index_put_", "index_copy_")
 ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__isub__", "__sub__"}
-LARGEST = {"maximum", "max", "fmax", "clamp_min", "logical_or", "bitwise_or", "__or__", "__ior__", "__ror__", "clamp_min_"}
-SMALLEST = {"minimum", "min", "fmin", "clamp_max", "logical_and", "bitwise_and", "__and__", "__iand__", "__rand__", "clamp_max_"}
-OTHERS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__", "lerp", "lerp_",
-          "where", "clamp", "clip", "clamp_", "logical_xor", "bitwise_xor", "__xor__", "__ixor__", "gt", "ge", "lt", "le", "__gt__",
-          "__lt__", "__ge__", "__le__", "addcmul", "exp", "log", "neg", "logaddexp", "float", "to", "clone", "detach"}  # fmt: skip
-PLAIN = {"ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full", "empty", "expand"}
+LARGEST = {
+    "maximum",
+    "max",
+    "fmax",
+    "clamp_min",
+    "logical_or",
+    "bitwise_or",
+    "__or__",
+    "__ior__",
+    "__ror__",
+    "clamp_min_",
+}
+SMALLEST = {
+    "minimum",
+    "min",
+    "fmin",
+    "clamp_max",
+    "logical_and",
+    "bitwise_and",
+    "__and__",
+    "__iand__",
+    "__rand__",
+    "clamp_max_",
+}
+OTHERS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__",
+          "lerp", "lerp_", "where", "clamp", "clip", "clamp_", "logical_xor", "bitwise_xor", "__xor__", "__ixor__",
+          "gt", "ge", "lt", "le", "__gt__", "__lt__", "__ge__", "__le__", "addcmul", "exp", "log", "neg", "logaddexp",
+          "float", "to", "clone", "detach"}  # fmt: skip
+PLAIN = {
+    "ones",
+    "zeros",
+    "full",
+    "ones_like",
+    "zeros_like",
+    "full_like",
+    "new_ones",
+    "new_zeros",
+    "new_full",
+    "empty",
+    "expand",
+}
 NEAR, UPWARD = 16, 60
 EQUAL = 1e-6
 
@@ -33,8 +70,8 @@ Kind = Literal["largest", "smallest", "other"]
 class WrittenBack:
     """``write`` put ``value``, computed from the elements that ``read`` took, back at the same positions ``index``.
 
-    ``combined`` is the last call that brought other numbers in, ``other`` these; it is of ``kind``. None where they were only added.
-    ``axis`` is the first one that the index counts along; None if it is not known.
+    ``combined`` is the last call that brought other numbers in, ``other`` these; it is of ``kind``. None where they
+    were only added. ``axis`` is the first one that the index counts along; None if it is not known.
     """
 
     read: Event
@@ -62,12 +99,17 @@ class LostResult:
 
 
 def written_back(story: Story, write: Event) -> WrittenBack | None:
-    """What a write puts back where it was read just before, by the same index; None if it does not, or computed nothing.
+    """What a write puts back where it was read just before, by the same index; None if it
+    does not, or computed nothing.
 
     None too with ``accumulate=True``, and if the numbers that were brought in have no axis as long as one of the index.
     """
     given = [o.label for o in write.operands[1:] if o.label is not None]
-    if write.name not in WRITES or write.error is not None or any(o.name == "accumulate" and o.text == "True" for o in write.operands):
+    if (
+        write.name not in WRITES
+        or write.error is not None
+        or any(o.name == "accumulate" and o.text == "True" for o in write.operands)
+    ):
         return None
     index, value = index_of(story, write, given[:-1]), given[-1] if len(given) > 1 else None
     read = _read(story, write, index) if index and value is not None else None
@@ -84,21 +126,31 @@ def written_back(story: Story, write: Event) -> WrittenBack | None:
         for operand in event.operands:
             other = operand.label
             shape = story.shape(other, event.step) or ()
-            if other is not None and other not in reached and other not in read.results and rows and any(n in rows for n in shape):
+            if (
+                other is not None
+                and other not in reached
+                and other not in read.results
+                and rows
+                and any(n in rows for n in shape)
+            ):
                 kind = _kind(event, operand.name)
                 return WrittenBack(read, write, index, value, axis, event, other, kind)
     return None
 
 
 def index_of(story: Story, event: Event, labels: list[str] | None = None) -> list[str]:
-    """The integer tensors among these operands, or among all after the first one: the positions of an index; empty if there are none."""
+    """The integer tensors among these operands, or among all after the first one: the positions of an
+    index; empty if there are none.
+    """
     labels = [o.label for o in event.operands[1:] if o.label is not None] if labels is None else labels
     dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]
     return [label for label, dtype in zip(labels, dtypes, strict=True) if dtype in ("int64", "int32")]
 
 
 def _read(story: Story, write: Event, index: list[str]) -> Event | None:
-    """The call among the ``NEAR`` events before that read the same elements, by the same index; None if there is none."""
+    """The call among the ``NEAR`` events before that read the same elements, by the same
+    index; None if there is none.
+    """
     table = write.operands[0].label
     same = [key(story, label, write.step) for label in index]
     for event in reversed(story.events[max(0, write.step - NEAR) : write.step]):
@@ -112,10 +164,16 @@ def _read(story: Story, write: Event, index: list[str]) -> Event | None:
 
 
 def _reached(story: Story, read: Event, write: Event, names: set[str]) -> dict[str, Event]:
-    """The tensors that calls with these names computed between ``read`` and ``write`` from the elements read, each with its call."""
+    """The tensors that calls with these names computed between ``read`` and ``write`` from the
+    elements read, each with its call.
+    """
     reached: dict[str, Event] = {}
     for event in story.events[read.step + 1 : write.step]:
-        if event.kind == "call" and event.name in names and any(o.label in reached or o.label in read.results for o in event.operands):
+        if (
+            event.kind == "call"
+            and event.name in names
+            and any(o.label in reached or o.label in read.results for o in event.operands)
+        ):
             reached.update(dict.fromkeys(event.results, event))
     return reached
 
@@ -137,7 +195,9 @@ def _axis(story: Story, read: Event, index: list[str]) -> int | None:
 
 
 def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unknown"] | None:
-    """A result that was not kept, by its numbers; None if all that is known for each place agrees, ``"unknown"`` without numbers."""
+    """A result that was not kept, by its numbers; None if all that is known for each place agrees,
+    ``"unknown"`` without numbers.
+    """
     step, axis = found.write.step, found.axis or 0
     values = dict(Elements(story, found.value, step, answers=True).known())
     positions = [dict(Elements(story, label, step).known()) for label in found.index]
@@ -150,9 +210,21 @@ def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unkno
         if None not in where:
             groups[(*at[:axis], *(int(p) for p in where if p is not None), *at[axis + length :])].append(value)
     after, kind = Elements(story, found.table, step, answers=True), found.kind
-    if found.combined is not None and found.combined.name == "where":  # of two numbers, one that is compared with the other
-        pairs = [(values[at], old) for at, old in Elements(story, found.read.results[0], found.read.step).known() if at in values]
-        kind = "largest" if all(new >= old for new, old in pairs) else "smallest" if all(new <= old for new, old in pairs) else kind
+    if (
+        found.combined is not None and found.combined.name == "where"
+    ):  # of two numbers, one that is compared with the other
+        pairs = [
+            (values[at], old)
+            for at, old in Elements(story, found.read.results[0], found.read.step).known()
+            if at in values
+        ]
+        kind = (
+            "largest"
+            if all(new >= old for new, old in pairs)
+            else "smallest"
+            if all(new <= old for new, old in pairs)
+            else kind
+        )
     for place, several in groups.items():
         stays = after.at(place)
         if stays is None or len(several) == 1:
@@ -164,7 +236,9 @@ def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unkno
 
 
 def varies(story: Story, found: WrittenBack) -> bool:
-    """Whether the other numbers are not the same for entries with one position, as those of a table read by the same index are."""
+    """Whether the other numbers are not the same for entries with one position, as those of a
+    table read by the same index are.
+    """
     same = {key(story, label, found.write.step) for label in found.index}
     count = (story.shape(found.index[0], found.write.step) or (0,))[0]
     pending, seen = [(found.other, found.write.step)], {found.other}
@@ -185,7 +259,9 @@ def varies(story: Story, found: WrittenBack) -> bool:
 
 
 def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
-    """The number of entries in the index, and of places in the tensor that they can name (along the axes that are indexed)."""
+    """The number of entries in the index, and of places in the tensor that they can name
+    (along the axes that are indexed).
+    """
     table, shape = story.shape(found.table, found.read.step) or (), story.shape(found.index[0], found.read.step) or ()
     axis, depth = found.axis or 0, len(found.index)
     if found.axis is None:
@@ -195,7 +271,9 @@ def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
 
 
 def all_written_back(story: Story) -> Iterator[WrittenBack]:
-    """All writes of the program itself that put results back where their operands were read, as :func:`written_back` finds them."""
+    """All writes of the program itself that put results back where their operands were read, as
+    :func:`written_back` finds them.
+    """
     for event in story.calls(*WRITES):
         if event.parent is None and (found := written_back(story, event)) is not None:
             yield found

@@ -8,11 +8,11 @@ There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.sh
 >>> x.grad
 tensor([2., 4.])
 
-In torch: random numbers come from another generator, printing rounds differently in rare cases, and everything without an
-entry raises ``NotImplementedError``.
+In torch: random numbers come from another generator, printing rounds differently in rare cases, and everything without
+an entry raises ``NotImplementedError``.
 """
 
-# ruff: noqa: A001, E501 - tables in rows; the names are torch's
+# ruff: noqa: A001 - tables in rows; the names are torch's
 
 from __future__ import annotations
 
@@ -56,7 +56,12 @@ int8, int16, short, int32, int, int64, long, uint8 = (
     DType(n) for n in ("int8", "int16", "int16", "int32", "int32", "int64", "int64", "uint8")
 )
 bool, complex64, complex128 = dtypes.BOOL, DType("complex64"), DType("complex128")
-preserve_format, contiguous_format, channels_last, strided = "preserve_format", "contiguous_format", "channels_last", "strided"
+preserve_format, contiguous_format, channels_last, strided = (
+    "preserve_format",
+    "contiguous_format",
+    "channels_last",
+    "strided",
+)
 FloatTensor = Tensor
 pi, inf, nan, e = math.pi, math.inf, math.nan, math.e
 __version__ = "shadow of 2.13.0"
@@ -94,11 +99,18 @@ def get_default_dtype() -> DType:
 
 
 def modules() -> dict[str, Any]:
-    """Return what ``sys.modules`` must contain so that ``import torch`` imports this stand-in; keys are module names."""
+    """Return what ``sys.modules`` must contain so that ``import torch`` imports this
+    stand-in; keys are module names.
+    """
     return {
-        "torch": sys.modules[__name__], "torch.nn": nn, "torch.nn.functional": nn.functional, "torch.autograd": autograd, "torch.optim": optim,
-        "torch.nn.init": nn.init, "torch.nn.utils": nn.utils,
-    }  # fmt: skip
+        "torch": sys.modules[__name__],
+        "torch.nn": nn,
+        "torch.nn.functional": nn.functional,
+        "torch.autograd": autograd,
+        "torch.optim": optim,
+        "torch.nn.init": nn.init,
+        "torch.nn.utils": nn.utils,
+    }
 
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""Parts of torch that programs use and that are not operations: ``torch.cuda`` without a GPU, anomaly mode, ``broadcast_shapes``."""
+"""Parts of torch that programs use and that are not operations: ``torch.cuda`` without a GPU,
+anomaly mode, ``broadcast_shapes``.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ class cuda:  # noqa: N801 - torch's name
 class set_detect_anomaly:  # noqa: N801 - torch's name
     """Anomaly mode, on or off (``mode``), from now on or within a ``with`` block.
 
-    In it, a failing backward warns of the forward call and its message has another hint; with ``check_nan``, a node that returns NaN makes
-    it fail.
+    In it, a failing backward warns of the forward call and its message has another hint; with ``check_nan``, a node
+    that returns NaN makes it fail.
     """
 
     def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
@@ -59,7 +61,9 @@ class set_detect_anomaly:  # noqa: N801 - torch's name
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         engine().anomaly, engine().checks_nan = self.before
 
 
@@ -71,7 +75,9 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
 
 
 class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
-    """A context manager that, when its block ends, sets the versions of the tensors back to what they were when it began."""
+    """A context manager that, when its block ends, sets the versions of the tensors back to
+    what they were when it began.
+    """
 
     def __init__(self, tensors: Any) -> None:
         self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
@@ -80,7 +86,9 @@ class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for tensor, version in zip(self.tensors, self.before, strict=True):
             if tensor.shadow.counter is not None:
                 tensor.shadow.counter.version = version

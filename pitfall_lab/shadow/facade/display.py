@@ -14,7 +14,9 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def show(tensor: ShadowTensor) -> str:
-    """Return the text that torch's ``repr`` of the tensor is: its values, its dtype if that is unusual, and grad_fn or requires_grad."""
+    """Return the text that torch's ``repr`` of the tensor is: its values, its dtype if that is unusual,
+    and grad_fn or requires_grad.
+    """
     values = tensor.values()
     body = _body(values) if values is not None else f"<{'x'.join(map(str, tensor.shape))} values, not modelled>"
     suffix = []
@@ -23,7 +25,9 @@ def show(tensor: ShadowTensor) -> str:
         suffix += [f"dtype={tensor.dtype}"] if tensor.dtype not in ("float32", "int64", "bool") else []
     try:
         node = tensor.grad_fn
-        suffix += [f"grad_fn=<{node.name}>"] if node is not None else ["requires_grad=True"] if tensor.requires_grad else []
+        suffix += (
+            [f"grad_fn=<{node.name}>"] if node is not None else ["requires_grad=True"] if tensor.requires_grad else []
+        )
     except ShadowError:
         suffix.append("grad_fn=<Invalid>")
     return f"tensor({', '.join([body, *suffix])})"
@@ -51,7 +55,9 @@ def _formatter(values: np.ndarray) -> Any:
         return str
     finite = np.abs(values[np.isfinite(values) & (values != 0)].astype(np.float64))
     if finite.size == 0 or bool(np.all(finite == np.ceil(finite))):
-        large = (finite.size and finite.max() / finite.min() > 1000 and finite.max() > 1e8) or (finite.size and finite.max() > 1e8)
+        large = (finite.size and finite.max() / finite.min() > 1000 and finite.max() > 1e8) or (
+            finite.size and finite.max() > 1e8
+        )
         return (lambda v: f"{v:.4e}") if large else lambda v: f"{v:.0f}." if math.isfinite(v) else str(v)
     if finite.max() / finite.min() > 1000 or finite.max() > 1e8 or finite.min() < 1e-4:
         return lambda v: f"{v:.4e}" if math.isfinite(v) else str(v)

@@ -1,9 +1,10 @@
 """``torch.autograd.Function`` for the facade: a node with a user-defined forward and backward.
 
-Source in torch: ``torch/csrc/autograd/python_function.cpp`` and ``custom_function.cpp``. What ``save_for_backward`` got is captured when
-``apply`` returns and checked like any saved tensor; other attributes of ``ctx`` are not checked.
+Source in torch: ``torch/csrc/autograd/python_function.cpp`` and ``custom_function.cpp``. What ``save_for_backward`` got
+is captured when ``apply`` returns and checked like any saved tensor; other attributes of ``ctx`` are not checked.
 
-In torch: ``jvp``, ``vmap``, ``setup_context`` and ``once_differentiable`` exist too; ``backward`` cannot be differentiated here.
+In torch: ``jvp``, ``vmap``, ``setup_context`` and ``once_differentiable`` exist too; ``backward``
+cannot be differentiated here.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class FunctionCtx:
         self.without_gradient = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Set what ``backward`` receives for an output without a gradient: zeros (True, the default) or None (False)."""
+        """Set what ``backward`` receives for an output without a gradient: zeros (True,
+        the default) or None (False).
+        """
         self.materialize = value
 
     @property
@@ -87,7 +90,9 @@ class Function:
             result = cls.forward(ctx, *args)
         outputs = list(result) if isinstance(result, tuple) else [result]
         if not recording:
-            for view in (out.shadow.view for out in outputs if isinstance(out, Tensor) and not any(out is a for a in args)):
+            for view in (
+                out.shadow.view for out in outputs if isinstance(out, Tensor) and not any(out is a for a in args)
+            ):
                 if view is not None:
                     view.creation = "custom"
             return result
@@ -119,8 +124,9 @@ class _Place:
     def output(self, out: Tensor, index: int) -> Tensor:
         """Make ``out`` the output ``index`` of the node; return the tensor that ``apply`` returns.
 
-        An output that is marked non-differentiable, or an integer or bool, is returned as it is. So is an input marked dirty, with the node
-        as its grad_fn; a leaf that requires a gradient raises there. An input returned unmarked becomes a view of itself.
+        An output that is marked non-differentiable, or an integer or bool, is returned as it is. So is an input
+        marked dirty, with the node as its grad_fn; a leaf that requires a gradient raises there. An input returned
+        unmarked becomes a view of itself.
         """
         node, shadow = self.node, out.shadow
         node.outputs += [((), shadow.dtype)] * (index + 1 - len(node.outputs))
@@ -128,7 +134,11 @@ class _Place:
             return out
         if any(out is t for t in self.ctx.dirty):
             if shadow.requires_grad and shadow.is_leaf:
-                raise runtime("a leaf Variable that requires grad has been used in an in-place operation.", "leaf-modified", tensor=shadow)
+                raise runtime(
+                    "a leaf Variable that requires grad has been used in an in-place operation.",
+                    "leaf-modified",
+                    tensor=shadow,
+                )
             node.outputs[index] = (shadow.shape, shadow.dtype)
             self.e.graph.rebase(shadow, node)
             return out
@@ -172,13 +182,19 @@ class _Rule:
         while len(answers) > len(self.wanted) and answers[-1] is None:
             answers.pop()
         if len(answers) != len(self.wanted):
-            text = f"function {self.name} returned an incorrect number of gradients (expected {len(self.wanted)}, got {len(answers)})"
+            text = (
+                f"function {self.name} returned an incorrect number of gradients (expected "
+                f"{len(self.wanted)}, got {len(answers)})"
+            )
             raise runtime(text, "shape")
         for index, (wanted, x) in enumerate(zip(self.wanted, answers, strict=True)):
             if wanted is not None and x is not None and not _sums_to(x.shadow.shape, wanted):
                 found = f"got {list(x.shadow.shape)} but expected shape compatible with {list(wanted)}"
                 raise runtime(f"Function {self.name} returned an invalid gradient at index {index} - {found}", "shape")
-        return [None if wanted is None or x is None else x.shadow.values() for wanted, x in zip(self.wanted, answers, strict=True)]
+        return [
+            None if wanted is None or x is None else x.shadow.values()
+            for wanted, x in zip(self.wanted, answers, strict=True)
+        ]
 
     def _incoming(self, array: np.ndarray | None, meta: Any) -> Tensor | None:
         if array is None and not self.ctx.materialize:

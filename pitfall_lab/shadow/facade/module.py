@@ -1,4 +1,6 @@
-"""``torch.nn.Module`` for the facade: as in torch, what is assigned to an attribute becomes a parameter, a buffer or a submodule."""
+"""``torch.nn.Module`` for the facade: as in torch, what is assigned to an attribute becomes a
+parameter, a buffer or a submodule.
+"""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -26,18 +28,25 @@ class Keys(NamedTuple):
 
 
 def _loaded(kind: str, key: str, target: Tensor, source: Tensor) -> None:
-    """Copy one entry of a state_dict into the parameter or buffer ``target``; an error gets the message that torch gives it."""
+    """Copy one entry of a state_dict into the parameter or buffer ``target``; an error gets the
+    message that torch gives it.
+    """
     try:
         target.copy_(source)
     except RuntimeError as error:
-        sizes = [f"whose dimensions in the {where} are {tuple(t.shape)}" for where, t in (("model", target), ("checkpoint", source))]
+        sizes = [
+            f"whose dimensions in the {where} are {tuple(t.shape)}"
+            for where, t in (("model", target), ("checkpoint", source))
+        ]
         what = f"While copying the parameter named {key!r}, {', '.join(sizes)}, an exception occurred : {error.args}."
         text = f"Error(s) in loading state_dict for {kind}:\n\t{what}"
         raise RuntimeError(text) from error
 
 
 class Module:
-    """The base class of modules: tensors and modules that are assigned to attributes become its parameters, buffers and submodules."""
+    """The base class of modules: tensors and modules that are assigned to attributes become its
+    parameters, buffers and submodules.
+    """
 
     training = True
 
@@ -119,7 +128,8 @@ class Module:
             yield module
 
     def own(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of submodules, each after its name.
+        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of
+        submodules, each after its name.
 
         Under the belief ``tensor_attributes_are_parameters``, every tensor that is no buffer counts as a parameter.
         """
@@ -138,7 +148,9 @@ class Module:
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all parameters, those of submodules included, with their dotted names; a parameter that occurs twice is yielded once."""
+        """Yield all parameters, those of submodules included, with their dotted names; a parameter that
+        occurs twice is yielded once.
+        """
         yield from self._named("parameter")
 
     def parameters(self) -> Iterator[Tensor]:
@@ -147,7 +159,9 @@ class Module:
             yield value
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all buffers, those of submodules included, with their dotted names; a buffer that occurs twice is yielded once."""
+        """Yield all buffers, those of submodules included, with their dotted names; a buffer that
+        occurs twice is yielded once.
+        """
         yield from self._named("buffer")
 
     def buffers(self) -> Iterator[Tensor]:
@@ -158,7 +172,8 @@ class Module:
     # -- its state
 
     def places(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
-        """Yield for each entry of the state_dict its key, the module that the tensor belongs to, and its name in that module.
+        """Yield for each entry of the state_dict its key, the module that the tensor belongs to,
+        and its name in that module.
 
         ``prefix`` is put before each key. Buffers that are not persistent have no entry.
         """
@@ -171,25 +186,37 @@ class Module:
             yield from child.places(f"{prefix}{name}.")
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters and buffers by key, detached and not copied: the returned tensors share memory with the module's."""
+        """Return parameters and buffers by key, detached and not copied: the returned tensors
+        share memory with the module's.
+        """
         return {key: getattr(owner, name).detach() for key, owner, name in self.places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> Keys:
-        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters and tensors.
+        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them
+        by new Parameters and tensors.
 
-        Returns the keys without a counterpart on the other side; with ``strict``, such keys raise RuntimeError before anything is copied.
+        Returns the keys without a counterpart on the other side; with ``strict``, such keys raise
+        RuntimeError before anything is copied.
         """
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])
         if strict and any(keys):
             named = zip(("Missing", "Unexpected"), keys, strict=True)
-            texts = [f"{title} key(s) in state_dict: {', '.join(map(_quoted, names))}. " for title, names in named if names]
+            texts = [
+                f"{title} key(s) in state_dict: {', '.join(map(_quoted, names))}. " for title, names in named if names
+            ]
             raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(texts))
         with no_grad():
             for key, (owner, name) in places.items():
                 if key in state_dict and assign:
                     old = getattr(owner, name)
-                    setattr(owner, name, Parameter(state_dict[key], old.requires_grad) if isinstance(old, Parameter) else state_dict[key])
+                    setattr(
+                        owner,
+                        name,
+                        Parameter(state_dict[key], old.requires_grad)
+                        if isinstance(old, Parameter)
+                        else state_dict[key],
+                    )
                 elif key in state_dict:
                     _loaded(type(self).__name__, key, getattr(owner, name), state_dict[key])
         return keys
@@ -209,7 +236,9 @@ class Module:
                 gradient.zero_()
 
     def train(self, mode: bool = True) -> Self:
-        """Switch this module and all inside it to training mode (with ``mode=False`` to evaluation mode); return the module."""
+        """Switch this module and all inside it to training mode (with ``mode=False`` to
+        evaluation mode); return the module.
+        """
         for module in self.modules():
             module.training = mode
         return self
@@ -232,7 +261,8 @@ class Module:
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Convert floating-point parameters and buffers, and their gradients, to a dtype: they stay the same objects and get other memory.
+        """Convert floating-point parameters and buffers, and their gradients, to a dtype: they stay the same
+        objects and get other memory.
 
         Returns the module. Without a dtype nothing changes; a device other than the CPU raises AttributeError.
         """

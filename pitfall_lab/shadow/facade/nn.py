@@ -41,7 +41,9 @@ class Linear(Module):
 
 
 def _initialise(module: Any, fan_in: int) -> None:
-    """Fill the parameters with random numbers in place, as torch does: this is why the version of a new weight is already 1."""
+    """Fill the parameters with random numbers in place, as torch does: this is why the version
+    of a new weight is already 1.
+    """
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     with no_grad():
         module.weight.uniform_(-bound, bound)
@@ -50,12 +52,14 @@ def _initialise(module: Any, fan_in: int) -> None:
 
 
 class _Conv(Module):
-    """The base class of convolutions in one to three dimensions: one kernel size, stride and padding may be given for all dimensions."""
+    """The base class of convolutions in one to three dimensions: one kernel size, stride and padding
+    may be given for all dimensions.
+    """
 
     dimensions, function = 2, "conv2d"
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                 groups: int = 1, bias: bool = True) -> None:  # fmt: skip
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1, bias: bool = True) -> None:  # fmt: skip
         super().__init__()
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.dilation = (self.each(x) for x in (kernel_size, stride, dilation))
@@ -70,7 +74,9 @@ class _Conv(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return (N, out_channels, ...) for an ``input`` of (N, in_channels, ...)."""
-        return getattr(functional, self.function)(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return getattr(functional, self.function)(
+            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
 
     def extra_repr(self) -> str:
         """Return the options that differ from torch's defaults, as the module's ``repr`` shows them."""
@@ -100,8 +106,8 @@ class Conv3d(_Conv):
 class _BatchNorm(Module):
     """Normalises each channel. In training mode it updates its running statistics without increasing their version.
 
-    The statistics are the batch's in training mode, or with ``track_running_stats=False`` always; else the running ones. With ``affine``
-    each channel has a weight and a bias.
+    The statistics are the batch's in training mode, or with ``track_running_stats=False`` always; else the running
+    ones. With ``affine`` each channel has a weight and a bias.
     """
 
     allowed: tuple[int, ...] = (2, 3)
@@ -130,7 +136,9 @@ class _BatchNorm(Module):
         if self.training and self.track_running_stats:
             self.num_batches_tracked.add_(1)
         batch = self.training or not self.track_running_stats
-        return functional.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, batch, self.momentum, self.eps)
+        return functional.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, batch, self.momentum, self.eps
+        )
 
     def extra_repr(self) -> str:
         """Return the options, as the module's ``repr`` shows them."""
@@ -156,7 +164,9 @@ def _filled(size: Any, value: float) -> Parameter:
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions, those of ``normalized_shape``; with ``elementwise_affine``, then weighs each element."""
+    """Normalises over the last dimensions, those of ``normalized_shape``; with
+    ``elementwise_affine``, then weighs each element.
+    """
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
         super().__init__()
@@ -177,13 +187,20 @@ class LayerNorm(Module):
 class Embedding(Module):
     """Looks up rows of ``weight`` by their numbers.
 
-    The row ``padding_idx`` begins as zeros and gets no gradient. With ``max_norm``, rows with a larger norm are rescaled in place when they
-    are looked up.
+    The row ``padding_idx`` begins as zeros and gets no gradient. With ``max_norm``, rows with a larger norm are
+    rescaled in place when they are looked up.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None
+    ) -> None:
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.padding_idx, self.max_norm = num_embeddings, embedding_dim, padding_idx, max_norm
+        self.num_embeddings, self.embedding_dim, self.padding_idx, self.max_norm = (
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+            max_norm,
+        )
         self.weight = Parameter(call("torch.empty", num_embeddings, embedding_dim))
         with no_grad():
             self.weight.normal_()
@@ -196,7 +213,9 @@ class Embedding(Module):
 
     def extra_repr(self) -> str:
         """Return the number of rows and their length, as the module's ``repr`` shows them."""
-        options = "".join(f", {name}={value}" for name in ("padding_idx", "max_norm") if (value := getattr(self, name)) is not None)
+        options = "".join(
+            f", {name}={value}" for name in ("padding_idx", "max_norm") if (value := getattr(self, name)) is not None
+        )
         return f"{self.num_embeddings}, {self.embedding_dim}{options}"
 
 
@@ -225,14 +244,18 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """Joins the dimensions from ``start_dim`` to ``end_dim`` into one; by default all but the first, as in ``input.flatten(1)``."""
+    """Joins the dimensions from ``start_dim`` to ``end_dim`` into one; by default all but the
+    first, as in ``input.flatten(1)``.
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.dims = start_dim, end_dim
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return ``input.flatten(start_dim, end_dim)``: by default (N, product of the other sizes) for an ``input`` of (N, ...)."""
+        """Return ``input.flatten(start_dim, end_dim)``: by default (N, product of the other sizes)
+        for an ``input`` of (N, ...).
+        """
         return input.flatten(*self.dims)
 
     def extra_repr(self) -> str:
@@ -265,7 +288,11 @@ def _activation(name: str, function: str, *positional: str) -> type[_Activation]
     return type(
         name,
         (_Activation,),
-        {"__init__": __init__, "function": staticmethod(getattr(functional, function)), "__doc__": f"``F.{function}``."},
+        {
+            "__init__": __init__,
+            "function": staticmethod(getattr(functional, function)),
+            "__doc__": f"``F.{function}``.",
+        },
     )
 
 
@@ -297,7 +324,8 @@ KLDivLoss = _activation("KLDivLoss", "kl_div")
 
 
 class Dropout(Module):
-    """Sets elements to zero with probability ``p`` in training mode; in evaluation mode it returns its input, the same object.
+    """Sets elements to zero with probability ``p`` in training mode; in evaluation mode it
+    returns its input, the same object.
 
     With ``inplace`` it writes its input.
     """
@@ -320,7 +348,8 @@ class utils:  # noqa: N801 - torch's name
 
     @staticmethod
     def clip_grad_norm_(parameters: Any, max_norm: float) -> Tensor:
-        """Scale the gradients in place so that their common Euclidean norm is at most ``max_norm``; return the norm that they had before.
+        """Scale the gradients in place so that their common Euclidean norm is at most ``max_norm``; return
+        the norm that they had before.
 
         Parameters without a gradient are left out; all others are written even if nothing changes.
         """
@@ -341,8 +370,8 @@ class parameter:  # noqa: N801 - torch's name
 
 
 __all__ = [
-    "F", "Flatten", "Identity", "Linear", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList", "Sequential", "functional",
-    "init", "parameter", "utils",
+    "F", "Flatten", "Identity", "Linear", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList",
+    "Sequential", "functional", "init", "parameter", "utils",
 ]  # fmt: skip
 
 

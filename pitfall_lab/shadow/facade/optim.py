@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from pitfall_lab.shadow.errors import Absent, Unmodelled
-from pitfall_lab.shadow.facade.tensors import Tensor, call, enable_grad, engine, set_grad_enabled, speaking, takes_zero_grad
+from pitfall_lab.shadow.facade.tensors import (
+    Tensor,
+    call,
+    enable_grad,
+    engine,
+    set_grad_enabled,
+    speaking,
+    takes_zero_grad,
+)
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -20,7 +28,8 @@ Group = dict[str, Any]
 class Optimizer:
     """The base class of optimizers: parameter groups, a dictionary of state per parameter, and :meth:`step`.
 
-    Subclasses give their ``options`` with torch's defaults, say what ``begin`` puts into a state, and ``update`` one parameter.
+    Subclasses give their ``options`` with torch's defaults, say what ``begin`` puts into a state,
+    and ``update`` one parameter.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -44,9 +53,11 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters with options of their own; options that it does not give are the optimizer's defaults.
+        """Add a group of parameters with options of their own; options that it does not give
+        are the optimizer's defaults.
 
-        Raises ValueError for a parameter that is no leaf and does not retain its gradient, or that is in a group already.
+        Raises ValueError for a parameter that is no leaf and does not retain its gradient,
+        or that is in a group already.
         """
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
@@ -91,7 +102,9 @@ class Optimizer:
                 except Exception as error:
                     if (group.get("foreach") or group.get("fused")) and len(given) > 1 and hasattr(error, "shadow"):
                         with speaking():
-                            raise Unmodelled("a foreach or fused step that raises after it has updated some parameters") from error
+                            raise Unmodelled(
+                                "a foreach or fused step that raises after it has updated some parameters"
+                            ) from error
                     self.give_up(known)
                     raise
         if engine().policy.step_clears_grads:
@@ -99,10 +112,14 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if these parameters cannot be updated; called before anything is changed. Here nothing is checked."""
+        """Raise an error if these parameters cannot be updated; called before anything is changed.
+
+        Here nothing is checked.
+        """
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the keys of each state before it.
+        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the
+        keys of each state before it.
 
         Here there is no such state.
         """
@@ -145,22 +162,29 @@ class Optimizer:
     # -- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state by the position of each parameter, and the groups with positions for parameters; tensors are not copied."""
+        """Return the state by the position of each parameter, and the groups with positions for
+        parameters; tensors are not copied.
+        """
         order = [p for group in self.param_groups for p in group["params"]]
         number = {id(p): k for k, p in enumerate(order)}
         groups = [{**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups]
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by saved ones, with the very tensors that are saved where their dtype fits the parameter's.
+        """Replace the state and the groups by saved ones, with the very tensors that are saved where
+        their dtype fits the parameter's.
 
         Raises ValueError if the groups do not have the same numbers of parameters.
         """
         order = [p for group in self.param_groups for p in group["params"]]
         if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
         self.state = {
-            order[k]: {key: _fitting(v, order[k]) if isinstance(v, Tensor) and key != "step" else v for key, v in state.items()}
+            order[k]: {
+                key: _fitting(v, order[k]) if isinstance(v, Tensor) and key != "step" else v for key, v in state.items()
+            }
             for k, state in state_dict["state"].items()
         }
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
@@ -191,7 +215,8 @@ class SGD(Optimizer):
     }  # fmt: skip
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum buffer and others have none.
+        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum
+        buffer and others have none.
 
         If the parameters also have several dtypes, the step is declined.
         """
@@ -199,7 +224,10 @@ class SGD(Optimizer):
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
             if len({str(p.dtype) for p in params}) > 1:
                 with speaking():
-                    raise Unmodelled("a fused SGD step whose parameters have several dtypes, only some of them with a momentum buffer")
+                    raise Unmodelled(
+                        "a fused SGD step whose parameters have several dtypes, only some of them "
+                        "with a momentum buffer"
+                    )
             raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
@@ -231,7 +259,9 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam: divides the running mean of gradients by the root of the running mean of their squares, both corrected for starting at zero."""
+    """Adam: divides the running mean of gradients by the root of the running mean of their squares, both
+    corrected for starting at zero.
+    """
 
     options: ClassVar[dict[str, Any]] = {
         "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "fused": None,
@@ -281,7 +311,8 @@ class NAdam(Adam):
     """Adam with Nesterov momentum: each step writes every parameter twice."""
 
     options: ClassVar[dict[str, Any]] = {
-        "lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "momentum_decay": 4e-3, "decoupled_weight_decay": False,
+        "lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "momentum_decay": 4e-3,
+        "decoupled_weight_decay": False,
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
@@ -330,7 +361,9 @@ class RMSprop(Optimizer):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the mean of squared gradients; with options also the mean of gradients and a momentum buffer."""
+        """State of a new parameter: the mean of squared gradients; with options also the mean of
+        gradients and a momentum buffer.
+        """
         state.update(step=_step(), square_avg=_like(p))
         if group["momentum"]:
             state["momentum_buffer"] = _like(p)
@@ -424,7 +457,9 @@ class ASGD(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """State of a new parameter: the present learning rate, the weight of the averaged parameter, and that average."""
+        """State of a new parameter: the present learning rate, the weight of the averaged
+        parameter, and that average.
+        """
         state.update(step=_step(), eta=call("torch.tensor", group["lr"]), mu=call("torch.ones", ()), ax=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -445,7 +480,9 @@ class ASGD(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Rprop: step sizes per element that grow and shrink by the signs of successive gradients; their size is not used."""
+    """Rprop: step sizes per element that grow and shrink by the signs of successive
+    gradients; their size is not used.
+    """
 
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)}
 
@@ -474,4 +511,17 @@ def __getattr__(name: str) -> Any:
     raise Absent(f"the shadow engine has no torch.optim.{name}")
 
 
-__all__ = ["ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop"]
+__all__ = [
+    "ASGD",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+]

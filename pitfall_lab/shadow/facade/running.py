@@ -19,19 +19,28 @@ After = Callable[[int, dict[str, Any], str], None]
 
 
 class _InPlace(ast.NodeTransformer):
-    """Rewrites ``x = x + 1`` to ``x += 1``, for the belief that they are the same; likewise other binary operators on a plain name."""
+    """Rewrites ``x = x + 1`` to ``x += 1``, for the belief that they are the same; likewise other
+    binary operators on a plain name.
+    """
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """Rewrite an assignment whose value begins with its own target."""
         target, value = node.targets[0], node.value
         left = value.left if isinstance(value, ast.BinOp) else None
-        if isinstance(value, ast.BinOp) and isinstance(target, ast.Name) and isinstance(left, ast.Name) and left.id == target.id:
+        if (
+            isinstance(value, ast.BinOp)
+            and isinstance(target, ast.Name)
+            and isinstance(left, ast.Name)
+            and left.id == target.id
+        ):
             return ast.copy_location(ast.AugAssign(target, value.op, value.right), node)
         return node
 
 
 class _ById(ast.NodeTransformer):
-    """Rewrites ``a is b`` to ``id(a) == id(b)`` (``is not`` to ``!=``), for the belief that ``id()`` identifies memory."""
+    """Rewrites ``a is b`` to ``id(a) == id(b)`` (``is not`` to ``!=``), for the belief
+    that ``id()`` identifies memory.
+    """
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Rewrite a comparison of two objects by ``is`` or ``is not``; all others stay as they are."""
@@ -39,12 +48,16 @@ class _ById(ast.NodeTransformer):
         same = {ast.Is: ast.Eq, ast.IsNot: ast.NotEq}.get(type(node.ops[0])) if len(node.ops) == 1 else None
         if same is None:
             return node
-        sides: list[ast.expr] = [ast.Call(ast.Name("id", ast.Load()), [side], []) for side in (node.left, node.comparators[0])]
+        sides: list[ast.expr] = [
+            ast.Call(ast.Name("id", ast.Load()), [side], []) for side in (node.left, node.comparators[0])
+        ]
         return ast.copy_location(ast.Compare(sides[0], [same()], sides[1:]), node)
 
 
 def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[int], None] | None) -> None:
-    """Execute a program, as a whole or, with ``after``, statement by statement, calling it with the last line of each."""
+    """Execute a program, as a whole or, with ``after``, statement by statement, calling
+    it with the last line of each.
+    """
     if after is None:
         exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose
         return
@@ -58,8 +71,8 @@ def run(
 ) -> tuple[dict[str, Any], BaseException | None, str]:
     r"""Run ``source`` under ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
-    A syntax error is raised. ``release`` is the modelled release of torch. ``after`` is called after each top-level statement with its last
-    line, the names, and the text printed so far.
+    A syntax error is raised. ``release`` is the modelled release of torch. ``after`` is called after each top-level
+    statement with its last line, the names, and the text printed so far.
 
     >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error
@@ -92,7 +105,9 @@ def run(
             return stand_ins[module if fromlist else "torch"]
         return real_import(module, globals, locals, fromlist, level)
 
-    replaced: dict[str, Any] = {"__import__": import_} | ({"id": tensors.id_of_memory} if policy.id_tells_memory else {})
+    replaced: dict[str, Any] = {"__import__": import_} | (
+        {"id": tensors.id_of_memory} if policy.id_tells_memory else {}
+    )
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), **replaced}}
     printed = io.StringIO()
     error: BaseException | None = None

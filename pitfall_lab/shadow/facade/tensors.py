@@ -3,7 +3,6 @@
 There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.shadow.ops` can be called.
 """
 
-# ruff: noqa: E501 - tables in rows
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ def engine() -> Engine:
 def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
     """Start a new engine and return it: no modes, beliefs (``policy``) or random state are carried over.
 
-    Tensors with more than ``value_limit`` elements have no values. Do not combine older tensors with new ones; this is not checked.
+    Tensors with more than ``value_limit`` elements have no values. Do not combine older tensors with
+    new ones; this is not checked.
     """
     global _engine  # noqa: PLW0603 - one engine for the module, as torch has one global state
     _engine = Engine(policy, value_limit, standalone=True, release=release)
@@ -59,17 +59,18 @@ def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release =
 
 
 NON_LEAF_GRAD = (
-    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
-    "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
-    "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 "
-    "for more information."
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
+    "the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more information."
 )
 """The warning of ``.grad`` on a tensor that keeps none."""
 
 
 REVERSED = (
-    "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
-    "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
+    "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
+    "error in a future release. Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - "
+    "1, -1, -1))` to reverse the dimensions of a tensor."
 )
 
 
@@ -103,7 +104,9 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """A context manager that raises the engine's errors as torch's exceptions, and NotImplementedError for what is not modelled."""
+    """A context manager that raises the engine's errors as torch's exceptions, and
+    NotImplementedError for what is not modelled.
+    """
     try:
         yield
     except ShadowError as error:
@@ -120,7 +123,9 @@ def speaking() -> Iterator[None]:
 
 
 def as_raised(error: ShadowError) -> Exception:
-    """Torch's exception for an error that the engine names; in anomaly mode an error at a node also warns, and has another hint."""
+    """Torch's exception for an error that the engine names; in anomaly mode an error at a node also
+    warns, and has another hint.
+    """
     message = error.message
     if _engine.anomaly and error.node is not None:
         message = message.replace(HINT, ANOMALY_HINT).replace(OLD_HINT, ANOMALY_HINT)
@@ -139,8 +144,8 @@ def raise_as_torch(error: ShadowError) -> NoReturn:
 def unwrap(value: Any) -> Any:
     """Return ``value`` with facade tensors replaced by their shadow tensors, also inside tuples, lists and slices.
 
-    A function (a hook) is wrapped: the engine may call it with a shadow tensor, the program's function gets a facade tensor, and what
-    that returns is unwrapped.
+    A function (a hook) is wrapped: the engine may call it with a shadow tensor, the program's function gets a facade
+    tensor, and what that returns is unwrapped.
     """
     if isinstance(value, Tensor):
         return value.shadow
@@ -242,7 +247,9 @@ def saved_tensor(node: Node, saved: Saved) -> Tensor:
         raise RuntimeError(error.message) from None
     if saved.tensor is not None:
         return wrap(saved.tensor)
-    tensor = ShadowTensor(_engine.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter)
+    tensor = ShadowTensor(
+        _engine.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter
+    )
     tensor.node = node
     return wrap(tensor)
 
@@ -259,7 +266,9 @@ class Tensor:
         if isinstance(data, Tensor):
             given = data.shadow
             with speaking():
-                self.shadow = view(_engine, "AliasBackward0", given, given.shape, given.stride, given.offset, lambda g, _: (g,))
+                self.shadow = view(
+                    _engine, "AliasBackward0", given, given.shape, given.stride, given.offset, lambda g, _: (g,)
+                )
         else:
             self.shadow = call("torch.tensor", data).shadow
 
@@ -315,7 +324,8 @@ class Tensor:
     def grad_fn(self) -> Function | None:
         """Return the node that computes this tensor's gradient; None for a leaf.
 
-        A stale one is regenerated, which raises RuntimeError for a view whose base was written in a way that autograd forbids.
+        A stale one is regenerated, which raises RuntimeError for a view whose base was written
+        in a way that autograd forbids.
         """
         try:
             node = self.shadow.grad_fn
@@ -325,7 +335,9 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """Return the accumulated gradient, or None; with torch's warning for a tensor that is no leaf and retains none."""
+        """Return the accumulated gradient, or None; with torch's warning for a tensor that
+        is no leaf and retains none.
+        """
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
         return wrap(self.shadow.gradient)
@@ -374,8 +386,12 @@ class Tensor:
         return self.shadow.dtype.itemsize
 
     def data_ptr(self) -> int:
-        """Return the address of the first element; for a tensor without known values, a number that can only be compared with others."""
-        return address(self.shadow.storage) + self.shadow.offset * self.element_size() if self.shadow.storage.size else 0
+        """Return the address of the first element; for a tensor without known values, a number that can
+        only be compared with others.
+        """
+        return (
+            address(self.shadow.storage) + self.shadow.offset * self.element_size() if self.shadow.storage.size else 0
+        )
 
     def untyped_storage(self) -> _Memory:
         """Return an object with the address and size of the storage."""
@@ -388,7 +404,11 @@ class Tensor:
     def is_set_to(self, tensor: Tensor) -> bool:
         """Whether ``tensor`` has the same storage, storage offset, shape and strides."""
         mine, other = self.shadow, tensor.shadow
-        return mine.storage is other.storage and (mine.offset, mine.shape, mine.stride) == (other.offset, other.shape, other.stride)
+        return mine.storage is other.storage and (mine.offset, mine.shape, mine.stride) == (
+            other.offset,
+            other.shape,
+            other.stride,
+        )
 
     def is_contiguous(self) -> bool:
         """Whether the elements are contiguous in row-major order."""
@@ -443,9 +463,13 @@ class Tensor:
         storage = memo.get(id(old.storage))
         if storage is None:
             data = old.storage.data
-            storage = memo[id(old.storage)] = Storage(old.storage.size, old.storage.dtype, data=None if data is None else data.copy())
+            storage = memo[id(old.storage)] = Storage(
+                old.storage.size, old.storage.dtype, data=None if data is None else data.copy()
+            )
         # in torch the copy is made by set_, which counts; a parameter is made of a clone instead
-        copy = ShadowTensor(_engine.graph, storage, old.shape, old.stride, old.offset, old.dtype, Counter(int(old.kind != "parameter")))
+        copy = ShadowTensor(
+            _engine.graph, storage, old.shape, old.stride, old.offset, old.dtype, Counter(int(old.kind != "parameter"))
+        )
         copy.flag, copy.kind = old.requires_grad, old.kind
         result = memo[id(self)] = wrap(copy)
         memo[-id(copy)] = result  # torch keeps the copy alive as long as the memo
@@ -467,7 +491,9 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A leaf tensor that modules register and optimizers update; it shares the memory and the version counter of its ``data``."""
+    """A leaf tensor that modules register and optimizers update; it shares the memory and the
+    version counter of its ``data``.
+    """
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
         with speaking():
@@ -479,14 +505,18 @@ class Parameter(Tensor):
 
 
 def address(storage: Storage) -> int:
-    """Return the address of the first byte of a storage; 0 if it is empty, and a number that only tells storages apart without values."""
+    """Return the address of the first byte of a storage; 0 if it is empty, and a number that only tells
+    storages apart without values.
+    """
     if not storage.size:
         return 0
     return id(storage) if storage.data is None else int(storage.data.__array_interface__["data"][0])
 
 
 def id_of_memory(value: Any) -> int:
-    """Return what ``id()`` gives under the belief that it identifies memory: the address of a tensor's or array's data."""
+    """Return what ``id()`` gives under the belief that it identifies memory: the
+    address of a tensor's or array's data.
+    """
     place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
     return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
 
@@ -534,22 +564,24 @@ def _augmented(method: str, entry: str, plain: str) -> None:
 
 
 for _method, _entry in {
-    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "__rsub__", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",
-    "__rtruediv__": "__rtruediv__", "__pow__": "__pow__", "__rpow__": "__rpow__", "__mod__": "remainder", "__floordiv__": "__floordiv__",
-    "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__invert__": "__invert__", "__and__": "__and__", "__or__": "__or__",
-    "__xor__": "__xor__", "__lshift__": "__lshift__", "__rshift__": "__rshift__", "__gt__": "gt", "__lt__": "lt", "__ge__": "ge", "__le__": "le", "__eq__": "__eq__", "__ne__": "ne",
-    "__getitem__": "__getitem__", "__setitem__": "__setitem__", "__bool__": "__bool__", "__float__": "__float__", "__int__": "__int__",
+    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "__rsub__", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",  # noqa: E501
+    "__rtruediv__": "__rtruediv__", "__pow__": "__pow__", "__rpow__": "__rpow__", "__mod__": "remainder", "__floordiv__": "__floordiv__",  # noqa: E501
+    "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__invert__": "__invert__", "__and__": "__and__", "__or__": "__or__",  # noqa: E501
+    "__xor__": "__xor__", "__lshift__": "__lshift__", "__rshift__": "__rshift__", "__gt__": "gt", "__lt__": "lt", "__ge__": "ge", "__le__": "le", "__eq__": "__eq__", "__ne__": "ne",  # noqa: E501
+    "__getitem__": "__getitem__", "__setitem__": "__setitem__", "__bool__": "__bool__", "__float__": "__float__", "__int__": "__int__",  # noqa: E501
     "__index__": "__index__",
 }.items():  # fmt: skip
     _operator(_method, _entry)
 for _method, _entry, _plain in (
-    ("__iadd__", "add_", "add"), ("__isub__", "sub_", "sub"), ("__imul__", "mul_", "mul"), ("__itruediv__", "div_", "div"), ("__ipow__", "pow_", "pow"),
+    ("__iadd__", "add_", "add"), ("__isub__", "sub_", "sub"), ("__imul__", "mul_", "mul"), ("__itruediv__", "div_", "div"), ("__ipow__", "pow_", "pow"),  # noqa: E501
 ):  # fmt: skip
     _augmented(_method, _entry, _plain)
 
 
 class Namespace(ModuleType):
-    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the operations that have an entry."""
+    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the
+    operations that have an entry.
+    """
 
     def __init__(self, name: str, prefix: str) -> None:
         super().__init__(name)
@@ -594,7 +626,9 @@ class _Mode:
             _engine.zero_gradients()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _engine.grad_enabled, _engine.inference = self.before
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -616,7 +650,10 @@ class enable_grad(_Mode):  # noqa: N801 - torch's name
 
 
 class inference_mode(_Mode):  # noqa: N801 - torch's name
-    """Inference mode: operations are not recorded, and new tensors have no version counter. With ``mode=False``, it is off in the block."""
+    """Inference mode: operations are not recorded, and new tensors have no version counter.
+
+    With ``mode=False``, it is off in the block.
+    """
 
     grad, inference = False, True
 

@@ -9,7 +9,9 @@ from pitfall_lab.shadow.ops import dtype_refusals, value_refusals
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op, add, op, spell
 
 TOOLS = {"building", "dtype_refusals", "memory_format", "operands", "out", "registry", "value_refusals"}
-FAMILIES = tuple(import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if module.name not in TOOLS)
+FAMILIES = tuple(
+    import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if module.name not in TOOLS
+)
 
 dtype_refusals.apply()
 value_refusals.apply()

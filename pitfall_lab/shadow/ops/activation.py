@@ -1,11 +1,12 @@
 """Activation functions: those with a kernel of their own, and those that torch composes of other operations.
 
-What an in-place form saves follows the derivative that torch registers for it: a private clone of the input (silu, mish, hardswish,
-hardtanh, threshold), or the result, which the next write then invalidates (elu, selu, celu, leaky_relu, rrelu).
+What an in-place form saves follows the derivative that torch registers for it: a private clone of the input
+(silu, mish, hardswish, hardtanh, threshold), or the result, which the next write then invalidates (elu,
+selu, celu, leaky_relu, rrelu).
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -19,7 +20,20 @@ from pitfall_lab.shadow.errors import Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import pointwise, reduce, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, drawn, edges, finish_write, layout, new, own, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.building import (
+    Keep,
+    Rule,
+    drawn,
+    edges,
+    finish_write,
+    layout,
+    new,
+    own,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.building import in_place as write
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import add, op
@@ -33,8 +47,11 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def activate(e: Engine, rule: Rule, input: Any, in_place_rule: Rule | None = None, *, inplace: bool = False) -> ShadowTensor:
-    """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or by ``rule`` if there is none.
+def activate(
+    e: Engine, rule: Rule, input: Any, in_place_rule: Rule | None = None, *, inplace: bool = False
+) -> ShadowTensor:
+    """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or
+    by ``rule`` if there is none.
 
     Declines a tensor that is not floating point.
     """
@@ -56,8 +73,18 @@ def _selu_rules() -> tuple[Rule, Rule]:
         return np.where(x > 0, scale * x, scale * alpha * np.expm1(x))
 
     return (
-        Rule("EluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, scale * alpha * np.exp(s.self), scale),)),
-        Rule("EluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, s.result + alpha * scale, scale),)),
+        Rule(
+            "EluBackward0",
+            forward,
+            SELF,
+            lambda g, s: (g * np.where(s.self <= 0, scale * alpha * np.exp(s.self), scale),),
+        ),
+        Rule(
+            "EluBackward1",
+            forward,
+            RESULT,
+            lambda g, s: (g * np.where(s.result <= 0, s.result + alpha * scale, scale),),
+        ),
     )
 
 
@@ -79,7 +106,12 @@ def selu_in_place(e: Engine, input: Any) -> ShadowTensor:
     return selu(e, input, inplace=True)
 
 
-@op("F.celu", "torch.celu", saves="self; result when in place", samples=("F.celu(a)", "F.celu(a, 2.0)", "F.celu(h, inplace=True)"))
+@op(
+    "F.celu",
+    "torch.celu",
+    saves="self; result when in place",
+    samples=("F.celu(a)", "F.celu(a, 2.0)", "F.celu(h, inplace=True)"),
+)
 def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> ShadowTensor:
     if alpha == 0:
         raise runtime("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -88,7 +120,9 @@ def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sh
         return np.where(x > 0, x, alpha * np.expm1(x / alpha))
 
     rule = Rule("CeluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, np.exp(s.self / alpha), 1),))
-    in_place_rule = Rule("CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, (s.result + alpha) / alpha, 1),))
+    in_place_rule = Rule(
+        "CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, (s.result + alpha) / alpha, 1),)
+    )
     return activate(e, rule, input, in_place_rule, inplace=inplace)
 
 
@@ -123,7 +157,10 @@ SIXTH = float(np.float32(1) / np.float32(6))
 """In torch: a float32 number, also for float64."""
 
 _kernel(
-    "hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where((x > -3) & (x < 3), g * g.dtype.type(SIXTH), 0)
+    "hardsigmoid",
+    "Hardsigmoid",
+    lambda x: np.clip(x + 3, 0, 6) / 6,
+    lambda g, x: np.where((x > -3) & (x < 3), g * g.dtype.type(SIXTH), 0),
 )
 _kernel(
     "hardswish",
@@ -148,7 +185,12 @@ def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bo
     if not (isinstance(threshold, bool | int | float) and isinstance(value, bool | int | float)):
         raise Unmodelled("a threshold or value that is a tensor or complex")
     rule, in_place_rule = (
-        Rule(f"ThresholdBackward{k}", lambda x: np.where(x > threshold, x, value), SELF, lambda g, s: (np.where(s.self > threshold, g, 0),))
+        Rule(
+            f"ThresholdBackward{k}",
+            lambda x: np.where(x > threshold, x, value),
+            SELF,
+            lambda g, s: (np.where(s.self > threshold, g, 0),),
+        )
         for k in (0, 1)
     )
     return activate(e, rule, input, in_place_rule, inplace=inplace)
@@ -162,7 +204,10 @@ def threshold_in_place(e: Engine, input: Any, threshold_: float, value: float) -
 @op("F.hardshrink", ".hardshrink", saves="self", samples=("F.hardshrink(a)", "F.hardshrink(a, 1.2)"))
 def hardshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     rule = Rule(
-        "HardshrinkBackward0", lambda x: np.where(np.abs(x) <= lambd, 0, x), SELF, lambda g, s: (np.where(np.abs(s.self) <= lambd, 0, g),)
+        "HardshrinkBackward0",
+        lambda x: np.where(np.abs(x) <= lambd, 0, x),
+        SELF,
+        lambda g, s: (np.where(np.abs(s.self) <= lambd, 0, g),),
     )
     return activate(e, rule, input)
 
@@ -172,8 +217,11 @@ def softshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     if lambd < 0:
         raise runtime(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
     rule = Rule(
-        "SoftshrinkBackward0", lambda x: np.sign(x) * np.maximum(np.abs(x) - lambd, 0), SELF, lambda g, s: (np.where(np.abs(s.self) <= lambd, 0, g),)
-    )  # fmt: skip
+        "SoftshrinkBackward0",
+        lambda x: np.sign(x) * np.maximum(np.abs(x) - lambd, 0),
+        SELF,
+        lambda g, s: (np.where(np.abs(s.self) <= lambd, 0, g),),
+    )
     return activate(e, rule, input)
 
 
@@ -215,7 +263,9 @@ def glu(e: Engine, input: Any, dim: int = -1) -> ShadowTensor:
         return first * sigmoid(second)
 
     half = ShadowTensor(e.graph, input.storage, shape, input.stride, input.offset, input.dtype)
-    return pure(e, Rule("GluBackward0", forward, SELF, vjp), (input,), shape, input.dtype, stride=layout(shape, (half,)))
+    return pure(
+        e, Rule("GluBackward0", forward, SELF, vjp), (input,), shape, input.dtype, stride=layout(shape, (half,))
+    )
 
 
 PRELU = Rule(
@@ -231,10 +281,16 @@ PRELU = Rule(
     samples=("F.prelu(a, c[:1])", "F.prelu(a, c)", "F.prelu(a, torch.tensor([0.25]))", "F.prelu(a, i * 0.5)"),
 )
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
-    """``F.prelu``: one weight for all, or one for each channel (dimension 1). Raises for another number of weights, or another dtype."""
+    """``F.prelu``: one weight for all, or one for each channel (dimension 1).
+
+    Raises for another number of weights, or another dtype.
+    """
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
-        raise runtime("prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)), "dtype")
+        raise runtime(
+            "prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)),
+            "dtype",
+        )
     if not input.ndim and weight.numel != 1:
         raise runtime("Not allow zero-dim input tensor.", "shape")
     channels = input.shape[1] if input.ndim > 1 else 1
@@ -242,7 +298,8 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
         raise runtime("Not allow zero-dim input tensor.", "shape")
     if weight.numel not in {1, channels}:
         text = (
-            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and channel size = {channels}."
+            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and "
+            f"channel size = {channels}."
         )
         raise runtime(text, "shape")
     if weight.ndim > 1:
@@ -256,8 +313,11 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
 
 @op("F.rrelu", "torch.rrelu", saves="self, the slopes drawn (private); result instead of self when in place",
     samples=("F.rrelu(a)", "F.rrelu(h, inplace=True)", "F.rrelu(a, 0.2, 0.2)", "F.rrelu(a.t())"))  # fmt: skip
-def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> ShadowTensor:
-    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in evaluation.
+def rrelu(
+    e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> ShadowTensor:
+    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training,
+    and their mean in evaluation.
 
     In lockstep the drawn slopes, and with them the values, are unknown. ``inplace`` writes ``input``.
     """
@@ -297,12 +357,17 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
 def _slopes(e: Engine, input: ShadowTensor, lower: float, upper: float) -> ShadowTensor:
     seen = input.window()
     return drawn(
-        e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape))
+        e,
+        input.shape,
+        input.dtype,
+        lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape)),
     )
 
 
 @op("F.rrelu_", kind="inplace", saves="result, the slopes drawn (private)", samples=("F.rrelu_(h)",))
-def rrelu_in_place(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> ShadowTensor:
+def rrelu_in_place(
+    e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> ShadowTensor:
     return rrelu(e, input, lower, upper, training, inplace=True)
 
 

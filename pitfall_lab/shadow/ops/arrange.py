@@ -1,7 +1,9 @@
-"""Arranging elements: diagonals, stacking, rotating, repeating, and writing a part of a copy (``*_scatter``, ``put``, ``scatter_reduce``)."""
+"""Arranging elements: diagonals, stacking, rotating, repeating, and writing a part of a copy (``*_scatter``,
+``put``, ``scatter_reduce``).
+"""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def diag(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
 @op("diagflat", samples=("c.diagflat()",))
 def diagflat(e: Engine, input: Any, offset: int = 0) -> ShadowTensor:
     tensor_only(input)
-    return diag_embed(e, do(e, "Tensor.contiguous", do(e, "Tensor.view", do(e, "Tensor.contiguous", input), -1)), offset)
+    return diag_embed(
+        e, do(e, "Tensor.contiguous", do(e, "Tensor.view", do(e, "Tensor.contiguous", input), -1)), offset
+    )
 
 
 @op("trace", samples=("w.trace()", "torch.trace(n)"), traits=("deterministic",))
@@ -77,7 +81,12 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
     if input.ndim != 2:
         raise Unmodelled("trace of a tensor that is not 2-D")
     shape = input.shape
-    rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.where(np.eye(*shape) > 0, g, 0), 2, seen_through=True),))
+    rule = Rule(
+        "TraceBackward0",
+        np.trace,
+        (),
+        lambda g, s: (Written(np.where(np.eye(*shape) > 0, g, 0), 2, seen_through=True),),
+    )
     return pure(e, rule, (input,), (), INT64 if input.dtype.category < 2 else input.dtype)
 
 
@@ -88,7 +97,9 @@ def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
         if self.is_expanded:
             raise Unmodelled(f"{name}_ on a tensor in which several elements share one memory location")
-        rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
+        rule = Rule(
+            f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),)
+        )
         return in_place(e, rule, (self,), elementwise=False)
 
     add(f".{name}_", run, "inplace", "", (f"h.{name}_()", f"p.{name}_(1)"))
@@ -111,7 +122,9 @@ _triangle_in_place("triu", np.triu)
 # -- stacking and turning
 
 
-def _stacked(name: str, alias: tuple[str, ...], atleast: int, dim: Callable[[Any], int], samples: tuple[str, ...]) -> None:
+def _stacked(
+    name: str, alias: tuple[str, ...], atleast: int, dim: Callable[[Any], int], samples: tuple[str, ...]
+) -> None:
     def run(e: Engine, tensors: Any) -> ShadowTensor:
         parts = [do(e, f"functional.atleast_{atleast}d", x) for x in tensors]
         return do(e, "cat", parts, dim(parts))
@@ -119,7 +132,9 @@ def _stacked(name: str, alias: tuple[str, ...], atleast: int, dim: Callable[[Any
     add((f"torch.{name}", *alias), run, "pure", "", samples)
 
 
-_stacked("hstack", (), 1, lambda parts: 0 if parts[0].ndim == 1 else 1, ("torch.hstack((a, b))", "torch.hstack([c, c])"))
+_stacked(
+    "hstack", (), 1, lambda parts: 0 if parts[0].ndim == 1 else 1, ("torch.hstack((a, b))", "torch.hstack([c, c])")
+)
 _stacked("vstack", ("torch.row_stack",), 2, lambda parts: 0, ("torch.vstack((a, c))",))
 _stacked("dstack", (), 3, lambda parts: 2, ("torch.dstack((a, b))",))
 
@@ -206,7 +221,9 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
     saves="index, if repeats is a tensor",
     samples=("a.repeat_interleave(2)", "torch.repeat_interleave(a, 2, dim=1)", "a.repeat_interleave(i, dim=0)"),
 )
-def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None) -> ShadowTensor:
+def repeat_interleave(
+    e: Engine, input: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None
+) -> ShadowTensor:
     tensor_only(input)
     if repeats is None:
         raise Unmodelled("repeat_interleave(repeats) without an input")
@@ -214,7 +231,12 @@ def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = Non
     at = wrap_dim(dim or 0, x.ndim)
     if isinstance(repeats, ShadowTensor):
         found = arrays(e, (repeats,))
-        if found is None or repeats.dtype not in ("int64", "int32") or repeats.ndim != 1 or repeats.shape[0] != x.shape[at]:
+        if (
+            found is None
+            or repeats.dtype not in ("int64", "int32")
+            or repeats.ndim != 1
+            or repeats.shape[0] != x.shape[at]
+        ):
             raise Unmodelled("repeat_interleave with a repeats tensor of unknown values, or of another shape or dtype")
         places = np.repeat(np.arange(x.shape[at]), found[0])
         return do(e, "index_select", x, at, new(e, places.shape, INT64, places))
@@ -231,9 +253,14 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
         raise Unmodelled("take_along_dim without dim")
     if input.ndim != indices.ndim:
         found = f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
-        raise runtime(f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {found}", "shape")
+        raise runtime(
+            f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {found}",
+            "shape",
+        )
     if indices.dtype != INT64:
-        raise runtime(f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.scalar_name}", "dtype")
+        raise runtime(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.scalar_name}", "dtype"
+        )
     at = wrap_dim(dim, input.ndim)
     if not input.ndim or not input.shape[at]:
         raise Unmodelled("take_along_dim of an empty or 0-dim input")
@@ -244,7 +271,11 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
     return do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
 
 
-@op("torch.functional.cartesian_prod", "torch.cartesian_prod", samples=("torch.cartesian_prod(c, c)", "torch.cartesian_prod(c)"))
+@op(
+    "torch.functional.cartesian_prod",
+    "torch.cartesian_prod",
+    samples=("torch.cartesian_prod(c, c)", "torch.cartesian_prod(c)"),
+)
 def cartesian_prod(e: Engine, *tensors: Any) -> ShadowTensor:
     tensor_only(*tensors)
     if any(x.ndim != 1 for x in tensors):
@@ -300,8 +331,18 @@ def _diagonal(x: np.ndarray, offset: int = 0, dim1: int = 0, dim2: int = 1) -> n
     return window
 
 
-_scattered("select_scatter", "SelectScatterBackward0", _selected, ("a.select_scatter(c, 0, 1)", "torch.select_scatter(p, p[:, 0], 1, 2)"))
-_scattered("slice_scatter", "SliceScatterBackward0", _sliced, ("a.slice_scatter(b, 0, 0, 2)", "torch.slice_scatter(p, p[:1], 0, 1)"))
+_scattered(
+    "select_scatter",
+    "SelectScatterBackward0",
+    _selected,
+    ("a.select_scatter(c, 0, 1)", "torch.select_scatter(p, p[:, 0], 1, 2)"),
+)
+_scattered(
+    "slice_scatter",
+    "SliceScatterBackward0",
+    _sliced,
+    ("a.slice_scatter(b, 0, 0, 2)", "torch.slice_scatter(p, p[:1], 0, 1)"),
+)
 _scattered("diagonal_scatter", "DiagonalScatterBackward0", _diagonal, ("w.diagonal_scatter(w[0])",))
 
 
@@ -325,7 +366,9 @@ def _masked_scatter_rule(mask_shape: Any) -> Rule:
 def _check_masked(self: Any, mask: Any, source: Any) -> None:
     tensor_only(self, mask, source)
     if mask.dtype != "bool" or source.dtype != self.dtype or mask.shape != self.shape:
-        raise Unmodelled("masked_scatter whose mask is not of the input's shape and bool, or whose source has another dtype")
+        raise Unmodelled(
+            "masked_scatter whose mask is not of the input's shape and bool, or whose source has another dtype"
+        )
 
 
 @op("masked_scatter", saves="mask", samples=("p.masked_scatter(m, p * 2)",))
@@ -395,11 +438,15 @@ def _combined(x: np.ndarray, places: Any, src: np.ndarray, how: str, include_sel
     return full.astype(x.dtype)
 
 
-def _reduced(name: str, node: str, keep: str, places: Callable[[np.ndarray, int], Any], sample: str, names: dict[str, str]) -> None:
+def _reduced(
+    name: str, node: str, keep: str, places: Callable[[np.ndarray, int], Any], sample: str, names: dict[str, str]
+) -> None:
     def make(at: int, how: str, include_self: bool) -> Rule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             where = places(k, at)
-            return _combined(x, where, src[tuple(slice(n) for n in k.shape)] if keep == "src" else src, how, include_self)
+            return _combined(
+                x, where, src[tuple(slice(n) for n in k.shape)] if keep == "src" else src, how, include_self
+            )
 
         return Rule("", forward, (), None)
 
@@ -412,17 +459,27 @@ def _reduced(name: str, node: str, keep: str, places: Callable[[np.ndarray, int]
             raise Unmodelled(f"{name} with operands of these shapes or dtypes")
         return wrap_dim(dim, self.ndim), how
 
-    def run(e: Engine, input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:
+    def run(
+        e: Engine, input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    ) -> ShadowTensor:
         at, how = check(e, input, dim, index, src, reduce)
         return pure(e, make(at, how, include_self), (input, src, index), input.shape, input.dtype)
 
-    def run_in_place(e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:
+    def run_in_place(
+        e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    ) -> ShadowTensor:
         at, how = check(e, self, dim, index, src, reduce)
         return in_place(e, make(at, how, include_self), (self, src, index), elementwise=False, separate=True)
 
     ways = list(names)
     add(name, run, "pure", f"index, result, self, {keep}", tuple(f"p.{name}({sample}, '{way}')" for way in ways))
-    add(f".{name}_", run_in_place, "inplace", f"index, result, self, {keep}", (f"p.{name}_({sample}, '{ways[0]}', include_self=False)",))
+    add(
+        f".{name}_",
+        run_in_place,
+        "inplace",
+        f"index, result, self, {keep}",
+        (f"p.{name}_({sample}, '{ways[0]}', include_self=False)",),
+    )
 
 
 def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:

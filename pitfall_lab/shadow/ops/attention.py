@@ -4,7 +4,7 @@ Source: ``aten/src/ATen/native/transformers/attention.cpp`` and ``sdp_utils_cpp.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -25,19 +25,28 @@ from pitfall_lab.shadow.releases import ATTENTION_CHECKS_ITS_MASK, ATTENTION_OF_
 from pitfall_lab.shadow.storage import ShadowTensor
 
 
-@op("F.scaled_dot_product_attention", saves="fused: attn_mask, key, query, value, output, and private sums; else as matmul, softmax and dropout", samples=(
-    "F.scaled_dot_product_attention(q4, q4, q4)", "F.scaled_dot_product_attention(q4, q4, q4, is_causal=True)", "F.scaled_dot_product_attention(q4, q4 * 2, q4 + 1, waves(3, 3) > 0)",
-    "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3), scale=0.3)", "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3).requires_grad_())",
-    "F.scaled_dot_product_attention(q4[0], q4[0], q4[0])", "F.scaled_dot_product_attention(q4[0], q4[1], q4[0], is_causal=True)", "F.scaled_dot_product_attention(q4.detach(), q4, q4)",
-    "F.scaled_dot_product_attention(a, b, p)", "F.scaled_dot_product_attention(q4.transpose(1, 2), q4.transpose(1, 2), q4.transpose(1, 2))",
-    "F.scaled_dot_product_attention(q4[:, :, :2], q4, q4)", "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3), is_causal=True)", "F.scaled_dot_product_attention(q4, q4, q4[..., :2])",
+@op("F.scaled_dot_product_attention",
+    saves="fused: attn_mask, key, query, value, output, and private sums; else as matmul, softmax and dropout",
+    samples=( "F.scaled_dot_product_attention(q4, q4, q4)",
+    "F.scaled_dot_product_attention(q4, q4, q4, is_causal=True)",
+    "F.scaled_dot_product_attention(q4, q4 * 2, q4 + 1, waves(3, 3) > 0)",
+    "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3), scale=0.3)",
+    "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3).requires_grad_())",
+    "F.scaled_dot_product_attention(q4[0], q4[0], q4[0])",
+    "F.scaled_dot_product_attention(q4[0], q4[1], q4[0], is_causal=True)",
+    "F.scaled_dot_product_attention(q4.detach(), q4, q4)", "F.scaled_dot_product_attention(a, b, p)",
+    "F.scaled_dot_product_attention(q4.transpose(1, 2), q4.transpose(1, 2), q4.transpose(1, 2))",
+    "F.scaled_dot_product_attention(q4[:, :, :2], q4, q4)",
+    "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3), is_causal=True)",
+    "F.scaled_dot_product_attention(q4, q4, q4[..., :2])",
     "F.scaled_dot_product_attention(q4, q4, q4, torch.zeros(3, 3) > 0)"), traits=("products",))  # fmt: skip
-def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-                                 scale: float | None = None, enable_gqa: bool = False) -> ShadowTensor:  # fmt: skip
+def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, attn_mask: Any = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> ShadowTensor:  # fmt: skip
     """``F.scaled_dot_product_attention`` of (..., L, E), (..., S, E) and (..., S, V) to (..., L, V).
 
-    A bool ``attn_mask`` is True where attention is allowed, any other is added to the scores; ``scale`` defaults to ``1 / sqrt(E)``.
-    Declines half precision, empty operands and ``enable_gqa``.
+    A bool ``attn_mask`` is True where attention is allowed, any other is added to the scores; ``scale`` defaults to ``1
+    / sqrt(E)``. Declines half precision, empty operands and ``enable_gqa``.
     """
     tensor_only(query, key, value, *(() if attn_mask is None else (attn_mask,)))
     if enable_gqa or not query.dtype == key.dtype == value.dtype or query.dtype not in ("float32", "float64"):
@@ -81,12 +90,15 @@ def _as_numbers(e: Engine, mask: ShadowTensor, like: ShadowTensor) -> ShadowTens
 def _fits_the_kernel(query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None) -> bool:
     """Whether torch uses the fused kernel of the CPU.
 
-    All operands have four dimensions, a last stride of 1 and equal batches, heads and last sizes; a mask has two or four dimensions and
-    broadcasts to the scores.
+    All operands have four dimensions, a last stride of 1 and equal batches, heads and last sizes; a mask has two or
+    four dimensions and broadcasts to the scores.
     """
     if any(x.ndim != 4 or x.stride[-1] != 1 for x in (query, key, value)):
         return False
-    if not query.shape[:2] == key.shape[:2] == value.shape[:2] or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
+    if (
+        not query.shape[:2] == key.shape[:2] == value.shape[:2]
+        or not query.shape[-1] == key.shape[-1] == value.shape[-1]
+    ):
         return False
     if mask is None:
         return True
@@ -108,7 +120,13 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _fused(
-    e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None, is_causal: bool, factor: float
+    e: Engine,
+    query: ShadowTensor,
+    key: ShadowTensor,
+    value: ShadowTensor,
+    mask: ShadowTensor | None,
+    is_causal: bool,
+    factor: float,
 ) -> ShadowTensor:
     def scores(q: np.ndarray, k: np.ndarray, m: Any) -> np.ndarray:
         return _masked(q.astype(np.float64) @ np.swapaxes(k, -1, -2) * factor, m, is_causal)
@@ -122,7 +140,9 @@ def _fused(
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         if g.dtype == np.float32 and np.abs(s.logsumexp).max() > 64:
-            raise Unmodelled("the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison")
+            raise Unmodelled(
+                "the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison"
+            )
         # backward recomputes the weights from the operands' present values, but divides by the sums saved in forward.
         found = scores(s.query, s.key, s.attn_mask)
         w = np.where(np.isneginf(found), 0, np.exp(found - s.logsumexp))
@@ -138,8 +158,11 @@ def _fused(
 
 
 SAFE_SOFTMAX = Rule(
-    "SafeSoftmaxBackward0", _softmax, (Keep("result", "result"),), lambda g, s: (s.result * (g - np.sum(g * s.result, axis=-1, keepdims=True)),)
-)  # fmt: skip
+    "SafeSoftmaxBackward0",
+    _softmax,
+    (Keep("result", "result"),),
+    lambda g, s: (s.result * (g - np.sum(g * s.result, axis=-1, keepdims=True)),),
+)
 
 
 def _composed(

@@ -1,7 +1,7 @@
 """backward, autograd.grad, hooks and retain_grad."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: ARG001, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ def as_list(x: Any) -> list[Any]:
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no gradient.
+    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a
+    root that requires no gradient.
 
-    Raises torch's error where none is given for a root of several or of non-real elements, and for a given one of another shape.
+    Raises torch's error where none is given for a root of several or of non-real elements, and for
+    a given one of another shape.
     """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -45,7 +47,9 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
                 result.append(None)
                 continue
             if output.numel != 1 and not e.policy.backward_sums_elements:
-                raise runtime("grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output)
+                raise runtime(
+                    "grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output
+                )
             if not output.dtype.is_floating_point:
                 text = f"grad can be implicitly created only for real scalar outputs but got torch.{output.dtype[:]}"
                 raise runtime(text, "nonscalar-backward", tensor=output)
@@ -55,8 +59,8 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
             tensor_only(g)
             if g.shape != output.shape:
                 text = (
-                    f"Mismatch in shape: grad_output[{k}] has a shape of torch.Size({list(g.shape)}) and output[{k}] has a shape of "
-                    f"torch.Size({list(output.shape)})."
+                    f"Mismatch in shape: grad_output[{k}] has a shape of torch.Size({list(g.shape)}) and output[{k}] "
+                    f"has a shape of torch.Size({list(output.shape)})."
                 )
                 raise runtime(text, "shape", tensor=output)
             fitting = g if g.dtype == output.dtype else ENTRIES["torch.Tensor.to"].run(e, g, output.dtype)
@@ -76,8 +80,12 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
     return gradient
 
 
-def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
-    """Check the roots and make the pass. ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
+def prepare(
+    e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool
+) -> Pass:
+    """Check the roots and make the pass.
+
+    ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
 
     Raises torch's error for a root without a graph, and what :func:`first_gradients` raises.
     """
@@ -92,7 +100,9 @@ def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_gra
         roots.append((edge, gradient))
     keep = create_graph if retain_graph is None else bool(retain_graph)
     if create_graph:
-        started: list[tuple[Edge, Gradient]] = [(edge, Recorded(e, g.tensor)) for edge, g in roots if g.tensor is not None]
+        started: list[tuple[Edge, Gradient]] = [
+            (edge, Recorded(e, g.tensor)) for edge, g in roots if g.tensor is not None
+        ]
         the_pass: Pass = RecordedPass(e, started, keep_graph=keep)
     else:
         the_pass = Pass(e, roots, keep_graph=keep)
@@ -100,7 +110,9 @@ def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_gra
 
 
 def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
-    """Run the pass with saved values as they were when saved, to find wrong gradients. Return that pass and the changed saved tensors.
+    """Run the pass with saved values as they were when saved, to find wrong gradients.
+
+    Return that pass and the changed saved tensors.
 
     None if no saved value has changed without an error, or if the pass raises.
     """
@@ -108,7 +120,10 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     if not causes:
         return None
     again = Pass(
-        the_pass.engine, [(edge, Gradient(g.array, g.shape)) for edge, g in the_pass.roots], dict(the_pass.captures), the_pass.targets
+        the_pass.engine,
+        [(edge, Gradient(g.array, g.shape)) for edge, g in the_pass.roots],
+        dict(the_pass.captures),
+        the_pass.targets,
     )
     again.as_meant = True
     again.plan()
@@ -120,7 +135,8 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Raise for a root gradient of another shape than its node's output (``validate_outputs``): possible after ``.data = …``.
+    """Raise for a root gradient of another shape than its node's output (``validate_outputs``):
+    possible after ``.data = …``.
 
     One that torch would first sum to that shape is declined.
     """
@@ -136,7 +152,8 @@ def check_roots(the_pass: Pass) -> None:
 def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> Any:
     """Run the pass, then ``finish``, and return its result. If the pass raises, ``judge`` is called instead.
 
-    In lockstep, where user code runs in the pass, a Suspended call is returned. Raises for a root gradient of a wrong shape.
+    In lockstep, where user code runs in the pass, a Suspended call is returned. Raises for a
+    root gradient of a wrong shape.
     """
     e = the_pass.engine
     check_roots(the_pass)
@@ -162,15 +179,20 @@ def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None]
 
 @op(".backward", kind="other")
 def backward(
-    e: Engine, self: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+    e: Engine,
+    self: Any,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
 ) -> Any:
     tensor_only(self)
     return backward_all(e, [self], [gradient], retain_graph, create_graph, None, inputs)
 
 
 @op("torch.autograd.backward", kind="other")
-def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-                 grad_variables: Any = None, inputs: Any = None) -> Any:  # fmt: skip
+def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None,
+                 create_graph: bool = False, grad_variables: Any = None, inputs: Any = None) -> Any:  # fmt: skip
     if grad_variables is not None:
         raise Unmodelled("grad_variables")
     outputs = as_list(tensors)
@@ -203,7 +225,9 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
         raise Unmodelled("node hooks (Node.register_hook), which cannot be observed, together with retain_grad")
     rehearsal = rehearse(the_pass)
     nodes = the_pass.nodes.values() if rehearsal is not None else ()
-    filled = [tensor for node in nodes for tensor in (node.leaf, *(kept() for _, kept in node.retains)) if tensor is not None]
+    filled = [
+        tensor for node in nodes for tensor in (node.leaf, *(kept() for _, kept in node.retains)) if tensor is not None
+    ]
     before = {id(tensor): tensor.gradient.values() for tensor in filled if tensor.gradient is not None}
 
     def judge() -> None:
@@ -214,14 +238,17 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
 
 
 @op("torch.autograd.grad", kind="other")
-def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> Any:  # fmt: skip
+def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
+         create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+         is_grads_batched: bool = False, materialize_grads: bool = False) -> Any:  # fmt: skip
     if is_grads_batched:
         raise Unmodelled("is_grads_batched: the backward runs under vmap")
     if e.suspicious:
         raise Unmodelled("node hooks (Node.register_hook), which cannot be observed and may replace these gradients")
     if materialize_grads and allow_unused is not None and not allow_unused:
-        text = "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        text = (
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
         raise errors.ShadowError("ValueError", text)
     if inputs is None:
         raise errors.ShadowError("TypeError", "'NoneType' object is not iterable")
@@ -238,7 +265,9 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
     unused_ok = bool(allow_unused) or materialize_grads
 
     def finish() -> tuple[Any, ...]:
-        results = tuple(_captured(e, the_pass, k, x, unused_ok, materialize_grads, bool(create_graph)) for k, x in enumerate(wanted))
+        results = tuple(
+            _captured(e, the_pass, k, x, unused_ok, materialize_grads, bool(create_graph)) for k, x in enumerate(wanted)
+        )
         if rehearsal is not None and not the_pass.altered:
             _harms(e, the_pass, rehearsal, wanted)
         return results
@@ -256,11 +285,17 @@ def _place(e: Engine, x: ShadowTensor) -> tuple[int, int]:
     return id(x.grad_fn), x.output_nr
 
 
-def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: bool, zeros: bool, create_graph: bool) -> ShadowTensor | None:
+def _captured(
+    e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: bool, zeros: bool, create_graph: bool
+) -> ShadowTensor | None:
     gradient = the_pass.captured.get(k)
     if gradient is None:
         if not unused_ok:
-            which = f"The differentiated Tensor at index {k}" if e.does(UNUSED_HAVE_AN_INDEX) else "One of the differentiated Tensors"
+            which = (
+                f"The differentiated Tensor at index {k}"
+                if e.does(UNUSED_HAVE_AN_INDEX)
+                else "One of the differentiated Tensors"
+            )
             raise runtime(errors.UNUSED.format(which=which), "no-gradient", tensor=x)
         return _materialized(e, x, requires_grad=create_graph) if zeros else None
     result = detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
@@ -276,11 +311,17 @@ def _materialized(e: Engine, like: ShadowTensor, *, requires_grad: bool) -> Shad
 
 
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
-    """A gradient as a tensor that hooks receive: without a copy (that of a sum has stride 0), and the same object every time."""
+    """A gradient as a tensor that hooks receive: without a copy (that of a sum has stride 0),
+    and the same object every time.
+    """
     if gradient.tensor is None:
         array = gradient.array
         # the tensor's .data may have been replaced: its gradient has the dtype of when the graph was made.
-        dtype = like.dtype if array is None or like.dtype.numpy is None or like.dtype.numpy == array.dtype else from_numpy(array.dtype)
+        dtype = (
+            like.dtype
+            if array is None or like.dtype.numpy is None or like.dtype.numpy == array.dtype
+            else from_numpy(array.dtype)
+        )
         unknown = array is None and gradient.outline is None
         made = new(e, gradient.shape, dtype, None) if unknown else in_memory(gradient, like.graph, dtype)
         made.counter = gradient.held.counter
@@ -288,7 +329,9 @@ def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[Shad
         if source is not None:  # a view, made inside backward, of the root gradient
             made = open_window(e, source, made.shape, made.stride, made.offset, "no_grad")
         made.received = source is None
-        made.loose = gradient.loose or unknown or not {0, 1}.isdisjoint(gradient.shape)  # strides of at most one element do not matter
+        made.loose = (
+            gradient.loose or unknown or not {0, 1}.isdisjoint(gradient.shape)
+        )  # strides of at most one element do not matter
         gradient.tensor = made
     return gradient.tensor
 
@@ -326,7 +369,8 @@ def _nowhere() -> None:
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
     """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None.
 
-    The hook belongs to the grad_fn that the tensor has at its first hook. Raises for a tensor that requires no gradient.
+    The hook belongs to the grad_fn that the tensor has at its first hook. Raises for a
+    tensor that requires no gradient.
     """
     tensor_only(self)
     if not self.requires_grad:
@@ -350,7 +394,9 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
         if returned is None or returned is seen:
             return gradient
         numbers = returned.window()
-        return hooked(gradient, Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape))  # its strides
+        return hooked(
+            gradient, Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape)
+        )  # its strides
 
     e.graph.has_guests = True
     if self.hooked is None:  # later hooks are put at the node of the first one, whatever the present grad_fn
@@ -364,7 +410,8 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return None.
+    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was
+    written, and must return None.
 
     Raises for a tensor that is no leaf, or requires no gradient.
     """

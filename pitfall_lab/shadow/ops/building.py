@@ -1,7 +1,8 @@
-"""What entries are built from: broadcasting, strides of results, and the three kinds of operations that autograd records.
+"""What entries are built from: broadcasting, strides of results, and the three kinds of
+operations that autograd records.
 
-:func:`pure` makes a new tensor, :func:`in_place` writes an existing one, :func:`view` makes a view. Only these change the
-graph; entries only say what is computed, what is saved and how gradients flow.
+:func:`pure` makes a new tensor, :func:`in_place` writes an existing one, :func:`view` makes a view. Only these change
+the graph; entries only say what is computed, what is saved and how gradients flow.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -25,7 +26,16 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import element_strides
 from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp
 from pitfall_lab.shadow.ops.memory_format import channels_last_strides, follows
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.storage import (
+    Counter,
+    ShadowTensor,
+    Shape,
+    Storage,
+    ViewOf,
+    contiguous_strides,
+    is_contiguous,
+    is_dense,
+)
 from pitfall_lab.shadow.view_gradients import positions
 
 OVERLAP_LIMIT = 4096
@@ -35,7 +45,9 @@ NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """One saved tensor: its name, the operand (or ``"result"``), the edges of which one must be needed, whether it is random."""
+    """One saved tensor: its name, the operand (or ``"result"``), the edges of which one must be
+    needed, whether it is random.
+    """
 
     name: str
     what: int | str
@@ -45,7 +57,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in the order torch unpacks them."""
+    """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in
+    the order torch unpacks them.
+    """
 
     node: str
     forward: Callable[..., Any]
@@ -63,7 +77,9 @@ def refusing(rule: Rule, text: str) -> Rule:
 
 
 def of_finite(rule: Rule) -> Rule:
-    """The rule, declining inf and NaN in its inputs: the result then depends on the kernel's order of computing (0 * inf, inf - inf)."""
+    """The rule, declining inf and NaN in its inputs: the result then depends on the kernel's order of
+    computing (0 * inf, inf - inf).
+    """
 
     def forward(*given: Any) -> Any:
         return rule.forward(*given) if all(map(is_finite, given)) else None
@@ -106,21 +122,29 @@ def broadcast(*shapes: Shape) -> Shape:
         for dim in reversed(range(ndim)):
             if a[dim] != b[dim] and a[dim] != 1 and b[dim] != 1:
                 raise runtime(
-                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at non-singleton dimension {dim}", "shape"
+                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at "
+                    f"non-singleton dimension {dim}",
+                    "shape",
                 )
         result = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
     return result
 
 
-def layout(shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True, cast: DType | None = None) -> Shape:
+def layout(
+    shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True, cast: DType | None = None
+) -> Shape:
     """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
 
-    A Python number among the operands (not ``alone``) counts as an operand of another shape; operands of another dtype than the one all
-    are ``cast`` to have the strides of their converted copies.
+    A Python number among the operands (not ``alone``) counts as an operand of another shape; operands of another dtype
+    than the one all are ``cast`` to have the strides of their converted copies.
 
-    Source: ``aten/src/ATen/TensorIterator.cpp``, ``compute_types``, ``reorder_dimensions`` and ``compute_fast_setup_type``.
+    Source: ``aten/src/ATen/TensorIterator.cpp``, ``compute_types``, ``reorder_dimensions`` and
+    ``compute_fast_setup_type``.
     """
-    lying = [(t.shape, t.stride if cast is None or isinstance(t, Lying) or t.dtype == cast else preserved(t)) for t in operands]
+    lying = [
+        (t.shape, t.stride if cast is None or isinstance(t, Lying) or t.dtype == cast else preserved(t))
+        for t in operands
+    ]
     if alone and all(own == shape for own, _ in lying):
         if all(is_contiguous(*x) for x in lying):
             return contiguous_strides(shape)
@@ -139,11 +163,15 @@ def layout(shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: boo
 
 def _aligned(own: Shape, stride: Shape, shape: Shape) -> Shape:
     missing = len(shape) - len(own)
-    return (0,) * missing + tuple(0 if n == 1 and m != 1 else s for n, s, m in zip(own, stride, shape[missing:], strict=True))
+    return (0,) * missing + tuple(
+        0 if n == 1 and m != 1 else s for n, s, m in zip(own, stride, shape[missing:], strict=True)
+    )
 
 
 def _reordered(shape: Shape, strides: Sequence[Shape]) -> list[int]:
-    """Dimensions from the smallest stride to the largest (an insertion sort that keeps the order of ambiguous pairs)."""
+    """Dimensions from the smallest stride to the largest (an insertion sort that keeps
+    the order of ambiguous pairs).
+    """
 
     def order(dim0: int, dim1: int) -> int:
         for s in strides:
@@ -184,7 +212,9 @@ def preserved(tensor: ShadowTensor | Lying) -> Shape:
 
 
 class Lying(NamedTuple):
-    """A shape and strides (in elements) without an array: what is needed of an operand to find the strides of a result."""
+    """A shape and strides (in elements) without an array: what is needed of an operand to
+    find the strides of a result.
+    """
 
     shape: Shape
     stride: Shape
@@ -196,7 +226,8 @@ class Lying(NamedTuple):
 
 
 def made_of(*operands: np.ndarray) -> np.ndarray:
-    """A new array for the result of an operation on these arrays, with TensorIterator's strides (of one array: those of ``empty_like``).
+    """A new array for the result of an operation on these arrays, with TensorIterator's strides (of one
+    array: those of ``empty_like``).
 
     Its elements are not set; its dtype is that of the last one.
     """
@@ -208,7 +239,10 @@ def made_of(*operands: np.ndarray) -> np.ndarray:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from 0; raises torch's IndexError when out of range. Without dimensions, -1 and 0 are allowed."""
+    """A dimension counted from 0; raises torch's IndexError when out of range.
+
+    Without dimensions, -1 and 0 are allowed.
+    """
     room = max(ndim, 1)
     if not -room <= dim < room:
         text = f"Dimension out of range (expected to be in range of [{-room}, {room - 1}], but got {dim})"
@@ -229,14 +263,21 @@ def as_shape(sizes: Sequence[Any]) -> Shape:
 
 
 C_NAMES = {
-    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
+    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
+    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
+    "complex64": "c10::complex<float>",
 }  # fmt: skip
-LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "complex64": 3.4028234663852886e38}
+LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float32": 3.4028234663852886e38,
+    "complex64": 3.4028234663852886e38,
+}
 
 
 def overflows(value: Any, dtype: DType) -> bool:
-    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``); inf and NaN do not, except in an integer dtype.
+    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``); inf and NaN do
+    not, except in an integer dtype.
 
     A negative int may wrap around in an unsigned one. Of a complex number for a real dtype, any imaginary part counts.
     """
@@ -257,7 +298,9 @@ def check_word(value: Any) -> None:
 
 
 def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
-    """Torch's error text when a number overflows a dtype, else empty; ``wide``: the kernel computes half precision in float32."""
+    """Torch's error text when a number overflows a dtype, else empty; ``wide``: the kernel
+    computes half precision in float32.
+    """
     if wide and dtype[:] in {"float16", "bfloat16"}:
         dtype = DType("float32")
     plain = [x for x in values if isinstance(x, (bool, int, float, complex))]
@@ -269,12 +312,16 @@ def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
 
 
 def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
-    """:func:`no_room` for a fill: torch writes one element without a kernel, and converts a number to half precision by way of a double."""
+    """:func:`no_room` for a fill: torch writes one element without a kernel, and converts a number to half
+    precision by way of a double.
+    """
     return no_room(DType("float64") if elements == 1 and dtype[:] in {"float16", "bfloat16"} else dtype, value)
 
 
 def tensor_only(*values: Any) -> None:
-    """Decline (raise Unmodelled for) a value that is no shadow tensor: a number, None, or a tensor that the shadow does not model."""
+    """Decline (raise Unmodelled for) a value that is no shadow tensor: a number, None, or a tensor
+    that the shadow does not model.
+    """
     for value in values:
         if not isinstance(value, ShadowTensor):
             raise Unmodelled(f"expected a tensor, got {type(value).__name__}")
@@ -286,7 +333,9 @@ def computed_in(dtype: DType) -> Any:
 
 
 def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
-    """The operands' values, cast to ``dtype``; None when those of one are unknown. An omitted operand (None) stays None.
+    """The operands' values, cast to ``dtype``; None when those of one are unknown.
+
+    An omitted operand (None) stays None.
 
     Half precision is returned as float32, in which it is computed.
     """
@@ -299,7 +348,11 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
             if seen is None:
                 return None
             kind = computed_in(x.dtype if dtype is None else dtype)
-            found.append(seen if seen.dtype == kind else seen.astype(x.dtype.numpy if dtype is None else dtype.numpy).astype(kind))
+            found.append(
+                seen
+                if seen.dtype == kind
+                else seen.astype(x.dtype.numpy if dtype is None else dtype.numpy).astype(kind)
+            )
         else:
             found.append(np.asarray(x).astype(computed_in(dtype)) if dtype is not None else np.asarray(x))
     return found
@@ -308,9 +361,16 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
 def promoted(*operands: Operand) -> DType:
     """The result dtype of a pointwise operation on tensors and numbers, after type promotion; complex32 is declined."""
     first, last = operands[0], operands[-1]
-    if len(operands) == 2 and isinstance(first, ShadowTensor) and isinstance(last, ShadowTensor) and first.dtype == last.dtype:
+    if (
+        len(operands) == 2
+        and isinstance(first, ShadowTensor)
+        and isinstance(last, ShadowTensor)
+        and first.dtype == last.dtype
+    ):
         return first.dtype
-    found = result_type((x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands)
+    found = result_type(
+        (x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands
+    )
     if found == "complex32":
         raise Unmodelled("complex32 (half-precision complex): torch has few kernels for it")
     return found
@@ -324,8 +384,8 @@ def as_float(dtype: DType) -> DType:
 def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride: Shape | None = None) -> ShadowTensor:
     """A new tensor with its own storage and counter; ``values`` may be None (unknown) and are cast and broadcast.
 
-    ``stride`` is in elements; None: contiguous. The values are unknown too with more elements than the engine's limit, or a dtype that
-    NumPy lacks.
+    ``stride`` is in elements; None: contiguous. The values are unknown too with more elements than the engine's limit,
+    or a dtype that NumPy lacks.
     """
     stride = contiguous_strides(shape) if stride is None else stride
     size = math.prod(shape)
@@ -343,16 +403,25 @@ def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride
 
 
 def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
-    """A saved tensor that only its node has: a wrapped number, a mask drawn inside, a clone made before a write. None: unknown values."""
+    """A saved tensor that only its node has: a wrapped number, a mask drawn inside, a clone made before a write.
+
+    None: unknown values.
+    """
     if array is None:
         return ShadowTensor(e.graph, Storage(1, dtype), (), (), 0, dtype, Counter())
     values = np.array(array)  # a copy, since it may be a view of the operand's data
     storage = Storage(values.size, dtype, data=values.reshape(-1))
-    return ShadowTensor(e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter())
+    return ShadowTensor(
+        e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter()
+    )
 
 
 def drawn(
-    e: Engine, shape: Shape, dtype: DType, draw: Callable[[np.random.Generator], np.ndarray], stride: Shape | None = None
+    e: Engine,
+    shape: Shape,
+    dtype: DType,
+    draw: Callable[[np.random.Generator], np.ndarray],
+    stride: Shape | None = None,
 ) -> ShadowTensor:
     """A new tensor of random numbers drawn inside an operation, for its node to save.
 
@@ -362,7 +431,9 @@ def drawn(
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A saved clone that only the node has, with the strides of ``clone()``; with a CloneBackward0 if ``tensor`` requires a gradient."""
+    """A saved clone that only the node has, with the strides of ``clone()``; with a CloneBackward0 if
+    ``tensor`` requires a gradient.
+    """
     copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch calls clone, which counts as an operation
         copy.node = e.graph.new_node("CloneBackward0", (e.graph.edge(tensor),), lambda g, _: (g,))
@@ -376,8 +447,8 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 def records(e: Engine, *operands: Any) -> bool:
     """Whether an operation on these operands makes a node: grad mode is on and one of them requires a gradient.
 
-    Declines cases that are not modelled: leaves of inference mode outside of it, operands that are all inference tensors, integers with a
-    grad_fn.
+    Declines cases that are not modelled: leaves of inference mode outside of it, operands that are all inference
+    tensors, integers with a grad_fn.
     """
     if not e.grad_enabled or e.inference:
         return False
@@ -385,7 +456,10 @@ def records(e: Engine, *operands: Any) -> bool:
     if any(x.inference and x.flag for x in wanting):
         raise Unmodelled("a leaf made in inference mode, used outside of it")
     if e.met_inference and wanting and all(x.inference for x in operands if isinstance(x, ShadowTensor)):
-        raise Unmodelled("an operation whose operands are all inference tensors, one of them with a grad_fn: torch records no node for it")
+        raise Unmodelled(
+            "an operation whose operands are all inference tensors, one of them with a grad_fn: torch "
+            "records no node for it"
+        )
     if any(x.dtype.category < 2 for x in wanting):
         raise Unmodelled("an integer or bool tensor with a grad_fn")
     for x in wanting:
@@ -394,16 +468,24 @@ def records(e: Engine, *operands: Any) -> bool:
 
 
 def check_base(x: ShadowTensor) -> None:
-    """Decline a view of a tensor returned by ``autograd.grad`` and then made a leaf: torch may have another base for it."""
+    """Decline a view of a tensor returned by ``autograd.grad`` and then made a leaf: torch
+    may have another base for it.
+    """
     if x.view is not None and x.view.base.received and x.view.base.flag:
-        raise Unmodelled("a view of a tensor returned by autograd.grad that was made a leaf: which tensor is its base is not modelled")
+        raise Unmodelled(
+            "a view of a tensor returned by autograd.grad that was made a leaf: which tensor is its "
+            "base is not modelled"
+        )
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
     """Raise if an argument requires grad for which ``name`` has no derivative (torch's ``check_no_requires_grad``)."""
     for argument, x in arguments.items():
         if isinstance(x, ShadowTensor) and records(e, x):
-            cannot = f"is not differentiable with respect to argument '{argument}'. This input cannot have requires_grad True."
+            cannot = (
+                f"is not differentiable with respect to argument '{argument}'. This input cannot "
+                "have requires_grad True."
+            )
             raise runtime(f"The function '{name}' {cannot}", tensor=x)
 
 
@@ -420,7 +502,9 @@ def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = Non
     return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
 
 
-def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False) -> None:
+def keep_inputs(
+    e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False
+) -> None:
     """Save the operands listed in ``rule.keeps`` whose edge is needed. A number is saved as a tensor of the node's own.
 
     With ``copies_self``, a clone is saved of the first operand, which the operation is about to write.
@@ -452,11 +536,12 @@ def pure(
     stride: Shape | None = None,
     hidden: Sequence[str] = (),
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride (None: contiguous).
+    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype
+    and stride (None: contiguous).
 
-    It gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values are unknown if an operand's
-    are, above the engine's limit, and where the rule returns None. ``hidden`` names further results that are only saved for backward
-    (statistics, buffers): then ``forward`` returns a tuple.
+    It gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values are
+    unknown if an operand's are, above the engine's limit, and where the rule returns None. ``hidden`` names further
+    results that are only saved for backward (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
     if rule.refused:
@@ -481,7 +566,9 @@ def pure(
 
 
 def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
-    """If values are unknown only because of bfloat16, run the rule on zeros, to decline operands of incompatible shapes."""
+    """If values are unknown only because of bfloat16, run the rule on zeros, to decline
+    operands of incompatible shapes.
+    """
     if not any(isinstance(x, ShadowTensor) and x.dtype == "bfloat16" for x in operands):
         return
     found: list[Any] = []
@@ -535,11 +622,15 @@ def own(node: Node, *results: ShadowTensor) -> None:
 
 
 def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
-    """The operands under the belief ``equal_counts_pair_up``: those with as many elements as the first are reshaped to its shape."""
+    """The operands under the belief ``equal_counts_pair_up``: those with as many elements as the
+    first are reshaped to its shape.
+    """
     from pitfall_lab.shadow.ops.views import reshape
 
     first = next(x for x in operands if isinstance(x, ShadowTensor))
-    return [reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands]
+    return [
+        reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands
+    ]
 
 
 def pointwise(
@@ -551,10 +642,12 @@ def pointwise(
     like: ShadowTensor | None = None,
     iterated: Sequence[Operand] | None = None,
 ) -> ShadowTensor:
-    """Run ``rule`` on operands that are broadcast, into a new tensor of ``dtype`` with the strides that TensorIterator gives it.
+    """Run ``rule`` on operands that are broadcast, into a new tensor of ``dtype`` with the strides
+    that TensorIterator gives it.
 
-    The operands are converted to ``compute_in`` before. ``like``: the operand from which ``empty_like`` takes the result's strides;
-    ``iterated``: the operands as passed to TensorIterator, if their order differs there, or the rule has a number built in.
+    The operands are converted to ``compute_in`` before. ``like``: the operand from which ``empty_like`` takes
+    the result's strides; ``iterated``: the operands as passed to TensorIterator, if their order differs there,
+    or the rule has a number built in.
     """
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)
@@ -585,17 +678,20 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
 
-    ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``: where the rule saves the
-    target, a clone is saved. ``overwrites``: the old values are not used (fill, copy), so that unknown values become known; ``separate``:
-    every element must have its own address although the operation is not elementwise; ``overlapping`` is called to write once more, where
-    elements share an address and the order of torch's writes decides.
+    ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``:
+    where the rule saves the target, a clone is saved. ``overwrites``: the old values are not used (fill, copy),
+    so that unknown values become known; ``separate``: every element must have its own address although the
+    operation is not elementwise; ``overlapping`` is called to write once more, where elements share an address
+    and the order of torch's writes decides.
     """
     target = operands[0]
     tensor_only(target)
     assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
     whole = recording and target.dtype.category < 2
-    e.graph.check_inplace(target, recording and not (whole and rule.node == "CopyBackwards"))  # only copy_ handles integer targets
+    e.graph.check_inplace(
+        target, recording and not (whole and rule.node == "CopyBackwards")
+    )  # only copy_ handles integer targets
     if (recording or target.requires_grad) and target.view is not None and target.dtype != target.view.base.dtype:
         raise Unmodelled("an in-place write to a view whose dtype differs from its base's")
     recording = recording and not whole
@@ -611,12 +707,17 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     if not (elementwise or overwrites or overlapping) and overlaps_itself(target):
         raise Unmodelled("a write to a tensor in which several elements share one memory location")
     if target.numel > OVERLAP_LIMIT and may_overlap(target.shape, target.stride):
-        raise Unmodelled("a write to many elements that may share memory locations: the result depends on the order of the writes")
+        raise Unmodelled(
+            "a write to many elements that may share memory locations: the result depends on the order of the writes"
+        )
     if whole and rule.node not in {"", "CopyBackwards"}:
-        raise Unmodelled("an in-place operation that gives an integer tensor a grad_fn, which torch does not prevent here")
+        raise Unmodelled(
+            "an in-place operation that gives an integer tensor a grad_fn, which torch does not prevent here"
+        )
     if rule.refused:
         raise runtime(rule.refused, "dtype")
-    # If computed in another dtype, operands are cast to temporaries first, and results are written after all are computed.
+    # If computed in another dtype, operands are cast to temporaries first, and results are
+    # written after all are computed.
     if elementwise and (compute_in is None or compute_in == target.dtype) and reads_what_it_writes(target, operands):
         one_by_one(e, rule, target, operands)
     else:
@@ -635,7 +736,9 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
 
 
 def overlaps_itself(target: ShadowTensor) -> bool:
-    """Whether several elements of a tensor share an address; False for one of more than ``OVERLAP_LIMIT`` elements: it is not examined."""
+    """Whether several elements of a tensor share an address; False for one of more than ``OVERLAP_LIMIT``
+    elements: it is not examined.
+    """
     if target.numel > OVERLAP_LIMIT or is_dense(target.shape, target.stride):
         return False
     here = positions(target.offset, target.shape, target.stride)
@@ -643,7 +746,9 @@ def overlaps_itself(target: ShadowTensor) -> bool:
 
 
 def may_overlap(shape: Shape, stride: Shape) -> bool:
-    """Whether a step along some axis is not longer than all steps along the axes inside it: elements may then share an address."""
+    """Whether a step along some axis is not longer than all steps along the axes inside it:
+    elements may then share an address.
+    """
     reach = 0
     for step, length in sorted(zip(stride, shape, strict=True)):
         if length > 1 and step <= reach:
@@ -653,10 +758,11 @@ def may_overlap(shape: Shape, stride: Shape) -> bool:
 
 
 def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> bool:
-    """Whether an element that the write reads may already have been overwritten by it, in a way that torch does not refuse.
+    """Whether an element that the write reads may already have been overwritten by it, in a
+    way that torch does not refuse.
 
-    True if several elements of the target share an address, or if another operand shares some elements with the target and is not
-    the same view of them. False for a target of more than ``OVERLAP_LIMIT`` elements, which is not examined.
+    True if several elements of the target share an address, or if another operand shares some elements with the target
+    and is not the same view of them. False for a target of more than ``OVERLAP_LIMIT`` elements, which is not examined.
     """
     if target.numel > OVERLAP_LIMIT:
         return False
@@ -681,8 +787,8 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
 def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
     """Compute and write one element after the other in memory order, each reading the results written before it.
 
-    In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the numbers may differ for
-    long rows.
+    In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the
+    numbers may differ for long rows.
     """
     live = [x.window() if isinstance(x, ShadowTensor) else np.asarray(x) for x in operands]
     known = [x for x in live if x is not None]
@@ -698,7 +804,8 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
 
 
 def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
-    """After a write: increase the version, set grad_fn (if there is a ``node``), save the result (if ``rule`` keeps it).
+    """After a write: increase the version, set grad_fn (if there is a ``node``), save the
+    result (if ``rule`` keeps it).
 
     Raises torch's error for an inference tensor outside of inference mode.
     """
@@ -736,7 +843,9 @@ def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> Non
 
 
 def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
-    """Whether two tensors overlap partly, by torch's fast test: only dense tensors on one storage are compared, as ranges of addresses."""
+    """Whether two tensors overlap partly, by torch's fast test: only dense tensors on one storage are
+    compared, as ranges of addresses.
+    """
     if a is b or a.storage is not b.storage or a.numel == 0 or b.numel == 0:
         return False
     if not (is_dense(a.shape, a.stride) and is_dense(b.shape, b.stride)):
@@ -748,20 +857,27 @@ def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
-    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself (``at::assert_no_overlap``).
+    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself
+    (``at::assert_no_overlap``).
 
     An overlap that torch's test does not find is declined.
     """
     for other in others:
-        if isinstance(other, ShadowTensor) and (other is target or overlaps_partly(target, other) or _same_place(target, other)):
+        if isinstance(other, ShadowTensor) and (
+            other is target or overlaps_partly(target, other) or _same_place(target, other)
+        ):
             raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
         decline_overlap(target, other)
 
 
 def decline_overlap(target: ShadowTensor, other: Any) -> None:
-    """Decline a write whose source overlaps the target where torch does not detect it: the result depends on the order of writes."""
+    """Decline a write whose source overlaps the target where torch does not detect it: the result
+    depends on the order of writes.
+    """
     if isinstance(other, ShadowTensor) and have_common_elements(target, other):
-        raise Unmodelled("a write whose source overlaps the target in memory: the result depends on the order of the writes")
+        raise Unmodelled(
+            "a write whose source overlaps the target in memory: the result depends on the order of the writes"
+        )
 
 
 def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
@@ -772,11 +888,13 @@ def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
 # -- views
 
 
-def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None) -> ShadowTensor:
+def open_window(
+    e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None
+) -> ShadowTensor:
     """A view of the tensor: it shares the storage, the version counter and the base. It has no grad_fn yet.
 
-    ``creation`` is how the view was made (:class:`ViewOf`); None, and ``"multi"`` with grad mode on, follow the present modes. A view of an
-    inference tensor is just another inference tensor.
+    ``creation`` is how the view was made (:class:`ViewOf`); None, and ``"multi"`` with grad mode on, follow the present
+    modes. A view of an inference tensor is just another inference tensor.
     """
     counter = tensor.counter
     if e.policy.views_have_own_version:
@@ -795,7 +913,9 @@ def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, of
     return result
 
 
-def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None) -> ShadowTensor:
+def view(
+    e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None
+) -> ShadowTensor:
     """A view with grad_fn ``name``; ``vjp`` maps the gradient of the view to that of the tensor."""
     node = None
     if records(e, tensor):
@@ -807,7 +927,9 @@ def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape
 
 
 def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A copy in new memory, with the tensor's own grad_fn, for beliefs that an operation copies which in torch returns a view."""
+    """A copy in new memory, with the tensor's own grad_fn, for beliefs that an operation copies
+    which in torch returns a view.
+    """
     fresh = new(e, tensor.shape, tensor.dtype, tensor.window())
     fresh.node, fresh.output_nr, fresh.flag = tensor.node, tensor.output_nr, tensor.flag
     return fresh
@@ -818,7 +940,9 @@ def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) ->
     return partial(put_back, base_shape, place)
 
 
-def put_back(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object) -> tuple[np.ndarray]:
+def put_back(
+    base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object
+) -> tuple[np.ndarray]:
     """Zeros of shape ``base_shape`` into whose view ``place`` the gradient ``g`` is written."""
     full = np.zeros(base_shape, g.dtype)
     place(full)[...] = g

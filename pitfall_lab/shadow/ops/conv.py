@@ -1,7 +1,7 @@
 """Convolutions in one, two and three dimensions, transposed ones, and unfold and fold."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, ARG005, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A001, A002, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
-    """An option as ``count`` integers, one per dimension: ``3`` becomes ``(3, 3)``. Declines others, naming the option as ``name``."""
+    """An option as ``count`` integers, one per dimension: ``3`` becomes ``(3, 3)``.
+
+    Declines others, naming the option as ``name``.
+    """
     given = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(n, int | np.integer) for n in given) or len(given) not in (1, count):
         raise Unmodelled(f"{name} {value!r}")
@@ -33,7 +36,9 @@ def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Kernel size, stride, padding and dilation; for each element of the kernel, the strided slice of the padded input it is applied to."""
+    """Kernel size, stride, padding and dilation; for each element of the kernel, the strided slice of the
+    padded input it is applied to.
+    """
 
     kernel: Shape
     stride: Shape
@@ -59,7 +64,10 @@ class Windows:
 
     def without_border(self, x: np.ndarray) -> np.ndarray:
         """The inverse of :meth:`padded`."""
-        inside: Any = (..., *(slice(p, x.shape[x.ndim - len(self.padding) + k] - p) for k, p in enumerate(self.padding)))
+        inside: Any = (
+            ...,
+            *(slice(p, x.shape[x.ndim - len(self.padding) + k] - p) for k, p in enumerate(self.padding)),
+        )
         return x[inside]
 
 
@@ -69,7 +77,9 @@ def at_tap(tap: Shape) -> Any:
 
 
 def _correlate(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
-    """The sums of a convolution: (N, C, *size) with filters (O, C / groups, *kernel) to (N, O, *count), the count of windows, in float64."""
+    """The sums of a convolution: (N, C, *size) with filters (O, C / groups, *kernel) to (N, O, *count), the
+    count of windows, in float64.
+    """
     size = x.shape[2:]
     padded = windows.padded(x.astype(np.float64)).reshape(
         x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))
@@ -109,9 +119,10 @@ def _flat(x: np.ndarray) -> np.ndarray:
     return x.reshape(*x.shape[:3], -1)
 
 
-def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows, groups: int, *,
-             transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
-    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for which ``output_padding`` is.
+def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows,
+             groups: int, *, transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
+    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for
+    which ``output_padding`` is.
 
     Operands with inf or NaN are declined when their values are used.
     """
@@ -123,7 +134,9 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
     else:
         inner, channels = windows.count(size), weight.shape[0]
     axes, last = (0, *range(2, input.ndim)), any_channels_last(input, weight)
-    if len(size) == 1:  # a 1-D input is made contiguous and unsqueezed to 2-D; the weight is unsqueezed with its own strides
+    if (
+        len(size) == 1
+    ):  # a 1-D input is made contiguous and unsqueezed to 2-D; the weight is unsqueezed with its own strides
         (rows, of, length), (step, along, by) = weight.shape, weight.stride
         last = lies_channels_last((rows, of, 1, length), (step, along, length * by, by))
 
@@ -133,9 +146,15 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
         if transposed:
-            to_input, to_weight = _correlate(g, s.weight, windows, groups), _correlate_filters(g, s.input, windows, groups)
+            to_input, to_weight = (
+                _correlate(g, s.weight, windows, groups),
+                _correlate_filters(g, s.input, windows, groups),
+            )
         else:
-            to_input, to_weight = _spread(g, s.weight, windows, groups, size), _correlate_filters(s.input, g, windows, groups)
+            to_input, to_weight = (
+                _spread(g, s.weight, windows, groups, size),
+                _correlate_filters(s.input, g, windows, groups),
+            )
         return laid_out(to_input, last), laid_out(to_weight, last), g.sum(axis=axes, dtype=np.float64)
 
     rule = of_finite(Rule("ConvolutionBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
@@ -147,34 +166,59 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
 # -- the functions
 
 
-def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transposed: bool, function: str, by_number: bool = True) -> None:
+def _check(
+    input: Any, weight: Any, bias: Any, rank: int, groups: int, transposed: bool, function: str, by_number: bool = True
+) -> None:
     tensor_only(input, weight, *(() if bias is None else (bias,)))
     if bias is not None and bias.dtype != input.dtype and not transposed and by_number:
-        raise runtime(f"Input type ({input.dtype.c_name}) and bias type ({bias.dtype.c_name}) should be the same", "dtype")
+        raise runtime(
+            f"Input type ({input.dtype.c_name}) and bias type ({bias.dtype.c_name}) should be the same", "dtype"
+        )
     if input.ndim not in (rank + 1, rank + 2):
         if bias is not None and bias.dtype != input.dtype:
             raise Unmodelled("which of two errors torch raises first: for the dtypes, or for the number of dimensions")
-        text = f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {function}, but got input of size: {list(input.shape)}"
+        text = (
+            f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {function}, but got input of "
+            f"size: {list(input.shape)}"
+        )
         raise runtime(text, "shape")
     if weight.ndim != rank + 2 or groups < 1:
         raise Unmodelled(f"{function} with a weight of {weight.ndim} dimensions or groups={groups}")
-    if not input.dtype.is_floating_point or input.dtype != weight.dtype or (bias is not None and bias.dtype != input.dtype):
+    if (
+        not input.dtype.is_floating_point
+        or input.dtype != weight.dtype
+        or (bias is not None and bias.dtype != input.dtype)
+    ):
         raise Unmodelled(f"{function} with operands of several dtypes, or not floating point")
 
 
 def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups: int, transposed: bool) -> None:
-    """Raise torch's errors for channel counts; they show the batched (and padded) shape, also for an unbatched input."""
+    """Raise torch's errors for channel counts; they show the batched (and padded) shape,
+    also for an unbatched input.
+    """
     shape = input.shape
     if weight.shape[0] % groups or weight.shape[0] < groups:
-        least, shown = ("at least", list(weight.shape)) if weight.shape[0] < groups else ("divisible by", [list(weight.shape)])
-        raise runtime(
-            f"Given groups={groups}, expected weight to be {least} {groups} at dimension 0, but got weight of size {shown} instead", "shape"
+        least, shown = (
+            ("at least", list(weight.shape)) if weight.shape[0] < groups else ("divisible by", [list(weight.shape)])
         )
-    what = f"Given {'transposed' if transposed else 'groups'}={1 if transposed else groups}, weight of size {list(weight.shape)}, "
+        raise runtime(
+            f"Given groups={groups}, expected weight to be {least} {groups} at dimension 0, but got weight of "
+            f"size {shown} instead",
+            "shape",
+        )
+    what = (
+        f"Given {'transposed' if transposed else 'groups'}={1 if transposed else groups}, weight of size "
+        f"{list(weight.shape)}, "
+    )
     if transposed:
         if shape[1] != weight.shape[0]:
             raise runtime(
-                what + f"expected input{list(shape)} to have {weight.shape[0]} channels, but got {shape[1]} channels instead", "shape"
+                what
+                + (
+                    f"expected input{list(shape)} to have {weight.shape[0]} channels, but got "
+                    f"{shape[1]} channels instead"
+                ),
+                "shape",
             )
         wanted = weight.shape[1] * groups
         if shape[1] % groups:
@@ -182,14 +226,23 @@ def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups
     else:
         if shape[1] != weight.shape[1] * groups:
             raise runtime(
-                what + f"expected input{list(shape)} to have {weight.shape[1] * groups} channels, but got {shape[1]} channels instead",
+                what
+                + (
+                    f"expected input{list(shape)} to have {weight.shape[1] * groups} channels, but got "
+                    f"{shape[1]} channels instead"
+                ),
                 "shape",
             )
         wanted = weight.shape[0]
     if bias is not None and bias.shape != (wanted,):
         what = f"Given {'transposed=1, ' if transposed else ''}weight of size {list(weight.shape)}, "
         raise runtime(
-            what + f"expected bias to be 1-dimensional with {wanted} elements, but got bias of size {list(bias.shape)} instead", "shape"
+            what
+            + (
+                f"expected bias to be 1-dimensional with {wanted} elements, but got bias of size "
+                f"{list(bias.shape)} instead"
+            ),
+            "shape",
         )
 
 
@@ -201,9 +254,25 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
     function = f"conv{rank}d"
 
     def run(
-        e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+        e: Engine,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
     ) -> ShadowTensor:
-        _check(input, weight, bias, rank, groups, transposed=False, function=function, by_number=not isinstance(padding, str))
+        _check(
+            input,
+            weight,
+            bias,
+            rank,
+            groups,
+            transposed=False,
+            function=function,
+            by_number=not isinstance(padding, str),
+        )
         steps, spread = per_dimension(stride, rank), per_dimension(dilation, rank)
         kernel = weight.shape[2:]
         batch, whole = _batched(e, input, rank)
@@ -223,14 +292,22 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
 
 
 def _check_fits(size: Shape, windows: Windows) -> None:
-    if any(n + 2 * p < d * (k - 1) + 1 for n, p, d, k in zip(size, windows.padding, windows.dilation, windows.kernel, strict=True)):
+    if any(
+        n + 2 * p < d * (k - 1) + 1
+        for n, p, d, k in zip(size, windows.padding, windows.dilation, windows.kernel, strict=True)
+    ):
         padded = " x ".join(str(n + 2 * p) for n, p in zip(size, windows.padding, strict=True))
         reach = " x ".join(str(d * (k - 1) + 1) for d, k in zip(windows.dilation, windows.kernel, strict=True))
         raise runtime(
-            f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size can't be greater than actual input size",
+            f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size can't be "
+            "greater than actual input size",
             "shape",
         )
-    if any(n < 1 for n in (*windows.stride, *windows.dilation)) or any(p < 0 for p in windows.padding) or 0 in windows.kernel:
+    if (
+        any(n < 1 for n in (*windows.stride, *windows.dilation))
+        or any(p < 0 for p in windows.padding)
+        or 0 in windows.kernel
+    ):
         raise Unmodelled("a convolution with such a kernel size, stride, padding or dilation")
 
 
@@ -254,10 +331,12 @@ def _same(e: Engine, input: ShadowTensor, kernel: Shape, dilation: Shape) -> tup
 def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
     function = f"conv_transpose{rank}d"
 
-    def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1,
-            dilation: Any = 1) -> ShadowTensor:  # fmt: skip
+    def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+            output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> ShadowTensor:  # fmt: skip
         _check(input, weight, bias, rank, groups, transposed=True, function=function)
-        windows = Windows(weight.shape[2:], per_dimension(stride, rank), per_dimension(padding, rank), per_dimension(dilation, rank))
+        windows = Windows(
+            weight.shape[2:], per_dimension(stride, rank), per_dimension(padding, rank), per_dimension(dilation, rank)
+        )
         more = per_dimension(output_padding, rank)
         if any(m >= max(s, d) for m, s, d in zip(more, windows.stride, windows.dilation, strict=True)):
             raise Unmodelled("an output_padding that is too large")
@@ -265,8 +344,17 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
             raise Unmodelled("a convolution with such a kernel size, stride, padding or dilation")
         batch, whole = _batched(e, input, rank)
         _check_channels(batch, weight, bias, groups, transposed=True)
-        reach = (s * (n - 1) + r + 1 + m - 2 * p for n, s, r, m, p in zip(
-            batch.shape[2:], windows.stride, _reach(windows.kernel, windows.dilation), more, windows.padding, strict=True))  # fmt: skip
+        reach = (
+            s * (n - 1) + r + 1 + m - 2 * p
+            for n, s, r, m, p in zip(
+                batch.shape[2:],
+                windows.stride,
+                _reach(windows.kernel, windows.dilation),
+                more,
+                windows.padding,
+                strict=True,
+            )
+        )
         if min(reach) < 1:
             raise Unmodelled("a transposed convolution with an empty result")
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
@@ -275,16 +363,55 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
     add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples, traits=("products",))
 
 
-_register(1, ("F.conv1d(seq, k1)", "F.conv1d(seq, k1, c6, stride=2, padding=1)", "F.conv1d(seq, k1, padding='same', dilation=2)", "F.conv1d(seq[0], k1, c6)",
-              "F.conv1d(seq.detach(), k1, padding='valid')", "F.conv1d(seq, k1[:, :2], groups=2)", "F.conv1d(seq, k1[:, :3])", "F.conv1d(a, k1)", "F.conv1d(c, k1)",
-              "F.conv1d(seq, k1[:, :, :2], padding='same')", "F.conv1d(seq, k1, stride=2, padding='same')", "F.conv1d(seq.mT.contiguous().mT, k1)"))  # fmt: skip
-_register(2, ("F.conv2d(img, k2)", "F.conv2d(img, k2, c6, padding=1)", "F.conv2d(img, k2, None, (1, 2), (1, 0), 1)", "F.conv2d(img[0], k2)", "F.conv2d(cl, k2, c6)",
-              "F.conv2d(img, k2[:4, :1], c4, groups=4)", "F.conv2d(img.detach(), k2, c6)", "F.conv2d(img, k2.detach())", "F.conv2d(img, k2, c4)",
-              "F.conv2d(img[:, :, :2], k2)", "F.conv2d(img, k2.contiguous(memory_format=torch.channels_last))", "F.conv2d(img[:1], k2, padding='same')"))  # fmt: skip
+_register(
+    1,
+    (
+        "F.conv1d(seq, k1)",
+        "F.conv1d(seq, k1, c6, stride=2, padding=1)",
+        "F.conv1d(seq, k1, padding='same', dilation=2)",
+        "F.conv1d(seq[0], k1, c6)",
+        "F.conv1d(seq.detach(), k1, padding='valid')",
+        "F.conv1d(seq, k1[:, :2], groups=2)",
+        "F.conv1d(seq, k1[:, :3])",
+        "F.conv1d(a, k1)",
+        "F.conv1d(c, k1)",
+        "F.conv1d(seq, k1[:, :, :2], padding='same')",
+        "F.conv1d(seq, k1, stride=2, padding='same')",
+        "F.conv1d(seq.mT.contiguous().mT, k1)",
+    ),
+)
+_register(
+    2,
+    (
+        "F.conv2d(img, k2)",
+        "F.conv2d(img, k2, c6, padding=1)",
+        "F.conv2d(img, k2, None, (1, 2), (1, 0), 1)",
+        "F.conv2d(img[0], k2)",
+        "F.conv2d(cl, k2, c6)",
+        "F.conv2d(img, k2[:4, :1], c4, groups=4)",
+        "F.conv2d(img.detach(), k2, c6)",
+        "F.conv2d(img, k2.detach())",
+        "F.conv2d(img, k2, c4)",
+        "F.conv2d(img[:, :, :2], k2)",
+        "F.conv2d(img, k2.contiguous(memory_format=torch.channels_last))",
+        "F.conv2d(img[:1], k2, padding='same')",
+    ),
+)
 _register(3, ("F.conv3d(vol, k3)", "F.conv3d(vol, k3, c3, stride=2, padding=1)"))
-_register_transposed(1, ("F.conv_transpose1d(seq, kt[:, :, 0])", "F.conv_transpose1d(seq[0], kt[:, :, 0], c3, stride=2, output_padding=1)"))
-_register_transposed(2, ("F.conv_transpose2d(img, kt)", "F.conv_transpose2d(img, kt, c3, stride=2, padding=1, output_padding=1)", "F.conv_transpose2d(img, kt, None, 1, 0, 0, 2)",
-                         "F.conv_transpose2d(cl, kt)", "F.conv_transpose2d(vol[0], kt)"))  # fmt: skip
+_register_transposed(
+    1,
+    ("F.conv_transpose1d(seq, kt[:, :, 0])", "F.conv_transpose1d(seq[0], kt[:, :, 0], c3, stride=2, output_padding=1)"),
+)
+_register_transposed(
+    2,
+    (
+        "F.conv_transpose2d(img, kt)",
+        "F.conv_transpose2d(img, kt, c3, stride=2, padding=1, output_padding=1)",
+        "F.conv_transpose2d(img, kt, None, 1, 0, 0, 2)",
+        "F.conv_transpose2d(cl, kt)",
+        "F.conv_transpose2d(vol[0], kt)",
+    ),
+)
 _register_transposed(3, ("F.conv_transpose3d(vol, k3[:2, :1])",))
 
 
@@ -296,18 +423,25 @@ def _columns(input: ShadowTensor, windows: Windows) -> tuple[int, Shape]:
 
 
 @op("F.unfold", "torch._C._nn.im2col", samples=("F.unfold(img, 2)", "F.unfold(img[0], (2, 3), padding=1, stride=2)"))
-def unfold(e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> ShadowTensor:
+def unfold(
+    e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> ShadowTensor:
     """Each window as a column: (N, C, H, W) to (N, C * elements of the kernel, windows)."""
     tensor_only(input)
-    windows = Windows(per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2))
+    windows = Windows(
+        per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2)
+    )
     if input.ndim not in (3, 4) or any(n < 1 for n in windows.count(input.shape[-2:])):
         raise Unmodelled("F.unfold with an input of this shape or these options")
     taps, counts = _columns(input, windows)
     size, channels = input.shape[-2:], input.shape[-3]
     shape = (*input.shape[:-3], channels * taps, math.prod(counts))
     rule = Rule(
-        "Im2ColBackward0", lambda x: _unfolded(x, windows).reshape(shape), (), lambda g, s: (_folded(g, windows, channels, size).reshape(input.shape).copy(),)
-    )  # fmt: skip
+        "Im2ColBackward0",
+        lambda x: _unfolded(x, windows).reshape(shape),
+        (),
+        lambda g, s: (_folded(g, windows, channels, size).reshape(input.shape).copy(),),
+    )
     return pure(e, rule, (input,), shape, input.dtype)
 
 
@@ -319,7 +453,9 @@ def _unfolded(x: np.ndarray, windows: Windows) -> np.ndarray:
 def _folded(g: np.ndarray, windows: Windows, channels: int, size: Shape) -> np.ndarray:
     counts = windows.count(size)
     split = g.reshape(-1, channels, math.prod(windows.kernel), *counts)
-    full = np.zeros((split.shape[0], channels, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))), g.dtype)
+    full = np.zeros(
+        (split.shape[0], channels, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))), g.dtype
+    )
     for k, (_, where) in enumerate(windows.taps(size)):
         full[where] += split[:, :, k]
     return np.ascontiguousarray(windows.without_border(full))
@@ -330,10 +466,17 @@ def _folded(g: np.ndarray, windows: Windows, channels: int, size: Shape) -> np.n
     "torch._C._nn.col2im",
     samples=("F.fold(F.unfold(img, 2), (4, 6), 2)", "F.fold(F.unfold(img[0], 2, stride=2), (4, 6), 2, stride=2)"),
 )
-def fold(e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> ShadowTensor:
-    """Put each column back as a window: (N, C * elements of the kernel, windows) to (N, C, H, W). Where windows overlap, they are added."""
+def fold(
+    e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> ShadowTensor:
+    """Put each column back as a window: (N, C * elements of the kernel, windows) to (N, C, H, W).
+
+    Where windows overlap, they are added.
+    """
     tensor_only(input)
-    windows = Windows(per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2))
+    windows = Windows(
+        per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2)
+    )
     size = per_dimension(output_size, 2)
     taps = math.prod(windows.kernel)
     if input.ndim not in (2, 3) or input.shape[-2] % taps or math.prod(windows.count(size)) != input.shape[-1]:
@@ -341,6 +484,9 @@ def fold(e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: An
     channels = input.shape[-2] // taps
     shape = (*input.shape[:-2], channels, *size)
     rule = Rule(
-        "Col2ImBackward0", lambda x: _folded(x, windows, channels, size).reshape(shape), (), lambda g, s: (_unfolded(g, windows).reshape(input.shape).copy(),)
-    )  # fmt: skip
+        "Col2ImBackward0",
+        lambda x: _folded(x, windows, channels, size).reshape(shape),
+        (),
+        lambda g, s: (_unfolded(g, windows).reshape(input.shape).copy(),),
+    )
     return pure(e, rule, (input,), shape, input.dtype)

@@ -1,7 +1,7 @@
 """Functions that create tensors: filled, random, from Python numbers, and from NumPy arrays."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
 
 
 def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format: Any = None) -> None:
-    """Decline devices, layouts and memory formats other than dense CPU tensors (contiguous or preserved), and pinned memory."""
+    """Decline devices, layouts and memory formats other than dense CPU tensors (contiguous or
+    preserved), and pinned memory.
+    """
     if device is not None and str(device).split(":")[0] != "cpu":
         raise Unmodelled(f"device {device}")
     if layout is not None and "strided" not in str(layout):
@@ -48,23 +50,31 @@ def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format
 
 
 def made(e: Engine, shape: Shape, dtype: Any, values: np.ndarray | None, requires_grad: bool = False) -> ShadowTensor:
-    """Return a new contiguous tensor with these values (None: unknown), a leaf. Raises for an integer or bool that ``requires_grad``."""
+    """Return a new contiguous tensor with these values (None: unknown), a leaf.
+
+    Raises for an integer or bool that ``requires_grad``.
+    """
     return leaf(new(e, shape, DType(dtype), values), requires_grad)
 
 
 def _filled(name: str, value: Any) -> None:
-    def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, device: Any = None, layout: Any = None,
-            pin_memory: Any = None, names: Any = None, memory_format: Any = None) -> ShadowTensor:  # fmt: skip
+    def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, device: Any = None,
+            layout: Any = None, pin_memory: Any = None, names: Any = None,
+            memory_format: Any = None) -> ShadowTensor:  # fmt: skip
         plain(device, layout, pin_memory, memory_format)
         if out is not None or names is not None:
             raise Unmodelled("out= and names= are not modelled")
         shape = as_shape(size)
         return made(
-            e, shape, dtype or default_float(), None if value is None and e.random is None else np.full((), value or 0), requires_grad
+            e,
+            shape,
+            dtype or default_float(),
+            None if value is None and e.random is None else np.full((), value or 0),
+            requires_grad,
         )
 
-    def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-             memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+    def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+             layout: Any = None, memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
         tensor_only(input)
         plain(device, layout, pin_memory)
         values = None if value is None else np.full((), value)
@@ -72,15 +82,25 @@ def _filled(name: str, value: Any) -> None:
         stride = preserved(input) if kept else strides(input.shape, memory_format)
         return leaf(new(e, input.shape, DType(dtype or input.dtype), values, stride), requires_grad)
 
-    def new_method(e: Engine, self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-                   pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
-        return run(e, *size, dtype=dtype or self.dtype, requires_grad=requires_grad, device=device, layout=layout, pin_memory=pin_memory)
+    def new_method(e: Engine, self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+                   layout: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+        return run(
+            e,
+            *size,
+            dtype=dtype or self.dtype,
+            requires_grad=requires_grad,
+            device=device,
+            layout=layout,
+            pin_memory=pin_memory,
+        )
 
     shown = value is not None
     add(
         f"torch.{name}",
         run,
-        samples=(f"torch.{name}(2, 3)", f"torch.{name}((2,), dtype=torch.float64, requires_grad=True)") if shown else (),
+        samples=(f"torch.{name}(2, 3)", f"torch.{name}((2,), dtype=torch.float64, requires_grad=True)")
+        if shown
+        else (),
     )
     add(f"torch.{name}_like", like, samples=(f"torch.{name}_like(a)", f"torch.{name}_like(a.t())") if shown else ())
     add(f".new_{name}", new_method, samples=(f"n.new_{name}(2)", f"a.new_{name}((2, 2))") if shown else ())
@@ -100,8 +120,8 @@ def check_room(dtype: Any, value: Any, shape: Shape) -> None:
 
 
 @op("torch.full", samples=("torch.full((2, 3), 1.5)", "torch.full((2,), 3)"))
-def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-         pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+         layout: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     if not isinstance(fill_value, bool | int | float | complex):
         raise Unmodelled("torch.full with a tensor as fill_value")
@@ -110,39 +130,60 @@ def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_g
 
 
 @op("torch.full_like", samples=("torch.full_like(a, 2)",))
-def full_like(e: Engine, input: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
-              layout: Any = None, memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+def full_like(e: Engine, input: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False,
+              device: Any = None, layout: Any = None, memory_format: Any = None,
+              pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(input)
     plain(device, layout, pin_memory, memory_format)
     check_room(dtype or input.dtype, fill_value, input.shape)
-    return leaf(new(e, input.shape, DType(dtype or input.dtype), np.asarray(fill_value), preserved(input)), requires_grad)
+    return leaf(
+        new(e, input.shape, DType(dtype or input.dtype), np.asarray(fill_value), preserved(input)), requires_grad
+    )
 
 
 @op(
-    "torch.arange", samples=("torch.arange(4)", "torch.arange(1.0, 4)", "torch.arange(0, 1, 0.25)", "torch.arange(6.0, requires_grad=True)")
+    "torch.arange",
+    samples=(
+        "torch.arange(4)",
+        "torch.arange(1.0, 4)",
+        "torch.arange(0, 1, 0.25)",
+        "torch.arange(6.0, requires_grad=True)",
+    ),
 )
-def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-           pin_memory: Any = None, start: Any = None, end: Any = None, step: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+           layout: Any = None, pin_memory: Any = None, start: Any = None, end: Any = None, step: Any = None,
+           out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     given = [x for x in (start, end, step) if x is not None]
     if given or out is not None or not all(isinstance(x, NUMBERS) for x in bounds):
         raise Unmodelled("arange with start=, end=, step= or with tensors")
     first, last, by = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    kind = DType(dtype) if dtype else (default_float() if any(isinstance(x, float | np.floating) for x in bounds) else INT64)
+    kind = (
+        DType(dtype)
+        if dtype
+        else (default_float() if any(isinstance(x, float | np.floating) for x in bounds) else INT64)
+    )
     count = max(int(np.ceil((last - first) / by)), 0)
-    return made(e, (count,), kind, first + np.arange(count, dtype=np.float64 if kind.category > 1 else np.int64) * by, requires_grad)
+    return made(
+        e,
+        (count,),
+        kind,
+        first + np.arange(count, dtype=np.float64 if kind.category > 1 else np.int64) * by,
+        requires_grad,
+    )
 
 
 @op("torch.linspace", samples=("torch.linspace(0, 1, 5)",))
-def linspace(e: Engine, start: Any, end: Any, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
-             layout: Any = None, pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+def linspace(e: Engine, start: Any, end: Any, steps: int, *, dtype: Any = None, requires_grad: bool = False,
+             device: Any = None, layout: Any = None, pin_memory: Any = None,
+             out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     return made(e, (steps,), dtype or default_float(), np.linspace(start, end, steps), requires_grad)
 
 
 @op("torch.eye", samples=("torch.eye(3)", "torch.eye(2, 3)"))
-def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-        pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+        layout: Any = None, pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     return made(e, (n, n if m is None else m), dtype or default_float(), np.eye(n, m), requires_grad)
 
@@ -151,20 +192,26 @@ def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_
 
 
 def _check_random(kernel: str, dtype: DType, shape: Shape) -> None:
-    if dtype.category < 2 and not (kernel == "normal_kernel_cpu" and 0 in shape):  # torch's random function is not called then
+    if dtype.category < 2 and not (
+        kernel == "normal_kernel_cpu" and 0 in shape
+    ):  # torch's random function is not called then
         raise no_kernel(kernel, dtype.scalar_name)
 
 
 def _random(name: str, kernel: str, draw: Callable[[np.random.Generator, Shape], np.ndarray]) -> None:
-    def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, generator: Any = None, device: Any = None,
-            layout: Any = None, pin_memory: Any = None, out: Any = None, names: Any = None) -> ShadowTensor:  # fmt: skip
+    def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, generator: Any = None,
+            device: Any = None, layout: Any = None, pin_memory: Any = None, out: Any = None,
+            names: Any = None) -> ShadowTensor:  # fmt: skip
         plain(device, layout, pin_memory)
         shape = as_shape(size)
         _check_random(kernel, DType(dtype or default_float()), shape)
-        return made(e, shape, dtype or default_float(), None if e.random is None else draw(e.random, shape), requires_grad)
+        return made(
+            e, shape, dtype or default_float(), None if e.random is None else draw(e.random, shape), requires_grad
+        )
 
-    def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-             memory_format: Any = None, pin_memory: Any = None, generator: Any = None) -> ShadowTensor:  # fmt: skip
+    def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+             layout: Any = None, memory_format: Any = None, pin_memory: Any = None,
+             generator: Any = None) -> ShadowTensor:  # fmt: skip
         tensor_only(input)
         plain(device, layout, pin_memory, memory_format)
         _check_random(kernel, DType(dtype or input.dtype), input.shape)
@@ -180,8 +227,9 @@ _random("randn", "normal_kernel_cpu", lambda r, shape: r.standard_normal(shape))
 
 
 @op("torch.randint")
-def randint(e: Engine, *bounds: Any, size: Any = None, low: int = 0, high: int | None = None, dtype: Any = None, requires_grad: bool = False,
-            generator: Any = None, device: Any = None, layout: Any = None, pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+def randint(e: Engine, *bounds: Any, size: Any = None, low: int = 0, high: int | None = None, dtype: Any = None,
+            requires_grad: bool = False, generator: Any = None, device: Any = None, layout: Any = None,
+            pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     given = list(bounds)
     if size is None:
@@ -191,12 +239,15 @@ def randint(e: Engine, *bounds: Any, size: Any = None, low: int = 0, high: int |
     if high is None:
         raise Unmodelled("randint without high")
     shape = as_shape((size,))
-    return made(e, shape, dtype or INT64, None if e.random is None else e.random.integers(low, high, shape), requires_grad)
+    return made(
+        e, shape, dtype or INT64, None if e.random is None else e.random.integers(low, high, shape), requires_grad
+    )
 
 
 @op("torch.randperm")
-def randperm(e: Engine, n: int, *, dtype: Any = None, requires_grad: bool = False, generator: Any = None, device: Any = None, layout: Any = None,
-             pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+def randperm(e: Engine, n: int, *, dtype: Any = None, requires_grad: bool = False, generator: Any = None,
+             device: Any = None, layout: Any = None, pin_memory: Any = None,
+             out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     return made(e, (n,), dtype or INT64, None if e.random is None else e.random.permutation(n), requires_grad)
 
@@ -211,7 +262,8 @@ def manual_seed(e: Engine, seed: int) -> None:
 
 
 def _python_dtype(data: Any) -> DType | None:
-    """The dtype that torch infers for nested lists of numbers: int64 for ints, the default float dtype if one is a float.
+    """The dtype that torch infers for nested lists of numbers: int64 for ints, the default
+    float dtype if one is a float.
 
     None for an empty list.
     """
@@ -235,7 +287,9 @@ def _python_dtype(data: Any) -> DType | None:
 def _python_values(data: Any) -> np.ndarray | None:
     if isinstance(data, ShadowTensor):
         return data.values()
-    if isinstance(data, list | tuple | range) and any(isinstance(x, ShadowTensor | np.ndarray | list | tuple | range) for x in data):
+    if isinstance(data, list | tuple | range) and any(
+        isinstance(x, ShadowTensor | np.ndarray | list | tuple | range) for x in data
+    ):
         parts = [_number_of(x) if isinstance(x, ShadowTensor) else _python_values(x) for x in data]
         known = [p for p in parts if p is not None]
         if len(known) < len(parts):
@@ -258,14 +312,16 @@ def _number_of(element: ShadowTensor) -> np.ndarray | None:
 
 
 @op(".new_tensor", samples=("a.new_tensor([1.0])", "n.new_tensor([1.5])"))
-def new_tensor(e: Engine, self: Any, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ShadowTensor:
+def new_tensor(
+    e: Engine, self: Any, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> ShadowTensor:
     tensor_only(self)
     return tensor(e, data, dtype=dtype or self.dtype, requires_grad=requires_grad, device=device)
 
 
-@op("torch.tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)", "torch.tensor([[True]])",
-    "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])", "torch.tensor([1, 2.5])",
-    "torch.tensor([a[:1, :1], 2.5])", "torch.tensor([[a[0, 0]], [a[1, 1]]])"))  # fmt: skip
+@op("torch.tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)",
+    "torch.tensor([[True]])", "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])",
+    "torch.tensor([1, 2.5])", "torch.tensor([a[:1, :1], 2.5])", "torch.tensor([[a[0, 0]], [a[1, 1]]])"))  # fmt: skip
 def tensor(
     e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None
 ) -> ShadowTensor:
@@ -307,8 +363,9 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
         raise Unmodelled("from_numpy beside a running torch: the array's memory is not the shadow's")
     if any(s < 0 for s in ndarray.strides):
         text = (
-            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. "
-            "(You can probably work around this by making a copy of your array  with array.copy().) "
+            "At least one stride in the given numpy array is negative, and tensors with negative strides "
+            "are not currently supported. (You can probably work around this by making a copy of your "
+            "array  with array.copy().) "
         )
         raise _value_error(text)
     base = memory_of(ndarray)
@@ -316,14 +373,19 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
     item = ndarray.itemsize
     offset = (ndarray.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // item
     counter = None if e.inference else Counter()
-    tensor = ShadowTensor(e.graph, storage, ndarray.shape, tuple(s // item for s in ndarray.strides), offset, kind, counter)
+    tensor = ShadowTensor(
+        e.graph, storage, ndarray.shape, tuple(s // item for s in ndarray.strides), offset, kind, counter
+    )
     if e.inference:
         tensor.inference = e.met_inference = True
     return tensor
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:
-    """Return the flat array that owns the memory of ``array``. Declines memory of another dtype, or one that is not contiguous."""
+    """Return the flat array that owns the memory of ``array``.
+
+    Declines memory of another dtype, or one that is not contiguous.
+    """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -340,11 +402,14 @@ def _value_error(text: str) -> Exception:
 def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> Any:
     """``Tensor.numpy``: an array that shares the memory when stand-alone, a copy of the values in lockstep.
 
-    Raises for a tensor that requires grad, unless ``force`` or with grad mode off. Declines unknown values, and a ``dtype``.
+    Raises for a tensor that requires grad, unless ``force`` or with grad mode off. Declines
+    unknown values, and a ``dtype``.
     """
     tensor_only(self)
     if self.requires_grad and e.grad_enabled and not force:
-        raise runtime("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.", tensor=self)
+        raise runtime(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.", tensor=self
+        )
     seen = self.window()
     if seen is None or dtype is not None:
         raise Unmodelled("values that are not modelled")

@@ -1,15 +1,17 @@
 """``create_graph=True``: gradients that are tensors with a grad_fn.
 
-Torch computes gradients with ordinary operations, and with ``create_graph=True`` it records them like any others. So does the
-shadow: the rules of :mod:`pitfall_lab.shadow.ops` are written in NumPy, and a :class:`Term` in place of an array makes NumPy call
-the engine's operations instead (NEP 13 and NEP 18). A rule whose operations are not torch's has an entry in :data:`FORMULAS`.
-A node in neither table has no second derivative here: the whole call is declined, without effects.
+Torch computes gradients with ordinary operations, and with ``create_graph=True`` it records them like any
+others. So does the shadow: the rules of :mod:`pitfall_lab.shadow.ops` are written in NumPy, and a :class:`Term`
+in place of an array makes NumPy call the engine's operations instead (NEP 13 and NEP 18). A rule whose
+operations are not torch's has an entry in :data:`FORMULAS`. A node in neither table has no second derivative
+here: the whole call is declined, without effects.
 
-Source in torch: ``tools/autograd/derivatives.yaml``, ``torch/csrc/autograd/FunctionsManual.cpp``, ``functions/accumulate_grad.h``.
+Source in torch: ``tools/autograd/derivatives.yaml``, ``torch/csrc/autograd/FunctionsManual.cpp``,
+``functions/accumulate_grad.h``.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: ARG001, ARG005, E501 - every formula takes (node, g, s, metas), every vjp (g, s); tables in rows
+# ruff: noqa: ARG001, ARG005 - every formula takes (node, g, s, metas), every vjp (g, s); tables in rows
 
 from __future__ import annotations
 
@@ -31,13 +33,16 @@ from pitfall_lab.shadow.origins import Step, Sum
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_dense
 
 UFUNCS: dict[Any, str] = {
-    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.power: "pow", np.negative: "neg", np.exp: "exp",
-    np.log: "log", np.sin: "sin", np.cos: "cos", np.sinh: "sinh", np.cosh: "cosh", np.sqrt: "sqrt", np.matmul: "mm",
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.power: "pow", np.negative: "neg",
+    np.exp: "exp", np.log: "log", np.sin: "sin", np.cos: "cos", np.sinh: "sinh", np.cosh: "cosh", np.sqrt: "sqrt",
+    np.matmul: "mm",
 }  # fmt: skip
 
 
 class Term:
-    """Wraps a shadow tensor so that NumPy formulas can compute with it; each operation calls the engine and is recorded."""
+    """Wraps a shadow tensor so that NumPy formulas can compute with it; each operation
+    calls the engine and is recorded.
+    """
 
     __slots__ = ("engine", "tensor")
 
@@ -157,7 +162,9 @@ def _expand_dims(g: Term, axis: Any) -> Term:
 
 
 def _times(factor: Any) -> Rule:
-    """The product with a number as in torch's C++ code, which saves nothing (Python's ``*`` wraps the number into a tensor)."""
+    """The product with a number as in torch's C++ code, which saves nothing (Python's ``*``
+    wraps the number into a tensor).
+    """
     return Rule("MulBackward1", lambda x: x * x.dtype.type(factor), (), lambda g, s: (g * factor,))
 
 
@@ -183,23 +190,37 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 # -- rules whose operations are not torch's
 
 AS_WRITTEN = frozenset({
-    "AddBackward0", "SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0", "NegBackward0", "PowBackward0", "ExpBackward0",
-    "LogBackward0", "SinBackward0", "CosBackward0", "SinhBackward0", "CoshBackward0", "SumBackward0", "SumBackward1", "MeanBackward0",
-    "MeanBackward1", "ExpandBackward0", "ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "TBackward0", "TransposeBackward0",
-    "PermuteBackward0", "UnsqueezeBackward0", "SqueezeBackward0", "SqueezeBackward1", "SqueezeBackward2", "MmBackward0", "AddmmBackward0", "DotBackward0", "CloneBackward0", "CopyBackwards",
-    "ToCopyBackward0", "SqrtBackward0", "AliasBackward0", "FloorBackward0", "CeilBackward0", "RoundBackward0", "SignBackward0", "TruncBackward0",
-    "Expm1Backward0", "MulBackward1", "DivBackward1", "AddBackward1", "ReciprocalBackward0", "RsqrtBackward0", "AtanBackward0", "ZeroBackward0",
+    "AddBackward0", "SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0", "NegBackward0", "PowBackward0",
+    "ExpBackward0", "LogBackward0", "SinBackward0", "CosBackward0", "SinhBackward0", "CoshBackward0", "SumBackward0",
+    "SumBackward1", "MeanBackward0", "MeanBackward1", "ExpandBackward0", "ViewBackward0", "UnsafeViewBackward0",
+    "ReshapeAliasBackward0", "TBackward0", "TransposeBackward0", "PermuteBackward0", "UnsqueezeBackward0",
+    "SqueezeBackward0", "SqueezeBackward1", "SqueezeBackward2", "MmBackward0", "AddmmBackward0", "DotBackward0",
+    "CloneBackward0", "CopyBackwards", "ToCopyBackward0", "SqrtBackward0", "AliasBackward0", "FloorBackward0",
+    "CeilBackward0", "RoundBackward0", "SignBackward0", "TruncBackward0", "Expm1Backward0", "MulBackward1",
+    "DivBackward1", "AddBackward1", "ReciprocalBackward0", "RsqrtBackward0", "AtanBackward0", "ZeroBackward0",
 })  # fmt: skip
-"""Nodes whose NumPy rule, read operation by operation, is torch's own formula (each is compared with torch in the tests)."""
+"""Nodes whose NumPy rule, read operation by operation, is torch's own formula (each is
+compared with torch in the tests).
+"""
 
 TANH = Rule(
-    "TanhBackwardBackward0", lambda g, y: g * (1 - y * y), (Keep("grad_output", 0, 1), Keep("output", 1)),
-    lambda g, s: (g * (1 - s.output * s.output), None if s.grad_output is None else g * (-2 * s.output * s.grad_output)),
-)  # fmt: skip
+    "TanhBackwardBackward0",
+    lambda g, y: g * (1 - y * y),
+    (Keep("grad_output", 0, 1), Keep("output", 1)),
+    lambda g, s: (
+        g * (1 - s.output * s.output),
+        None if s.grad_output is None else g * (-2 * s.output * s.grad_output),
+    ),
+)
 SIGMOID = Rule(
-    "SigmoidBackwardBackward0", lambda g, y: g * ((1 - y) * y), (Keep("grad_output", 0, 1), Keep("output", 1)),
-    lambda g, s: (g * ((1 - s.output) * s.output), None if s.grad_output is None else g * s.grad_output * (1 - 2 * s.output)),
-)  # fmt: skip
+    "SigmoidBackwardBackward0",
+    lambda g, y: g * ((1 - y) * y),
+    (Keep("grad_output", 0, 1), Keep("output", 1)),
+    lambda g, s: (
+        g * ((1 - s.output) * s.output),
+        None if s.grad_output is None else g * s.grad_output * (1 - 2 * s.output),
+    ),
+)
 THRESHOLD = Rule(
     "ThresholdBackwardBackward0", lambda g, y: np.where(y <= 0, 0, g), (Keep("self", 1),),
     lambda g, s: (np.where(s.self <= 0, 0, g), np.zeros_like(g)),
@@ -214,7 +235,9 @@ def _atomic(rule: Rule) -> Callable[..., tuple[Any, ...]]:
 def _pointwise(rule: Rule, *terms: Term, number: Any = None) -> Term:
     """Run ``rule`` on terms; ``number`` is a Python number built into it, which TensorIterator counts as an operand."""
     e, tensors = terms[0].engine, [t.tensor for t in terms]
-    return Term(e, pointwise(e, rule, tensors, tensors[0].dtype, iterated=None if number is None else (*tensors, number)))
+    return Term(
+        e, pointwise(e, rule, tensors, tensors[0].dtype, iterated=None if number is None else (*tensors, number))
+    )
 
 
 def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
@@ -222,10 +245,16 @@ def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
 
 
 def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
-    """The formula of a view's node: the gradient in zeros of the base's shape. The gradient of that is the same view again."""
+    """The formula of a view's node: the gradient in zeros of the base's shape.
+
+    The gradient of that is the same view again.
+    """
     shape, place = node.vjp.args  # type: ignore[union-attr]
     again = Rule(
-        f"{node.name.removesuffix('0')}Backward0", lambda x: put_back(shape, place, x, None)[0], (), lambda back, s: (place(back),)
+        f"{node.name.removesuffix('0')}Backward0",
+        lambda x: put_back(shape, place, x, None)[0],
+        (),
+        lambda back, s: (place(back),),
     )
     return (Term(g.engine, pure(g.engine, again, (g.tensor,), shape, g.tensor.dtype)),)
 
@@ -259,7 +288,12 @@ def _softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
         h = s.grad_output
         return straight, d * h - inner(s.output, h) * d - h * inner(s.output, d)
 
-    rule = Rule("SoftmaxBackwardDataBackward0", lambda g, y: y * (g - inner(g, y)), (Keep("grad_output", 0, 1), Keep("output", 1)), back)
+    rule = Rule(
+        "SoftmaxBackwardDataBackward0",
+        lambda g, y: y * (g - inner(g, y)),
+        (Keep("grad_output", 0, 1), Keep("output", 1)),
+        back,
+    )
     return (_row_by_row(rule, g, s.result),)
 
 
@@ -331,14 +365,19 @@ def _call(e: Engine, name: str, *args: Any, **kwargs: Any) -> ShadowTensor:
 
 
 class RecordedPass(Pass):
-    """A backward pass whose operations are recorded. At a node without a formula it is declined, and filled gradients are restored."""
+    """A backward pass whose operations are recorded.
+
+    At a node without a formula it is declined, and filled gradients are restored.
+    """
 
     def run(self) -> None:
         """Run with grad mode on, whatever the caller's mode, as torch does."""
         e = self.engine
         before = e.grad_enabled
         leaves = [(node.leaf, node.leaf.gradient) for node in self.nodes.values() if node.leaf is not None]
-        retained = [(t, t.gradient) for node in self.nodes.values() for _, kept in node.retains if (t := kept()) is not None]
+        retained = [
+            (t, t.gradient) for node in self.nodes.values() for _, kept in node.retains if (t := kept()) is not None
+        ]
         e.grad_enabled = True
         try:
             super().run()
@@ -377,7 +416,8 @@ class RecordedPass(Pass):
         return _Terms({s.name: Term(self.engine, unpacked(self.engine, node, s)) for s in node.saved})
 
     def _fit(self, result: Any, meta: Meta | None) -> Gradient | None:
-        """A gradient summed to the shape and cast to the dtype of the forward input (``validate_outputs`` in torch's engine).
+        """A gradient summed to the shape and cast to the dtype of the forward input
+        (``validate_outputs`` in torch's engine).
 
         None for no gradient, or where none is needed.
         """
@@ -413,7 +453,10 @@ class RecordedPass(Pass):
             leaf.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
         elif is_dense(leaf.shape, leaf.stride):
             leaf.gradient = _call(
-                e, "torch.Tensor.copy_", new(e, leaf.shape, node.outputs[0][1], np.zeros(()), leaf.stride), gradient.tensor
+                e,
+                "torch.Tensor.copy_",
+                new(e, leaf.shape, node.outputs[0][1], np.zeros(()), leaf.stride),
+                gradient.tensor,
             )
         else:
             leaf.gradient = _call(e, "torch.Tensor.clone", gradient.tensor)

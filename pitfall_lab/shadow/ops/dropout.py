@@ -1,11 +1,11 @@
 """Dropout: a product with random noise. In evaluation, and with ``p=0``, the result is the input object itself.
 
-The dropped elements are drawn by NumPy when stand-alone; in lockstep torch draws them, and the mask that its node saved is read.
-Source: ``aten/src/ATen/native/Dropout.cpp``.
+The dropped elements are drawn by NumPy when stand-alone; in lockstep torch draws them, and the mask that its node saved
+is read. Source: ``aten/src/ATen/native/Dropout.cpp``.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, E501 - signatures and names are torch's
+# ruff: noqa: A002 - signatures and names are torch's
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ NOISE = Rule("MulBackward0", np.multiply, (Keep("other", 1, 0, drawn=True),), po
 ALPHA = 1.7580993408473766
 
 
-def _noise(e: Engine, input: ShadowTensor, p: float, *, feature: bool, alpha: bool) -> tuple[ShadowTensor, ShadowTensor | None]:
+def _noise(
+    e: Engine, input: ShadowTensor, p: float, *, feature: bool, alpha: bool
+) -> tuple[ShadowTensor, ShadowTensor | None]:
     """The factor by which dropout multiplies its input, and, for alpha dropout, the number that it adds (else None)."""
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2)) if feature else input.shape
     stride = contiguous_strides(shape) if feature else preserved(input)
@@ -41,11 +43,14 @@ def _noise(e: Engine, input: ShadowTensor, p: float, *, feature: bool, alpha: bo
     return noise, new(e, shape, input.dtype, shift, stride)
 
 
-def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feature: bool = False, alpha: bool = False) -> ShadowTensor:
-    """All forms of dropout: of elements or whole channels (``feature``), to zero or to the lowest value of a SELU (``alpha``).
+def drop(
+    e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feature: bool = False, alpha: bool = False
+) -> ShadowTensor:
+    """All forms of dropout: of elements or whole channels (``feature``), to zero or to the lowest
+    value of a SELU (``alpha``).
 
-    The input itself is returned for ``p=0``, outside of ``training``, and if it is empty; ``inplace`` writes it. Raises ValueError unless
-    ``p`` is from 0 to 1.
+    The input itself is returned for ``p=0``, outside of ``training``, and if it is empty; ``inplace`` writes it. Raises
+    ValueError unless ``p`` is from 0 to 1.
     """
     tensor_only(input)
     if not 0 <= p <= 1:
@@ -61,16 +66,19 @@ def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feat
         return pointwise.mul_in_place(e, input, zero) if inplace else pointwise.mul(e, input, zero)
     noise, shift = _noise(e, input, p, feature=feature, alpha=alpha)
     result = (
-        in_place(e, NOISE, (input, noise), input.dtype) if inplace else broadcasting(e, NOISE, (input, noise), input.dtype, input.dtype)
+        in_place(e, NOISE, (input, noise), input.dtype)
+        if inplace
+        else broadcasting(e, NOISE, (input, noise), input.dtype, input.dtype)
     )
     return result if shift is None else pointwise.add_in_place(e, result, shift)
 
 
-def _register(name: str, samples: tuple[str, ...] = (), dims: tuple[int, ...] = (), default: float = 0.5, *, feature: bool = False, alpha: bool = False,
-              low: bool = True) -> None:  # fmt: skip
+def _register(name: str, samples: tuple[str, ...] = (), dims: tuple[int, ...] = (), default: float = 0.5, *,
+              feature: bool = False, alpha: bool = False, low: bool = True) -> None:  # fmt: skip
     """Register ``F.name``, and torch's ``name`` and ``name_`` that it calls.
 
-    Inputs with another number of dimensions than ``dims`` are declined: for these ``F.name`` does more than call the other function.
+    Inputs with another number of dimensions than ``dims`` are declined: for these ``F.name`` does more
+    than call the other function.
     """
 
     def run(e: Engine, input: Any, p: float = default, training: bool = True, inplace: bool = False) -> ShadowTensor:

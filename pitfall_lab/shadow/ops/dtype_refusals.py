@@ -1,7 +1,9 @@
-"""Which operations raise for integer, bool or complex dtypes, with torch's messages, and for which dtypes the shadow declines.
+"""Which operations raise for integer, bool or complex dtypes, with torch's messages, and for
+which dtypes the shadow declines.
 
-In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``); what is missing there is found
-here. The rest of the table are operations whose own checks or promotions for such types are not modelled.
+In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``);
+what is missing there is found here. The rest of the table are operations whose own checks or promotions for
+such types are not modelled.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ WHOLE = {
     "silu_cpu": "F.silu",
     "softplus_cpu": "F.softplus",
 }
-"""Kernels that raise for integer dtypes, each with its operations: ``F.`` is torch.nn.functional, a leading dot a method."""
+"""Kernels that raise for integer dtypes, each with its operations: ``F.`` is
+torch.nn.functional, a leading dot a method.
+"""
 TRUTH = {
     "GeluKernelImpl": "F.gelu",
     "abs_cpu": "torch.abs .abs_ torch.absolute F.softsign",
@@ -73,7 +77,7 @@ TRUTH_DECLINED = """
     torch.mm torch.addmm torch.mv torch.bmm torch.vdot torch.dot torch.cross F.linear
     F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
     F.unfold F.fold
-"""
+"""  # noqa: E501
 """Operations that are not modelled for bool."""
 COMPLEX_DECLINED = """
     .clamp_ .clamp_max_ .clamp_min_ .ge_ .gt_ .le_ .lt_ torch.amax torch.amin torch.aminmax torch.argmax torch.argmin torch.argsort
@@ -84,17 +88,35 @@ COMPLEX_DECLINED = """
     torch._weight_norm F.batch_norm F.cross_entropy F.embedding F.embedding_bag F.gaussian_nll_loss F.gelu F.glu F.hardtanh F.hardtanh_
     F.instance_norm F.kl_div F.layer_norm F.leaky_relu F.leaky_relu_ F.log_softmax F.multi_margin_loss F.multilabel_margin_loss
     F.nll_loss F.pairwise_distance F.prelu F.relu6 F.silu F.softmax F.softplus F.triplet_margin_loss F.triplet_margin_with_distance_loss
-"""
+"""  # noqa: E501
 """Operations that are not modelled for complex dtypes."""
 
 
-_INITIALISERS = ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")
-LATE = frozenset({
-    "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_",
-    *(f"torch.nn.init.{name}_" for name in _INITIALISERS), *(f"torch.Tensor.logical_{name}_" for name in ("not", "and", "or", "xor")),
-})  # fmt: skip
-"""In-place functions that do not run check_inplace first: composites, no_grad helpers (``init.*``) and ops with their own message. (For
-``logical_*_`` autograd checks nothing.)"""
+_INITIALISERS = (
+    "uniform",
+    "normal",
+    "kaiming_uniform",
+    "kaiming_normal",
+    "xavier_uniform",
+    "xavier_normal",
+    "zeros",
+    "ones",
+    "constant",
+)
+LATE = frozenset(
+    {
+        "torch.Tensor.__setitem__",
+        "torch.Tensor.resize_",
+        "torch.Tensor.detach_",
+        "torch.detach_",
+        "torch.Tensor.set_",
+        *(f"torch.nn.init.{name}_" for name in _INITIALISERS),
+        *(f"torch.Tensor.logical_{name}_" for name in ("not", "and", "or", "xor")),
+    }
+)
+"""In-place functions that do not run check_inplace first: composites, no_grad helpers (``init.*``) and ops with their
+own message. (For ``logical_*_`` autograd checks nothing.)
+"""
 
 
 def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None:
@@ -112,8 +134,8 @@ def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None
 def check_types(entry: Op, args: Sequence[Any]) -> None:
     """Raise torch's error for operands of a dtype that its kernel was not compiled for, or decline.
 
-    Declined are complex operands in the table, a negative number with uint8, and calls that also fail in another way. The first tensor's
-    dtype decides.
+    Declined are complex operands in the table, a negative number with uint8, and calls that also fail in another way.
+    The first tensor's dtype decides.
     """
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):
@@ -135,10 +157,22 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
 def apply() -> None:
     """Copy the tables into the entries; called after all operations are registered."""
     none: dict[str, str] = {}
-    for category, kernels, declined in ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED), (3, none, COMPLEX_DECLINED)):
-        words = {name: kernel for kernel, names in kernels.items() for name in names.split()} | dict.fromkeys(declined.split(), "")
+    for category, kernels, declined in (
+        (1, WHOLE, WHOLE_DECLINED),
+        (0, TRUTH, TRUTH_DECLINED),
+        (3, none, COMPLEX_DECLINED),
+    ):
+        words = {name: kernel for kernel, names in kernels.items() for name in names.split()} | dict.fromkeys(
+            declined.split(), ""
+        )
         for name, kernel in words.items():
-            full = f"torch.nn.functional.{name[2:]}" if name.startswith("F.") else f"torch.Tensor{name}" if name.startswith(".") else name
+            full = (
+                f"torch.nn.functional.{name[2:]}"
+                if name.startswith("F.")
+                else f"torch.Tensor{name}"
+                if name.startswith(".")
+                else name
+            )
             entry = ENTRIES[full]
             narrowed = replace(entry, refuses={**entry.refuses, category: kernel})
             for spelled in entry.names:

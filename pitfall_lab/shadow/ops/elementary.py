@@ -1,10 +1,12 @@
-"""More functions of one and two arguments, element by element: inverse hyperbolic, gamma and error functions, remainders, bits.
+"""More functions of one and two arguments, element by element: inverse hyperbolic, gamma and error
+functions, remainders, bits.
 
-What is saved follows ``tools/autograd/derivatives.yaml``; the numbers are NumPy's where it has the function, else a series.
+What is saved follows ``tools/autograd/derivatives.yaml``; the numbers are NumPy's where it has
+the function, else a series.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -101,7 +103,10 @@ def _erfinv(y: float) -> float:
 
 
 def bessel_i(order: int, x: Any) -> Any:
-    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision. NaN at infinity."""
+    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision.
+
+    NaN at infinity.
+    """
     angle = (np.arange(64) + 0.5) * math.pi / 64
     wide = np.asarray(x, np.float64)
     wide = np.where(np.isinf(wide), np.nan, wide)  # torch divides infinity by infinity
@@ -176,8 +181,8 @@ def _sinc_slope(x: Any) -> Any:
     return np.where(x == 0, 0, math.pi * (z * np.cos(z) - np.sin(z)) / np.where(x == 0, 1, z * z))
 
 
-_SPECIAL = {"digamma": "psi", "lgamma": "gammaln", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "exp2": "exp2", "expm1": "expm1",
-            "log1p": "log1p", "sinc": "sinc", "i0": "i0", "round": "round"}  # fmt: skip
+_SPECIAL = {"digamma": "psi", "lgamma": "gammaln", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "exp2": "exp2",
+            "expm1": "expm1", "log1p": "log1p", "sinc": "sinc", "i0": "i0", "round": "round"}  # fmt: skip
 for _name, _special in _SPECIAL.items():
     also(f"torch.{_name}", f"torch.special.{_special}")
 also("torch.digamma", "torch.special.digamma")
@@ -210,7 +215,12 @@ def sgn(e: Engine, input: Any) -> ShadowTensor:
     return pointwise(e, Rule("", sign_of), (input,), input.dtype)
 
 
-@op("torch.polygamma", "torch.special.polygamma", saves="self", samples=("torch.polygamma(1, b)", "torch.polygamma(2, b)"))
+@op(
+    "torch.polygamma",
+    "torch.special.polygamma",
+    saves="self",
+    samples=("torch.polygamma(1, b)", "torch.polygamma(2, b)"),
+)
 def polygamma(e: Engine, n: Any, input: Any) -> ShadowTensor:
     tensor_only(input)
 
@@ -235,7 +245,9 @@ def logit(e: Engine, input: Any, eps: Any = None) -> ShadowTensor:
         outside = (s.self < low) | (s.self > high)
         return (np.where(outside, np.nan if eps is None else 0, g / (s.self * (1 - s.self))),)
 
-    return pointwise(e, Rule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype))
+    return pointwise(
+        e, Rule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype)
+    )
 
 
 def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
@@ -270,21 +282,23 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
     rule = Rule(
-        "SpecialEntrBackward0", lambda x: np.where(x > 0, -x * np.log(np.where(x > 0, x, 1)), np.where(x == 0, 0, -np.inf)), SELF,
+        "SpecialEntrBackward0",
+        lambda x: np.where(x > 0, -x * np.log(np.where(x > 0, x, 1)), np.where(x == 0, 0, -np.inf)),
+        SELF,
         lambda g, s: (g * (-np.log(s.self) - 1),),
-    )  # fmt: skip
+    )
     return pointwise(e, rule, (input,), dtype, dtype)
 
 
 # -- two arguments
 
 
-def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, has_in_place: bool = True, methods: bool = True,
-           dtype: DType | None = None) -> None:  # fmt: skip
+def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False,
+           has_in_place: bool = True, methods: bool = True, dtype: DType | None = None) -> None:  # fmt: skip
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
 
-    The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without ``methods``, there is
-    only the function. Where the rule has no node, operands that require grad are declined.
+    The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without
+    ``methods``, there is only the function. Where the rule has no node, operands that require grad are declined.
     """
     of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
@@ -316,7 +330,13 @@ def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str,
     what = ", ".join(k.name for k in keeps)
     add(name if methods else f"torch.{name}", run, "pure", what, samples)
     if has_in_place:
-        add(f".{name}_", run_in_place, "inplace", what.replace("self", "a clone of self"), (f"h.{name}_(b)",) if node else ())
+        add(
+            f".{name}_",
+            run_in_place,
+            "inplace",
+            what.replace("self", "a clone of self"),
+            (f"h.{name}_(b)",) if node else (),
+        )
 
 
 def _pair(first: int | None = 1, second: int | None = 0) -> tuple[Keep, ...]:
@@ -327,7 +347,9 @@ BOTH = (Keep("other", 1), Keep("self", 0))
 
 
 def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients for both operands of atan2; 0 where both operands are 0. uint8 operands are negated as uint8, as in torch."""
+    """The gradients for both operands of atan2; 0 where both operands are 0. uint8 operands are
+    negated as uint8, as in torch.
+    """
     if s.self.dtype.kind == "b":
         raise runtime(NO_NEGATION, "dtype")
     square = s.self**2 + s.other**2
@@ -347,13 +369,40 @@ def _hypot_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return None if s.self is None else g * (s.self / s.result), None if s.other is None else g * (s.other / s.result)
 
 
-binary("hypot", Rule("HypotBackward0", np.hypot, (*OWN, Keep("result", "result")), _hypot_vjp), ("torch.hypot(a, b)", "a.hypot(c)"))
-binary("logaddexp", Rule("LogaddexpBackward0", np.logaddexp, BOTH, lambda g, s: (g / (1 + np.exp(s.other - s.self)), g / (1 + np.exp(s.self - s.other)))),
-       ("torch.logaddexp(a, b)", "a.logaddexp(c)"), has_in_place=False)  # fmt: skip
-binary("logaddexp2", Rule("Logaddexp2Backward0", np.logaddexp2, BOTH, lambda g, s: (g / (1 + np.exp2(s.other - s.self)), g / (1 + np.exp2(s.self - s.other)))),
-       ("torch.logaddexp2(a, b)",), has_in_place=False)  # fmt: skip
+binary(
+    "hypot",
+    Rule("HypotBackward0", np.hypot, (*OWN, Keep("result", "result")), _hypot_vjp),
+    ("torch.hypot(a, b)", "a.hypot(c)"),
+)
+binary(
+    "logaddexp",
+    Rule(
+        "LogaddexpBackward0",
+        np.logaddexp,
+        BOTH,
+        lambda g, s: (g / (1 + np.exp(s.other - s.self)), g / (1 + np.exp(s.self - s.other))),
+    ),
+    ("torch.logaddexp(a, b)", "a.logaddexp(c)"),
+    has_in_place=False,
+)
+binary(
+    "logaddexp2",
+    Rule(
+        "Logaddexp2Backward0",
+        np.logaddexp2,
+        BOTH,
+        lambda g, s: (g / (1 + np.exp2(s.other - s.self)), g / (1 + np.exp2(s.self - s.other))),
+    ),
+    ("torch.logaddexp2(a, b)",),
+    has_in_place=False,
+)
 binary("nextafter", Rule("", np.nextafter), ("torch.nextafter(p, p + 1)",))
-binary("heaviside", Rule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))), ("torch.heaviside(p - 1, p)",), has_in_place=False)
+binary(
+    "heaviside",
+    Rule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))),
+    ("torch.heaviside(p - 1, p)",),
+    has_in_place=False,
+)
 binary("gcd", Rule("", np.gcd), ("torch.gcd(n, n + 2)",))
 binary("lcm", Rule("", np.lcm), ("torch.lcm(n, n + 2)",))
 binary("bitwise_left_shift", Rule("", np.left_shift), ("n << 1", "torch.bitwise_left_shift(n, n)"))
@@ -364,7 +413,8 @@ for _sign, _name in (("l", "left"), ("r", "right")):
 
 
 def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
-    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the result and gets the gradient.
+    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the
+    result and gets the gradient.
 
     In older releases of torch the gradient goes elsewhere: see :data:`FMAX_LOOKS_FOR_NAN` and :data:`FMAX_SHARES`.
     """
@@ -380,7 +430,11 @@ def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Ru
             np.where(second, share, 0), int(s.other.dtype == g.dtype)
         )
 
-    before, between, now = Rule(node, best, BOTH, alone), extremum_rule(node, best, wins), Rule(node, best, BOTH, shared)
+    before, between, now = (
+        Rule(node, best, BOTH, alone),
+        extremum_rule(node, best, wins),
+        Rule(node, best, BOTH, shared),
+    )
     return lambda e: now if e.does(FMAX_LOOKS_FOR_NAN) else between if e.does(FMAX_SHARES) else before
 
 
@@ -394,7 +448,9 @@ def _copysign_rule(other: Any) -> Rule:
 
     if isinstance(other, ShadowTensor):
         keeps = (Keep("self", 0, 0), Keep("result", "result"))
-        return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros(g.shape, g.dtype))))
+        return Rule(
+            "CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros(g.shape, g.dtype)))
+        )
     forward = lambda x: np.copysign(x, np.asarray(other).astype(x.dtype))  # noqa: E731 - a rule in one row
     return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))
 
@@ -406,14 +462,24 @@ def _fmod_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         return Rule("FmodBackward0", lambda x: FMOD(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
     return Rule(
-        "FmodBackward1", FMOD, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b)))
+        "FmodBackward1",
+        FMOD,
+        (Keep("other", 1, 1), Keep("self", 0, 1)),
+        lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b))),
     )
 
 
 def _remainder_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
-        return Rule("RemainderBackward0", lambda x: REMAINDER(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule("RemainderBackward1", REMAINDER, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.floor_divide)))
+        return Rule(
+            "RemainderBackward0", lambda x: REMAINDER(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,)
+        )
+    return Rule(
+        "RemainderBackward1",
+        REMAINDER,
+        (Keep("other", 1, 1), Keep("self", 0, 1)),
+        lambda g, s: (g, _minus(g, s, np.floor_divide)),
+    )
 
 
 def _minus(g: Any, s: Any, divided: Callable[[Any, Any], Any]) -> Any:
@@ -432,10 +498,15 @@ def _xlogy_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         y = np.asarray(other)
         return Rule(
-            "XlogyBackward2", lambda x: _xlogy(x, y.astype(x.dtype)), SELF, lambda g, s: (_xlogy_to_self(g, s.self, y.astype(g.dtype)),)
+            "XlogyBackward2",
+            lambda x: _xlogy(x, y.astype(x.dtype)),
+            SELF,
+            lambda g, s: (_xlogy_to_self(g, s.self, y.astype(g.dtype)),),
         )
     keeps = (Keep("other", 1), Keep("self", 0))
-    return Rule("XlogyBackward0", _xlogy, keeps, lambda g, s: (_xlogy_to_self(g, s.self, s.other), g * s.self / s.other))
+    return Rule(
+        "XlogyBackward0", _xlogy, keeps, lambda g, s: (_xlogy_to_self(g, s.self, s.other), g * s.self / s.other)
+    )
 
 
 def _with_number(
@@ -459,7 +530,9 @@ def _with_number(
         tensor_only(input)
         pair = input, operand(other)
         dtype = kind(pair, may_refuse=name in {"fmod", "remainder"})
-        return pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], dtype, dtype, iterated=pair)
+        return pointwise(
+            e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], dtype, dtype, iterated=pair
+        )
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         tensor_only(self)
@@ -472,10 +545,11 @@ def _with_number(
 
 
 def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether the divisor, ``pair[1]`` (integers), is known not to be zero in any element, so that the division cannot raise.
+    """Whether the divisor, ``pair[1]`` (integers), is known not to be zero in any element, so
+    that the division cannot raise.
 
-    False for a tensor with unknown values. For a zero divisor torch raises in the middle of an in-place write, after some elements have
-    been written.
+    False for a tensor with unknown values. For a zero divisor torch raises in the middle of an in-place write, after
+    some elements have been written.
     """
     other = pair[1]
     if isinstance(other, NUMBERS):
@@ -484,7 +558,9 @@ def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
     return seen is not None and bool(np.all(seen != 0))
 
 
-_with_number("copysign", _copysign_rule, ("torch.copysign(a, b)", "a.copysign(-1.0)"), floats=True, traits=("deterministic",))
+_with_number(
+    "copysign", _copysign_rule, ("torch.copysign(a, b)", "a.copysign(-1.0)"), floats=True, traits=("deterministic",)
+)
 _with_number("fmod", _fmod_rule, ("torch.fmod(a, b)", "a.fmod(2)", "n.fmod(4)"))
 _with_number("remainder", _remainder_rule, ("a % 2", "n % 3", "torch.remainder(a, b)", "a % b"), names=(".__mod__",))
 also("torch.Tensor.remainder_", "torch.Tensor.__imod__")
@@ -524,14 +600,18 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     pair = operand(input), operand(exponent)
     if promoted(*pair).is_complex:
         raise Unmodelled("complex powers")
-    wide = [cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in reversed(pair)]  # arguments are computed from the right
+    wide = [
+        cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in reversed(pair)
+    ]  # arguments are computed from the right
     return do(e, "pow", *reversed(wide))
 
 
 # -- predicates
 
 
-def _question(names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str, *, like_self: bool = False) -> None:
+def _question(
+    names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str, *, like_self: bool = False
+) -> None:
     def run(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
         return pointwise(e, Rule("", forward), (input,), BOOL, like=input if like_self else None)
@@ -559,7 +639,9 @@ _question("isreal", np.isreal, "torch.isreal(a)", like_self=True)
         "torch.isclose(a, b, rtol=0, atol=0)",
     ),
 )
-def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> ShadowTensor:
+def isclose(
+    e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> ShadowTensor:
     tensor_only(input, other)
     if input.dtype != other.dtype:
         raise Unmodelled("isclose with operands of two dtypes")
@@ -589,8 +671,14 @@ def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[...,
     add(names, run, "inplace", "", (sample,))
 
 
-for _name, _long, _forward in (("gt", "greater", np.greater), ("lt", "less", np.less), ("ge", "greater_equal", np.greater_equal),
-                               ("le", "less_equal", np.less_equal), ("eq", "", np.equal), ("ne", "not_equal", np.not_equal)):  # fmt: skip
+for _name, _long, _forward in (
+    ("gt", "greater", np.greater),
+    ("lt", "less", np.less),
+    ("ge", "greater_equal", np.greater_equal),
+    ("le", "less_equal", np.less_equal),
+    ("eq", "", np.equal),
+    ("ne", "not_equal", np.not_equal),
+):
     _names = (f".{_name}_", f".{_long}_") if _long else (f".{_name}_",)
     _question_in_place(_names, f"{_name.capitalize()}Backward0", _forward, f"h.{_name}_(0.5)")
 

@@ -1,7 +1,7 @@
 """embedding, embedding_bag and one_hot."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A001, A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from pitfall_lab.shadow.storage import ShadowTensor
 def _check_type(index: Any, place: int, function: str) -> None:
     if index.dtype not in ("int64", "int32"):
         wanted = f"Expected tensor for argument #{place} 'indices' to have one of the following scalar types: Long, Int"
-        raise runtime(f"{wanted}; but got {type_name(index.dtype)} instead (while checking arguments for {function})", "dtype")
+        raise runtime(
+            f"{wanted}; but got {type_name(index.dtype)} instead (while checking arguments for {function})", "dtype"
+        )
 
 
 def _check_indices(index: Any, weight: Any) -> None:
@@ -36,12 +38,18 @@ def _check_indices(index: Any, weight: Any) -> None:
 @op(
     "torch.embedding",
     saves="indices",
-    samples=("torch.embedding(a, torch.tensor([0, 1, 1]))", "torch.embedding(w, i, 1)", "torch.embedding(w, i, -1, True)"),
+    samples=(
+        "torch.embedding(a, torch.tensor([0, 1, 1]))",
+        "torch.embedding(w, i, 1)",
+        "torch.embedding(w, i, -1, True)",
+    ),
 )
 def look_up(
     e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> ShadowTensor:
-    """The rows of (rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient (negative: all do).
+    """The rows of (rows, size) at indices of any shape: (*indices, size).
+
+    The row ``padding_idx`` gets no gradient (negative: all do).
 
     With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up.
     """
@@ -55,7 +63,9 @@ def look_up(
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         full = np.zeros(rows, g.dtype)
-        share = g / np.bincount(s.indices.reshape(-1), minlength=rows[0])[s.indices][..., None] if scale_grad_by_freq else g
+        share = (
+            g / np.bincount(s.indices.reshape(-1), minlength=rows[0])[s.indices][..., None] if scale_grad_by_freq else g
+        )
         np.add.at(full, s.indices, share)
         if pad >= 0:
             full[pad] = 0
@@ -71,25 +81,35 @@ def look_up(
     samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
 )
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does.
+    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version
+    increases even when no row does.
 
     Declines orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.
     """
     tensor_only(indices, input)
     if input.ndim != 2:
-        shown = f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for embedding_renorm_)"
+        shown = (
+            f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments "
+            "for embedding_renorm_)"
+        )
         raise runtime(f"Expected 2-dimensional tensor, {shown}", "shape")
     _check_type(indices, 2, "embedding_renorm_")
     seen = indices.window()
     if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= input.shape[0])):
-        raise Unmodelled("embedding_renorm_ with an index that is out of range or unknown")  # it fails on the way, row after row
+        raise Unmodelled(
+            "embedding_renorm_ with an index that is out of range or unknown"
+        )  # it fails on the way, row after row
     if norm_type not in (1, 2):
         raise Unmodelled(f"norm of order {norm_type}")
 
     def forward(w: np.ndarray, k: np.ndarray) -> np.ndarray:
         full = w.copy()
         for row in np.unique(k):
-            length = np.abs(w[row].astype(np.float64)).sum() if norm_type == 1 else np.sqrt((w[row].astype(np.float64) ** 2).sum())
+            length = (
+                np.abs(w[row].astype(np.float64)).sum()
+                if norm_type == 1
+                else np.sqrt((w[row].astype(np.float64) ** 2).sum())
+            )
             if length > LARGE and w.dtype == np.float32:
                 raise Unmodelled("a norm whose squares overflow in float32")
             if length > max_norm:
@@ -110,11 +130,14 @@ def _row_of(padding_idx: int | None, rows: int) -> int:
 
 
 @op("F.embedding", saves="indices",
-    samples=("F.embedding(torch.tensor([0, 1, 1]), a)", "F.embedding(torch.tensor([[0, 1]]), a, padding_idx=0)", "F.embedding(i, w, -1)", "F.embedding(i, a, max_norm=1.0)",
-             "F.embedding(n, a)", "F.embedding(p, a)", "F.embedding(i, a, scale_grad_by_freq=True)", "F.embedding(i[0], p)"))  # fmt: skip
-def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-              scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
-    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases its version.
+    samples=("F.embedding(torch.tensor([0, 1, 1]), a)", "F.embedding(torch.tensor([[0, 1]]), a, padding_idx=0)",
+    "F.embedding(i, w, -1)", "F.embedding(i, a, max_norm=1.0)", "F.embedding(n, a)", "F.embedding(p, a)",
+    "F.embedding(i, a, scale_grad_by_freq=True)", "F.embedding(i[0], p)"))  # fmt: skip
+def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+              sparse: bool = False) -> ShadowTensor:  # fmt: skip
+    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias,
+    which increases its version.
 
     Raises for an index or ``padding_idx`` out of range; declines sparse gradients and integer weights.
     """
@@ -132,23 +155,34 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
 # -- bags
 
 
-@op("F.embedding_bag", saves="indices, offsets and private tables; weight and per_sample_weights when those need grad", samples=(
-    "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a)", "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a, mode='sum')",
-    "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a, mode='max')", "F.embedding_bag(torch.tensor([0, 1, 1]), a, torch.tensor([0, 2]))",
-    "F.embedding_bag(torch.tensor([[0, 1, 1]]), a, mode='sum', per_sample_weights=a[:1])", "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a, padding_idx=0)"))  # fmt: skip
-def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2, scale_grad_by_freq: bool = False,
-                  mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
+@op("F.embedding_bag", saves="indices, offsets and private tables; weight and per_sample_weights when those need grad",
+    samples=( "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a)",
+    "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a, mode='sum')",
+    "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a, mode='max')",
+    "F.embedding_bag(torch.tensor([0, 1, 1]), a, torch.tensor([0, 2]))",
+    "F.embedding_bag(torch.tensor([[0, 1, 1]]), a, mode='sum', per_sample_weights=a[:1])",
+    "F.embedding_bag(torch.tensor([[0, 1], [1, 1]]), a, padding_idx=0)"))  # fmt: skip
+def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None,
+                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+                  per_sample_weights: Any = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> ShadowTensor:  # fmt: skip
-    """Sum, mean or maximum (``mode``) of each bag of rows: (bags, size). The row ``padding_idx`` is left out of each bag.
+    """Sum, mean or maximum (``mode``) of each bag of rows: (bags, size).
 
-    A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins. ``per_sample_weights`` go with the sum only.
+    The row ``padding_idx`` is left out of each bag.
+
+    A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins.
+    ``per_sample_weights`` go with the sum only.
     """
     if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
         raise Unmodelled("embedding_bag with input and weight exchanged (the old order of arguments)")
     _check_bags(input, weight, per_sample_weights, padding_idx)
     if sparse or scale_grad_by_freq or include_last_offset or mode not in ("sum", "mean", "max"):
         raise Unmodelled("embedding_bag with sparse gradients or other options")
-    if (input.ndim == 2) != (offsets is None) or input.ndim not in (1, 2) or (per_sample_weights is not None and mode != "sum"):
+    if (
+        (input.ndim == 2) != (offsets is None)
+        or input.ndim not in (1, 2)
+        or (per_sample_weights is not None and mode != "sum")
+    ):
         raise Unmodelled("embedding_bag with operands of incompatible shapes or dtypes")
     if weight.dtype.category < 2:
         raise Unmodelled("an embedding whose weight has an integer dtype")
@@ -166,14 +200,21 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
 def _check_bags(input: Any, weight: Any, factors: Any, pad: int | None) -> None:
     tensor_only(input, weight)
     if weight.ndim != 2:
-        raise ShadowError("ValueError", f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}", "shape")
+        raise ShadowError(
+            "ValueError", f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}", "shape"
+        )
     if isinstance(factors, ShadowTensor) and factors.shape != input.shape:
         shapes = [f"(torch.Size({list(x.shape)}))" for x in (factors, input)]
-        text = f"embedding_bag: If per_sample_weights {shapes[0]} is not None, then it must have the same shape as the input {shapes[1]}"
+        text = (
+            f"embedding_bag: If per_sample_weights {shapes[0]} is not None, then it must have the same shape as "
+            f"the input {shapes[1]}"
+        )
         raise ShadowError("ValueError", text, "shape")
     rows = weight.shape[0]
     if pad is not None and not -rows <= pad < rows:
-        raise runtime(f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got {pad}", "shape")
+        raise runtime(
+            f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got {pad}", "shape"
+        )
     seen = input.window()
     if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= rows)):
         raise Unmodelled(
@@ -181,7 +222,9 @@ def _check_bags(input: Any, weight: Any, factors: Any, pad: int | None) -> None:
         )  # what torch says then depends on its kernels, and on their threads
 
 
-def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowTensor, factors: Any, mode: str, pad: int) -> ShadowTensor:
+def _bags(
+    e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowTensor, factors: Any, mode: str, pad: int
+) -> ShadowTensor:
     rows, bags = weight.shape, offsets.shape[0]
 
     def members(k: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
@@ -194,7 +237,11 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
         for bag, where in enumerate(members(k, starts)):
             seen = w[k[where]] if f is None else w[k[where]] * f[where][:, None]
             if where.size:
-                total[bag] = seen.max(0) if mode == "max" else seen.sum(0, dtype=np.float64) / (where.size if mode == "mean" else 1)
+                total[bag] = (
+                    seen.max(0)
+                    if mode == "max"
+                    else seen.sum(0, dtype=np.float64) / (where.size if mode == "mean" else 1)
+                )
         return total, np.zeros(0), np.zeros(0), (w if mode == "max" else np.zeros(0))
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
@@ -207,14 +254,27 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
                     np.add.at(full, (best, np.arange(rows[1])), g[bag])
             else:
                 share = g[bag] / (where.size if mode == "mean" and where.size else 1)
-                np.add.at(full, k, np.outer(np.ones(where.size) if s.per_sample_weights is None else s.per_sample_weights[where], share))
+                np.add.at(
+                    full,
+                    k,
+                    np.outer(
+                        np.ones(where.size) if s.per_sample_weights is None else s.per_sample_weights[where], share
+                    ),
+                )
                 if to_factors is not None:
                     to_factors[where] = s.weight[k] @ g[bag]
         return full, to_factors
 
     keeps = (Keep("indices", 2), Keep("offsets", 3), Keep("per_sample_weights", 1), Keep("weight", 0, 1))
     rule = Rule("EmbeddingBagBackward0", forward, keeps, vjp, edges=2)
-    return pure(e, rule, (weight, factors, index, offsets), (bags, rows[1]), weight.dtype, hidden=("result1", "result2", "result3"))
+    return pure(
+        e,
+        rule,
+        (weight, factors, index, offsets),
+        (bags, rows[1]),
+        weight.dtype,
+        hidden=("result1", "result2", "result3"),
+    )
 
 
 @op(
@@ -225,7 +285,8 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
 def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
     """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes).
 
-    ``num_classes`` -1: one more than the largest index. Raises for negative indices and too few classes; declines unknown values.
+    ``num_classes`` -1: one more than the largest index. Raises for negative indices and too few
+    classes; declines unknown values.
     """
     tensor_only(tensor)
     if tensor.dtype != INT64:

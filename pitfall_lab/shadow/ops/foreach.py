@@ -1,7 +1,8 @@
 """Operations on lists of tensors: what optimizers and gradient clipping do to all parameters at once.
 
-``torch._foreach_add_(xs, ys)`` is ``x.add_(y)`` for each pair; a number or a single tensor is used for all. On the CPU torch
-does the same (``aten/src/ATen/native/ForeachOpsKernels.cpp``, the "slow" kernels), so each tensor's version increases once.
+``torch._foreach_add_(xs, ys)`` is ``x.add_(y)`` for each pair; a number or a single tensor is used for all. On
+the CPU torch does the same (``aten/src/ATen/native/ForeachOpsKernels.cpp``, the "slow" kernels), so each
+tensor's version increases once.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -19,8 +20,9 @@ from pitfall_lab.shadow.ops.registry import ENTRIES, add
 from pitfall_lab.shadow.storage import ShadowTensor
 
 UNARY = (
-    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p",
-    "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
+    "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
 )  # fmt: skip
 BINARY = ("add", "sub", "mul", "div", "pow", "clamp_min", "clamp_max")
 EXTREMA = {"maximum": MAXIMUM, "minimum": MINIMUM}

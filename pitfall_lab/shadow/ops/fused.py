@@ -1,7 +1,8 @@
 """Fused optimizer steps: one kernel that writes parameters and state directly.
 
-No version counter is incremented: a step between forward and backward goes unnoticed, and the gradient is silently wrong.
-Source in torch: ``aten/src/ATen/native/cpu/FusedAdamKernel.cpp``, ``FusedSGDKernel.cpp``, ``FusedAdagradKernel.cpp``.
+No version counter is incremented: a step between forward and backward goes unnoticed, and the gradient
+is silently wrong. Source in torch: ``aten/src/ATen/native/cpu/FusedAdamKernel.cpp``,
+``FusedSGDKernel.cpp``, ``FusedAdagradKernel.cpp``.
 """
 
 # ruff: noqa: A002, PLR0917 - signatures and names are torch's
@@ -35,8 +36,11 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTensor], compute: Callable[..., tuple[Array, ...]]) -> None:
-    """Write ``compute(*written, *read)`` into ``written`` without increasing versions; if a value is unknown, the results are.
+def _update(
+    e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTensor], compute: Callable[..., tuple[Array, ...]]
+) -> None:
+    """Write ``compute(*written, *read)`` into ``written`` without increasing versions; if a value
+    is unknown, the results are.
 
     Declines a step that autograd records.
     """
@@ -60,11 +64,15 @@ def _as_it_lies(tensor: ShadowTensor) -> ShadowTensor:
         return tensor
     if tensor.offset + tensor.numel > tensor.storage.size:
         raise Unmodelled("a fused step on an expanded tensor: the kernel writes past the end of its storage")
-    return ShadowTensor(tensor.graph, tensor.storage, (tensor.numel,), (1,), tensor.offset, tensor.dtype, tensor.counter)
+    return ShadowTensor(
+        tensor.graph, tensor.storage, (tensor.numel,), (1,), tensor.offset, tensor.dtype, tensor.counter
+    )
 
 
 def _of_one_type(parameter: ShadowTensor, *others: ShadowTensor) -> None:
-    """Raise torch's error unless all tensors have the parameter's dtype (after ``net.double()`` the optimizer's state has not)."""
+    """Raise torch's error unless all tensors have the parameter's dtype (after ``net.double()``
+    the optimizer's state has not).
+    """
     for other in others:
         if other.dtype != parameter.dtype:
             text = f"expected scalar type {parameter.dtype.scalar_name} but found {other.dtype.scalar_name}"
@@ -81,9 +89,9 @@ def _no_scaling(*scales: Any) -> None:
 
 
 def _adam(*, decoupled: bool) -> Callable[..., None]:
-    def run(e: Engine, params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, max_exp_avg_sqs: Any, state_steps: Any, *, lr: Any,
-            beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Any = None,
-            found_inf: Any = None) -> None:  # fmt: skip
+    def run(e: Engine, params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, max_exp_avg_sqs: Any, state_steps: Any,
+            *, lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
+            grad_scale: Any = None, found_inf: Any = None) -> None:  # fmt: skip
         _no_scaling(grad_scale, found_inf)
         rate = _number(lr)
 
@@ -112,8 +120,8 @@ add("torch._fused_adamw_", _adam(decoupled=True), "inplace")
 
 
 @op("torch._fused_sgd_", kind="inplace")
-def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float, momentum: float, lr: Any,
-              dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
+def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float, momentum: float,
+              lr: Any, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
               found_inf: Any = None) -> None:  # fmt: skip
     """``p -= lr * grad``, with momentum and weight decay. No version counter is incremented."""
     _no_scaling(grad_scale, found_inf)
@@ -135,12 +143,15 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
             e.write(momentum_buffer_list[k], np.zeros(()))
             _update(e, [p, momentum_buffer_list[k]], [grads[k]], lambda p, _, g: step(p, None, g))
         else:
-            _update(e, [p, *([momentum_buffer_list[k]] if momentum else [])], [grads[k]], lambda p, *r: step(p, r[0], r[-1]))
+            _update(
+                e, [p, *([momentum_buffer_list[k]] if momentum else [])], [grads[k]], lambda p, *r: step(p, r[0], r[-1])
+            )
 
 
 @op("torch._fused_adagrad_", kind="inplace")
-def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any, lr_decay: float, weight_decay: float,
-                  eps: float, maximize: bool, grad_scale: Any = None, found_inf: Any = None) -> None:  # fmt: skip
+def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any, lr_decay: float,
+                  weight_decay: float, eps: float, maximize: bool, grad_scale: Any = None,
+                  found_inf: Any = None) -> None:  # fmt: skip
     """One step of Adagrad. No version counter is incremented."""
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
@@ -160,7 +171,10 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
 
 @op("torch._amp_foreach_non_finite_check_and_unscale_", kind="inplace")
 def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
-    """Multiply all gradients by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one is not finite. No version is incremented."""
+    """Multiply all gradients by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one is not finite.
+
+    No version is incremented.
+    """
 
     def compute(noted: Array, *rest: Array) -> tuple[Array, ...]:
         *gradients, factor = rest
@@ -175,7 +189,8 @@ def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf:
                  scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
     """Multiply the scale by ``scale_backoff_factor`` after an overflow.
 
-    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's version is incremented in any case.
+    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's
+    version is incremented in any case.
     """
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:

@@ -1,11 +1,13 @@
-"""``x[...]`` and ``x[...] = v``: an index of integers and slices gives a view, one of lists, masks or index tensors a copy.
+"""``x[...]`` and ``x[...] = v``: an index of integers and slices gives a view, one of lists,
+masks or index tensors a copy.
 
-Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, ``None`` and ``...`` are applied one after another, each a
-view with a node of its own; what is left (tensors, lists) becomes one IndexBackward0 or IndexPutBackward0.
+Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, ``None`` and ``...`` are
+applied one after another, each a view with a node of its own; what is left (tensors, lists) becomes one
+IndexBackward0 or IndexPutBackward0.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -67,11 +69,17 @@ _PARTS = (slice, tuple, list, range, np.ndarray, ShadowTensor)
 
 
 def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
-    """The index as a list, with ``...`` replaced by full slices (as Ellipsis). A short list that holds slices or lists counts as a tuple.
+    """The index as a list, with ``...`` replaced by full slices (as Ellipsis).
+
+    A short list that holds slices or lists counts as a tuple.
 
     Raises for more indices than dimensions; declines uint8 masks and two ellipses.
     """
-    if isinstance(index, list) and len(index) < 32 and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index):
+    if (
+        isinstance(index, list)
+        and len(index) < 32
+        and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index)
+    ):
         index = tuple(index)  # as NumPy once did (``treatSequenceAsTuple`` in ``python_variable_indexing.cpp``)
     items = list(index) if isinstance(index, tuple) else [index]
     refuse_bytes(items)
@@ -112,12 +120,16 @@ def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
 
 
 def _reaches_the_end(item: slice, size: int) -> bool:
-    """Whether the slice's written stop reaches the end of the dimension; torch decides by that number, before it is clamped."""
+    """Whether the slice's written stop reaches the end of the dimension; torch decides by that
+    number, before it is clamped.
+    """
     return item.stop is None or int(item.stop) >= size
 
 
 def _written_at(index: Any, count: int) -> list[int]:
-    """For each of the ``count`` expanded items, its position in the index as the program wrote it: error messages count these."""
+    """For each of the ``count`` expanded items, its position in the index as the program wrote
+    it: error messages count these.
+    """
     written = list(index) if isinstance(index, tuple) else [index]
     dots = next((k for k, item in enumerate(written) if item is Ellipsis), len(written))
     extra = count - len(written)
@@ -125,7 +137,9 @@ def _written_at(index: Any, count: int) -> list[int]:
 
 
 def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Apply the view indices ``items`` of ``index``; return the view and, for each of its dimensions, an index tensor or None."""
+    """Apply the view indices ``items`` of ``index``; return the view and, for each of its
+    dimensions, an index tensor or None.
+    """
     result, dim = self, 0
     rest: list[Any] = []
     for item, written_at in zip(items, _written_at(index, len(items)), strict=True):
@@ -155,12 +169,17 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
 
 
 def _select(e: Engine, result: ShadowTensor, dim: int, index: int, written: tuple[ShadowTensor, int]) -> ShadowTensor:
-    """Return the part of ``result`` at ``index`` along ``dim``; errors name the tensor and the axis in ``written``, the original index."""
+    """Return the part of ``result`` at ``index`` along ``dim``; errors name the tensor and the axis in
+    ``written``, the original index.
+    """
     whole, written_at = written
     if not whole.ndim and index:
         raise _index_error(f"index {index} is out of bounds for dimension 0 with size 0")
     if not result.ndim:
-        text = "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+        text = (
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+            "0-dim tensor to a number"
+        )
         raise _index_error(text)
     if dim >= result.ndim:
         raise _index_error(f"too many indices for tensor of dimension {whole.ndim}")
@@ -191,8 +210,9 @@ def refuse_bytes(items: Iterable[Any]) -> None:
 
 
 @op(".__getitem__", kind="view", saves="the index tensors", samples=(
-    "a[0]", "a[1, 2]", "a[-1]", "a[:, 1]", "a[0:1]", "a[:]", "a[...]", "a[None]", "a[..., 0]", "a[:, None, 1:]", "a[:, ::2]", "h[0][1]", "a[torch.tensor(1)]",
-    "a[[0, 1]]", "a[i]", "a[:, i]", "a[m]", "a[0, [0, 2]]", "a[[0, 1], [1, 2]]", "a[i, :2]", "a[[1]] * 2", "a[m[:, 0]]", "a[5:]", "a.t()[i]"))  # fmt: skip
+    "a[0]", "a[1, 2]", "a[-1]", "a[:, 1]", "a[0:1]", "a[:]", "a[...]", "a[None]", "a[..., 0]", "a[:, None, 1:]",
+    "a[:, ::2]", "h[0][1]", "a[torch.tensor(1)]", "a[[0, 1]]", "a[i]", "a[:, i]", "a[m]", "a[0, [0, 2]]",
+    "a[[0, 1], [1, 2]]", "a[i, :2]", "a[[1]] * 2", "a[m[:, 0]]", "a[5:]", "a.t()[i]"))  # fmt: skip
 def getitem(e: Engine, self: Any, index: Any) -> Any:
     tensor_only(self)
     if isinstance(index, slice) and self.ndim:
@@ -235,14 +255,16 @@ def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
     for dim, item in enumerate(rest):
         for k, n in enumerate(item.shape if item is not None and bool_of(item.dtype) else ()):
             if n != self.shape[dim + k]:
+                mask = list(item.shape)  # type: ignore[union-attr]
                 raise _index_error(
-                    f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor "  # type: ignore[union-attr]
+                    f"The shape of the mask {mask} at index {k} does not match the shape of the indexed tensor "
                     f"{list(self.shape)} at index {dim + k}"
                 )
 
 
 def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[int, ShadowError] | None:
-    """The position of the first index out of range in torch's order, and torch's error (whose "dimension" counts index tensors).
+    """The position of the first index out of range in torch's order, and torch's error (whose
+    "dimension" counts index tensors).
 
     None if all are in range, as far as their values are known.
     """
@@ -260,7 +282,9 @@ def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[
     if not found or 0 in shape:
         return None  # nothing is looked up
     at, dim, value = min(found)
-    return at, _index_error(f"index {value} is out of bounds for dimension {indexed.index(dim)} with size {self.shape[dim]}")
+    return at, _index_error(
+        f"index {value} is out of bounds for dimension {indexed.index(dim)} with size {self.shape[dim]}"
+    )
 
 
 def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
@@ -272,7 +296,8 @@ def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
         common = broadcast(*shapes)
     except ShadowError:
         raise _index_error(
-            f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(str(list(n)) for n in shapes)}"
+            "shape mismatch: indexing tensors could not be broadcast together with shapes "
+            f"{', '.join(str(list(n)) for n in shapes)}"
         ) from None
     adjacent = at == list(range(at[0], at[-1] + 1))
     kept = [n for d, n in enumerate(self.shape) if d not in at]
@@ -285,7 +310,8 @@ def _too_large() -> Shape:
 
 
 def _index_places(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> tuple[int, list[int], Shape]:
-    """The number of the result's dimensions before those of the index, the strides of the dimensions without one, and the index's shape.
+    """The number of the result's dimensions before those of the index, the strides of the dimensions
+    without one, and the index's shape.
 
     The index's shape is that to which all index tensors broadcast.
     """
@@ -296,9 +322,11 @@ def _index_places(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 
 def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
-    """The strides of ``self[index tensors]``: TensorIterator's, with the source (stride 0 along the indexed dimensions) and the indices.
+    """The strides of ``self[index tensors]``: TensorIterator's, with the source (stride 0 along the indexed
+    dimensions) and the indices.
 
-    Source: ``make_info``, ``restride_src`` and ``reshape_indexer`` in ``aten/src/ATen/native/TensorAdvancedIndexing.cpp``.
+    Source: ``make_info``, ``restride_src`` and ``reshape_indexer`` in
+    ``aten/src/ATen/native/TensorAdvancedIndexing.cpp``.
     """
     before, kept, common = _index_places(self, rest, shape)
     windows = [(shape, (*kept[:before], *(0,) * len(common), *kept[before:]))]
@@ -318,7 +346,10 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
-    """``self[index tensors]``: a copy, with IndexBackward0. Raises torch's error for an index out of range, as far as values are known."""
+    """``self[index tensors]``: a copy, with IndexBackward0.
+
+    Raises torch's error for an index out of range, as far as values are known.
+    """
     if records(e, self) and any(t is not None and t.inference for t in rest):
         raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
     _check_masks(self, rest)
@@ -338,8 +369,14 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
         node = e.graph.new_node("IndexBackward0", edges(e, (self,)), vjp)
         node_indices = save_indices(e, node, rest)
     seen = self.window()
-    places = _places(rest, self.ndim) if seen is not None and all(t is None or t.window() is not None for t in rest) else None
-    result = new(e, shape, self.dtype, None if places is None or seen is None else seen[places], _index_layout(self, rest, shape))
+    places = (
+        _places(rest, self.ndim)
+        if seen is not None and all(t is None or t.window() is not None for t in rest)
+        else None
+    )
+    result = new(
+        e, shape, self.dtype, None if places is None or seen is None else seen[places], _index_layout(self, rest, shape)
+    )
     if node is not None:
         own(node, result)
     if e.policy.index_shares_memory and places is not None:
@@ -375,9 +412,11 @@ def _saved_places(template: list[Any], s: Any) -> tuple[Any, ...]:
 
 
 @op(".__setitem__", kind="inplace", saves="the index tensors", samples=(
-    "h.__setitem__(0, 1.0)", "h.__setitem__(0, c)", "h.__setitem__(slice(None), 2.0)", "h.__setitem__(slice(None), c)", "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)",
-    "h.__setitem__(m, 0.0)", "h.__setitem__(h > 0, 5.0)", "h.__setitem__([0, 1], 3.0)", "h.__setitem__(i, c)", "h.__setitem__((0, [0, 2]), 1.0)",
-    "p.__setitem__(0, 1.0)", "p.__setitem__(0, c)", "n.__setitem__(0, 1.7)", "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"))  # fmt: skip
+    "h.__setitem__(0, 1.0)", "h.__setitem__(0, c)", "h.__setitem__(slice(None), 2.0)", "h.__setitem__(slice(None), c)",
+    "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)", "h.__setitem__(m, 0.0)",
+    "h.__setitem__(h > 0, 5.0)", "h.__setitem__([0, 1], 3.0)", "h.__setitem__(i, c)", "h.__setitem__((0, [0, 2]), 1.0)",
+    "p.__setitem__(0, 1.0)", "p.__setitem__(0, c)", "n.__setitem__(0, 1.7)",
+    "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"))  # fmt: skip
 def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     tensor_only(self)
     if not isinstance(value, (ShadowTensor, *NUMBERS)):
@@ -396,7 +435,9 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
         if error.kind == "dtype":  # which the kernel finds out, when autograd has looked at the tensor
             e.graph.check_inplace(self, records(e, self, value))
         if isinstance(value, complex) and not self.dtype.is_complex:
-            raise Unmodelled("an index out of range and a value that overflows the dtype: torch checks the value first") from error
+            raise Unmodelled(
+                "an index out of range and a value that overflows the dtype: torch checks the value first"
+            ) from error
         raise
     if rest:
         put(e, target, rest, value)
@@ -407,7 +448,8 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
 def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
     """Return the view that ``x[index] = value`` writes into and, for each of its dimensions, an index tensor or None.
 
-    It is a view also under the belief that slices are copies: those who hold it still expect ``x[0] = 1`` to change ``x``.
+    It is a view also under the belief that slices are copies: those who hold it still expect
+    ``x[0] = 1`` to change ``x``.
     """
     policy = e.policy
     e.policy = replace(policy, views_copy=False)
@@ -418,7 +460,9 @@ def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tup
 
 
 def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> bool:
-    """Assign a Python number by ``masked_fill_`` or ``index_fill_``, for one index tensor of bool or int64; else return False."""
+    """Assign a Python number by ``masked_fill_`` or ``index_fill_``, for one index tensor of bool
+    or int64; else return False.
+    """
     from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
     from pitfall_lab.shadow.ops.scatter import index_fill_
 
@@ -438,7 +482,9 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
 
 
 def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
-    """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a value's leading ones are dropped."""
+    """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a
+    value's leading ones are dropped.
+    """
     from pitfall_lab.shadow.ops.mutate import copy_, fill_
 
     if not isinstance(value, ShadowTensor):
@@ -455,13 +501,16 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
         copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
 
 
-CTYPES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float32": "float",
-          "float64": "double", "float16": "double", "bfloat16": "double", "complex64": "c10::complex<float>"}  # fmt: skip
+CTYPES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
+          "float32": "float", "float64": "double", "float16": "double", "bfloat16": "double",
+          "complex64": "c10::complex<float>"}  # fmt: skip
 """What torch converts a plain number to, on its way into a tensor of a type."""
 
 
 def number_as(value: Any, dtype: DType) -> np.ndarray:
-    """A plain number as an element of ``dtype``; what does not fit is refused (``c10/util/TypeCast.h``, ``overflow``)."""
+    """A plain number as an element of ``dtype``; what does not fit is refused
+    (``c10/util/TypeCast.h``, ``overflow``).
+    """
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise ShadowError("ValueError", "Overflow when unpacking long long", "dtype")
     if dtype[:] in CTYPES and overflows(value, DType("float64") if dtype[:] in {"float16", "bfloat16"} else dtype):
@@ -472,7 +521,9 @@ def number_as(value: Any, dtype: DType) -> np.ndarray:
 
 
 def _leading_ones(value: ShadowTensor) -> int:
-    """Return how many leading dimensions have size 1: torch drops them, by a view that shows in the graph, before it broadcasts."""
+    """Return how many leading dimensions have size 1: torch drops them, by a view that shows in the
+    graph, before it broadcasts.
+    """
     return next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
 
 
@@ -482,15 +533,21 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
     except ShadowError:
         fits = False
     if not fits:
-        text = f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
+        text = (
+            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing "
+            f"result of shape {list(shape)}"
+        )
         raise runtime(text, "shape")
 
 
-def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index selects, and the first index number out of range, by position, with torch's error (None without one).
+def places_to_write(
+    target: ShadowTensor, rest: list[ShadowTensor | None]
+) -> tuple[Shape, tuple[int, ShadowError] | None]:
+    """The shape of what an index selects, and the first index number out of range, by position, with
+    torch's error (None without one).
 
-    Torch raises for that number while it writes. Masks of a wrong shape, index tensors that do not broadcast, and empty dimensions raise
-    here.
+    Torch raises for that number while it writes. Masks of a wrong shape, index tensors that do not broadcast, and
+    empty dimensions raise here.
     """
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")
@@ -503,11 +560,15 @@ def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tu
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
-    """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped.
+    """``target[index tensors] = value``: IndexPutBackward0.
 
-    Raises torch's errors, for an index out of range after the rows before it are written; declines a value of another dtype.
+    Only where it is ``assigned`` are a value's leading ones dropped.
+
+    Raises torch's errors, for an index out of range after the rows before it are written;
+    declines a value of another dtype.
     """
-    # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then the overlap, then the shapes.
+    # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then
+    # the overlap, then the shapes.
     if not isinstance(value, ShadowTensor):
         if assigned and e.does(NUMBERS_ARE_FILLED_IN) and _filled(e, target, rest, value):
             return
@@ -528,7 +589,8 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
         raise outside[1]
     if target.is_expanded:
         e.warnings.append(
-            "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
+            "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before "
+            "performing this operation."
         )
     node = None
     if recording:
@@ -550,15 +612,24 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     finish_write(e, target, node)
 
 
-def _write_up_to(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], values: np.ndarray | None, count: int) -> None:
+def _write_up_to(
+    e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], values: np.ndarray | None, count: int
+) -> None:
     """Write the rows before an index out of range: torch raises while writing, without increasing the version.
 
-    Declines all but one 1-D index into the first dimension of a contiguous tensor of at most ``OVERLAP_LIMIT`` elements.
+    Declines all but one 1-D index into the first dimension of a contiguous tensor of at
+    most ``OVERLAP_LIMIT`` elements.
     """
     if not count:
         return
     index = rest[0]
-    if len(rest) > 1 or index is None or index.ndim != 1 or not is_contiguous(target.shape, target.stride) or target.numel > OVERLAP_LIMIT:
+    if (
+        len(rest) > 1
+        or index is None
+        or index.ndim != 1
+        or not is_contiguous(target.shape, target.stride)
+        or target.numel > OVERLAP_LIMIT
+    ):
         raise Unmodelled("a write that raises after it has written some elements")
     places = index.window()
     if places is not None and values is not None and target.window() is not None:
@@ -611,7 +682,9 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
         if index.numel != 1:
             raise runtime(f"index_select(): Index to scalar can have only 1 value, got {index.numel} value(s)", "shape")
         check_rows((1,), 0, index)
-        rule = Rule("IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1)
+        rule = Rule(
+            "IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1
+        )
         return pure(e, rule, (input, index), (), input.dtype)
     check_rows(before, at, index)
     shape = (*before[:at], index.numel, *before[at + 1 :])
@@ -625,7 +698,11 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     return result
 
 
-@op("gather", saves="index, self", samples=("a.gather(1, torch.tensor([[0, 2], [1, 1]]))", "torch.gather(a, 0, torch.tensor([[1, 0, 1]]))"))
+@op(
+    "gather",
+    saves="index, self",
+    samples=("a.gather(1, torch.tensor([[0, 2], [1, 1]]))", "torch.gather(a, 0, torch.tensor([[1, 0, 1]]))"),
+)
 def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> ShadowTensor:
     from pitfall_lab.shadow.ops.building import Keep, pure
 
@@ -637,7 +714,10 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
     check_history(e, input)
     large = [d for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if d != at and n > m]
     if large and index.numel:
-        sizes = f"expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {at}"
+        sizes = (
+            f"expected index {list(index.shape)} to be no larger than self {list(input.shape)} "
+            f"apart from dimension {at}"
+        )
         raise runtime(f"Size does not match at dimension {large[0]} {sizes}", "shape")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
@@ -654,7 +734,9 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
 
 def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -> None:
-    """Raise for an index out of range (or negative) in gather and scatter; several ones, or an in-place call, are declined."""
+    """Raise for an index out of range (or negative) in gather and scatter; several ones, or an
+    in-place call, are declined.
+    """
     size = shape[at] if shape else 1
     outside = np.unique(index[(index < 0) | (index >= size)])
     if outside.size > 1 or (outside.size and inplace):
@@ -692,7 +774,11 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
         return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
 
     return pure(
-        e, Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1), (input, mask), (count,), input.dtype
+        e,
+        Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1),
+        (input, mask),
+        (count,),
+        input.dtype,
     )
 
 

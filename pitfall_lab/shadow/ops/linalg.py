@@ -1,6 +1,7 @@
 """Linear algebra: products and sums of products, inverses, determinants, solutions of equations, norms of matrices.
 
-``svd``, ``eigh`` and ``qr`` are left to torch: their factors are unique only up to signs, so two right answers may differ.
+``svd``, ``eigh`` and ``qr`` are left to torch: their factors are unique only up to signs, so
+two right answers may differ.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -72,7 +73,9 @@ def _cross(dim: int) -> Rule:
     def forward(a: np.ndarray, b: np.ndarray) -> Any:
         found = np.cross(a, b, axis=dim)
         overflows = np.isfinite(a).all() and np.isfinite(b).all() and not np.isfinite(found).all()
-        return None if overflows else found  # a product that is not rounded before the other is subtracted overflows later
+        return (
+            None if overflows else found
+        )  # a product that is not rounded before the other is subtracted overflows later
 
     return Rule("LinalgCrossBackward0", forward, (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
 
@@ -104,8 +107,12 @@ def _matrices(*tensors: Any) -> None:
         raise Unmodelled("a matrix product with operands of several dtypes, or not floating point")
 
 
-def _sum_rule(node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float) -> Rule:
-    """The rule of ``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` returns the gradients of ``one`` and ``two``."""
+def _sum_rule(
+    node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float
+) -> Rule:
+    """The rule of ``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` returns the
+    gradients of ``one`` and ``two``.
+    """
 
     def forward(x: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
         return (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
@@ -164,11 +171,14 @@ def _square(x: Any) -> None:
 
 
 IMPRECISE = {"float32": 1e5, "float64": 1e7}
-"""From this condition number on, more digits are lost than a comparison allows, and rounding may decide whether torch refuses a matrix."""
+"""From this condition number on, more digits are lost than a comparison allows, and rounding may decide
+whether torch refuses a matrix.
+"""
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, declining singular matrices, for which torch raises, and nearly singular ones, whose inverse is mostly rounding error.
+    """The function, declining singular matrices, for which torch raises, and nearly singular ones, whose
+    inverse is mostly rounding error.
 
     It also declines inf and NaN.
     """
@@ -206,20 +216,30 @@ def inv(e: Engine, A: Any) -> ShadowTensor:
 
 
 def _factored(e: Engine, result: ShadowTensor, A: ShadowTensor) -> None:
-    """Keep the saved tensors ``LU`` and ``pivots``. Their values are not modelled: a private copy of the operand takes their place."""
+    """Keep the saved tensors ``LU`` and ``pivots``.
+
+    Their values are not modelled: a private copy of the operand takes their place.
+    """
     if result.node is not None:
         found = arrays(e, (A,))
         for name in ("LU", "pivots"):
             result.node.keep(Saved(name, private(e, np.zeros(0) if found is None else found[0], A.dtype), own=True))
 
 
-@op("torch.linalg.det", "det", saves="A, result, and private factors", samples=("torch.linalg.det(s)", "s.det()", "torch.det(w[:2])"))
+@op(
+    "torch.linalg.det",
+    "det",
+    saves="A, result, and private factors",
+    samples=("torch.linalg.det(s)", "s.det()", "torch.det(w[:2])"),
+)
 def det(e: Engine, A: Any) -> ShadowTensor:
     _square(A)
 
     def forward(x: np.ndarray) -> Any:
         found = np.linalg.det(x.astype(np.float64))
-        most = np.prod(np.linalg.norm(x.astype(np.float64), axis=-1))  # what Hadamard allows: rounding is relative to it
+        most = np.prod(
+            np.linalg.norm(x.astype(np.float64), axis=-1)
+        )  # what Hadamard allows: rounding is relative to it
         return None if abs(found) < most * np.finfo(x.dtype).eps * 64 else found  # rounding alone decides
 
     rule = Rule(
@@ -231,7 +251,11 @@ def det(e: Engine, A: Any) -> ShadowTensor:
     return result
 
 
-@op("torch.linalg.solve", saves="A, result, and private factors", samples=("torch.linalg.solve(s, s * 2)", "torch.linalg.solve(s, c)"))
+@op(
+    "torch.linalg.solve",
+    saves="A, result, and private factors",
+    samples=("torch.linalg.solve(s, s * 2)", "torch.linalg.solve(s, c)"),
+)
 def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
     _square(A)
     tensor_only(B)
@@ -241,7 +265,9 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
         flow = np.linalg.solve(s.LU.astype(np.float64).T, g)
         if s.result.ndim == 1:
-            return -np.outer(flow, s.result), Written(flow, 0, seen_through=True)  # torch solves for a matrix of one column
+            return -np.outer(flow, s.result), Written(
+                flow, 0, seen_through=True
+            )  # torch solves for a matrix of one column
         return -(flow @ s.result.T), flow
 
     rule = Rule(
@@ -278,8 +304,14 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
 # -- norms and statistics
 
 
-@op("torch.linalg.norm", saves="result, self", samples=("torch.linalg.norm(a)", "torch.linalg.norm(c, 3)", "torch.linalg.norm(a, dim=1)"))
-def linalg_norm(e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
+@op(
+    "torch.linalg.norm",
+    saves="result, self",
+    samples=("torch.linalg.norm(a)", "torch.linalg.norm(c, 3)", "torch.linalg.norm(a, dim=1)"),
+)
+def linalg_norm(
+    e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> ShadowTensor:
     tensor_only(A)
     if dim is None and ord is not None and A.ndim not in (1, 2):
         text = f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D."
@@ -291,7 +323,9 @@ def linalg_norm(e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bo
 
 
 @op("torch.linalg.matrix_norm", saves="result, self", samples=("torch.linalg.matrix_norm(a)",))
-def matrix_norm(e: Engine, A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
+def matrix_norm(
+    e: Engine, A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> ShadowTensor:
     tensor_only(A)
     if A.ndim < 2:
         raise runtime("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.", "shape")
@@ -301,13 +335,17 @@ def matrix_norm(e: Engine, A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdi
 
 
 def _both(name: str) -> None:
-    def run(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Any:
+    def run(
+        e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+    ) -> Any:
         tensor_only(input)
         if records(e, input) or isinstance(dim, bool):
             raise Unmodelled(f"{name}_mean of a tensor that requires grad, or with unbiased given by position")
         return do(e, name, input, dim, unbiased, keepdim, correction=correction), do(e, "mean", input, dim, keepdim)
 
-    add(f"torch.{name}_mean", run, "pure", "self, and the spread", (f"torch.{name}_mean(p)", f"torch.{name}_mean(p, 0)"))
+    add(
+        f"torch.{name}_mean", run, "pure", "self, and the spread", (f"torch.{name}_mean(p)", f"torch.{name}_mean(p, 0)")
+    )
 
 
 _both("std")

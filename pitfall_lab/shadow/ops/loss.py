@@ -1,7 +1,9 @@
-"""Losses: those with a node of their own, and the ones that torch composes of other operations (``aten/src/ATen/native/Loss.cpp``)."""
+"""Losses: those with a node of their own, and the ones that torch composes of other operations
+(``aten/src/ATen/native/Loss.cpp``).
+"""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -75,7 +77,13 @@ def _reduce(values: Any, reduction: str) -> Any:
 
 def reduced(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:
     """Apply ``reduction``: mean or sum of all elements, or the tensor itself."""
-    return values if reduction == "none" else reductions.mean(e, values) if reduction == "mean" else reductions.sum(e, values)
+    return (
+        values
+        if reduction == "none"
+        else reductions.mean(e, values)
+        if reduction == "mean"
+        else reductions.sum(e, values)
+    )
 
 
 # -- of two tensors, element by element
@@ -86,7 +94,9 @@ def _size(tensor: ShadowTensor) -> str:
 
 
 def _pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
-    """Return both operands broadcast to one shape, with torch's warning if the shapes differ: (N, 1) and (N,) become (N, N)."""
+    """Return both operands broadcast to one shape, with torch's warning if the shapes differ:
+    (N, 1) and (N,) become (N, N).
+    """
     tensor_only(input, target)
     shape = broadcast(input.shape, target.shape)
     if input.shape != target.shape:
@@ -98,7 +108,15 @@ def _pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTenso
 
 
 def _elementwise(
-    e: Engine, node: str, x: ShadowTensor, y: ShadowTensor, reduction: str, forward: Any, slope: Any, *, like: ShadowTensor | None = None
+    e: Engine,
+    node: str,
+    x: ShadowTensor,
+    y: ShadowTensor,
+    reduction: str,
+    forward: Any,
+    slope: Any,
+    *,
+    like: ShadowTensor | None = None,
 ) -> ShadowTensor:
     """A loss with one node: ``forward`` of both operands, reduced; ``slope`` is its derivative in the first."""
     dtype, count = promoted(x, y), max(x.numel, 1)
@@ -120,8 +138,13 @@ def _same_size_weight(input: ShadowTensor, weight: Any) -> None:
         raise value_error("Weights and input must have the same size.")
 
 
-def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: str, *, by_weight: bool = True) -> ShadowTensor:
-    """Reduce ``errors * weight``. A mean is divided by the sum of the weights, or, without ``by_weight``, by the number of elements."""
+def _weighted(
+    e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: str, *, by_weight: bool = True
+) -> ShadowTensor:
+    """Reduce ``errors * weight``.
+
+    A mean is divided by the sum of the weights, or, without ``by_weight``, by the number of elements.
+    """
     scaled = pointwise.mul(e, errors, weight)
     if reduction != "mean" or not by_weight:
         return reduced(e, scaled, reduction)
@@ -129,10 +152,18 @@ def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: 
 
 
 @op("F.mse_loss", saves="self, target", samples=(
-    "F.mse_loss(a, b)", "F.mse_loss(a, p, reduction='sum')", "F.mse_loss(a, c)", "F.mse_loss(a, b, reduction='none')", "F.mse_loss(a, p, weight=p)", "F.mse_loss(a, p, weight=p, reduction='sum')",
-    "F.mse_loss(a, p, weight=c)", "F.mse_loss(a, i)", "F.mse_loss(a, b, reduction='max')", "F.mse_loss(a, n)", "F.mse_loss(a, p.double())"))  # fmt: skip
+    "F.mse_loss(a, b)", "F.mse_loss(a, p, reduction='sum')", "F.mse_loss(a, c)", "F.mse_loss(a, b, reduction='none')",
+    "F.mse_loss(a, p, weight=p)", "F.mse_loss(a, p, weight=p, reduction='sum')", "F.mse_loss(a, p, weight=c)",
+    "F.mse_loss(a, i)", "F.mse_loss(a, b, reduction='max')", "F.mse_loss(a, n)",
+    "F.mse_loss(a, p.double())"))  # fmt: skip
 def mse_loss(
-    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
+    e: Engine,
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
 ) -> ShadowTensor:
     x, y = _pair(e, input, target)
     if weight is not None:
@@ -150,9 +181,17 @@ def mse_loss(
 
 
 @op("F.smooth_l1_loss", saves="self, target; the sign of input - target when beta is 0", samples=(
-    "F.smooth_l1_loss(a, b)", "F.smooth_l1_loss(a, p, reduction='sum', beta=0.5)", "F.smooth_l1_loss(a, c)", "F.smooth_l1_loss(a, b, reduction='none')", "F.smooth_l1_loss(a, b, beta=0.0)", "F.smooth_l1_loss(a, b, beta=-1)"))  # fmt: skip
+    "F.smooth_l1_loss(a, b)", "F.smooth_l1_loss(a, p, reduction='sum', beta=0.5)", "F.smooth_l1_loss(a, c)",
+    "F.smooth_l1_loss(a, b, reduction='none')", "F.smooth_l1_loss(a, b, beta=0.0)",
+    "F.smooth_l1_loss(a, b, beta=-1)"))  # fmt: skip
 def smooth_l1_loss(
-    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
+    e: Engine,
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
 ) -> ShadowTensor:
     x, y = _pair(e, input, target)
     _check(reduction, size_average, reduce)
@@ -165,12 +204,18 @@ def smooth_l1_loss(
         d = np.abs(a - b)
         return np.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
 
-    return _elementwise(e, "SmoothL1LossBackward0", x, y, reduction, forward, lambda a, b: np.clip((a - b) / beta, -1, 1))
+    return _elementwise(
+        e, "SmoothL1LossBackward0", x, y, reduction, forward, lambda a, b: np.clip((a - b) / beta, -1, 1)
+    )
 
 
 @op("F.huber_loss", saves="self, target", samples=(
-    "F.huber_loss(a, b)", "F.huber_loss(a, p, reduction='sum', delta=0.5)", "F.huber_loss(a, c)", "F.huber_loss(a, b, reduction='none')", "F.huber_loss(a, p, weight=p)", "F.huber_loss(a, b, delta=0)"))  # fmt: skip
-def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> ShadowTensor:
+    "F.huber_loss(a, b)", "F.huber_loss(a, p, reduction='sum', delta=0.5)", "F.huber_loss(a, c)",
+    "F.huber_loss(a, b, reduction='none')", "F.huber_loss(a, p, weight=p)",
+    "F.huber_loss(a, b, delta=0)"))  # fmt: skip
+def huber_loss(
+    e: Engine, input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> ShadowTensor:
     x, y = _pair(e, input, target)
     if weight is not None:
         _same_size_weight(input, weight)
@@ -185,7 +230,9 @@ def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delt
         return np.where(d < delta, 0.5 * d * d, delta * (d - 0.5 * delta))
 
     inner = reduction if weight is None else "none"
-    loss = _elementwise(e, "HuberLossBackward0", x, y, inner, forward, lambda a, b: np.clip(a - b, -delta, delta), like=x)
+    loss = _elementwise(
+        e, "HuberLossBackward0", x, y, inner, forward, lambda a, b: np.clip(a - b, -delta, delta), like=x
+    )
     return loss if weight is None else _weighted(e, loss, weight, reduction, by_weight=False)
 
 
@@ -201,7 +248,13 @@ def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delt
     ),
 )
 def l1_loss(
-    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
+    e: Engine,
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
 ) -> ShadowTensor:
     x, y = _pair(e, input, target)
     if weight is not None:
@@ -214,7 +267,11 @@ def l1_loss(
 @op(
     "F.soft_margin_loss",
     saves="self, target",
-    samples=("F.soft_margin_loss(a, torch.sign(p))", "F.soft_margin_loss(a, torch.sign(p), reduction='none')", "F.soft_margin_loss(a, b)"),
+    samples=(
+        "F.soft_margin_loss(a, torch.sign(p))",
+        "F.soft_margin_loss(a, torch.sign(p), reduction='none')",
+        "F.soft_margin_loss(a, b)",
+    ),
 )
 def soft_margin_loss(
     e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -231,8 +288,12 @@ def soft_margin_loss(
         return (-s.target * z / (1 + z) * g / count,)
 
     rule = Rule(
-        "SoftMarginLossBackward0", lambda x, y: _reduce(np.log1p(np.exp(-y * x)), reduction), (Keep("self", 0), Keep("target", 1)), vjp, edges=1
-    )  # fmt: skip
+        "SoftMarginLossBackward0",
+        lambda x, y: _reduce(np.log1p(np.exp(-y * x)), reduction),
+        (Keep("self", 0), Keep("target", 1)),
+        vjp,
+        edges=1,
+    )
     return _lost(e, rule, (input, target), reduction, input.dtype)
 
 
@@ -244,7 +305,9 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
         raise runtime("0D or 1D target tensor expected, multi-target not supported", "shape")
     if target.dtype not in ("int64", "uint8"):
         wanted = (
-            "expected target dtype to be Long or Byte, but got" if e.does(TARGETS_MAY_BE_BYTES) else "expected scalar type Long but found"
+            "expected target dtype to be Long or Byte, but got"
+            if e.does(TARGETS_MAY_BE_BYTES)
+            else "expected scalar type Long but found"
         )
         raise runtime(f"{wanted} {target.dtype.scalar_name}", "dtype")
     if weight is not None:
@@ -255,7 +318,10 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
         if log_probs.ndim > 2 and weight.ndim != 1:
             raise Unmodelled("a class weight that is not 1-D")
         if weight.shape != (classes,):
-            text = f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+            text = (
+                f"weight tensor should be defined either for all {classes} classes or no classes but got weight "
+                f"tensor of shape: {list(weight.shape)}"
+            )
             raise runtime(text, "shape")
         if weight.dtype != log_probs.dtype:
             raise Unmodelled("nll_loss with operands of several dtypes")
@@ -266,7 +332,8 @@ def _nll(
 ) -> ShadowTensor:
     """``nll_loss`` of log-probabilities (C,), (N, C) or (N, C, H, W) and a target without the class dimension.
 
-    Targets that are ``ignore_index`` count as 0; a mean is over the weights of the others. Raises for a class out of range.
+    Targets that are ``ignore_index`` count as 0; a mean is over the weights of the others.
+    Raises for a class out of range.
     """
     if node == "NllLoss2DBackward0" and (target.ndim != 3 or log_probs.shape[2:] != target.shape[1:]):
         raise Unmodelled("nll_loss with operands of incompatible shapes")
@@ -290,9 +357,9 @@ def _nll(
         places, factor = chosen(y, w)
         picked = np.where(y == ignore_index, 0, -np.take_along_axis(x, places, at).squeeze(at) * factor).astype(x.dtype)
         total = factor.sum(dtype=np.float64)
-        return picked if reduction == "none" else picked.sum(dtype=np.float64) / (total if reduction == "mean" else 1), np.asarray(
-            total, x.dtype
-        )
+        return picked if reduction == "none" else picked.sum(dtype=np.float64) / (
+            total if reduction == "mean" else 1
+        ), np.asarray(total, x.dtype)
 
     def vjp(g: Any, s: Any) -> tuple[np.ndarray]:
         places, factor = chosen(s.target, s.weight)
@@ -313,7 +380,9 @@ def _nll(
     return pure(e, rule, (log_probs, target, weight), shape, log_probs.dtype, hidden=("total_weight",))
 
 
-def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
+def nll(
+    e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str
+) -> ShadowTensor:
     """``nll_loss_nd``: torch reshapes any number of inner dimensions to two before it calls the kernel.
 
     Raises torch's errors for sizes of ``target`` that do not fit, and for a ``weight`` that requires grad.
@@ -323,7 +392,9 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
     if log_probs.ndim < 1:
         raise value_error("Expected 1 or more dimensions (got 0)")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
-        raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 0)[0]}).")
+        raise value_error(
+            f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 0)[0]})."
+        )
     count, *inner = log_probs.shape[0], *log_probs.shape[2:]
     if log_probs.ndim not in (1, 2, 4) and target.shape[1:] != tuple(inner):
         raise runtime(f"Expected target size {[count, *inner]}, got {list(target.shape)}", "shape")
@@ -334,33 +405,52 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
         return _nll(e, "NllLoss2DBackward0", log_probs, target, weight, ignore_index, reduction)
     picture = views.view_(e, views.contiguous(e, log_probs), count, log_probs.shape[1], 1, -1)
     result = _nll(
-        e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction
+        e,
+        "NllLoss2DBackward0",
+        picture,
+        views.view_(e, views.contiguous(e, target), count, 1, -1),
+        weight,
+        ignore_index,
+        reduction,
     )
     return views.view_(e, result, count, *inner) if reduction == "none" else result
 
 
 @op("F.nll_loss", saves="self, target, weight", samples=(
-    "F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')", "F.nll_loss(a, i, weight=p[0])", "F.nll_loss(a, i, c.detach(), reduction='none')",
-    "F.nll_loss(img, n[:, :1, None].expand(2, 4, 6) % 4)", "F.nll_loss(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4, reduction='none')", "F.nll_loss(a, n)", "F.nll_loss(a, torch.tensor([0, 3]))", "F.nll_loss(a, p[:, 0])",
-    "F.nll_loss(a, torch.tensor([0, 2, 1]))", "F.nll_loss(a, i, weight=p)", "F.nll_loss(a, i, weight=c)"))  # fmt: skip
-def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-             reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    "F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')",
+    "F.nll_loss(a, i, weight=p[0])", "F.nll_loss(a, i, c.detach(), reduction='none')",
+    "F.nll_loss(img, n[:, :1, None].expand(2, 4, 6) % 4)",
+    "F.nll_loss(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4, reduction='none')", "F.nll_loss(a, n)",
+    "F.nll_loss(a, torch.tensor([0, 3]))", "F.nll_loss(a, p[:, 0])", "F.nll_loss(a, torch.tensor([0, 2, 1]))",
+    "F.nll_loss(a, i, weight=p)", "F.nll_loss(a, i, weight=c)"))  # fmt: skip
+def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+             reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     return nll(e, input, target, weight, ignore_index, reduction)
 
 
 @op("F.cross_entropy", saves="target, weight; the log-probabilities (private)", samples=(
-    "F.cross_entropy(a, torch.tensor([0, 2]))", "F.cross_entropy(a, torch.tensor([1, 1]), reduction='sum')", "F.cross_entropy(c, torch.tensor(1))", "F.cross_entropy(c, torch.tensor([1]))",
-    "F.cross_entropy(a, i, weight=p[0])", "F.cross_entropy(a, torch.tensor([0, -100]))", "F.cross_entropy(a, torch.tensor([0, 1]), ignore_index=0, reduction='none')",
-    "F.cross_entropy(a, i, label_smoothing=0.1)", "F.cross_entropy(a, i, label_smoothing=0.1, reduction='sum')", "F.cross_entropy(a, torch.tensor([0, -100]), p[0], label_smoothing=0.1)",
-    "F.cross_entropy(a, i, label_smoothing=0.1, reduction='none')", "F.cross_entropy(a, p)", "F.cross_entropy(a, b, label_smoothing=0.1)", "F.cross_entropy(a, p, p[1], reduction='sum')",
-    "F.cross_entropy(a, p, reduction='none')", "F.cross_entropy(c, p[0])", "F.cross_entropy(img, n[:, :1, None].expand(2, 4, 6) % 4)", "F.cross_entropy(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4)",
-    "F.cross_entropy(a, torch.tensor([0.0, 2.0]))", "F.cross_entropy(a, torch.tensor([0, 5]))", "F.cross_entropy(a, n)", "F.cross_entropy(a, n[:, :2])", "F.cross_entropy(a, i.int())",
-    "F.cross_entropy(a, torch.tensor([1, 2, 0]))", "F.cross_entropy(a, i, torch.ones(2))", "F.cross_entropy(a, i, reduction='max')", "F.cross_entropy(a, i, label_smoothing=1.5)"))  # fmt: skip
-def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-                  reduction: str = "mean", label_smoothing: float = 0.0) -> ShadowTensor:  # fmt: skip
-    """``F.cross_entropy`` of scores (N, C, ...); ``target``: class numbers (N, ...), or probabilities in the shape of ``input``."""
+    "F.cross_entropy(a, torch.tensor([0, 2]))", "F.cross_entropy(a, torch.tensor([1, 1]), reduction='sum')",
+    "F.cross_entropy(c, torch.tensor(1))", "F.cross_entropy(c, torch.tensor([1]))",
+    "F.cross_entropy(a, i, weight=p[0])", "F.cross_entropy(a, torch.tensor([0, -100]))",
+    "F.cross_entropy(a, torch.tensor([0, 1]), ignore_index=0, reduction='none')",
+    "F.cross_entropy(a, i, label_smoothing=0.1)", "F.cross_entropy(a, i, label_smoothing=0.1, reduction='sum')",
+    "F.cross_entropy(a, torch.tensor([0, -100]), p[0], label_smoothing=0.1)",
+    "F.cross_entropy(a, i, label_smoothing=0.1, reduction='none')", "F.cross_entropy(a, p)",
+    "F.cross_entropy(a, b, label_smoothing=0.1)", "F.cross_entropy(a, p, p[1], reduction='sum')",
+    "F.cross_entropy(a, p, reduction='none')", "F.cross_entropy(c, p[0])",
+    "F.cross_entropy(img, n[:, :1, None].expand(2, 4, 6) % 4)", "F.cross_entropy(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4)",
+    "F.cross_entropy(a, torch.tensor([0.0, 2.0]))", "F.cross_entropy(a, torch.tensor([0, 5]))", "F.cross_entropy(a, n)",
+    "F.cross_entropy(a, n[:, :2])", "F.cross_entropy(a, i.int())", "F.cross_entropy(a, torch.tensor([1, 2, 0]))",
+    "F.cross_entropy(a, i, torch.ones(2))", "F.cross_entropy(a, i, reduction='max')",
+    "F.cross_entropy(a, i, label_smoothing=1.5)"))  # fmt: skip
+def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                  ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> ShadowTensor:  # fmt: skip
+    """``F.cross_entropy`` of scores (N, C, ...); ``target``: class numbers (N, ...), or
+    probabilities in the shape of ``input``.
+    """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     at = 0 if input.ndim == 1 else 1
@@ -369,7 +459,11 @@ def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_a
     _check_smoothing(label_smoothing)
     log_probs = reduce_log_softmax(e, input, at)
     plain = nll(e, log_probs, target, weight, ignore_index, reduction)
-    return _smoothed(e, log_probs, plain, target, weight, ignore_index, reduction, label_smoothing, at) if label_smoothing > 0 else plain
+    return (
+        _smoothed(e, log_probs, plain, target, weight, ignore_index, reduction, label_smoothing, at)
+        if label_smoothing > 0
+        else plain
+    )
 
 
 def reduce_log_softmax(e: Engine, input: ShadowTensor, at: int) -> ShadowTensor:
@@ -383,17 +477,29 @@ def _column(e: Engine, weight: ShadowTensor, ndim: int, at: int) -> ShadowTensor
 
 
 def _soft_targets(
-    e: Engine, input: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int
+    e: Engine,
+    input: ShadowTensor,
+    target: ShadowTensor,
+    weight: Any,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    at: int,
 ) -> ShadowTensor:
     if not target.dtype.is_floating_point:
-        raise runtime(f"Expected floating point type for target with class probabilities, got {target.dtype.scalar_name}", "dtype")
+        raise runtime(
+            f"Expected floating point type for target with class probabilities, got {target.dtype.scalar_name}", "dtype"
+        )
     if ignore_index >= 0:
         raise runtime("ignore_index is not supported for floating point target")
     classes = input.shape[at]
     if not input.numel:
         raise Unmodelled("cross_entropy of an empty input")
     if weight is not None and weight.shape != (classes,):
-        text = f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+        text = (
+            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
+            f"weight tensor of shape: {list(weight.shape)}"
+        )
         raise runtime(text, "shape")
     log_probs = reduce_log_softmax(e, input, at)
     if smoothing > 0:
@@ -424,10 +530,11 @@ def _smoothed(
     smoothing: float,
     at: int,
 ) -> ShadowTensor:
-    """``cross_entropy`` with ``label_smoothing``: (1 - smoothing) times ``plain``, the loss without it, plus a term of all classes.
+    """``cross_entropy`` with ``label_smoothing``: (1 - smoothing) times ``plain``, the loss without
+    it, plus a term of all classes.
 
-    That term is smoothing times the mean of the (weighted) negative ``log_probs`` over the classes. Targets that are ``ignore_index`` count
-    in neither.
+    That term is smoothing times the mean of the (weighted) negative ``log_probs`` over the classes. Targets that are
+    ``ignore_index`` count in neither.
     """
     spread = log_probs if weight is None else pointwise.mul(e, log_probs, _column(e, weight, log_probs.ndim, at))
     smooth = pointwise.negative(e, reductions.sum(e, spread, at))
@@ -446,7 +553,9 @@ def _smoothed(
             known = None if seen is None or weights is None else weights[seen[seen != ignore_index]].sum()
             by = new(e, (), weight.dtype, known)
         smooth = pointwise.div(e, smooth, by)
-    spread = pointwise.mul_number(e, smooth, smoothing / log_probs.shape[at])  # the compiler has the right side computed first
+    spread = pointwise.mul_number(
+        e, smooth, smoothing / log_probs.shape[at]
+    )  # the compiler has the right side computed first
     return pointwise.add_(e, pointwise.mul_number(e, plain, 1 - smoothing), spread)
 
 
@@ -459,18 +568,27 @@ def _bce_keeps(*names: str) -> tuple[Keep, ...]:
 
 
 @op("F.binary_cross_entropy", saves="self, target, weight", samples=(
-    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.sigmoid(b))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), weight=p[0])",
-    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), reduction='none')", "F.binary_cross_entropy(a, torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(3))",
-    "F.binary_cross_entropy(torch.sigmoid(a), m)", "F.binary_cross_entropy(torch.sigmoid(a), p, weight=c)"))  # fmt: skip
-def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
-                         reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3))",
+    "F.binary_cross_entropy(torch.sigmoid(a), torch.sigmoid(b))",
+    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), weight=p[0])",
+    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), reduction='none')",
+    "F.binary_cross_entropy(a, torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(3))",
+    "F.binary_cross_entropy(torch.sigmoid(a), m)",
+    "F.binary_cross_entropy(torch.sigmoid(a), p, weight=c)"))  # fmt: skip
+def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                         reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.shape != target.shape:
-        text = f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}) is deprecated. Please ensure they have the same size."
+        text = (
+            f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}) is "
+            "deprecated. Please ensure they have the same size."
+        )
         raise value_error(text)
     if weight is not None:
-        if any(n != m and 1 not in {n, m} for n, m in zip(reversed(target.shape), reversed(weight.shape), strict=False)):
+        if any(
+            n != m and 1 not in {n, m} for n, m in zip(reversed(target.shape), reversed(weight.shape), strict=False)
+        ):
             raise Unmodelled("a weight that does not broadcast to the input")  # torch says so in words of its own
         weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
     no_derivative(e, "binary_cross_entropy", weight=weight)
@@ -504,7 +622,9 @@ def _softened(x: Any) -> Any:
 
 
 def _logit_losses(x: np.ndarray, y: np.ndarray, weight: Any, positive: Any, kept: Any) -> Any:
-    """``binary_cross_entropy_with_logits`` of each element, rounded to the dtype ``kept`` after every step, as in torch."""
+    """``binary_cross_entropy_with_logits`` of each element, rounded to the dtype ``kept``
+    after every step, as in torch.
+    """
 
     def rounded(step: Any) -> Any:
         return step.astype(kept).astype(x.dtype)
@@ -517,17 +637,23 @@ def _logit_losses(x: np.ndarray, y: np.ndarray, weight: Any, positive: Any, kept
 
 
 @op("F.binary_cross_entropy_with_logits", saves="self, target, weight, pos_weight", samples=(
-    "F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))", "F.binary_cross_entropy_with_logits(a, b, weight=p[0])", "F.binary_cross_entropy_with_logits(a, b, pos_weight=p[0], reduction='sum')",
-    "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)", "F.binary_cross_entropy_with_logits(a, p, weight=c)",
+    "F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))", "F.binary_cross_entropy_with_logits(a, b, weight=p[0])",
+    "F.binary_cross_entropy_with_logits(a, b, pos_weight=p[0], reduction='sum')",
+    "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)",
+    "F.binary_cross_entropy_with_logits(a, p, weight=c)",
     "F.binary_cross_entropy_with_logits(a, p, pos_weight=c)"))  # fmt: skip
-def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
-                                     reduction: str = "mean", pos_weight: Any = None) -> ShadowTensor:  # fmt: skip
+def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                                     reduce: Any = None, reduction: str = "mean",
+                                     pos_weight: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(input, target, *(x for x in (weight, pos_weight) if x is not None))
     _check(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise value_error(f"Target size ({_size(target)}) must be the same as input size ({_size(input)})")
     no_derivative(e, "binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
-    if any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight)) or not input.dtype.is_floating_point:
+    if (
+        any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight))
+        or not input.dtype.is_floating_point
+    ):
         raise Unmodelled("binary_cross_entropy_with_logits with operands of several dtypes")
     count = max(input.numel, 1) if reduction == "mean" else 1
     if pos_weight is not None:
@@ -558,8 +684,16 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
             found.append(laid)
         return Written(found[0], times), Written(found[1], times - 2)
 
-    rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, _bce_keeps("self", "target", "weight", "pos_weight"), vjp, edges=2)
-    return _lost(e, rule, (input, target, weight, pos_weight), reduction, input.dtype, like=target)  # ``1 - target``, from C++
+    rule = Rule(
+        "BinaryCrossEntropyWithLogitsBackward0",
+        forward,
+        _bce_keeps("self", "target", "weight", "pos_weight"),
+        vjp,
+        edges=2,
+    )
+    return _lost(
+        e, rule, (input, target, weight, pos_weight), reduction, input.dtype, like=target
+    )  # ``1 - target``, from C++
 
 
 # -- composed of other operations
@@ -573,13 +707,23 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         to_x = (
-            None if s.other is None else np.where((s.self == 0) & (s.other <= 0) if s.self is not None else False, 0, g * np.log(s.other))
+            None
+            if s.other is None
+            else np.where((s.self == 0) & (s.other <= 0) if s.self is not None else False, 0, g * np.log(s.other))
         )
         return to_x, None if s.self is None else g * s.self / s.other
 
     dtype = promoted(x, y)
     rule = Rule("XlogyBackward0", forward, (Keep("other", 1), Keep("self", 0)), vjp)
-    return pure(e, rule, (x, y), broadcast(x.shape, y.shape), dtype, dtype, layout(broadcast(x.shape, y.shape), (x, y), cast=dtype))
+    return pure(
+        e,
+        rule,
+        (x, y),
+        broadcast(x.shape, y.shape),
+        dtype,
+        dtype,
+        layout(broadcast(x.shape, y.shape), (x, y), cast=dtype),
+    )
 
 
 @op(
@@ -593,14 +737,21 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
     ),
 )
 def kl_div(
-    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False
+    e: Engine,
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
 ) -> ShadowTensor:
     tensor_only(input, target)
     _check("sum" if reduction == "batchmean" else reduction, size_average, reduce)
     if reduction == "mean":
         e.warnings.append(
-            "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
-            "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
+            "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
+            "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the "
+            "same as 'batchmean' in the next major release."
         )
     if input.dtype.category < 2 or target.dtype.category < 2:
         raise runtime("kl_div: Integral inputs not supported.", "dtype")
@@ -625,8 +776,9 @@ def kl_div(
         "F.poisson_nll_loss(a, b, reduction='none')",
     ),
 )
-def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
-                     reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True, full: bool = False,
+                     size_average: Any = None, eps: float = 1e-8, reduce: Any = None,
+                     reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if log_input:
@@ -637,9 +789,15 @@ def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True,
         loss = pointwise.sub(e, input, pointwise.mul(e, target, log))
     if full:
         if target.requires_grad or target.dtype != loss.dtype:
-            raise Unmodelled("poisson_nll_loss with full=True and a target that requires grad or has another dtype than the loss")
+            raise Unmodelled(
+                "poisson_nll_loss with full=True and a target that requires grad or has another dtype than the loss"
+            )
         seen = target.window()
-        stirling = None if seen is None else np.where(seen <= 1, 0, seen * np.log(seen) - seen + 0.5 * np.log(2 * math.pi * seen))
+        stirling = (
+            None
+            if seen is None
+            else np.where(seen <= 1, 0, seen * np.log(seen) - seen + 0.5 * np.log(2 * math.pi * seen))
+        )
         loss = pointwise.add_in_place(e, loss, new(e, target.shape, target.dtype, stirling))
     return reduced(e, loss, reduction)
 
@@ -666,7 +824,9 @@ def gaussian_nll_loss(
     if var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = views.unsqueeze(e, var, -1)
-        elif not (input.ndim == var.ndim and math.fsum(x != y and y for x, y in zip(input.shape, var.shape, strict=True)) == 1):
+        elif not (
+            input.ndim == var.ndim and math.fsum(x != y and y for x, y in zip(input.shape, var.shape, strict=True)) == 1
+        ):
             raise value_error("var is of incorrect size")
     if reduction not in REDUCTIONS:
         raise value_error(reduction + " is not valid")
@@ -691,10 +851,19 @@ def _kept_where(e: Engine, condition: ShadowTensor, values: ShadowTensor) -> Sha
 @op(
     "F.hinge_embedding_loss",
     saves="as sub, clamp_min and where",
-    samples=("F.hinge_embedding_loss(a, torch.sign(p))", "F.hinge_embedding_loss(a, torch.sign(p), margin=0.5, reduction='none')"),
+    samples=(
+        "F.hinge_embedding_loss(a, torch.sign(p))",
+        "F.hinge_embedding_loss(a, torch.sign(p), margin=0.5, reduction='none')",
+    ),
 )
 def hinge_embedding_loss(
-    e: Engine, input: Any, target: Any, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    e: Engine,
+    input: Any,
+    target: Any,
+    margin: float = 1.0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
 ) -> ShadowTensor:
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -702,7 +871,9 @@ def hinge_embedding_loss(
         raise Unmodelled("hinge_embedding_loss with operands of two shapes")
     clamped = pointwise.clamp_min_in_place(e, _from_number(e, margin, input), 0)
     outside = _kept_where(e, pointwise.compare_different(e, target, 1), clamped)
-    return reduced(e, pointwise.add_(e, outside, _kept_where(e, pointwise.compare_different(e, target, -1), input)), reduction)
+    return reduced(
+        e, pointwise.add_(e, outside, _kept_where(e, pointwise.compare_different(e, target, -1), input)), reduction
+    )
 
 
 def _from_number(e: Engine, number: float, tensor: ShadowTensor) -> ShadowTensor:
@@ -719,13 +890,15 @@ def _from_number(e: Engine, number: float, tensor: ShadowTensor) -> ShadowTensor
         "F.margin_ranking_loss(a, b, p[0])",
     ),
 )
-def margin_ranking_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
-                        reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+def margin_ranking_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None,
+                        reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
     _check(reduction, size_average, reduce)
     if not input1.ndim == input2.ndim == target.ndim:
         shown = f"input1: {_size(input1)}, input2: {_size(input2)}, target: {_size(target)} "
-        raise runtime(f"margin_ranking_loss : All input tensors should have same dimension but got sizes: {shown}", "shape")
+        raise runtime(
+            f"margin_ranking_loss : All input tensors should have same dimension but got sizes: {shown}", "shape"
+        )
     product = pointwise.mul(e, pointwise.negative(e, target), pointwise.sub(e, input1, input2))
     return reduced(e, pointwise.clamp_min_in_place(e, pointwise.add_number(e, product, margin), 0), reduction)
 
@@ -739,8 +912,8 @@ def margin_ranking_loss(e: Engine, input1: Any, input2: Any, target: Any, margin
         "F.cosine_embedding_loss(c, p[0], torch.tensor(1))",
     ),
 )
-def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
-                          reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None,
+                          reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
     _check(reduction, size_average, reduce)
     check_history(e, input1, input2, target)
@@ -748,7 +921,9 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
         raise runtime("0D or 1D target tensor expected, multi-target not supported", "shape")
     if {input1.ndim, input2.ndim} != {target.ndim + 1}:
         found = f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}."
-        raise runtime(f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found {found}", "shape")
+        raise runtime(
+            f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found {found}", "shape"
+        )
     if target.shape != input1.shape[: target.ndim]:
         raise Unmodelled("cosine_embedding_loss with operands of incompatible shapes")
     at = target.ndim
@@ -758,7 +933,9 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
     alike = _from_number(e, 1, cosine)
     unlike = pointwise.clamp_min_in_place(e, pointwise.sub_number(e, cosine, margin), 0)
     alike = _kept_where(e, pointwise.compare_equal(e, target, 1), alike)
-    return reduced(e, pointwise.add_(e, alike, _kept_where(e, pointwise.compare_equal(e, target, -1), unlike)), reduction)
+    return reduced(
+        e, pointwise.add_(e, alike, _kept_where(e, pointwise.compare_equal(e, target, -1), unlike)), reduction
+    )
 
 
 def reduction_of(e: Engine, x: ShadowTensor, y: ShadowTensor, at: int) -> ShadowTensor:
@@ -779,8 +956,9 @@ def _nearer(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
         "F.triplet_margin_loss(a, b, p, margin=0)",
     ),
 )
-def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
-                        size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2,
+                        eps: float = 1e-6, swap: bool = False, size_average: Any = None, reduce: Any = None,
+                        reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(anchor, positive, negative)
     _check(reduction, size_average, reduce)
     if margin <= 0:
@@ -789,17 +967,29 @@ def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, ma
     if not anchor.ndim == positive.ndim == negative.ndim:
         found = f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
         raise runtime(
-            f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: {found}", "shape"
+            "The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: {found}",
+            "shape",
         )
-    near, far = matmul.pairwise_distance(e, anchor, positive, p, eps), matmul.pairwise_distance(e, anchor, negative, p, eps)
+    near, far = (
+        matmul.pairwise_distance(e, anchor, positive, p, eps),
+        matmul.pairwise_distance(e, anchor, negative, p, eps),
+    )
     if swap:
         far = _nearer(e, far, matmul.pairwise_distance(e, positive, negative, p, eps))
-    return reduced(e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_number(e, near, margin), far), 0), reduction)
+    return reduced(
+        e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_number(e, near, margin), far), 0), reduction
+    )
 
 
-@op("F.triplet_margin_with_distance_loss", saves="as norm, sub and clamp_min", samples=("F.triplet_margin_with_distance_loss(a, b, p)",))
-def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, negative: Any, *, distance_function: Any = None, margin: float = 1.0,
-                                      swap: bool = False, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+@op(
+    "F.triplet_margin_with_distance_loss",
+    saves="as norm, sub and clamp_min",
+    samples=("F.triplet_margin_with_distance_loss(a, b, p)",),
+)
+def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, negative: Any, *,
+                                      distance_function: Any = None, margin: float = 1.0, swap: bool = False,
+                                      reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(anchor, positive, negative)
     if distance_function is not None:
         raise Unmodelled("triplet_margin_with_distance_loss with a user-defined distance_function")
@@ -814,8 +1004,8 @@ def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, neg
     saves="as logsigmoid and mul",
     samples=("F.multilabel_soft_margin_loss(a, p)", "F.multilabel_soft_margin_loss(a, p, p, reduction='none')"),
 )
-def multilabel_soft_margin_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
-                                reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+def multilabel_soft_margin_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                                reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     present = pointwise.mul(e, target, logsigmoid(e, input))
@@ -847,11 +1037,14 @@ def _rows(tensor: ShadowTensor) -> Shape:
         "F.multi_margin_loss(a, i, weight=c)",
     ),
 )
-def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
-                      reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
-    """``F.multi_margin_loss`` of (N, C) scores and N class indices: of each row, the amounts by which a class misses the ``margin``.
+def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
+                      size_average: Any = None, reduce: Any = None,
+                      reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    """``F.multi_margin_loss`` of (N, C) scores and N class indices: of each row, the amounts by which a
+    class misses the ``margin``.
 
-    They are raised to the power ``p`` (1 or 2, else ValueError), weighted by the target class, and reduced. Declines other shapes.
+    They are raised to the power ``p`` (1 or 2, else ValueError), weighted by the target class, and
+    reduced. Declines other shapes.
     """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -890,16 +1083,21 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
         slope[rows, s.target] = -slope.sum(1)
         return (slope * (g[:, None] if reduction == "none" else g / (count if reduction == "mean" else 1)),)
 
-    rule = Rule("MultiMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), vjp, edges=1)
+    rule = Rule(
+        "MultiMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), vjp, edges=1
+    )
     return pure(e, rule, (input, target, weight), _rows(input) if reduction == "none" else (), input.dtype)
 
 
 @op("F.multilabel_margin_loss", saves="self, target, and which classes are targets (private)", samples=(
-    "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]))", "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]), reduction='none')"))  # fmt: skip
+    "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]))",
+    "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]), reduction='none')"))  # fmt: skip
 def multilabel_margin_loss(
     e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> ShadowTensor:
-    """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the row's classes up to the first -1."""
+    """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the
+    row's classes up to the first -1.
+    """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.ndim != 2 or target.shape != input.shape or target.dtype != "int64":
@@ -907,7 +1105,9 @@ def multilabel_margin_loss(
     count, classes = input.shape
 
     def pairs(x: np.ndarray, y: np.ndarray) -> list[tuple[int, int, int, float]]:
-        """Return (row, target class, other class, gap) wherever the margin between the two is not kept: the gap is positive."""
+        """Return (row, target class, other class, gap) wherever the margin between the two is
+        not kept: the gap is positive.
+        """
         found = []
         for row in range(count):
             last = np.flatnonzero(y[row] < 0)
@@ -934,4 +1134,6 @@ def multilabel_margin_loss(
         return (slope * (g[:, None] if reduction == "none" else g / (count if reduction == "mean" else 1)),)
 
     rule = Rule("MultilabelMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1)), vjp, edges=1)
-    return pure(e, rule, (input, target), _rows(input) if reduction == "none" else (), input.dtype, hidden=("is_target",))
+    return pure(
+        e, rule, (input, target), _rows(input) if reduction == "none" else (), input.dtype, hidden=("is_target",)
+    )

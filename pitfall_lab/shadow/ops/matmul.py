@@ -1,7 +1,7 @@
 """Matrix products, decomposed into the operations whose autograd nodes torch records."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped
 from pitfall_lab.shadow.ops import pointwise, reduce, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only, underflow_on_the_way
+from pitfall_lab.shadow.ops.building import (
+    Keep,
+    Rule,
+    broadcast,
+    check_history,
+    own,
+    pure,
+    records,
+    tensor_only,
+    underflow_on_the_way,
+)
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW, PRODUCTS_NAME_THEMSELVES
@@ -22,11 +32,16 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, is_contiguo
 
 
 def product(a: Any, b: Any) -> Any:
-    """``a @ b``. Raises Unmodelled where a sum may overflow: the result then depends on the kernel's order of additions."""
+    """``a @ b``.
+
+    Raises Unmodelled where a sum may overflow: the result then depends on the kernel's order of additions.
+    """
     if a.dtype.kind == "f" and a.size and b.size:
         largest = [float(np.abs(x, where=np.isfinite(x), out=np.zeros(x.shape)).max()) for x in (a, b)]
         if largest[0] * largest[1] * a.shape[-1] > np.finfo(a.dtype).max:
-            raise Unmodelled("a matrix product whose sums overflow: the result depends on the order in which the kernel adds")
+            raise Unmodelled(
+                "a matrix product whose sums overflow: the result depends on the order in which the kernel adds"
+            )
     return np.matmul(a, b)
 
 
@@ -54,7 +69,10 @@ def _mm_rule(a: ShadowTensor, b: ShadowTensor) -> Rule:
 
 
 def _bmm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
-    return (None if s.mat2 is None else g @ np.swapaxes(s.mat2, -1, -2), None if s.self is None else np.swapaxes(s.self, -1, -2) @ g)
+    return (
+        None if s.mat2 is None else g @ np.swapaxes(s.mat2, -1, -2),
+        None if s.self is None else np.swapaxes(s.self, -1, -2) @ g,
+    )
 
 
 BMM = Rule("BmmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _bmm_vjp)
@@ -69,9 +87,9 @@ DOT = Rule(
 
 
 C_TYPES = {
-    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int", "int32": "int",
-    "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
+    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
 }  # fmt: skip
 """What C++ calls the types: ``mm`` compares them in its message."""
 
@@ -85,7 +103,9 @@ def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
     if a.dtype != b.dtype:
         if a.dtype not in C_TYPES or b.dtype not in C_TYPES:
             raise Unmodelled("matmul with operands of two dtypes, one of them without a name in torch's message")
-        raise runtime(f"expected m1 and m2 to have the same dtype, but got: {C_TYPES[a.dtype]} != {C_TYPES[b.dtype]}", "dtype")
+        raise runtime(
+            f"expected m1 and m2 to have the same dtype, but got: {C_TYPES[a.dtype]} != {C_TYPES[b.dtype]}", "dtype"
+        )
 
 
 @op(
@@ -105,7 +125,9 @@ def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     for name, x in (("self", input), ("mat2", mat2)):
         if x.ndim != 2:
             raise runtime(
-                f"mm: {name} must be a matrix, got {x.ndim}-D tensor" if e.does(PRODUCTS_NAME_THEMSELVES) else f"{name} must be a matrix",
+                f"mm: {name} must be a matrix, got {x.ndim}-D tensor"
+                if e.does(PRODUCTS_NAME_THEMSELVES)
+                else f"{name} must be a matrix",
                 "shape",
             )
     if input.shape[1] != mat2.shape[0]:
@@ -119,7 +141,12 @@ def _cannot(e: Engine, name: str, a: Shape, b: Shape) -> ShadowError:
     return runtime(f"{who}mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})", "shape")
 
 
-@op("mv", saves="vec if self needs grad; self if vec needs grad", samples=("a.mv(c)", "torch.mv(p, c)"), traits=("products",))
+@op(
+    "mv",
+    saves="vec if self needs grad; self if vec needs grad",
+    samples=("a.mv(c)", "torch.mv(p, c)"),
+    traits=("products",),
+)
 def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, vec)
@@ -128,16 +155,26 @@ def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
         raise Unmodelled("mv with operands that are not 2-D and 1-D")
     if input.shape[1] != vec.shape[0]:
         raise runtime(
-            f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape"
+            f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), "
+            f"vec ({vec.shape[0]})",
+            "shape",
         )
     if input.dtype[:] == "bfloat16" != vec.dtype[:]:
-        raise Unmodelled("mv of a bfloat16 matrix and a vector of another type: the release and the processor decide which error comes")
+        raise Unmodelled(
+            "mv of a bfloat16 matrix and a vector of another type: the release and the processor "
+            "decide which error comes"
+        )
     kinds = f"{vec.dtype.scalar_name}, {input.dtype.scalar_name}, and {vec.dtype.scalar_name}"
     _same_type(input, vec, f"addmv input tensors must have the same dtype, but got {kinds}")
     return pure(e, MV, (input, vec), (input.shape[0],), input.dtype)
 
 
-@op("dot", saves="tensor if self needs grad; self if tensor needs grad", samples=("c.dot(c)", "torch.dot(c, a[0])"), traits=("products",))
+@op(
+    "dot",
+    saves="tensor if self needs grad; self if tensor needs grad",
+    samples=("c.dot(c)", "torch.dot(c, a[0])"),
+    traits=("products",),
+)
 def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, tensor)
@@ -145,31 +182,48 @@ def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     if input.ndim != 1 or tensor.ndim != 1:
         raise runtime(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors", "shape")
     _same_type(
-        input, tensor, f"dot : expected both vectors to have same dtype, but found {input.dtype.scalar_name} and {tensor.dtype.scalar_name}"
+        input,
+        tensor,
+        f"dot : expected both vectors to have same dtype, but found {input.dtype.scalar_name} and "
+        f"{tensor.dtype.scalar_name}",
     )
     if input.shape != tensor.shape:
         raise runtime(
-            f"inconsistent tensor size, expected tensor [{input.shape[0]}] and src [{tensor.shape[0]}] to have the same number of elements, "
-            f"but got {input.shape[0]} and {tensor.shape[0]} elements respectively",
+            f"inconsistent tensor size, expected tensor [{input.shape[0]}] and src [{tensor.shape[0]}] to have the "
+            f"same number of elements, but got {input.shape[0]} and {tensor.shape[0]} elements respectively",
             "shape",
         )
     return pure(e, DOT, (input, tensor), (), input.dtype)
 
 
-@op("bmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("torch.bmm(a[None], w[None])",), traits=("products",))
+@op(
+    "bmm",
+    saves="mat2 if self needs grad; self if mat2 needs grad",
+    samples=("torch.bmm(a[None], w[None])",),
+    traits=("products",),
+)
 def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat2)
     check_history(e, input, mat2)
-    if input.ndim != 3 or mat2.ndim != 3 or input.dtype != mat2.dtype or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
+    if (
+        input.ndim != 3
+        or mat2.ndim != 3
+        or input.dtype != mat2.dtype
+        or input.shape[0] != mat2.shape[0]
+        or input.shape[2] != mat2.shape[1]
+    ):
         raise Unmodelled("bmm with operands of incompatible shapes")
     return pure(e, BMM, (input, mat2), (*input.shape[:2], mat2.shape[2]), input.dtype)
 
 
 @op("matmul", ".__matmul__", "torch.linalg.matmul", saves="as mm, mv, dot or bmm", samples=(
-    "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w", "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()",
-    "seq @ waves(6, 2)", "seq.transpose(0, 1) @ waves(6, 2)", "seq.transpose(0, 1) @ a[0].repeat(2)", "seq @ c6", "seq @ waves(6)", "seq.mT @ waves(4)", "waves(5, 4) @ seq", "k1[0].mT @ seq", "c4 @ seq", "waves(4) @ seq", "waves(4) @ seq.mT.contiguous().mT",
-    "img @ seq.mT[:, None, :, :3]", "seq @ a"), traits=("products",))  # fmt: skip
+    "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w",
+    "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()", "seq @ waves(6, 2)",
+    "seq.transpose(0, 1) @ waves(6, 2)", "seq.transpose(0, 1) @ a[0].repeat(2)", "seq @ c6", "seq @ waves(6)",
+    "seq.mT @ waves(4)", "waves(5, 4) @ seq", "k1[0].mT @ seq", "c4 @ seq", "waves(4) @ seq",
+    "waves(4) @ seq.mT.contiguous().mT", "img @ seq.mT[:, None, :, :3]", "seq @ a"), traits=("products",
+    ))  # fmt: skip
 def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, other)
@@ -200,8 +254,8 @@ def _turned(tensor: ShadowTensor) -> tuple[Shape, Shape]:
 def _folds(small: ShadowTensor, shape: Shape, stride: Shape) -> bool:
     """Whether torch folds the batch of the larger factor into the rows of one product.
 
-    It does if the smaller factor ``small`` requires grad, else only where folding (of ``shape``, ``stride``) gives a view
-    (``should_fold`` in ``LinearAlgebra.cpp``).
+    It does if the smaller factor ``small`` requires grad, else only where folding (of ``shape``, ``stride``) gives a
+    view (``should_fold`` in ``LinearAlgebra.cpp``).
     """
     rows = zip(shape[1:-1], stride[:-2], stride[1:-1], strict=True)
     return small.requires_grad or 0 in shape or all(outer == inner * n for n, outer, inner in rows)
@@ -239,7 +293,8 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
 def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
     """Expand both to one batch, flatten it, bmm; a vector is a matrix of one row or one column.
 
-    A single matrix that requires grad is not expanded where the other operand is a batch: its gradient is then computed by one product.
+    A single matrix that requires grad is not expanded where the other operand is a batch: its gradient is
+    then computed by one product.
     """
     pair = (input, other)
     alone = next((x for x in pair if x.shape[0] == 1 and x.requires_grad), None)
@@ -284,12 +339,18 @@ def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: floa
     samples=("torch.addmm(a[:, :2], a, w)", "torch.addmm(c[:2], a, w, beta=2)"),
     traits=("products",),
 )
-def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None) -> ShadowTensor:
+def addmm(
+    e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None
+) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat1, mat2)
     check_history(e, input, mat1, mat2)
     for name, x in (("self", input), ("mat1", mat1)):
-        _same_type(x, mat2, f"{name} and mat2 must have the same dtype, but got {x.dtype.scalar_name} and {mat2.dtype.scalar_name}")
+        _same_type(
+            x,
+            mat2,
+            f"{name} and mat2 must have the same dtype, but got {x.dtype.scalar_name} and {mat2.dtype.scalar_name}",
+        )
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise Unmodelled("addmm with mat1 or mat2 not 2-D")
     if mat1.shape[1] != mat2.shape[0]:
@@ -300,11 +361,15 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
 
 
 @op("F.linear", "torch._C._nn.linear", saves="input if weight needs grad; weight.t() if input needs grad", samples=(
-    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(c, b, c[:2])", "F.linear(a[None].transpose(0, 1), b, c[:2])", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"), traits=("products",))  # fmt: skip
+    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(c, b, c[:2])",
+    "F.linear(a[None].transpose(0, 1), b, c[:2])", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"),
+    traits=("products",))  # fmt: skip
 def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor:
     tensor_only(input, weight)
     if not input.ndim or not weight.ndim:
-        raise runtime(f"both arguments to linear need to be at least 1D, but they are {input.ndim}D and {weight.ndim}D", "shape")
+        raise runtime(
+            f"both arguments to linear need to be at least 1D, but they are {input.ndim}D and {weight.ndim}D", "shape"
+        )
     if bias is not None:
         tensor_only(bias)
         if input.ndim != 2 and 0 in input.shape:
@@ -320,7 +385,9 @@ def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor
 
 
 def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
-    """``F.linear`` for an input that is not 2-D: the input is viewed as a matrix, and the result in the shape of the input."""
+    """``F.linear`` for an input that is not 2-D: the input is viewed as a matrix, and the
+    result in the shape of the input.
+    """
     flat = views.view_(e, input, -1, input.shape[-1])
     result = addmm(e, bias, flat, views.t(e, weight))
     shape = (*input.shape[:-1], result.shape[1])
@@ -336,7 +403,9 @@ def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTen
 
 
 def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepdim: bool = False) -> ShadowTensor:
-    """The p-norm over the dimension ``dim``, or over all (None), with the node that torch records when C++ code computes it."""
+    """The p-norm over the dimension ``dim``, or over all (None), with the node that torch
+    records when C++ code computes it.
+    """
     axes = tuple(range(input.ndim)) if dim is None else (dim % input.ndim,)
 
     def forward(x: Any) -> Any:
@@ -346,7 +415,9 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
         return np.power(np.power(wide, order).sum(axis=axes, keepdims=keepdim), 1 / order)
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
-        length, flow = (s.result, g) if keepdim or dim is None else (np.expand_dims(s.result, axes), np.expand_dims(g, axes))
+        length, flow = (
+            (s.result, g) if keepdim or dim is None else (np.expand_dims(s.result, axes), np.expand_dims(g, axes))
+        )
         return (reduce.norm_gradient(order, s.self, length, flow, axes),)
 
     shape = tuple(1 if d in axes else n for d, n in enumerate(input.shape) if keepdim or d not in axes)
@@ -358,9 +429,15 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
     "F.pairwise_distance",
     "torch.pairwise_distance",
     saves="as sub, add and norm",
-    samples=("F.pairwise_distance(a, b)", "F.pairwise_distance(a, c, p=1.0, keepdim=True)", "F.pairwise_distance(a, b, 3.0)"),
+    samples=(
+        "F.pairwise_distance(a, b)",
+        "F.pairwise_distance(a, c, p=1.0, keepdim=True)",
+        "F.pairwise_distance(a, b, 3.0)",
+    ),
 )
-def pairwise_distance(e: Engine, x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> ShadowTensor:
+def pairwise_distance(
+    e: Engine, x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> ShadowTensor:
     tensor_only(x1, x2)
     if p < 1 or p == float("inf") or not x1.ndim:
         raise Unmodelled(f"pairwise_distance with p={p}, or of 0-dim tensors")

@@ -17,7 +17,8 @@ RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def strides(shape: Shape, memory_format: Any) -> Shape:
-    """The strides of a new tensor in that memory format; raises torch's error for another number of dimensions than the format has.
+    """The strides of a new tensor in that memory format; raises torch's error for another number of
+    dimensions than the format has.
 
     >>> strides((2, 3, 4, 5), "channels_last"), strides((2, 3), "contiguous_format")
     ((60, 1, 15, 3), (3, 1))
@@ -47,7 +48,9 @@ def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
     Without elements, any strides are contiguous_format.
     """
     nothing = 0 in shape and str(memory_format).removeprefix("torch.") not in RANKS
-    return nothing or all(n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True))
+    return nothing or all(
+        n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True)
+    )
 
 
 def is_channels_last(tensor: ShadowTensor) -> bool:
@@ -56,7 +59,10 @@ def is_channels_last(tensor: ShadowTensor) -> bool:
 
 
 def lies_channels_last(shape: Shape, stride: Shape) -> bool:
-    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``). False without elements."""
+    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``).
+
+    False without elements.
+    """
     if 0 in shape or stride[1] == 0:
         return False
     least = 0
@@ -68,8 +74,12 @@ def lies_channels_last(shape: Shape, stride: Shape) -> bool:
 
 
 def suggests(tensor: ShadowTensor, memory_format: Any) -> bool:
-    """Whether torch derives that memory format from the tensor: contiguous_format for everything that is not channels_last."""
-    found = {4: "channels_last", 5: "channels_last_3d"}[tensor.ndim] if is_channels_last(tensor) else "contiguous_format"
+    """Whether torch derives that memory format from the tensor: contiguous_format for
+    everything that is not channels_last.
+    """
+    found = (
+        {4: "channels_last", 5: "channels_last_3d"}[tensor.ndim] if is_channels_last(tensor) else "contiguous_format"
+    )
     return str(memory_format).removeprefix("torch.") == found
 
 

@@ -1,7 +1,7 @@
 """Writes: fill_, zero_, copy_, random fills; and setting attributes of a tensor (requires_grad, grad)."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: ARG001, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
 SCALAR_OF_A_GRADIENT = (
-    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first."
+    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+    "Consider using tensor.detach() first."
 )
 ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
 COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
 
 
 def _fill_rule(value: Any) -> Rule:
-    return Rule("FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (zeros_like(g),), edges=1)
+    return Rule(
+        "FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (zeros_like(g),), edges=1
+    )
 
 
 @op(".zero_", "torch.zero_", kind="inplace", samples=("h.zero_()", "h[0].zero_()", "p.zero_()"))
@@ -54,7 +57,9 @@ def zero_(e: Engine, self: Any) -> ShadowTensor:
 def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
     if isinstance(value, ShadowTensor):
         if value.ndim:
-            raise runtime(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.", "shape")
+            raise runtime(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.", "shape"
+            )
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
         check_history(e, self, value)
         check_overlap(self)
@@ -66,10 +71,16 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
     return in_place(e, refusing(_fill_rule(value), refused), (self,), elementwise=False, overwrites=True)
 
 
-@op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))
+@op(
+    ".copy_",
+    kind="inplace",
+    samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"),
+)
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)
-    e.graph.check_inplace(self, e.grad_enabled and self.dtype.category > 1 and (self.requires_grad or src.requires_grad))
+    e.graph.check_inplace(
+        self, e.grad_enabled and self.dtype.category > 1 and (self.requires_grad or src.requires_grad)
+    )
     check_history(e, self, src)
     if src is self or _same_place(self, src):
         # Copied onto itself: no check and no copy, but version and grad_fn change.
@@ -90,13 +101,18 @@ def _fits(self: ShadowTensor, src: ShadowTensor) -> None:
     extra = len(src.shape) - self.ndim
     if extra > 0:
         raise runtime(
-            f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(broadcast(self.shape, src.shape))}",
+            f"output with shape {list(self.shape)} doesn't match the broadcast shape "
+            f"{list(broadcast(self.shape, src.shape))}",
             "shape",
             tensor=self,
         )
     shape = broadcast(self.shape, src.shape)
     if shape != self.shape:
-        raise runtime(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(shape)}", "shape", tensor=self)
+        raise runtime(
+            f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(shape)}",
+            "shape",
+            tensor=self,
+        )
 
 
 def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
@@ -118,19 +134,37 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
     add(f".{name}", run, "inplace")
 
 
-_random_fill("normal_", "NormalBackward0", "normal_kernel_cpu", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, shape))
-_random_fill("uniform_", "UniformBackward0", "check_uniform_bounds", lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape))
+_random_fill(
+    "normal_", "NormalBackward0", "normal_kernel_cpu", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, shape)
+)
+_random_fill(
+    "uniform_",
+    "UniformBackward0",
+    "check_uniform_bounds",
+    lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape),
+)
 _random_fill("bernoulli_", "BernoulliBackward2", "", lambda r, shape, p=0.5: r.random(shape) < p)
 _random_fill("exponential_", "ExponentialBackward0", None, lambda r, shape, lambd=1.0: r.exponential(1 / lambd, shape))
 _random_fill("geometric_", "GeometricBackward0", "", lambda r, shape, p: r.geometric(p, shape))
-_random_fill("log_normal_", "LogNormalBackward0", "log_normal_cpu", lambda r, shape, mean=1.0, std=2.0: r.lognormal(mean, std, shape))
-_random_fill("cauchy_", "CauchyBackward0", None, lambda r, shape, median=0.0, sigma=1.0: median + sigma * r.standard_cauchy(shape))
+_random_fill(
+    "log_normal_",
+    "LogNormalBackward0",
+    "log_normal_cpu",
+    lambda r, shape, mean=1.0, std=2.0: r.lognormal(mean, std, shape),
+)
+_random_fill(
+    "cauchy_",
+    "CauchyBackward0",
+    None,
+    lambda r, shape, median=0.0, sigma=1.0: median + sigma * r.standard_cauchy(shape),
+)
 
 
 def _init(name: str, value: Any = None) -> None:
     """Register ``nn.init.<name>``: an in-place fill under no_grad.
 
-    In lockstep the values of a random fill are unknown; stand-alone they are small normal numbers, whatever the distribution.
+    In lockstep the values of a random fill are unknown; stand-alone they are small normal
+    numbers, whatever the distribution.
     """
 
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
@@ -145,7 +179,11 @@ def _init(name: str, value: Any = None) -> None:
             result = in_place(e, Rule("", lambda a: a), (tensor,), elementwise=False, separate=True)
         finally:
             e.grad_enabled = before
-        result.storage.data = None if e.random is None else (e.random.standard_normal(result.storage.size) * 0.1).astype(result.dtype.numpy)
+        result.storage.data = (
+            None
+            if e.random is None
+            else (e.random.standard_normal(result.storage.size) * 0.1).astype(result.dtype.numpy)
+        )
         return result
 
     add(f"torch.nn.init.{name}", run, "inplace")
@@ -180,7 +218,8 @@ def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
         self.node = None
     elif not self.is_leaf and not value:
         text = errors.NONLEAF_FLAG + (
-            " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            " If you want to use a computed variable in a subgraph that doesn't require differentiation use "
+            "var_no_grad = var.detach()."
         )
         raise runtime(text, tensor=self)
     self.flag = value if self.is_leaf else self.flag
@@ -227,9 +266,10 @@ def set_grad(e: Engine, self: Any, value: Any) -> None:
         raise runtime("can't assign Variable as its own grad")
     if value.dtype != self.dtype:
         text = (
-            f"attempting to assign a gradient with dtype '{value.dtype.c_name}' to a tensor with grad_dtype '{self.dtype.scalar_name}'. The "
-            "gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a "
-            "specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break "
+            f"attempting to assign a gradient with dtype '{value.dtype.c_name}' to a tensor with grad_dtype "
+            f"'{self.dtype.scalar_name}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's "
+            "dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any "
+            "dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break "
             "downstream systems that assume they match."
         )
         raise runtime(text, "dtype", tensor=self)
@@ -327,10 +367,14 @@ def item(e: Engine, self: Any) -> Any:
 
 
 def _one_number(e: Engine, self: Any) -> Any:
-    """The value of a one-element tensor for ``int(tensor)`` and ``float(tensor)``; ``item`` has another error message."""
+    """The value of a one-element tensor for ``int(tensor)`` and ``float(tensor)``;
+    ``item`` has another error message.
+    """
     tensor_only(self)
     if self.numel != 1:
-        raise ShadowError("ValueError", "only one element tensors can be converted to Python scalars", "shape", tensor=self)
+        raise ShadowError(
+            "ValueError", "only one element tensors can be converted to Python scalars", "shape", tensor=self
+        )
     return _number(e, self)
 
 
@@ -350,7 +394,9 @@ def to_int(e: Engine, self: Any) -> int:
 def to_index(e: Engine, self: Any) -> int:
     tensor_only(self)
     if self.numel != 1 or self.dtype.is_floating_point or self.dtype.is_complex:
-        raise ShadowError("TypeError", "only integer tensors of a single element can be converted to an index", "shape", tensor=self)
+        raise ShadowError(
+            "TypeError", "only integer tensors of a single element can be converted to an index", "shape", tensor=self
+        )
     return int(_number(e, self))
 
 
@@ -376,15 +422,22 @@ def tolist(e: Engine, self: Any) -> Any:
 
 
 def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
-    """``Tensor.to(dtype)``: a converted copy; without ``copy``, the tensor itself if it has the dtype and the ``memory_format`` already."""
+    """``Tensor.to(dtype)``: a converted copy; without ``copy``, the tensor itself if it has the dtype and
+    the ``memory_format`` already.
+    """
     keeps = memory_format is None or "preserve" in str(memory_format)
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self
     source = self.dtype
     rule = Rule(
-        "ToCopyBackward0", lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),)
+        "ToCopyBackward0",
+        lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy),
+        (),
+        lambda g, s: (converted(g, source.numpy),),
     )
-    result = pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
+    result = pure(
+        e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format)
+    )
     if self.inference and result.counter is not None:
         result.counter.version = 1  # torch copies into new memory, which is counted where autograd does not look
     return result
@@ -406,8 +459,8 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     ),
     traits=("fresh",),
 )
-def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
-       memory_format: Any = None) -> ShadowTensor:  # fmt: skip
+def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
+       copy: bool = False, memory_format: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(self)
     for a in args:
         if isinstance(a, DType):

@@ -1,7 +1,7 @@
 """Normalisation over layers, batches, groups and instances."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's
+# ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's
 
 from __future__ import annotations
 
@@ -47,9 +47,12 @@ def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarra
 
 
 CONDITION = {np.dtype(np.float64): 4096.0}
-"""How many times its spread the largest number of a row may be (16 in float32). A mean is known up to one rounding of that number, and
-what is left after subtracting it is divided by the spread: beyond this, the comparison's tolerance is used up by the order in which
-torch's kernel happens to add. ``eps`` bounds the spread from below, so a row of zeros is fine and a row of ones is not."""
+"""How many times its spread the largest number of a row may be (16 in float32).
+
+A mean is known up to one rounding of that number, and what is left after subtracting it is divided by the spread:
+beyond this, the comparison's tolerance is used up by the order in which torch's kernel happens to add. ``eps`` bounds
+the spread from below, so a row of zeros is fine and a row of ones is not.
+"""
 SQUARED = {np.dtype(np.float64): 1e150}
 """Larger numbers (1e18 in float32) have squares that overflow, in a kernel that squares them."""
 
@@ -57,7 +60,9 @@ SQUARED = {np.dtype(np.float64): 1e150}
 def _is_settled(x: np.ndarray, rstd: np.ndarray, normal: np.ndarray) -> bool:
     """Whether the normalised numbers do not depend on how torch's kernel computes mean and spread."""
     size = np.nan_to_num(np.abs(x), posinf=0)
-    room = CONDITION.get(x.dtype, 16.0) * min(1.0, float(np.nan_to_num(np.abs(normal)).max(initial=0)))  # of equal numbers rounding remains
+    room = CONDITION.get(x.dtype, 16.0) * min(
+        1.0, float(np.nan_to_num(np.abs(normal)).max(initial=0))
+    )  # of equal numbers rounding remains
     return not (size * np.nan_to_num(rstd) > room).any() and not (size > SQUARED.get(x.dtype, 1e18)).any()
 
 
@@ -73,8 +78,11 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     saves="bias, input, weight, and private statistics",
     samples=("F.layer_norm(a, (3,))", "F.layer_norm(a, (3,), c, c * 2)", "F.layer_norm(p, (2, 3))"),
 )
-def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ShadowTensor:
-    """``F.layer_norm`` of an input of shape (..., *normalized_shape): each row is normalised, then weighed and shifted if these are given.
+def layer_norm(
+    e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> ShadowTensor:
+    """``F.layer_norm`` of an input of shape (..., *normalized_shape): each row is normalised, then weighed
+    and shifted if these are given.
 
     Declines other shapes and most mixtures of dtypes.
     """
@@ -83,11 +91,18 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     shape = tuple(normalized_shape)
     if not shape:
         raise runtime(
-            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []",
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+            "normalized_shape = []",
             "shape",
         )
-    if input.shape[input.ndim - len(shape) :] != shape or any(x.shape != shape or x.dtype != input.dtype for x in given):
-        if input.shape[input.ndim - len(shape) :] == shape and all(x.shape == shape for x in given) and given[0].dtype != input.dtype:
+    if input.shape[input.ndim - len(shape) :] != shape or any(
+        x.shape != shape or x.dtype != input.dtype for x in given
+    ):
+        if (
+            input.shape[input.ndim - len(shape) :] == shape
+            and all(x.shape == shape for x in given)
+            and given[0].dtype != input.dtype
+        ):
             if any(x.dtype != "float32" for x in given):
                 raise runtime("mixed dtype (CPU): expect parameter to have scalar type of Float", "dtype")
             if input.dtype not in ("float16", "bfloat16"):
@@ -107,19 +122,28 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
 
 
 @op("F.batch_norm", saves="input, running_mean, running_var, weight, and private statistics", samples=(
-    "F.batch_norm(a, None, None, training=True)", "F.batch_norm(a, torch.zeros(3), torch.ones(3))", "F.batch_norm(a, torch.zeros(3), torch.ones(3), c, c * 2, training=True)",
-    "F.batch_norm(img, d4 * 1, d4 * 2, c4, d4, training=True)", "F.batch_norm(cl, d4 * 1, d4 * 2, c4, d4, training=True).sigmoid()", "F.batch_norm(cl, d4, d4, c4)", "F.batch_norm(a[:1], None, None, training=True)",
+    "F.batch_norm(a, None, None, training=True)", "F.batch_norm(a, torch.zeros(3), torch.ones(3))",
+    "F.batch_norm(a, torch.zeros(3), torch.ones(3), c, c * 2, training=True)",
+    "F.batch_norm(img, d4 * 1, d4 * 2, c4, d4, training=True)",
+    "F.batch_norm(cl, d4 * 1, d4 * 2, c4, d4, training=True).sigmoid()", "F.batch_norm(cl, d4, d4, c4)",
+    "F.batch_norm(a[:1], None, None, training=True)",
     "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
-def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
-               momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
-    """``F.batch_norm`` of (N, C, ...). In training the running statistics are written *without* increasing their version.
+def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+               training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
+    """``F.batch_norm`` of (N, C, ...).
+
+    In training the running statistics are written *without* increasing their version.
 
     The batch's own statistics are used in ``training``, else the running ones.
     """
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *running, *given)
-    if input.ndim < 2 or any(x.shape != (input.shape[1],) or x.dtype != input.dtype for x in (*running, *given)) or momentum is None:
+    if (
+        input.ndim < 2
+        or any(x.shape != (input.shape[1],) or x.dtype != input.dtype for x in (*running, *given))
+        or momentum is None
+    ):
         raise Unmodelled("batch_norm with operands of incompatible shapes or dtypes, or with momentum=None")
     if training and any(map(overlaps_itself, running)):
         raise Unmodelled("batch_norm whose running_mean or running_var has several elements at one memory location")
@@ -138,14 +162,18 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
         mean, rstd = (
-            (s.result1, s.result2) if training else (s.running_mean.reshape(column), 1 / np.sqrt(s.running_var.reshape(column) + eps))
+            (s.result1, s.result2)
+            if training
+            else (s.running_mean.reshape(column), 1 / np.sqrt(s.running_var.reshape(column) + eps))
         )
         normal = (s.input - mean) * rstd
         scaled = g if s.weight is None else g * s.weight.reshape(column)
         flow = _through_statistics(scaled, normal, rstd, axes) if training else scaled * rstd
         return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
 
-    result = _normalised(e, "NativeBatchNormBackward0", input, weight, bias, axes, eps, vjp, (running, training, column))
+    result = _normalised(
+        e, "NativeBatchNormBackward0", input, weight, bias, axes, eps, vjp, (running, training, column)
+    )
     if training and running:
         _follow(e, input, running, axes, momentum)
     return result
@@ -155,10 +183,14 @@ def _several_values(shape: Sequence[int]) -> None:
     """Raise torch's error if a channel has only one value: such a channel has no variance to train with."""
     if math.prod((shape[0], *shape[2:])) == 1:
         shown = shape if isinstance(shape, list) else f"torch.Size({list(shape)})"
-        raise ShadowError("ValueError", f"Expected more than 1 value per channel when training, got input size {shown}", "shape")
+        raise ShadowError(
+            "ValueError", f"Expected more than 1 value per channel when training, got input size {shown}", "shape"
+        )
 
 
-def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: tuple[int, ...], momentum: float) -> None:
+def _follow(
+    e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: tuple[int, ...], momentum: float
+) -> None:
     """Update the running statistics. No version is increased, because torch's kernel writes their memory directly."""
     found = arrays(e, (input, *running))
     statistics: tuple[Any, Any] = (np.mean, np.var)
@@ -167,13 +199,23 @@ def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: t
             e.write(target, None)
             continue
         count = math.prod(input.shape[d] for d in axes)
-        fresh = statistic(found[0].astype(np.float64), axis=axes) * (count / max(count - 1, 1) if statistic is np.var else 1)
+        fresh = statistic(found[0].astype(np.float64), axis=axes) * (
+            count / max(count - 1, 1) if statistic is np.var else 1
+        )
         before = target.values()
         e.write(target, None if before is None else before * (1 - momentum) + momentum * fresh)
 
 
 def _normalised(
-    e: Engine, name: str, input: ShadowTensor, weight: Any, bias: Any, axes: tuple[int, ...], eps: float, vjp: Any, batch: Any
+    e: Engine,
+    name: str,
+    input: ShadowTensor,
+    weight: Any,
+    bias: Any,
+    axes: tuple[int, ...],
+    eps: float,
+    vjp: Any,
+    batch: Any,
 ) -> ShadowTensor:
     running, training, column = batch or ([], True, None)
     node = None
@@ -213,26 +255,45 @@ def _normalised(
 
 
 @op("F.group_norm", "torch.group_norm", saves="input, weight, and private statistics", samples=(
-    "F.group_norm(img, 2)", "F.group_norm(img, 4, c4, d4)", "F.group_norm(cl, 2, d4, c4)", "F.group_norm(seq, 2)", "F.group_norm(img, 3)", "F.group_norm(img.transpose(2, 3), 2)"))  # fmt: skip
+    "F.group_norm(img, 2)", "F.group_norm(img, 4, c4, d4)", "F.group_norm(cl, 2, d4, c4)", "F.group_norm(seq, 2)",
+    "F.group_norm(img, 3)", "F.group_norm(img.transpose(2, 3), 2)"))  # fmt: skip
 def group_norm(
-    e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
+    e: Engine,
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> ShadowTensor:
     """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
 
-    ``weight`` and ``bias`` have one number for each channel. Raises if the groups do not divide the channels; declines an empty input.
+    ``weight`` and ``bias`` have one number for each channel. Raises if the groups do not divide the
+    channels; declines an empty input.
     """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
-    if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
+    if (
+        input.ndim >= 2
+        and num_groups > 0
+        and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1
+    ):
         raise Unmodelled("group_norm with one value per group, which F.group_norm refuses and torch.group_norm accepts")
     if input.ndim < 2:
         raise runtime(f"Expected at least 2 dimensions for input tensor but received {input.ndim}", "shape")
     count, channels = input.shape[:2]
     _several_values([count * channels // num_groups, num_groups, *input.shape[2:]])
     if channels % num_groups:
-        text = f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(input.shape)} and num_groups={num_groups}"
+        text = (
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.shape)} and num_groups={num_groups}"
+        )
         raise runtime(text, "shape")
-    if any(x.shape != (channels,) or x.dtype != input.dtype for x in given) or not input.dtype.is_floating_point or 0 in input.shape:
+    if (
+        any(x.shape != (channels,) or x.dtype != input.dtype for x in given)
+        or not input.dtype.is_floating_point
+        or 0 in input.shape
+    ):
         raise Unmodelled("group_norm of an empty input, or with operands of incompatible shapes or dtypes")
     last = any_channels_last(input)
     form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if last else "contiguous_format"
@@ -257,13 +318,23 @@ def group_norm(
         return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
 
     rule = of_finite(Rule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
-    return pure(e, rule, (source, *given), input.shape, input.dtype, stride=suggested(input.shape, input), hidden=("result1", "result2"))
+    return pure(
+        e,
+        rule,
+        (source, *given),
+        input.shape,
+        input.dtype,
+        stride=suggested(input.shape, input),
+        hidden=("result1", "result2"),
+    )
 
 
 @op("F.instance_norm", saves="as batch_norm, of one batch with N * C channels", samples=(
-    "F.instance_norm(img)", "F.instance_norm(seq, weight=c4, bias=d4)", "F.instance_norm(img, d4, d4 * 2, c4, None)", "F.instance_norm(img, d4, d4 * 2, use_input_stats=False)"))  # fmt: skip
-def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-                  use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5, cudnn_enabled: bool = True) -> ShadowTensor:  # fmt: skip
+    "F.instance_norm(img)", "F.instance_norm(seq, weight=c4, bias=d4)", "F.instance_norm(img, d4, d4 * 2, c4, None)",
+    "F.instance_norm(img, d4, d4 * 2, use_input_stats=False)"))  # fmt: skip
+def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
+                  bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+                  cudnn_enabled: bool = True) -> ShadowTensor:  # fmt: skip
     """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance."""
     tensor_only(input)
     if input.ndim < 3 or 0 in input.shape:
@@ -271,7 +342,11 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     count, channels = input.shape[:2]
     if use_input_stats and math.prod(input.shape[2:]) == 1:
         shown = list(input.shape)
-        raise ShadowError("ValueError", f"Expected more than 1 spatial element when training, got input size torch.Size({shown})", "shape")
+        raise ShadowError(
+            "ValueError",
+            f"Expected more than 1 spatial element when training, got input size torch.Size({shown})",
+            "shape",
+        )
     repeated = [None if x is None else reduce.repeat(e, x, count) for x in (weight, bias, running_mean, running_var)]
     flat = views.view_(e, views.contiguous(e, input), 1, count * channels, *input.shape[2:])
     result = batch_norm(e, flat, repeated[2], repeated[3], repeated[0], repeated[1], use_input_stats, momentum, eps)
@@ -294,7 +369,9 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
         "F.rms_norm(w.t(), (3,), c)",
     ),
 )
-def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
+def rms_norm(
+    e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> ShadowTensor:
     """``input / sqrt(average(input ** 2) + eps)``, times ``weight`` if there is one, composed of other operations.
 
     The average is over the last dimensions, those of ``normalized_shape``.
@@ -309,7 +386,8 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
         raise Unmodelled("rms_norm with operands of incompatible shapes or dtypes, or in half precision")
     if weight is not None and weight.shape != shape:
         raise runtime(
-            f"Expected weight to be of same shape as normalized_shape, but got weight of shape {list(weight.shape)} and normalized_shape = {list(shape)}",
+            f"Expected weight to be of same shape as normalized_shape, but got weight of shape {list(weight.shape)} "
+            f"and normalized_shape = {list(shape)}",
             "shape",
         )
     room = float(np.finfo(np.float32 if input.dtype == "float32" else np.float64).eps) if eps is None else eps
@@ -320,7 +398,11 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
     return views.contiguous(e, result if weight is None else pointwise.mul(e, result, weight), form)
 
 
-@op("F.normalize", saves="as norm, clamp_min and div", samples=("F.normalize(a)", "F.normalize(a, p=1, dim=0)", "F.normalize(img)"))
+@op(
+    "F.normalize",
+    saves="as norm, clamp_min and div",
+    samples=("F.normalize(a)", "F.normalize(a, p=1, dim=0)", "F.normalize(img)"),
+)
 def normalize(e: Engine, input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> ShadowTensor:
     pointwise.no_out(out)
     length = pointwise.clamp_min(e, reduce.norm(e, input, p, dim, keepdim=True), eps)

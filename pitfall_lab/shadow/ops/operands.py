@@ -1,8 +1,8 @@
 """The tensors that sample expressions use, as source text: it runs on torch and on the shadow.
 
-``a``, ``b``, ``c``, ``w`` are leaves that require a gradient, ``h`` is a result, ``p`` does not require a gradient, ``n``, ``i`` and ``m``
-are integers, an index and a mask. What is in ``MORE`` (images, a sequence, filters and the rest of a layer's parameters, a positive
-definite matrix ``s``) is made only for the samples that name it.
+``a``, ``b``, ``c``, ``w`` are leaves that require a gradient, ``h`` is a result, ``p`` does not require a gradient,
+``n``, ``i`` and ``m`` are integers, an index and a mask. What is in ``MORE`` (images, a sequence, filters and the rest
+of a layer's parameters, a positive definite matrix ``s``) is made only for the samples that name it.
 """
 
 from __future__ import annotations

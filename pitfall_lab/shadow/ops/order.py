@@ -1,4 +1,6 @@
-"""Cumulative results, order statistics and counting: cummax, cumprod, kthvalue, mode, quantile, unique, searchsorted, bincount."""
+"""Cumulative results, order statistics and counting: cummax, cumprod, kthvalue, mode, quantile,
+unique, searchsorted, bincount.
+"""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
@@ -16,14 +18,29 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
-from pitfall_lab.shadow.ops.building import Keep, Rule, arrays, edges, finite_vjp, in_place, new, own, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.building import (
+    Keep,
+    Rule,
+    arrays,
+    edges,
+    finite_vjp,
+    in_place,
+    new,
+    own,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.reduce import Pair, along, cumsum_vjp, evenly_rule, reduced_dims, reduced_shape, widen
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def _numbers(e: Engine, *tensors: ShadowTensor) -> list[np.ndarray]:
-    """The values of the operands; declines the call if they are unknown, since the shape of the result depends on them."""
+    """The values of the operands; declines the call if they are unknown, since the
+    shape of the result depends on them.
+    """
     tensor_only(*tensors)
     found = arrays(e, tensors)
     if found is None:
@@ -46,7 +63,9 @@ def _running(name: str, better: Callable[[Any, Any], Any]) -> None:
     def run(e: Engine, input: Any, dim: int) -> Pair:
         tensor_only(input)
         if not input.ndim and dim not in (0, -1):
-            raise ShadowError("IndexError", f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}", "shape")
+            raise ShadowError(
+                "IndexError", f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}", "shape"
+            )
         at, before = wrap_dim(dim, input.ndim), input.shape
         if not before or input.dtype.category != 2:
             raise Unmodelled(f"{name} of a tensor of this shape or dtype")
@@ -95,7 +114,8 @@ def _cumprod_rule(at: int) -> Rule:
 
 
 def _cumprod_with_zeros(g: np.ndarray, x: np.ndarray, result: np.ndarray, at: int) -> np.ndarray:
-    """The gradient of cumprod with zeros: the usual one before the first zero, at it the sum up to the second, 0 after it.
+    """The gradient of cumprod with zeros: the usual one before the first zero, at it the
+    sum up to the second, 0 after it.
 
     Source: ``cumprod_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
     """
@@ -115,7 +135,11 @@ def _whole_to_long(input: ShadowTensor, dtype: Any) -> DType:
     return DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
 
 
-@op("cumprod", saves="result, self", samples=("a.cumprod(1)", "torch.cumprod(b, 0)", "n.cumprod(0)", "(a * 0).cumprod(1)"))
+@op(
+    "cumprod",
+    saves="result, self",
+    samples=("a.cumprod(1)", "torch.cumprod(b, 0)", "n.cumprod(0)", "(a * 0).cumprod(1)"),
+)
 def cumprod(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(input)
     kind = _whole_to_long(input, dtype)
@@ -155,7 +179,9 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if g.dtype != np.float64 and np.abs(s.result).max(initial=0) > 64:
-            raise Unmodelled("the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison")
+            raise Unmodelled(
+                "the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison"
+            )
 
         # each element counts in every later sum by its share exp(x - sum); what is above zero and
         # what is below are taken apart, and NaN is neither
@@ -176,7 +202,12 @@ KEPT_IN_ORDER = 16
 """The longest row that ``std::sort`` sorts by insertion, which leaves equal elements in their order."""
 
 
-@op("kthvalue", saves="indices", samples=("a.kthvalue(2)", "torch.kthvalue(a, 1, 0, keepdim=True)"), traits=("deterministic",))
+@op(
+    "kthvalue",
+    saves="indices",
+    samples=("a.kthvalue(2)", "torch.kthvalue(a, 1, 0, keepdim=True)"),
+    traits=("deterministic",),
+)
 def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
@@ -207,8 +238,13 @@ def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
         if np.isnan(x).any():
             raise Unmodelled("mode of a tensor with NaN, which is not equal to itself")
         found = np.apply_along_axis(last_of_most_frequent, axis, x)
-        if x.shape[axis] > KEPT_IN_ORDER and ((x == np.take_along_axis(x, np.expand_dims(found, axis), axis)).sum(axis) > 1).any():
-            raise Unmodelled("the index of one of several equal elements")  # torch sorts a long row, and equal elements change places
+        if (
+            x.shape[axis] > KEPT_IN_ORDER
+            and ((x == np.take_along_axis(x, np.expand_dims(found, axis), axis)).sum(axis) > 1).any()
+        ):
+            raise Unmodelled(
+                "the index of one of several equal elements"
+            )  # torch sorts a long row, and equal elements change places
         return np.expand_dims(found, axis) if keepdims else found
 
     return along(e, "ModeBackward0", input, wrap_dim(dim, input.ndim), keepdim, place)
@@ -267,7 +303,9 @@ def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) ->
     saves="index, indices, weight, and what gather saves",
     samples=("p.quantile(0.5)", "torch.quantile(p, 0.3, dim=1)"),
 )
-def quantile(e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear") -> ShadowTensor:
+def quantile(
+    e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or isinstance(q, ShadowTensor) or interpolation != "linear":
         raise Unmodelled("quantile with q as a tensor, with interpolation, or of a tensor that requires grad")
@@ -275,7 +313,9 @@ def quantile(e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = Fal
         raise runtime("quantile() input tensor must be non-empty", "shape")
 
     def forward(x: np.ndarray) -> Any:
-        return np.quantile(x.astype(np.float64), q, axis=None if dim is None else wrap_dim(dim, input.ndim), keepdims=keepdim)
+        return np.quantile(
+            x.astype(np.float64), q, axis=None if dim is None else wrap_dim(dim, input.ndim), keepdims=keepdim
+        )
 
     dims = reduced_dims(dim, input.ndim)
     rule = Rule("", lambda x: np.where(np.isnan(x).any(axis=dims, keepdims=keepdim), np.nan, forward(x)))
@@ -285,8 +325,8 @@ def quantile(e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = Fal
 
 
 @op("torch.searchsorted", samples=("torch.searchsorted(n[0], n)", "torch.searchsorted(n[0], 2, right=True)"))
-def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
-                 sorter: Any = None) -> ShadowTensor:  # fmt: skip
+def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
+                 side: Any = None, sorter: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(sorted_sequence)
     if sorted_sequence.ndim != 1 or sorter is not None:
         raise Unmodelled("searchsorted with sorter, or with a sorted_sequence that is not 1-D")
@@ -303,7 +343,10 @@ def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool
     return pure(e, Rule("", search), (sorted_sequence, input), input.shape, kind)
 
 
-@op("torch.bucketize", samples=("torch.bucketize(p, torch.tensor([0.0, 1.0, 3.0]))", "torch.bucketize(n, n[0], right=True)"))
+@op(
+    "torch.bucketize",
+    samples=("torch.bucketize(p, torch.tensor([0.0, 1.0, 3.0]))", "torch.bucketize(n, n[0], right=True)"),
+)
 def bucketize(e: Engine, input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> ShadowTensor:
     return searchsorted(e, boundaries, input, out_int32=out_int32, right=right)
 
@@ -315,7 +358,9 @@ def bucketize(e: Engine, input: Any, boundaries: Any, *, out_int32: bool = False
 def count_nonzero(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input)
     dims = reduced_dims(dim, input.ndim)
-    return pure(e, Rule("", lambda x: np.count_nonzero(x, axis=dims)), (input,), reduced_shape(input.shape, dims, False), INT64)
+    return pure(
+        e, Rule("", lambda x: np.count_nonzero(x, axis=dims)), (input,), reduced_shape(input.shape, dims, False), INT64
+    )
 
 
 @op("bincount", samples=("i.bincount()", "torch.bincount(n.reshape(6), minlength=9)"))
@@ -341,9 +386,13 @@ def histc(e: Engine, input: Any, bins: int = 100, min: float = 0, max: float = 0
 
 
 @op("torch.isin", samples=("torch.isin(n, i)", "torch.isin(n, i, invert=True)"))
-def isin(e: Engine, elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> ShadowTensor:
+def isin(
+    e: Engine, elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> ShadowTensor:
     tensor_only(elements, test_elements)
-    return pure(e, Rule("", lambda x, y: np.isin(x, y, invert=invert)), (elements, test_elements), elements.shape, DType("bool"))
+    return pure(
+        e, Rule("", lambda x, y: np.isin(x, y, invert=invert)), (elements, test_elements), elements.shape, DType("bool")
+    )
 
 
 @op("torch.argwhere", ".argwhere", samples=("torch.argwhere(m)", "(n > 2).argwhere()"))
@@ -367,7 +416,14 @@ def nonzero(e: Engine, input: Any, *, as_tuple: bool = False) -> Any:
     ".unique",
     samples=("n.unique()", "torch.unique(m)", "torch.unique(n, return_counts=True)[1]"),
 )
-def unique(e: Engine, input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+def unique(
+    e: Engine,
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: Any = None,
+) -> Any:
     if dim is not None:
         raise Unmodelled("unique with dim")
     [x] = _numbers(e, input)
@@ -380,8 +436,15 @@ def unique(e: Engine, input: Any, sorted: bool = True, return_inverse: bool = Fa
     return results[0] if len(results) == 1 else tuple(results)
 
 
-@op("torch.functional.unique_consecutive", "torch.unique_consecutive", ".unique_consecutive", samples=("(n // 2).unique_consecutive()",))
-def unique_consecutive(e: Engine, input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+@op(
+    "torch.functional.unique_consecutive",
+    "torch.unique_consecutive",
+    ".unique_consecutive",
+    samples=("(n // 2).unique_consecutive()",),
+)
+def unique_consecutive(
+    e: Engine, input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
     if dim is not None or return_inverse or return_counts:
         raise Unmodelled("unique_consecutive with return_inverse, return_counts or dim")
     if records(e, input):

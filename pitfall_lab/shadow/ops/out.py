@@ -1,6 +1,7 @@
 """``out=``: compute as usual, then write the result into memory that the program already has.
 
-Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal), ``aten/src/ATen/native/Resize.cpp`` (``resize_output``).
+Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal),
+``aten/src/ATen/native/Resize.cpp`` (``resize_output``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 WHY = "but one of the arguments requires grad."
 REFUSED_AS = {
-    "PowBackward0": "pow", "LinalgVectorNormBackward0": "linalg_vector_norm", "MaximumBackward0": "maximum", "MinimumBackward0": "minimum",
+    "PowBackward0": "pow", "LinalgVectorNormBackward0": "linalg_vector_norm", "MaximumBackward0": "maximum",
+    "MinimumBackward0": "minimum",
 }  # fmt: skip
 """For functions composed of several operations: the name in torch's error, by the node of the operation that raises."""
 UNREFUSED = frozenset({"softmax", "log_softmax"})
@@ -28,29 +30,42 @@ EXTREMA = frozenset({"maximum", "minimum"})
 
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result), counting one change each.
+    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each
+    result), counting one change each.
 
-    With ``out=None`` it runs as usual. Raises torch's error if an argument or ``out`` requires grad; declines ``out`` of another dtype.
+    With ``out=None`` it runs as usual. Raises torch's error if an argument or ``out`` requires grad;
+    declines ``out`` of another dtype.
     """
     out = kwargs["out"]
     if out is None:
         return entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
     targets = list(out) if isinstance(out, tuple | list) else [out]
-    if entry.kind != "pure" or not all(isinstance(t, ShadowTensor) and (e.inference or not t.inference) for t in targets):
+    if entry.kind != "pure" or not all(
+        isinstance(t, ShadowTensor) and (e.inference or not t.inference) for t in targets
+    ):
         raise Unmodelled("out= is not modelled here")
     sequence = e.graph.sequence
     made = _made(e, entry, args, kwargs, targets)
     results = list(made) if isinstance(made, tuple | list) else [made]
     short = entry.names[0].rpartition(".")[2]
     if kwargs.get("requires_grad") or short in UNREFUSED:
-        raise Unmodelled("out= together with requires_grad=True, or for a function where torch does not check gradients")
+        raise Unmodelled(
+            "out= together with requires_grad=True, or for a function where torch does not check gradients"
+        )
     if len(results) != len(targets) or any(t.dtype != r.dtype for t, r in zip(targets, results, strict=True)):
         raise Unmodelled("out= with another number of tensors than the function has results, or of another dtype")
-    if any(r.node is not None for r in results) or (e.grad_enabled and not e.inference and any(t.requires_grad for t in targets)):
+    if any(r.node is not None for r in results) or (
+        e.grad_enabled and not e.inference and any(t.requires_grad for t in targets)
+    ):
         e.graph.created, e.graph.sequence = [], sequence  # torch refuses before it makes a node
-        text = f"{_refused_as(short, results)}(): functions with out=... arguments don't support automatic differentiation, {WHY}"
+        text = (
+            f"{_refused_as(short, results)}(): functions with out=... arguments don't support automatic "
+            f"differentiation, {WHY}"
+        )
         raise runtime(text, "other", tensor=targets[0])
-    operands = [x for x in (*args, *kwargs.values()) if isinstance(x, ShadowTensor) and not any(x is t for t in targets)]
+    operands = [
+        x for x in (*args, *kwargs.values()) if isinstance(x, ShadowTensor) and not any(x is t for t in targets)
+    ]
     for target, result in zip(targets, results, strict=True):
         _fits(target, result, [*args, *operands], short in EXTREMA or f"torch.Tensor.{short}_" in ENTRIES)
     for target, result in zip(targets, results, strict=True):
@@ -68,7 +83,11 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
         return entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
     except ShadowError as error:
         # torch refuses gradients first, and looks at shapes and histories later
-        if e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in (*args, *targets)):
+        if (
+            e.grad_enabled
+            and not e.inference
+            and any(isinstance(x, ShadowTensor) and x.requires_grad for x in (*args, *targets))
+        ):
             raise Unmodelled(f"out= in a call that also fails for another reason: {error.message}") from None
         raise
 
@@ -90,9 +109,11 @@ def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
 
 
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
-    """Decline an ``out=`` tensor that overlaps an operand or itself, or has another shape: the outcome depends on the kernel.
+    """Decline an ``out=`` tensor that overlaps an operand or itself, or has another shape: the
+    outcome depends on the kernel.
 
-    An empty one at the beginning of a storage of its own may have another shape; an operand may be written ``in_place``.
+    An empty one at the beginning of a storage of its own may have another shape; an operand
+    may be written ``in_place``.
     """
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= that the result already shares memory with, or that is an inference tensor")

@@ -1,12 +1,13 @@
 """Element-wise operations and their in-place variants.
 
-Every rule here is written once; the method, the function, the in-place method and the operator all use it. What is saved
-follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the derivative is a function of it (log, sin, pow), the
-*result* where that is cheaper (exp, sqrt, tanh). An in-place operation that needs its old input saves a private clone.
+Every rule here is written once; the method, the function, the in-place method and the operator all use it. What is
+saved follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the derivative is a function of it
+(log, sin, pow), the *result* where that is cheaper (exp, sqrt, tanh). An in-place operation that needs its old
+input saves a private clone.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A001, A002, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -79,9 +80,12 @@ def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
 
 def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
     return Rule(
-        "SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha),
+        "SubBackward0",
+        lambda a, b: a - (b if alpha == 1 else _like(b, alpha)),
+        (),
+        lambda g, s: (g, -g if alpha == 1 else -g * alpha),
         refused=_refused_factor(alpha, dtype),
-    )  # fmt: skip
+    )
 
 
 def _refused_factor(alpha: complex, dtype: DType) -> str:
@@ -106,7 +110,9 @@ def _mul_vjp(g: Any, s: Any) -> tuple[Any, Any]:
 
 
 def _times(right: Any, left: Callable[[], Any]) -> Any:
-    """``left * right`` with the right factor first, as torch's compiled formulas do it: with ``create_graph`` the order of nodes shows."""
+    """``left * right`` with the right factor first, as torch's compiled formulas do it: with
+    ``create_graph`` the order of nodes shows.
+    """
     return left() * right
 
 
@@ -135,7 +141,11 @@ INVERT = "If you are trying to invert a mask, use the `~` or `logical_not()` ope
 NO_NEGATION = f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}"
 
 
-@op("add", samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"), traits=("fresh",))
+@op(
+    "add",
+    samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"),
+    traits=("fresh",),
+)
 def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -148,7 +158,11 @@ def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return add_(e, self, other)
 
 
-@op(".add_", kind="inplace", samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"))
+@op(
+    ".add_",
+    kind="inplace",
+    samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"),
+)
 def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
     dtype = promoted(*pair)
@@ -190,7 +204,8 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
 
 
 @op("mul", "torch.multiply", ".multiply", ".__rmul__", saves="other if self needs grad; self if other needs grad",
-    samples=("a * b", "a * 2", "2.0 * a", "a * c", "a * p", "p * a", "n * 2", "a * a", "a * c[0]", "a.t() * b.t()"), traits=("fresh",))  # fmt: skip
+    samples=("a * b", "a * 2", "2.0 * a", "a * c", "a * p", "p * a", "n * 2", "a * a", "a * c[0]", "a.t() * b.t()"),
+    traits=("fresh",))  # fmt: skip
 def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -219,7 +234,13 @@ def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = "", ou
     return pointwise(e, rule, pair, dtype, dtype)
 
 
-@op(".div_", ".__itruediv__", kind="inplace", saves="other; a clone of self if other needs grad", samples=("h.div_(b)", "h.div_(2)"))
+@op(
+    ".div_",
+    ".__itruediv__",
+    kind="inplace",
+    saves="other; a clone of self if other needs grad",
+    samples=("h.div_(b)", "h.div_(2)"),
+)
 def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None = "") -> ShadowTensor:
     rule = _division(rounding_mode)
     pair = self, operand(other)
@@ -227,7 +248,9 @@ def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None 
 
 
 def _division(rounding_mode: str | None) -> Rule:
-    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given. Rounding itself is declined.
+    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given.
+
+    Rounding itself is declined.
 
     Torch records ``DivBackward2`` if the argument is given, even as None.
     """
@@ -242,7 +265,9 @@ def rdiv(e: Engine, self: Any, other: Any) -> ShadowTensor:
 
 
 ROOTS: dict[float, Callable[[Any], Any]] = {0.5: np.sqrt, -0.5: lambda x: 1 / np.sqrt(x), 2: np.square}
-"""Powers that torch computes in another way: the roots show it at minus infinity, the square where NumPy 1.26 does not multiply."""
+"""Powers that torch computes in another way: the roots show it at minus infinity, the square where
+NumPy 1.26 does not multiply.
+"""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -280,12 +305,16 @@ def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
         raise runtime(f"Subtraction, the `-` operator, with a bool tensor is not supported. {INVERT}", "dtype")
     to_base = g * s.exponent * np.power(s.self, np.where(s.exponent == 0, 1, s.exponent) - 1)
     log = np.where(
-        (s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self if s.self.dtype == s.result.dtype else s.self.astype(s.result.dtype))
+        (s.self == 0) & (s.exponent >= 0),
+        0,
+        s.result * np.log(s.self if s.self.dtype == s.result.dtype else s.self.astype(s.result.dtype)),
     )
     return np.where(s.exponent == 0, 0, to_base), g * log
 
 
-POW_TENSOR = Rule("PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp)
+POW_TENSOR = Rule(
+    "PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp
+)
 
 
 def _refused_power(dtype: DType, exponent: Any) -> str:
@@ -295,7 +324,8 @@ def _refused_power(dtype: DType, exponent: Any) -> str:
 
 
 @op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
-    samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"), traits=("fresh",))  # fmt: skip
+    samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"),
+    traits=("fresh",))  # fmt: skip
 def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     base, exponent = operand(input), operand(exponent)
@@ -326,16 +356,25 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     dtype = promoted(self, other)
     log = math.log(other) if other > 0 else (0.0 if other == 0 else math.nan)
     keeps = (Keep("exponent", 0), Keep("result", "result"))
-    rule = Rule("PowBackward2", lambda x: _power(np.asarray(other).astype(x.dtype), x), keeps, lambda g, s: (g * (s.result * log),))
+    rule = Rule(
+        "PowBackward2",
+        lambda x: _power(np.asarray(other).astype(x.dtype), x),
+        keeps,
+        lambda g, s: (g * (s.result * log),),
+    )
     check_history(e, self)
-    return pure(e, rule, (self,), self.shape, dtype, dtype)  # row by row: the base, a number, is broadcast to a tensor first
+    return pure(
+        e, rule, (self,), self.shape, dtype, dtype
+    )  # row by row: the base, a number, is broadcast to a tensor first
 
 
 def whole_or_not(divided: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Integer division that raises for a zero divisor, as torch's kernels do; NumPy returns 0."""
 
     def forward(a: Any, b: Any) -> Any:
-        if np.asarray(a).dtype.kind in "iu" and np.any(np.broadcast_to(np.equal(b, 0), np.broadcast_shapes(np.shape(a), np.shape(b)))):
+        if np.asarray(a).dtype.kind in "iu" and np.any(
+            np.broadcast_to(np.equal(b, 0), np.broadcast_shapes(np.shape(a), np.shape(b)))
+        ):
             raise runtime("ZeroDivisionError")
         return divided(a, b)
 
@@ -361,17 +400,31 @@ def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
 
 def add_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input + number``."""
-    return pointwise(e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype, input.dtype)
+    return pointwise(
+        e,
+        Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)),
+        (input,),
+        input.dtype,
+        input.dtype,
+    )
 
 
 def add_number_(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input += number``."""
-    return in_place(e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype)
+    return in_place(
+        e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype
+    )
 
 
 def sub_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input - number``."""
-    return pointwise(e, Rule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype, input.dtype)
+    return pointwise(
+        e,
+        Rule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)),
+        (input,),
+        input.dtype,
+        input.dtype,
+    )
 
 
 def mul_number(e: Engine, input: Any, number: float) -> ShadowTensor:
@@ -389,13 +442,13 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 # -- functions of one argument
 
 
-def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any], *,
-          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", in_place_rule: Rule | None = None, like_self: bool = False,
-          fresh: bool = True) -> None:  # fmt: skip
+def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any],
+          *, floats: bool = True, arg: str = "a", functional: bool = False, source: str = "",
+          in_place_rule: Rule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
-    ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``; ``fresh``: see
-    :data:`~pitfall_lab.shadow.ops.registry.Trait`.
+    ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``;
+    ``fresh``: see :data:`~pitfall_lab.shadow.ops.registry.Trait`.
     """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -413,7 +466,15 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
 
     what = ", ".join(k.name for k in keeps)
     samples = (f"{arg}.{name}()", f"torch.{name}({arg})", f"{arg}.t().{name}()")
-    add((name, *((f"F.{name}",) if functional else ())), run, "pure", what, samples, source, traits=("fresh",) if fresh else ())
+    add(
+        (name, *((f"F.{name}",) if functional else ())),
+        run,
+        "pure",
+        what,
+        samples,
+        source,
+        traits=("fresh",) if fresh else (),
+    )
     clone = what.replace("self", "a clone of self")
     target = "h" if arg == "a" else "(b * 1)"
     functions = {"sign": (), "relu": (f"torch.{name}_", f"F.{name}_")}.get(name, (f"torch.{name}_",))
@@ -448,8 +509,22 @@ unary("log2", "Log2Backward0", np.log2, SELF, lambda g, s: g / (s.self * math.lo
 unary("log10", "Log10Backward0", np.log10, SELF, lambda g, s: g / (s.self * math.log(10)), arg="b")
 unary("log1p", "Log1PBackward0", np.log1p, SELF, lambda g, s: g / (s.self + 1), arg="b")
 unary("sqrt", "SqrtBackward0", np.sqrt, RESULT, lambda g, s: g / (2 * s.result), arg="b")
-unary("rsqrt", "RsqrtBackward0", lambda x: 1 / np.sqrt(x), RESULT, lambda g, s: _times(s.result**3, lambda: -0.5 * g), arg="b")
-unary("reciprocal", "ReciprocalBackward0", lambda x: 1 / x, RESULT, lambda g, s: _times(s.result * s.result, lambda: -g), arg="b")
+unary(
+    "rsqrt",
+    "RsqrtBackward0",
+    lambda x: 1 / np.sqrt(x),
+    RESULT,
+    lambda g, s: _times(s.result**3, lambda: -0.5 * g),
+    arg="b",
+)
+unary(
+    "reciprocal",
+    "ReciprocalBackward0",
+    lambda x: 1 / x,
+    RESULT,
+    lambda g, s: _times(s.result * s.result, lambda: -g),
+    arg="b",
+)
 unary("sin", "SinBackward0", np.sin, SELF, lambda g, s: g * np.cos(s.self))
 unary("cos", "CosBackward0", np.cos, SELF, lambda g, s: g * -np.sin(s.self))
 unary("tan", "TanBackward0", np.tan, RESULT, lambda g, s: g * (1 + s.result * s.result))
@@ -460,7 +535,14 @@ unary("sinh", "SinhBackward0", np.sinh, SELF, lambda g, s: g * np.cosh(s.self))
 unary("cosh", "CoshBackward0", np.cosh, SELF, lambda g, s: g * np.sinh(s.self))
 unary("tanh", "TanhBackward0", np.tanh, RESULT, lambda g, s: g * (1 - s.result * s.result), functional=True)
 unary("sigmoid", "SigmoidBackward0", _sigmoid, RESULT, lambda g, s: g * ((1 - s.result) * s.result), functional=True)
-unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result <= 0, 0, g), floats=False)
+unary(
+    "relu",
+    "ReluBackward0",
+    lambda x: np.maximum(x, 0),
+    RESULT,
+    lambda g, s: np.where(s.result <= 0, 0, g),
+    floats=False,
+)
 unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * sign_of(s.self), floats=False, fresh=False)
 unary("neg", "NegBackward0", np.negative, (), lambda g, s: -g, floats=False)
 unary("sign", "SignBackward0", sign_of, (), lambda g, s: zeros_like(g), floats=False)
@@ -510,7 +592,9 @@ def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTenso
 # -- activations with parameters
 
 
-def _activation(e: Engine, rule: Rule, in_place_rule: Rule | None, input: Any, inplace: bool, *, like_self: bool = False) -> ShadowTensor:
+def _activation(
+    e: Engine, rule: Rule, in_place_rule: Rule | None, input: Any, inplace: bool, *, like_self: bool = False
+) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
     if inplace:
@@ -519,7 +603,9 @@ def _activation(e: Engine, rule: Rule, in_place_rule: Rule | None, input: Any, i
 
 
 @op(
-    "F.leaky_relu", saves="self; result when in place", samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)")
+    "F.leaky_relu",
+    saves="self; result when in place",
+    samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)"),
 )
 def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> ShadowTensor:
 
@@ -537,9 +623,10 @@ def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: boo
 
 
 NEGATIVE_SLOPE = (
-    "In-place leakyReLu backward calculation is triggered with a negative slope which is not supported. This is caused by calling in-place "
-    "forward function with a negative slope, please call out-of-place version instead. File an issue at https://github.com/pytorch/pytorch if "
-    "you do require supporting in-place leakRelu backward calculation with negative slope"
+    "In-place leakyReLu backward calculation is triggered with a negative slope which is not supported. This is "
+    "caused by calling in-place forward function with a negative slope, please call out-of-place version instead. "
+    "File an issue at https://github.com/pytorch/pytorch if you do require supporting in-place leakRelu backward "
+    "calculation with negative slope"
 )
 
 
@@ -558,7 +645,9 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
         return np.where(x > 0, x, alpha * np.expm1(x))
 
     rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
-    in_place_rule = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),))
+    in_place_rule = Rule(
+        "EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),)
+    )
     return _activation(e, rule, in_place_rule, input, inplace)
 
 
@@ -603,7 +692,12 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
     def forward(x: Any) -> Any:
         return np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)
 
-    rule = Rule("SoftplusBackward0", forward, SELF, lambda g, s: (np.where(s.self * beta > threshold, g, g * _sigmoid(s.self * beta)),))
+    rule = Rule(
+        "SoftplusBackward0",
+        forward,
+        SELF,
+        lambda g, s: (np.where(s.self * beta > threshold, g, g * _sigmoid(s.self * beta)),),
+    )
     return _activation(e, rule, None, input, inplace=False)
 
 
@@ -660,7 +754,14 @@ def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any =
     return pointwise(e, refusing(_clamp_rule(e, min, max), no_room(dtype, min, max)), (input,), dtype, dtype)
 
 
-@op(".clamp_", "torch.clamp_", ".clip_", kind="inplace", saves="a clone of self", samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"))
+@op(
+    ".clamp_",
+    "torch.clamp_",
+    ".clip_",
+    kind="inplace",
+    saves="a clone of self",
+    samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"),
+)
 def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
     dtype = _clamp_arguments(self, min, max)
     check_number_fits(self, dtype)
@@ -676,13 +777,20 @@ def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
         raise runtime(text, "dtype", tensor=self)
 
 
-def _register_bound(name: str, forward: Any, inside: Any, up_to: Any) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
+def _register_bound(
+    name: str, forward: Any, inside: Any, up_to: Any
+) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
     """Register ``clamp_min`` or ``clamp_max`` (a kernel with one bound); return the function and its in-place form."""
 
     def rule(e: Engine, bound: float) -> Rule:
         passes = inside if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else up_to
         title = "".join(word.capitalize() for word in name.split("_"))
-        return Rule(f"{title}Backward0", lambda x: forward(x, bound), SELF, lambda g, s: (np.where(passes(s.self, bound), g, 0),))
+        return Rule(
+            f"{title}Backward0",
+            lambda x: forward(x, bound),
+            SELF,
+            lambda g, s: (np.where(passes(s.self, bound), g, 0),),
+        )
 
     def prepare(input: Any, bound: Any) -> DType:
         tensor_only(input)
@@ -729,7 +837,9 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
     tensor_only(self, end)
     by_tensor = isinstance(weight, ShadowTensor)
     rule, operands = (
-        (LERP, (self, end, weight)) if by_tensor else (refusing(_lerp_rule(weight), no_room(self.dtype, weight, wide=True)), (self, end))
+        (LERP, (self, end, weight))
+        if by_tensor
+        else (refusing(_lerp_rule(weight), no_room(self.dtype, weight, wide=True)), (self, end))
     )
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
@@ -765,7 +875,11 @@ def lerp_in_place(e: Engine, self: Any, end: Any, weight: Any) -> ShadowTensor:
 
 def _addcmul_rule(value: float) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
-        return g, None if s.tensor2 is None else g * (s.tensor2 * value), None if s.tensor1 is None else g * (s.tensor1 * value)
+        return (
+            g,
+            None if s.tensor2 is None else g * (s.tensor2 * value),
+            None if s.tensor1 is None else g * (s.tensor1 * value),
+        )
 
     keeps = (Keep("tensor1", 1, 2), Keep("tensor2", 2, 1))
     return Rule("AddcmulBackward0", lambda a, b, c: a + a.dtype.type(value) * b * c, keeps, vjp)
@@ -773,16 +887,26 @@ def _addcmul_rule(value: float) -> Rule:
 
 def _addcdiv_rule(value: float) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
-        return g, g * (value / s.tensor2), None if s.tensor1 is None else -g * value * (s.tensor1 / s.tensor2) / s.tensor2
+        return (
+            g,
+            g * (value / s.tensor2),
+            None if s.tensor1 is None else -g * value * (s.tensor1 / s.tensor2) / s.tensor2,
+        )
 
-    return Rule("AddcdivBackward0", lambda a, b, c: a + a.dtype.type(value) * b / c, (Keep("tensor1", 1, 2), Keep("tensor2", 2)), vjp)
+    return Rule(
+        "AddcdivBackward0",
+        lambda a, b, c: a + a.dtype.type(value) * b / c,
+        (Keep("tensor1", 1, 2), Keep("tensor2", 2)),
+        vjp,
+    )
 
 
 WHOLE_ADDCDIV = (
-    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true division of tensor1 and tensor2. "
-    "The historic addcdiv behavior can be implemented as (input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and "
-    "as (input + value * tensor1 / tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: "
-    "(input + value * tensor1 / tensor2), for all dtypes."
+    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
+    "division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * "
+    "torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) "
+    "for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * tensor1 / "
+    "tensor2), for all dtypes."
 )
 
 
@@ -843,20 +967,29 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
         raise Unmodelled("where(condition) with one argument")
     tensor_only(condition)
     if condition.dtype != BOOL:
-        text = f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar_name}"
+        text = (
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype.scalar_name}"
+        )
         raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a uint8 condition")
     x, y = operand(input), operand(other)
     dtype = promoted(x, y)
     if no_room(dtype, x, y):
         raise Unmodelled("where with a number that overflows the dtype of the result")
     check_history(e, x, y)
-    broadcast(condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor)))  # torch's message names these sizes first
+    broadcast(
+        condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor))
+    )  # torch's message names these sizes first
 
     def forward(p: Any, q: Any, mask: Any) -> Any:
         return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
 
     rule = Rule(
-        "WhereBackward0", forward, (Keep("condition", 2),), lambda g, s: (np.where(s.condition, g, 0), np.where(s.condition, 0, g)), edges=2
+        "WhereBackward0",
+        forward,
+        (Keep("condition", 2),),
+        lambda g, s: (np.where(s.condition, g, 0), np.where(s.condition, 0, g)),
+        edges=2,
     )
     return pointwise(e, rule, (x, y, condition), dtype, iterated=(condition, x, y))
 
@@ -876,7 +1009,10 @@ def _masked_fill(value: Any) -> Rule:
 def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
     tensor_only(self, mask)
     if isinstance(value, ShadowTensor) and value.ndim:
-        raise runtime(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).", "shape")
+        raise runtime(
+            f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).",
+            "shape",
+        )
     if mask.dtype != BOOL:
         raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.c_name}", "dtype")
     value = operand(value)
@@ -909,13 +1045,16 @@ def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowT
     operands = _masked_operands(self, mask, value)
     if any(s == 0 and n > 1 for s, n in zip(self.stride, self.shape, strict=True)):
         e.warnings.append(
-            "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
+            "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before "
+            "performing this operation."
         )
         return _masked_fill_expanded(e, self, mask, value, operands)
     return in_place(e, refusing(_masked_fill(value), no_room(self.dtype, value)), operands)
 
 
-def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]) -> ShadowTensor:
+def _masked_fill_expanded(
+    e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]
+) -> ShadowTensor:
     """masked_fill_ on an expanded tensor: an element is filled when any element at its address is."""
     before, hit = self.values(), mask.window()
 
@@ -927,11 +1066,15 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
                 if out is not None:
                     out[index] = value
 
-    return in_place(e, refusing(_masked_fill(value), no_room(self.dtype, value)), operands, elementwise=False, overlapping=again)
+    return in_place(
+        e, refusing(_masked_fill(value), no_room(self.dtype, value)), operands, elementwise=False, overlapping=again
+    )
 
 
 def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
-    """The rule of maximum and minimum: the gradient goes to the selected operand, and half to each where both are equal."""
+    """The rule of maximum and minimum: the gradient goes to the selected operand, and half
+    to each where both are equal.
+    """
 
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
         share = np.where(s.self == s.other, g / 2, g)  # both get all of it where one is NaN: then neither has lost
@@ -988,7 +1131,9 @@ compare_different = _compare(("ne", "torch.not_equal", ".not_equal", ".__ne__"),
 def _refuse_bits(name: str, dtype: DType) -> None:
     """Raise torch's error for bitwise operations on floating point dtypes."""
     if name == "bitwise_not":
-        raise ShadowError("TypeError", "~ (operator.invert) is only implemented on integer and Boolean-type tensors", "dtype")
+        raise ShadowError(
+            "TypeError", "~ (operator.invert) is only implemented on integer and Boolean-type tensors", "dtype"
+        )
     raise no_kernel(f"{name}_cpu", dtype.scalar_name)
 
 
@@ -1019,4 +1164,18 @@ _logic(("isnan",), np.isnan, BOOL, "torch.isnan(a)")
 _logic(("isfinite",), np.isfinite, BOOL, "torch.isfinite(a)")
 
 
-__all__ = ["DIV", "FLOAT32", "INT64", "MUL", "RUNS", "absolute", "add_", "div", "mul", "no_out", "operand", "pow", "sub"]
+__all__ = [
+    "DIV",
+    "FLOAT32",
+    "INT64",
+    "MUL",
+    "RUNS",
+    "absolute",
+    "add_",
+    "div",
+    "mul",
+    "no_out",
+    "operand",
+    "pow",
+    "sub",
+]

@@ -4,7 +4,7 @@ One-dimensional pooling is two-dimensional pooling between an unsqueeze and a sq
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ Spans = tuple[tuple[tuple[int, int, int], ...], ...]
 def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
     """How many windows fit; ``aten/src/ATen/native/Pool.h``, ``pooling_output_shape``.
 
-    With ``ceil_mode`` a last window that reaches beyond the padded input counts, if it begins inside the input or its left border.
+    With ``ceil_mode`` a last window that reaches beyond the padded input counts, if it begins inside
+    the input or its left border.
     """
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     number = -(-room // stride) + 1 if ceil_mode else room // stride + 1
@@ -42,7 +43,9 @@ def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Spans:
-    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step), without their padding."""
+    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop,
+    step), without their padding.
+    """
     found = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         row = []
@@ -57,11 +60,16 @@ def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation:
 
 def adaptive(size: Shape, output: Shape) -> Spans:
     """For each dimension, ``output`` windows of nearly equal length that cover the input, as (start, stop, step)."""
-    return tuple(tuple(((w * n) // out, -(-(w + 1) * n // out), 1) for w in range(out)) for n, out in zip(size, output, strict=True))
+    return tuple(
+        tuple(((w * n) // out, -(-(w + 1) * n // out), 1) for w in range(out))
+        for n, out in zip(size, output, strict=True)
+    )
 
 
 def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
-    """For each window: the index of its result in the output, and the slices of the input that it covers (after any leading dimensions)."""
+    """For each window: the index of its result in the output, and the slices of the input that it covers
+    (after any leading dimensions).
+    """
     for place in itertools.product(*(range(len(row)) for row in spans)):
         yield (..., *place), (..., *(slice(*row[k]) for row, k in zip(spans, place, strict=True)))
 
@@ -69,7 +77,9 @@ def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
 # -- max
 
 
-def max_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, *, shown: bool) -> tuple[ShadowTensor, ShadowTensor]:
+def max_pool(
+    e: Engine, name: str, input: ShadowTensor, spans: Spans, *, shown: bool
+) -> tuple[ShadowTensor, ShadowTensor]:
     """``(values, indices)``; an index counts within the inner dimensions. ``shown``: the program gets the indices too.
 
     Of equal numbers the first one is taken, of several NaN the last.
@@ -120,7 +130,9 @@ def _largest(x: np.ndarray, spans: Spans, shape: Shape) -> tuple[np.ndarray, np.
     return values, index
 
 
-def _windows(input: Any, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, function: str) -> Spans:
+def _windows(
+    input: Any, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, function: str
+) -> Spans:
     tensor_only(input)
     if input.ndim not in (rank + 1, rank + 2):
         raise Unmodelled(f"{function} of {input.ndim} dimensions")
@@ -145,11 +157,17 @@ def _windows(input: Any, rank: int, kernel_size: Any, stride: Any, padding: Any,
 
 def _border_text(border: Shape, kernel: Shape, function: str) -> str:
     if function == "max_pool1d":
-        return f"max_pool1d() padding should be at most half of kernel size, but got padding={border[0]} and kernel_size={kernel[0]}"
+        return (
+            f"max_pool1d() padding should be at most half of kernel size, but got padding={border[0]} and "
+            f"kernel_size={kernel[0]}"
+        )
     if function != "max_pool2d":
         raise Unmodelled(f"{function} with a padding larger than half the kernel size")
     bad = next((p, k) for p, k in zip(border, kernel, strict=True) if p > k // 2)
-    return f"pad should be at most half of effective kernel size, but got pad={bad[0]}, kernel_size={bad[1]} and dilation=1"
+    return (
+        f"pad should be at most half of effective kernel size, but got pad={bad[0]}, "
+        f"kernel_size={bad[1]} and dilation=1"
+    )
 
 
 def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exception:
@@ -162,7 +180,9 @@ def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exc
 
 
 def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowTensor], Any], function: str) -> Any:
-    """Run a one-dimensional pooling (``rank`` 1) as a two-dimensional one: ``squeeze(run(unsqueeze(input)))``; any other as it is."""
+    """Run a one-dimensional pooling (``rank`` 1) as a two-dimensional one:
+    ``squeeze(run(unsqueeze(input)))``; any other as it is.
+    """
     if rank != 1:
         return run(input)
     if input.ndim not in (2, 3):
@@ -175,16 +195,24 @@ def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowT
 
 
 def _as_two(rank: int, given: Any, fill: int) -> Any:
-    """An option of one-dimensional pooling (kernel size, stride, ...) as that of the two-dimensional pooling by which it is computed."""
+    """An option of one-dimensional pooling (kernel size, stride, ...) as that of the two-dimensional
+    pooling by which it is computed.
+    """
     return (fill, *per_dimension(given, 1)) if rank == 1 else given
 
 
 def _register_max(rank: int, samples: tuple[str, ...]) -> None:
     function = f"max_pool{rank}d"
 
-    def pooled(e: Engine, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, shown: bool) -> Any:
+    def pooled(
+        e: Engine, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, shown: bool
+    ) -> Any:
         tensor_only(input)
-        spans = _windows(input, 1, kernel_size, stride, padding, dilation, ceil_mode, function) if rank == 1 and not shown else None
+        spans = (
+            _windows(input, 1, kernel_size, stride, padding, dilation, ceil_mode, function)
+            if rank == 1 and not shown
+            else None
+        )
         if spans is not None and not records(e, input):
             # without a graph torch has a kernel of its own that keeps no indices
             shape = (*input.shape[:-1], len(spans[0]))
@@ -202,12 +230,12 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
 
         return _flattened(e, input, rank, run, function)
 
-    def run(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-            return_indices: bool = False) -> Any:  # fmt: skip
+    def run(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+            ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
         return pooled(e, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
-    def with_indices(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-                     return_indices: bool = True) -> Any:  # fmt: skip
+    def with_indices(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                     ceil_mode: bool = False, return_indices: bool = True) -> Any:  # fmt: skip
         return pooled(e, input, kernel_size, stride, padding, dilation, ceil_mode, shown=True)
 
     names = (f"F.{function}", f"torch.{function}")
@@ -227,8 +255,21 @@ _register_max(
         "F.max_pool1d(seq, 4, ceil_mode=True)",
     ),
 )
-_register_max(2, ("F.max_pool2d(img, 2)", "F.max_pool2d(cl, 2)", "F.max_pool2d(img[0], (2, 3), 1)", "F.max_pool2d(img, 3, 2, 1)", "F.max_pool2d(img, 2, dilation=2)",
-                  "F.max_pool2d(img, 2, return_indices=True)", "F.max_pool2d(img, 3, stride=2, ceil_mode=True)", "F.max_pool2d(img, 8)", "F.max_pool2d(img, 2, padding=2)", "F.max_pool2d(img.detach(), 2)"))  # fmt: skip
+_register_max(
+    2,
+    (
+        "F.max_pool2d(img, 2)",
+        "F.max_pool2d(cl, 2)",
+        "F.max_pool2d(img[0], (2, 3), 1)",
+        "F.max_pool2d(img, 3, 2, 1)",
+        "F.max_pool2d(img, 2, dilation=2)",
+        "F.max_pool2d(img, 2, return_indices=True)",
+        "F.max_pool2d(img, 3, stride=2, ceil_mode=True)",
+        "F.max_pool2d(img, 8)",
+        "F.max_pool2d(img, 2, padding=2)",
+        "F.max_pool2d(img.detach(), 2)",
+    ),
+)
 _register_max(3, ("F.max_pool3d(vol, 2)",))
 
 
@@ -241,7 +282,9 @@ def _register_adaptive_max(rank: int, samples: tuple[str, ...]) -> None:
         def pool(picture: ShadowTensor) -> Any:
             size = picture.shape[picture.ndim - max(rank, 2) :]
             wanted = _output_size((1, *per_dimension(output_size, 1)) if rank == 1 else output_size, size)
-            pair = max_pool(e, f"AdaptiveMaxPool{max(rank, 2)}DBackward0", picture, adaptive(size, wanted), shown=return_indices)
+            pair = max_pool(
+                e, f"AdaptiveMaxPool{max(rank, 2)}DBackward0", picture, adaptive(size, wanted), shown=return_indices
+            )
             return pair if return_indices else pair[0]
 
         _adaptive_input(input, rank, function)
@@ -274,7 +317,12 @@ def _output_size(wanted: Any, size: Shape) -> Shape:
 
 _register_adaptive_max(1, ("F.adaptive_max_pool1d(seq, 4)",))
 _register_adaptive_max(
-    2, ("F.adaptive_max_pool2d(img, 3)", "F.adaptive_max_pool2d(img, (2, None))", "F.adaptive_max_pool2d(img, 2, return_indices=True)")
+    2,
+    (
+        "F.adaptive_max_pool2d(img, 3)",
+        "F.adaptive_max_pool2d(img, (2, None))",
+        "F.adaptive_max_pool2d(img, 2, return_indices=True)",
+    ),
 )
 _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
@@ -283,7 +331,9 @@ _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
 def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors: np.ndarray) -> ShadowTensor:
-    """Sums of windows over their ``divisors`` (one for each window); ``spans`` are the windows along each of the last dimensions."""
+    """Sums of windows over their ``divisors`` (one for each window); ``spans`` are the windows along
+    each of the last dimensions.
+    """
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]
     shape = (*outer, *divisors.shape)
@@ -303,11 +353,17 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
             full[where] += share[place].reshape(*outer, *(1,) * rank)
         return (laid_out(full.reshape(before), last),)
 
-    return pure(e, Rule(name, forward, (Keep("self", 0),), vjp), (input,), shape, input.dtype, stride=suggested(shape, input))
+    return pure(
+        e, Rule(name, forward, (Keep("self", 0),), vjp), (input,), shape, input.dtype, stride=suggested(shape, input)
+    )
 
 
-def _areas(size: Shape, kernel: Shape, stride: Shape, padding: Shape, spans: Spans, include_pad: bool, override: int | None) -> np.ndarray:
-    """The divisor of each window: the number of its elements, with those of the padding if ``include_pad``; ``override`` replaces it."""
+def _areas(
+    size: Shape, kernel: Shape, stride: Shape, padding: Shape, spans: Spans, include_pad: bool, override: int | None
+) -> np.ndarray:
+    """The divisor of each window: the number of its elements, with those of the padding if
+    ``include_pad``; ``override`` replaces it.
+    """
     total = np.ones(tuple(len(row) for row in spans))
     if override is not None:
         return total * override
@@ -324,8 +380,8 @@ def _areas(size: Shape, kernel: Shape, stride: Shape, padding: Shape, spans: Spa
 def _register_avg(rank: int, samples: tuple[str, ...]) -> None:
     function = f"avg_pool{rank}d"
 
-    def run(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-            divisor_override: int | None = None) -> ShadowTensor:  # fmt: skip
+    def run(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+            count_include_pad: bool = True, divisor_override: int | None = None) -> ShadowTensor:  # fmt: skip
         tensor_only(input)
 
         def pool(picture: ShadowTensor) -> ShadowTensor:
@@ -344,8 +400,18 @@ def _register_avg(rank: int, samples: tuple[str, ...]) -> None:
 
 
 _register_avg(1, ("F.avg_pool1d(seq, 2)", "F.avg_pool1d(seq[0], 3, 1, 1)"))
-_register_avg(2, ("F.avg_pool2d(img, 2)", "F.avg_pool2d(cl, 2)", "F.avg_pool2d(img, 3, 2, 1)", "F.avg_pool2d(img, 3, 2, 1, count_include_pad=False)",
-                  "F.avg_pool2d(img, 3, 2, 1, True)", "F.avg_pool2d(img[0], 2, divisor_override=3)", "F.avg_pool2d(img, 9)"))  # fmt: skip
+_register_avg(
+    2,
+    (
+        "F.avg_pool2d(img, 2)",
+        "F.avg_pool2d(cl, 2)",
+        "F.avg_pool2d(img, 3, 2, 1)",
+        "F.avg_pool2d(img, 3, 2, 1, count_include_pad=False)",
+        "F.avg_pool2d(img, 3, 2, 1, True)",
+        "F.avg_pool2d(img[0], 2, divisor_override=3)",
+        "F.avg_pool2d(img, 9)",
+    ),
+)
 _register_avg(3, ("F.avg_pool3d(vol, 2)",))
 
 
@@ -364,7 +430,9 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
             spans = adaptive(size, wanted)
             divisors = np.ones(wanted)
             for d, row in enumerate(spans):
-                divisors *= np.asarray([b - a for a, b, _ in row], float).reshape([-1 if k == d else 1 for k in range(deep)])
+                divisors *= np.asarray([b - a for a, b, _ in row], float).reshape(
+                    [-1 if k == d else 1 for k in range(deep)]
+                )
             return mean_pool(e, f"AdaptiveAvgPool{deep}DBackward0", picture, spans, divisors)
 
         _adaptive_input(input, rank, function)
@@ -410,12 +478,16 @@ _register_adaptive_avg(3, ("F.adaptive_avg_pool3d(vol, 2)", "F.adaptive_avg_pool
 # -- power means
 
 
-def _lp(e: Engine, rank: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> ShadowTensor:
+def _lp(
+    e: Engine, rank: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
+) -> ShadowTensor:
     from pitfall_lab.shadow.ops.registry import ENTRIES
 
     tensor_only(input)
     kernel = per_dimension(kernel_size, rank)
-    mean = ENTRIES[f"torch.nn.functional.avg_pool{rank}d"].run(e, pointwise.pow(e, input, norm_type), kernel_size, stride, 0, ceil_mode)
+    mean = ENTRIES[f"torch.nn.functional.avg_pool{rank}d"].run(
+        e, pointwise.pow(e, input, norm_type), kernel_size, stride, 0, ceil_mode
+    )
     relu, absolute, sign = (pointwise.RUNS[name][0] for name in ("relu", "abs", "sign"))
     signed = sign(e, mean)
     rectified = pointwise.mul(e, signed, relu(e, absolute(e, mean)))
@@ -423,12 +495,20 @@ def _lp(e: Engine, rank: int, input: Any, norm_type: float, kernel_size: Any, st
 
 
 @op("F.lp_pool1d", saves="as pow, avg_pool1d, mul", samples=("F.lp_pool1d(seq, 2, 2)",))
-def lp_pool1d(e: Engine, input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> ShadowTensor:
+def lp_pool1d(
+    e: Engine, input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> ShadowTensor:
     return _lp(e, 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@op("F.lp_pool2d", saves="as pow, avg_pool2d, mul", samples=("F.lp_pool2d(img, 2.0, 2)", "F.lp_pool2d(img, 2, (2, 3), 1)"))
-def lp_pool2d(e: Engine, input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> ShadowTensor:
+@op(
+    "F.lp_pool2d",
+    saves="as pow, avg_pool2d, mul",
+    samples=("F.lp_pool2d(img, 2.0, 2)", "F.lp_pool2d(img, 2, (2, 3), 1)"),
+)
+def lp_pool2d(
+    e: Engine, input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> ShadowTensor:
     return _lp(e, 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -439,7 +519,13 @@ def _register_unpool(rank: int, samples: tuple[str, ...]) -> None:
     function = f"max_unpool{rank}d"
 
     def run(
-        e: Engine, input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+        e: Engine,
+        input: Any,
+        indices: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        output_size: Any = None,
     ) -> ShadowTensor:
         tensor_only(input, indices)
         kernel = per_dimension(kernel_size, rank)

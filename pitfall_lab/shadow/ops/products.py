@@ -1,7 +1,9 @@
-"""Products of more than two matrices or vectors: batched sums of products, einsum, bilinear maps, distances, and weight norm."""
+"""Products of more than two matrices or vectors: batched sums of products, einsum, bilinear
+maps, distances, and weight norm.
+"""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
-from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, of_finite, pure, tensor_only, underflow_on_the_way, wrap_dim
+from pitfall_lab.shadow.ops.building import (
+    LARGE,
+    Keep,
+    Rule,
+    broadcast,
+    of_finite,
+    pure,
+    tensor_only,
+    underflow_on_the_way,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
@@ -26,16 +38,26 @@ def _scaled(x: Any, factor: float) -> Any:
 
 
 def _register_sum(
-    name: str, names: tuple[str, str], product: Any, slopes: Any, ranks: tuple[int, int], shape: Any, samples: tuple[str, ...]
+    name: str,
+    names: tuple[str, str],
+    product: Any,
+    slopes: Any,
+    ranks: tuple[int, int],
+    shape: Any,
+    samples: tuple[str, ...],
 ) -> None:
-    """Register ``beta * input + alpha * product(x, y)``: ``x`` is saved if ``y`` requires grad, and ``y`` if ``x`` does.
+    """Register ``beta * input + alpha * product(x, y)``: ``x`` is saved if ``y`` requires
+    grad, and ``y`` if ``x`` does.
 
-    ``ranks`` are the numbers of dimensions of x and y, ``shape`` gives the result's or None (declined), ``slopes`` both gradients.
+    ``ranks`` are the numbers of dimensions of x and y, ``shape`` gives the result's or None
+    (declined), ``slopes`` both gradients.
     """
     keeps = tuple(sorted((Keep(names[0], 1, 2), Keep(names[1], 2, 1)), key=lambda keep: keep.name))
     title = name.capitalize()
 
-    def run(e: Engine, input: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1, out: Any = None) -> ShadowTensor:
+    def run(
+        e: Engine, input: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1, out: Any = None
+    ) -> ShadowTensor:
         pointwise.no_out(out)
         tensor_only(input, x, y)
         if (x.ndim, y.ndim) != ranks or not input.dtype == x.dtype == y.dtype or not input.dtype.is_floating_point:
@@ -52,7 +74,14 @@ def _register_sum(
         rule = Rule(f"{title}Backward0", lambda c, a, b: _scaled(c, beta) + _scaled(product(a, b), alpha), keeps, vjp)
         return pure(e, rule, (input, x, y), result, input.dtype)
 
-    add(name, run, "pure", f"{names[0]} if {names[1]} needs grad; {names[1]} if {names[0]} needs grad", samples, traits=("products",))
+    add(
+        name,
+        run,
+        "pure",
+        f"{names[0]} if {names[1]} needs grad; {names[1]} if {names[0]} needs grad",
+        samples,
+        traits=("products",),
+    )
 
 
 def _batches(x: Shape, y: Shape) -> Shape | None:
@@ -67,27 +96,54 @@ def _matrix_slopes(g: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return None if y is None else g @ _turned(y), None if x is None else _turned(x) @ g
 
 
-_register_sum("baddbmm", ("batch1", "batch2"), matmul.product, _matrix_slopes, (3, 3), _batches,
-              ("torch.baddbmm(a[:, :2], a[None], w[None])", "torch.baddbmm(waves(2, 4, 4), seq, seq.mT, alpha=0.5)", "a[None, :, :2].baddbmm(a[None], w[None], beta=2)"))  # fmt: skip
 _register_sum(
-    "addbmm", ("batch1", "batch2"), lambda x, y: (x @ y).sum(0),
-    lambda g, x, y: (None if y is None else g[None] @ _turned(y), None if x is None else _turned(x) @ g[None]), (3, 3),
-    lambda x, y: (x[1], y[2]) if x[0] == y[0] and x[2] == y[1] else None, ("torch.addbmm(a[:, :2], a[None], w[None])", "torch.addbmm(waves(4, 4), seq, seq.mT)"),
-)  # fmt: skip
+    "baddbmm",
+    ("batch1", "batch2"),
+    matmul.product,
+    _matrix_slopes,
+    (3, 3),
+    _batches,
+    (
+        "torch.baddbmm(a[:, :2], a[None], w[None])",
+        "torch.baddbmm(waves(2, 4, 4), seq, seq.mT, alpha=0.5)",
+        "a[None, :, :2].baddbmm(a[None], w[None], beta=2)",
+    ),
+)
 _register_sum(
-    "addmv", ("mat", "vec"), matmul.product, lambda g, x, y: (None if y is None else np.outer(g, y), None if x is None else x.T @ g), (2, 1),
-    lambda x, y: (x[0],) if x[1] == y[0] else None, ("torch.addmv(a[:, 0], b, c)", "torch.addmv(p[:, 0], p, c, beta=0.5, alpha=2)"),
-)  # fmt: skip
+    "addbmm",
+    ("batch1", "batch2"),
+    lambda x, y: (x @ y).sum(0),
+    lambda g, x, y: (None if y is None else g[None] @ _turned(y), None if x is None else _turned(x) @ g[None]),
+    (3, 3),
+    lambda x, y: (x[1], y[2]) if x[0] == y[0] and x[2] == y[1] else None,
+    ("torch.addbmm(a[:, :2], a[None], w[None])", "torch.addbmm(waves(4, 4), seq, seq.mT)"),
+)
 _register_sum(
-    "addr", ("vec1", "vec2"), np.outer, lambda g, x, y: (None if y is None else g @ y, None if x is None else x @ g), (1, 1),
-    lambda x, y: (x[0], y[0]), ("torch.addr(a, a[:, 0], c)", "torch.addr(c, c[:2], c, beta=0.5, alpha=2)"),
-)  # fmt: skip
+    "addmv",
+    ("mat", "vec"),
+    matmul.product,
+    lambda g, x, y: (None if y is None else np.outer(g, y), None if x is None else x.T @ g),
+    (2, 1),
+    lambda x, y: (x[0],) if x[1] == y[0] else None,
+    ("torch.addmv(a[:, 0], b, c)", "torch.addmv(p[:, 0], p, c, beta=0.5, alpha=2)"),
+)
+_register_sum(
+    "addr",
+    ("vec1", "vec2"),
+    np.outer,
+    lambda g, x, y: (None if y is None else g @ y, None if x is None else x @ g),
+    (1, 1),
+    lambda x, y: (x[0], y[0]),
+    ("torch.addr(a, a[:, 0], c)", "torch.addr(c, c[:2], c, beta=0.5, alpha=2)"),
+)
 
 
 # -- outer products
 
 
-@op("outer", "torch.ger", ".ger", saves="as mul", samples=("torch.outer(c, a[0])", "c.outer(p[0])", "torch.outer(a, c)"))
+@op(
+    "outer", "torch.ger", ".ger", saves="as mul", samples=("torch.outer(c, a[0])", "c.outer(p[0])", "torch.outer(a, c)")
+)
 def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
     pointwise.no_out(out)
     tensor_only(input, vec2)
@@ -106,7 +162,9 @@ def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
     left, right = ((1,) * (rank - x.ndim) + x.shape for x in (input, other))
     first = matmul.unsafe_view(e, input, tuple(n for size in left for n in (size, 1)))
     second = matmul.unsafe_view(e, other, tuple(n for size in right for n in (1, size)))
-    return matmul.unsafe_view(e, pointwise.mul(e, first, second), tuple(a * b for a, b in zip(left, right, strict=True)))
+    return matmul.unsafe_view(
+        e, pointwise.mul(e, first, second), tuple(a * b for a, b in zip(left, right, strict=True))
+    )
 
 
 # -- contraction
@@ -124,17 +182,21 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
 
 
 @op("torch.functional.tensordot", "torch.tensordot", saves="as mm", samples=(
-    "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)", "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"), traits=("products",))  # fmt: skip
+    "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)",
+    "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"), traits=("products",))  # fmt: skip
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
     """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given.
 
-    Raises for dimensions that do not exist or occur twice; declines pairs of unequal size or size 1, and one-element results.
+    Raises for dimensions that do not exist or occur twice; declines pairs of unequal size or
+    size 1, and one-element results.
     """
     pointwise.no_out(out)
     tensor_only(a, b)
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.ndim, b.ndim):
-            raise runtime(f"tensordot expects dims {'< ndim_a or ndim_b' if dims > 0 else '>= 0'}, but got dims={dims}", "shape")
+            raise runtime(
+                f"tensordot expects dims {'< ndim_a or ndim_b' if dims > 0 else '>= 0'}, but got dims={dims}", "shape"
+            )
         dims = (list(range(a.ndim - dims, a.ndim)), list(range(dims)))
     if isinstance(dims, ShadowTensor):
         raise Unmodelled("tensordot with dims given as a tensor")
@@ -150,7 +212,9 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     inner = math.prod(a.shape[d] for d in first)
     if not kept and not other:
         if not all(is_contiguous(x.shape, x.stride) for x in (a, b)):
-            raise Unmodelled("tensordot over all dimensions of non-contiguous tensors")  # which is mul and sum, in an order of its own
+            raise Unmodelled(
+                "tensordot over all dimensions of non-contiguous tensors"
+            )  # which is mul and sum, in an order of its own
         turned = [views.permute(e, x, *order) for x, order in ((a, first), (b, second))]
         right, left = (views.flatten(e, x) for x in reversed(turned))  # arguments are computed from the right
         return views.reshape(e, matmul.dot(e, left, right))
@@ -180,8 +244,8 @@ def inner(e: Engine, input: Any, other: Any) -> ShadowTensor:
 def _labels(equation: str, count: int) -> tuple[list[str], str]:
     """The subscripts of each operand and of the result of an ``einsum`` equation.
 
-    Without an arrow, the result has the letters that occur once, sorted. Declines an ellipsis, a letter repeated in one operand, and
-    another number of operands than ``count``.
+    Without an arrow, the result has the letters that occur once, sorted. Declines an ellipsis, a letter repeated in one
+    operand, and another number of operands than ``count``.
     """
     text = equation.replace(" ", "")
     if "." in text:
@@ -196,11 +260,17 @@ def _labels(equation: str, count: int) -> tuple[list[str], str]:
 
 
 @op("torch.functional.einsum", "torch.einsum", saves="as bmm, mul and sum", samples=(
-    "torch.einsum('ij,jk->ik', a, w)", "torch.einsum('ij,kj->ik', a, b)", "torch.einsum('ij->ji', a)", "torch.einsum('ij->i', a)", "torch.einsum('ij->', a)", "torch.einsum('ij,ij->', a, b)",
-    "torch.einsum('i,j->ij', c, a[0])", "torch.einsum('bct,bdt->bcd', seq, seq * 2)", "torch.einsum('bhqd,bhkd->bhqk', q4, q4 + 1)", "torch.einsum('ij,j', a, c)", "torch.einsum('ij,ij->ij', a, b)",
-    "torch.einsum('bhqk,bhkd->bqhd', q4.mT, q4)", "torch.einsum('ij,jk', a, w)", "torch.einsum('ij,k->i', a, c)"), traits=("products",))  # fmt: skip
+    "torch.einsum('ij,jk->ik', a, w)", "torch.einsum('ij,kj->ik', a, b)", "torch.einsum('ij->ji', a)",
+    "torch.einsum('ij->i', a)", "torch.einsum('ij->', a)", "torch.einsum('ij,ij->', a, b)",
+    "torch.einsum('i,j->ij', c, a[0])", "torch.einsum('bct,bdt->bcd', seq, seq * 2)",
+    "torch.einsum('bhqd,bhkd->bhqk', q4, q4 + 1)", "torch.einsum('ij,j', a, c)", "torch.einsum('ij,ij->ij', a, b)",
+    "torch.einsum('bhqk,bhkd->bqhd', q4.mT, q4)", "torch.einsum('ij,jk', a, w)", "torch.einsum('ij,k->i', a, c)"),
+    traits=("products",))  # fmt: skip
 def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
-    """Sums of products named by letters: one operand or two. More of them, an ellipsis and lists of dimensions are declined."""
+    """Sums of products named by letters: one operand or two.
+
+    More of them, an ellipsis and lists of dimensions are declined.
+    """
     if len(arguments) == 2 and isinstance(arguments[1], tuple | list):
         arguments = (arguments[0], *arguments[1])
     equation, *operands = arguments
@@ -221,7 +291,9 @@ def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
 
 
 def _aligned(e: Engine, x: ShadowTensor, part: str, letters: str) -> ShadowTensor:
-    """The operand with one dimension per letter, in the order of ``letters``; a letter that it lacks becomes a dimension of size 1."""
+    """The operand with one dimension per letter, in the order of ``letters``; a letter that it lacks
+    becomes a dimension of size 1.
+    """
     order = [part.find(letter) for letter in letters]
     for k, place in enumerate(order):
         if place < 0:
@@ -231,11 +303,15 @@ def _aligned(e: Engine, x: ShadowTensor, part: str, letters: str) -> ShadowTenso
 
 
 def _pair(e: Engine, x: ShadowTensor, y: ShadowTensor, summed: Sequence[int], kept: int) -> ShadowTensor:
-    """One step of ``einsum``: sum the dimensions that only one operand has, multiply, and sum the dimensions that both have."""
+    """One step of ``einsum``: sum the dimensions that only one operand has, multiply, and sum
+    the dimensions that both have.
+    """
     if any(a != b and 1 not in (a, b) for a, b in zip(x.shape, y.shape, strict=True)):
         raise Unmodelled("einsum with operands of incompatible shapes or dtypes")
     both = [d for d in summed if x.shape[d] != 1 and y.shape[d] != 1]
-    alone_x, alone_y = ([d for d in summed if one.shape[d] != 1 and other.shape[d] == 1] for one, other in ((x, y), (y, x)))
+    alone_x, alone_y = (
+        [d for d in summed if one.shape[d] != 1 and other.shape[d] == 1] for one, other in ((x, y), (y, x))
+    )
     x = reduce.sum(e, x, alone_x, keepdim=True) if alone_x else x
     y = reduce.sum(e, y, alone_y, keepdim=True) if alone_y else y
     result = _contract(e, x, y, both) if both else pointwise.mul(e, x, y)
@@ -248,7 +324,11 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
     shared = [d for d in rest if x.shape[d] != 1 and y.shape[d] != 1]
     left = [d for d in rest if d not in shared and x.shape[d] != 1]
     right = [d for d in rest if d not in shared and d not in left]
-    count, rows, columns = math.prod(x.shape[d] for d in shared), math.prod(x.shape[d] for d in left), math.prod(y.shape[d] for d in right)
+    count, rows, columns = (
+        math.prod(x.shape[d] for d in shared),
+        math.prod(x.shape[d] for d in left),
+        math.prod(y.shape[d] for d in right),
+    )
     inner_size = math.prod(x.shape[d] for d in both)
     first = views.reshape(e, views.permute(e, x, *shared, *left, *both, *right), count, rows, inner_size)
     second = views.reshape(e, views.permute(e, y, *shared, *both, *right, *left), count, inner_size, columns)
@@ -262,9 +342,13 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
 
 
 @op("F.bilinear", "torch.bilinear", saves="input1, input2 (views) and weight", samples=(
-    "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())", "F.bilinear(a[None], b[None], waves(2, 3, 3))"), traits=("products",))  # fmt: skip
+    "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())",
+    "F.bilinear(a[None], b[None], waves(2, 3, 3))"), traits=("products",))  # fmt: skip
 def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None) -> ShadowTensor:
-    """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O). Other shapes and several dtypes are declined."""
+    """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O).
+
+    Other shapes and several dtypes are declined.
+    """
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
     if (
@@ -316,7 +400,9 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
             pointwise.clamp_min_in_place(e, length, eps)
     finally:
         e.grad_enabled = before
-    two, one = (pointwise.div(e, x, length) for x, length in zip(pair[::-1], lengths[::-1], strict=True))  # computed from the right
+    two, one = (
+        pointwise.div(e, x, length) for x, length in zip(pair[::-1], lengths[::-1], strict=True)
+    )  # computed from the right
     return reduce.sum(e, pointwise.mul(e, one, two), dim)
 
 
@@ -326,7 +412,9 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     saves="x1, x2, result",
     samples=("torch.cdist(a, b)", "torch.cdist(a, p, p=1.0)", "torch.cdist(a, a)", "torch.cdist(seq, seq * 2)"),
 )
-def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary") -> ShadowTensor:
+def cdist(
+    e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary"
+) -> ShadowTensor:
     """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R).
 
     Declines a ``p`` other than 1 and 2, and more than 25 rows, from which on torch may compute them otherwise.
@@ -375,7 +463,8 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
     ),
 )
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
-    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1`` over all, without dimensions.
+    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1``
+    over all, without dimensions.
 
     Declines a ``dim`` that is neither the first nor the last one.
     """
@@ -401,10 +490,15 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     ),
 )
 def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
-    """``g * v / norm(v)``, the norm over all dimensions but ``dim``, which must be the first or the last one (others are declined)."""
+    """``g * v / norm(v)``, the norm over all dimensions but ``dim``, which must be the first or the
+    last one (others are declined).
+    """
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:
-        raise Unmodelled("weight norm along an inner dim, of a tensor with fewer than 2 dimensions, or with v and g of different dtypes")
+        raise Unmodelled(
+            "weight norm along an inner dim, of a tensor with fewer than 2 dimensions, or with v and "
+            "g of different dtypes"
+        )
     axes = tuple(d for d in range(v.ndim) if d != dim)
     direction, length = views.contiguous(e, v), views.contiguous(e, g)
 
@@ -417,6 +511,9 @@ def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
         return s.g / size * (flow - s.v * along / (size * size)), along / size
 
     rule = Rule(
-        "WeightNormInterfaceBackward0", lambda x, y: (x * (y / norms(x)), norms(x).reshape(y.shape)), (Keep("g", 1), Keep("v", 0)), vjp
+        "WeightNormInterfaceBackward0",
+        lambda x, y: (x * (y / norms(x)), norms(x).reshape(y.shape)),
+        (Keep("g", 1), Keep("v", 0)),
+        vjp,
     )
     return pure(e, rule, (direction, length), v.shape, v.dtype, hidden=("result1",))

@@ -1,12 +1,12 @@
 """Recurrent layers: what torch builds of them on the CPU, step by step.
 
-RNN and GRU (and every cell) are composed of linear maps, activations and products, one set of nodes a time step; an LSTM in float32
-is one ``MkldnnRnnLayerBackward0`` for each layer and direction, which recomputes its gates in backward.
+RNN and GRU (and every cell) are composed of linear maps, activations and products, one set of nodes a time step; an
+LSTM in float32 is one ``MkldnnRnnLayerBackward0`` for each layer and direction, which recomputes its gates in backward.
 Source: ``aten/src/ATen/native/RNN.cpp`` and ``mkldnn/RNN.cpp``.
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A001, A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ class Weights:
 
 
 Cell = Callable[[Engine, Callable[[], ShadowTensor], State, Weights], State]
-"""One time step: computes the next state from the input's part of the gates (called when torch computes it), the state and the weights."""
+"""One time step: computes the next state from the input's part of the gates (called when torch computes
+it), the state and the weights.
+"""
 
 
 def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], ShadowTensor]:
@@ -64,7 +66,9 @@ def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], Shadow
 
 def _simple(nonlinearity: str) -> Cell:
     def cell(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
-        return (_act(nonlinearity, inplace=False)(e, pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())),)
+        return (
+            _act(nonlinearity, inplace=False)(e, pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())),
+        )
 
     return cell
 
@@ -73,7 +77,9 @@ def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: W
     together = pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())
     pieces = views.unsafe_chunk(e, together, 4, 1)
     kinds = ("sigmoid", "sigmoid", "tanh", "sigmoid")
-    enter, forget, fresh, leave = (_act(kind, inplace=True)(e, piece) for kind, piece in zip(kinds, pieces, strict=True))
+    enter, forget, fresh, leave = (
+        _act(kind, inplace=True)(e, piece) for kind, piece in zip(kinds, pieces, strict=True)
+    )
     c = pointwise.add_in_place(e, pointwise.mul(e, forget, state[1]), pointwise.mul(e, enter, fresh))
     h = pointwise.mul(e, leave, _act("tanh", inplace=False)(e, c))
     return (h if weights.hr is None else matmul(e, h, views.t(e, weights.hr)), c)
@@ -82,8 +88,12 @@ def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: W
 def _gru(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
     of_input = views.unsafe_chunk(e, gates(), 3, 1)
     of_hidden = views.unsafe_chunk(e, weights.of_hidden(e, state[0]), 3, 1)
-    reset, update = (_act("sigmoid", inplace=True)(e, pointwise.add_in_place(e, of_hidden[k], of_input[k])) for k in (0, 1))
-    fresh = _act("tanh", inplace=True)(e, pointwise.add_(e, of_input[2], pointwise.mul_in_place(e, of_hidden[2], reset)))
+    reset, update = (
+        _act("sigmoid", inplace=True)(e, pointwise.add_in_place(e, of_hidden[k], of_input[k])) for k in (0, 1)
+    )
+    fresh = _act("tanh", inplace=True)(
+        e, pointwise.add_(e, of_input[2], pointwise.mul_in_place(e, of_hidden[2], reset))
+    )
     return (pointwise.add_in_place(e, pointwise.mul_in_place(e, pointwise.sub(e, state[0], fresh), update), fresh),)
 
 
@@ -130,7 +140,9 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
 def _steps(
     e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False
 ) -> tuple[ShadowTensor, State]:
-    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state; ``backwards``: from the last step to the first."""
+    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state; ``backwards``:
+    from the last step to the first.
+    """
     gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
     for step in reversed(gates) if backwards else gates:
@@ -168,7 +180,14 @@ class Plan:
 
 
 def _plan(
-    parameters: Any, has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, per: int
+    parameters: Any,
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    per: int,
 ) -> Plan:
     directions = 2 if bidirectional else 1
     given = list(parameters)
@@ -178,15 +197,18 @@ def _plan(
     each = [given[k : k + per] for k in range(0, len(given), per)]
     weights = [Weights(*(g[:4] if has_biases else (*g[:2], None, None)), *(g[4 if has_biases else 2 :])) for g in each]
     return Plan(
-        tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)), dropout if train else 0.0, batch_first
+        tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)),
+        dropout if train else 0.0,
+        batch_first,
     )
 
 
 def _register(name: str) -> None:
     cell = CELLS[name]
 
-    def run(e: Engine, input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, dropout: Any = None, train: Any = None,
-            bidirectional: Any = None, batch_first: Any = None) -> Any:  # fmt: skip
+    def run(e: Engine, input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None,
+            dropout: Any = None, train: Any = None, bidirectional: Any = None,
+            batch_first: Any = None) -> Any:  # fmt: skip
         if isinstance(has_biases, tuple | list):
             raise Unmodelled("a recurrent layer on a PackedSequence")
         states = tuple(hx) if name == "lstm" else (hx,)
@@ -196,13 +218,19 @@ def _register(name: str) -> None:
         plan = _plan(params, has_biases, num_layers, dropout, train, bidirectional, batch_first, per)
         at = 0 if batch_first else 1
         batch = input.shape[at : at + 1]
-        if input.ndim != 3 or 0 in input.shape or any(s.ndim != 3 or s.shape[:2] != (len(params) // per, *batch) for s in states):
+        if (
+            input.ndim != 3
+            or 0 in input.shape
+            or any(s.ndim != 3 or s.shape[:2] != (len(params) // per, *batch) for s in states)
+        ):
             raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         if name == "lstm" and input.dtype == FLOAT32 and not projected:
             return _mkldnn_lstm(e, plan, input, states)
         source = views.transpose(e, input, 0, 1) if batch_first else input
         each = list(zip(*(views.unbind(e, s, 0) for s in states), strict=True))
-        output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _steps(e, cell, x, s, w, backwards=backwards))
+        output, last = plan.run(
+            e, source, each, lambda x, s, w, *, backwards: _steps(e, cell, x, s, w, backwards=backwards)
+        )
         ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
         turn = views.transpose if name == "lstm" else views.transpose_in_place
         results = (turn(e, output, 0, 1) if batch_first else output, *ends)
@@ -214,9 +242,15 @@ def _register(name: str) -> None:
     two = "(waves(2, 2, 3), waves(2, 2, 3) * 2)" if name == "lstm" else "waves(2, 2, 3)"
     weights = f"(waves({rows}, 6) * 0.25).requires_grad_(), (waves({rows}, 3) * 0.25).requires_grad_()"
     samples = (
-        f"torch.{name}(seq, {state}, [{weights}, waves({rows}).requires_grad_(), waves({rows}).requires_grad_()], True, 1, 0.0, True, False, False)",
+        (
+            f"torch.{name}(seq, {state}, [{weights}, waves({rows}).requires_grad_(), waves({rows}).requires_grad_()], "
+            "True, 1, 0.0, True, False, False)"
+        ),
         f"torch.{name}(seq, {two}, [{weights}, {weights}], False, 1, 0.0, False, True, True)",
-        f"torch.{name}(seq.detach(), {state}, [{weights.replace('.requires_grad_()', '')}], False, 1, 0.0, False, False, False)",
+        (
+            f"torch.{name}(seq.detach(), {state}, [{weights.replace('.requires_grad_()', '')}], False, 1, 0.0, "
+            "False, False, False)"
+        ),
     )
     add(f"torch.{name}", run, "pure", "as the parts; cx, hx, input, weights and results of a float32 LSTM", samples)
 
@@ -228,7 +262,9 @@ def _mkldnn_lstm(e: Engine, plan: Plan, input: ShadowTensor, states: State) -> t
     source = views.contiguous(e, views.transpose(e, input, 0, 1) if plan.batch_first else input)
     h, c = (views.contiguous(e, s) for s in states)
     each = [(getitem(e, h, k), getitem(e, c, k)) for k in range(h.shape[0])]
-    output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _mkldnn_layer(e, x, s, w, backwards=backwards))
+    output, last = plan.run(
+        e, source, each, lambda x, s, w, *, backwards: _mkldnn_layer(e, x, s, w, backwards=backwards)
+    )
     ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
     return (views.transpose(e, output, 0, 1) if plan.batch_first else output, *ends)
 
@@ -240,7 +276,9 @@ def _lstm_forward(
     gates, states = [], [(h.astype(np.float64), c.astype(np.float64))]
     for t in order:
         before, memory = states[-1]
-        enter, forget, fresh, leave = np.split(x[t] @ w[0].T + before @ w[1].T + (w[2] + w[3] if len(w) == 4 else 0), 4, 1)
+        enter, forget, fresh, leave = np.split(
+            x[t] @ w[0].T + before @ w[1].T + (w[2] + w[3] if len(w) == 4 else 0), 4, 1
+        )
         enter, forget, fresh, leave = sigmoid(enter), sigmoid(forget), np.tanh(fresh), sigmoid(leave)
         memory = forget * memory + enter * fresh
         gates.append((enter, forget, fresh, leave))
@@ -248,7 +286,9 @@ def _lstm_forward(
     return gates, states
 
 
-def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool) -> tuple[ShadowTensor, State]:
+def _mkldnn_layer(
+    e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool
+) -> tuple[ShadowTensor, State]:
     """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H), and the last state.
 
     ``backwards``: from the last step to the first; the outputs stay in the order of the steps.
@@ -261,8 +301,11 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
     def vjp(gs: list[Any], s: Any) -> tuple[Any, ...]:
         if ran is None:
             raise Unmodelled("the backward of an LSTM whose gates have unknown values")
-        # The workspace keeps gates and cells, and what a layer that runs backwards was given; the rest is read when backward runs.
-        rounded = s.inside or (lambda array: array)  # near 0 and 1 the derivative of a gate is little more than its rounding
+        # The workspace keeps gates and cells, and what a layer that runs backwards was given; the
+        # rest is read when backward runs.
+        rounded = s.inside or (
+            lambda array: array
+        )  # near 0 and 1 the derivative of a gate is little more than its rounding
         gates, states = ([tuple(map(rounded, part)) for part in parts] for parts in ran)
         w, x, h = (s.weight0, s.weight1), s.input if given is None else given, s.hx_ if given is None else states[0][0]
         to_input, to_ih, to_hh = np.zeros(s.input.shape), np.zeros(s.weight0.shape), np.zeros(s.weight1.shape)
@@ -273,10 +316,15 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
             before, memory = (s.result0[order[k - 1]], states[k][1]) if k else (h, s.cx_)
             flow = to_h + (0 if gs[0] is None else gs[0][order[k]])
             through = to_c + flow * leave * (1 - after * after)
-            d = np.concatenate([
-                through * fresh * enter * (1 - enter), through * memory * forget * (1 - forget), through * enter * (1 - fresh * fresh),
-                flow * after * leave * (1 - leave),
-            ], 1)  # fmt: skip
+            d = np.concatenate(
+                [
+                    through * fresh * enter * (1 - enter),
+                    through * memory * forget * (1 - forget),
+                    through * enter * (1 - fresh * fresh),
+                    flow * after * leave * (1 - leave),
+                ],
+                1,
+            )
             to_bias += d.sum(0)
             to_input[order[k]] = d @ w[0]
             to_ih += d.T @ x[order[k]]
@@ -291,7 +339,12 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
         node.multiple = True
         node.keep(Saved("cx_", state[1]), Saved("hx_", state[0]), Saved("input", input))
         node.keep(*(Saved(f"weight{k}", x) for k, x in enumerate(matrices)))
-        node.keep(*(Saved(f"weight{k}", private(e, np.zeros(0, np.float32), FLOAT32), own=True) for k in range(len(matrices), 4)))
+        node.keep(
+            *(
+                Saved(f"weight{k}", private(e, np.zeros(0, np.float32), FLOAT32), own=True)
+                for k in range(len(matrices), 4)
+            )
+        )
     found = arrays(e, (input, *state, *matrices))
     ran = None if found is None else _lstm_forward(found[0], found[1], found[2], found[3:], order)
     given = found[0].copy() if backwards and found is not None else None

@@ -1,7 +1,7 @@
 """Sums, means, extrema and other reductions, softmax, and joining tensors."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, ARG001, ARG005, PLR0917, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A001, A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all of them for None and for (). None of a tensor without dimensions."""
+    """The dimensions to reduce, counted from the front; all of them for None and for ().
+
+    None of a tensor without dimensions.
+    """
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
     dims = tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim))
@@ -54,7 +57,9 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """Expand ``g``, which was reduced over ``dims``, to ``shape``: stride 0 along ``dims``, the other strides unchanged (``expand``)."""
+    """Expand ``g``, which was reduced over ``dims``, to ``shape``: stride 0 along ``dims``, the other
+    strides unchanged (``expand``).
+    """
     small = g if keepdim else unsqueezed(g, dims)
     wide = np.broadcast_to(small, shape)
     if not isinstance(g, np.ndarray) or 1 not in shape or not dense_array(small):
@@ -65,7 +70,9 @@ def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> 
 
 
 EVERY: list[int] = []
-"""``dim`` where it is not given, which is another overload than ``None`` or ``()``: ``sum()`` makes SumBackward0, these SumBackward1."""
+"""``dim`` where it is not given, which is another overload than ``None`` or ``()``: ``sum()`` makes
+SumBackward0, these SumBackward1.
+"""
 
 
 def _names(name: str, *, given: bool) -> str:
@@ -92,7 +99,9 @@ def _whole(dim: Any) -> bool:
         "a[0, 0].sum()",
     ),
 )
-def sum(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
+def sum(
+    e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> ShadowTensor:
     no_out(out)
     tensor_only(input)
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
@@ -102,18 +111,26 @@ def sum(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
 
-    rule = Rule(_names("Sum", given=dim is not EVERY), forward, (), lambda g, s: (widen(g, before, dims, keepdim or _whole(dim)),))
+    rule = Rule(
+        _names("Sum", given=dim is not EVERY),
+        forward,
+        (),
+        lambda g, s: (widen(g, before, dims, keepdim or _whole(dim)),),
+    )
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
 @op("mean", samples=("a.mean()", "a.mean(0)", "a.mean(1, keepdim=True)", "torch.mean(a, dim=(0, 1))", "a.mean(None)"))
-def mean(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
+def mean(
+    e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> ShadowTensor:
     no_out(out)
     tensor_only(input)
     kind = DType(dtype) if dtype else input.dtype
     if kind.category < 2:
         text = (
-            f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {kind.scalar_name}"
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+            f"Got: {kind.scalar_name}"
         )
         raise runtime(text, "dtype", tensor=input)
     dims, before = reduced_dims(dim, input.ndim), input.shape
@@ -139,7 +156,9 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | Written]:
         if not before:
             return (g,)
-        if np.all(s.self != 0):  # as torch does; where the input was changed since, this is not the product of the others
+        if np.all(
+            s.self != 0
+        ):  # as torch does; where the input was changed since, this is not the product of the others
             return (widen(g, before, dims, keepdim) * (widen(s.result, before, dims, keepdim) / s.self),)
         if math.prod(before[d] for d in dims) == 1:
             return (widen(g, before, dims, keepdim),)
@@ -148,7 +167,9 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
         if np.sum(s.self == 0) > 1:
             return (np.zeros_like(s.self),)
         flat = widen(g, before, dims, keepdim) * _product_of_others(s.self, dims)
-        return (Written(np.ascontiguousarray(flat), 0, seen_through=True),)  # torch flattens the input, and shapes what comes out
+        return (
+            Written(np.ascontiguousarray(flat), 0, seen_through=True),
+        )  # torch flattens the input, and shapes what comes out
 
     rule = Rule(
         _names("Prod", given=dim is not None),
@@ -160,19 +181,25 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
 
 
 def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """For each element the product of the others along ``dims``, in an array of the shape of ``x``; no division, so zeros may occur."""
+    """For each element the product of the others along ``dims``, in an array of the shape of ``x``; no
+    division, so zeros may occur.
+    """
     moved = np.moveaxis(x, dims, range(x.ndim - len(dims), x.ndim))
     flat = moved.reshape((*moved.shape[: x.ndim - len(dims)], -1))
     left = np.concatenate([np.ones_like(flat[..., :1]), np.cumprod(flat, -1)[..., :-1]], -1)
     right = np.concatenate([np.cumprod(flat[..., ::-1], -1)[..., ::-1][..., 1:], np.ones_like(flat[..., :1])], -1)
-    return np.ascontiguousarray(np.moveaxis((left * right).reshape(moved.shape), range(x.ndim - len(dims), x.ndim), dims))
+    return np.ascontiguousarray(
+        np.moveaxis((left * right).reshape(moved.shape), range(x.ndim - len(dims), x.ndim), dims)
+    )
 
 
 # -- extrema
 
 
 class Pair(tuple[ShadowTensor, ShadowTensor]):
-    """A pair of tensors with names, ``values`` and ``indices``, as in ``torch.return_types``; subclasses have other ``fields``."""
+    """A pair of tensors with names, ``values`` and ``indices``, as in ``torch.return_types``;
+    subclasses have other ``fields``.
+    """
 
     __slots__ = ()
     fields: ClassVar[tuple[str, str]] = ("values", "indices")
@@ -189,7 +216,9 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
 
 
 def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
-    """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly among all elements equal to it."""
+    """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly
+    among all elements equal to it.
+    """
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
@@ -203,7 +232,9 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
 
     everywhere = evenly_rule(f"{title}Backward1", best)
 
-    def run(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+    def run(
+        e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None
+    ) -> Any:
         from pitfall_lab.shadow.ops.registry import ENTRIES
 
         no_out(out)
@@ -220,7 +251,13 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
         run,
         "pure",
         "self, result; indices when a dim is given",
-        (f"a.{name}()", f"a.{name}(0)", f"torch.{name}(a, 1, keepdim=True)", f"a.{name}(dim=1)[0]", f"torch.{name}(a, b)"),
+        (
+            f"a.{name}()",
+            f"a.{name}(0)",
+            f"torch.{name}(a, 1, keepdim=True)",
+            f"a.{name}(dim=1)[0]",
+            f"torch.{name}(a, b)",
+        ),
         traits=("deterministic",),
     )
 
@@ -236,7 +273,12 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
             hit = s.self == widen(s.result, before, dims, keepdim)
             return (widen(g, before, dims, keepdim) * hit / hit.sum(axis=dims, keepdims=True),)
 
-        rule = Rule(f"A{name}Backward0", lambda x: best(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)
+        rule = Rule(
+            f"A{name}Backward0",
+            lambda x: best(x, axis=dims, keepdims=keepdim),
+            (Keep("self", 0), Keep("result", "result")),
+            vjp,
+        )
         return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
     add(f"a{name}", flat, "pure", "self, result", (f"a.a{name}(0)", f"torch.a{name}(a, 1, keepdim=True)"))
@@ -245,11 +287,23 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
         tensor_only(input)
         if dim is None:
             if input.numel == 0:
-                raise ShadowError("IndexError", f"arg{name}(): Expected reduction dim to be specified for input.numel() == 0.", "shape")
-            return pure(e, Rule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64)
+                raise ShadowError(
+                    "IndexError",
+                    f"arg{name}(): Expected reduction dim to be specified for input.numel() == 0.",
+                    "shape",
+                )
+            return pure(
+                e, Rule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64
+            )
         at = wrap_dim(dim, input.ndim)
         _has_room(input, f"arg{name}", (at,))
-        return pure(e, Rule("", lambda x: where(x, axis=at, keepdims=keepdim)), (input,), reduced_shape(input.shape, (at,), keepdim), INT64)
+        return pure(
+            e,
+            Rule("", lambda x: where(x, axis=at, keepdims=keepdim)),
+            (input,),
+            reduced_shape(input.shape, (at,), keepdim),
+            INT64,
+        )
 
     add(f"arg{name}", index, "pure", "", (f"a.arg{name}()", f"a.arg{name}(1)"))
 
@@ -257,7 +311,8 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
 def _not_empty(input: ShadowTensor, name: str) -> None:
     if input.numel == 0:
         text = (
-            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
+            "with the 'dim' argument."
         )
         raise runtime(text, "shape", tensor=input)
 
@@ -300,7 +355,9 @@ def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, whe
     else:
         index = None if found is None else where(found[0], axis=at, keepdims=True)
         values = None if found is None or index is None else np.take_along_axis(found[0], index, at).reshape(shape)
-    pair = Pair((new(e, shape, input.dtype, values), new(e, shape, INT64, None if index is None else index.reshape(shape))))
+    pair = Pair(
+        (new(e, shape, input.dtype, values), new(e, shape, INT64, None if index is None else index.reshape(shape)))
+    )
     if node is not None:
         own(node, pair[0])
         node.outputs.append((shape, INT64))
@@ -316,16 +373,22 @@ _extremum("min", np.min, np.argmin)
 
 
 @op("var", saves="self", samples=("a.var()", "a.var(0)", "a.var(1, unbiased=False)"))
-def var(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> ShadowTensor:
+def var(
+    e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+) -> ShadowTensor:
     return _spread(e, "Var", input, dim, correction if correction is not None else int(unbiased), keepdim, root=False)
 
 
 @op("std", saves="self, result", samples=("a.std()", "a.std(0)", "a.std(dim=1, keepdim=True)"))
-def std(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> ShadowTensor:
+def std(
+    e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+) -> ShadowTensor:
     return _spread(e, "Std", input, dim, correction if correction is not None else int(unbiased), keepdim, root=True)
 
 
-def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepdim: bool, *, root: bool) -> ShadowTensor:
+def _spread(
+    e: Engine, name: str, input: Any, dim: Any, correction: float, keepdim: bool, *, root: bool
+) -> ShadowTensor:
     tensor_only(input)
     if isinstance(dim, bool):
         raise Unmodelled(f"{name} with unbiased given by position")
@@ -343,16 +406,23 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
         if root:
             g = np.where(s.result == 0, 0, g / (2 * np.where(s.result == 0, 1, s.result)))
         # in this order: the result has the strides of the input
-        return (np.reshape(g, [1 if d in dims else n for d, n in enumerate(before)]) * (2 / count if count else math.inf) * centred,)
+        return (
+            np.reshape(g, [1 if d in dims else n for d, n in enumerate(before)])
+            * (2 / count if count else math.inf)
+            * centred,
+        )
 
     keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
-    return pure(e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
+    return pure(
+        e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype
+    )
 
 
 def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """The p-norms of an array of absolute values over some dimensions.
 
-    For ``order`` 0 it is the number of elements that are not 0, for infinity the largest, for minus infinity the smallest one.
+    For ``order`` 0 it is the number of elements that are not 0, for infinity the largest, for
+    minus infinity the smallest one.
     """
     if order == 0:
         return np.sum(x != 0, axis=dims, keepdims=keepdim)
@@ -381,7 +451,15 @@ def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) 
     ),
 )
 def norm(
-    e: Engine, input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None, out: Any = None
+    e: Engine,
+    input: Any,
+    p: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+    *,
+    ord: Any = None,
+    out: Any = None,
 ) -> ShadowTensor:
     tensor_only(input)
     order = {"fro": 2}.get(p, p) if ord is None else ord
@@ -398,14 +476,20 @@ def norm(
         return _lengths(size, order, dims, keepdim)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | None]:
-        return (norm_gradient(order, s.self, widen(s.result, before, dims, keepdim), widen(g, before, dims, keepdim), dims),)
+        return (
+            norm_gradient(order, s.self, widen(s.result, before, dims, keepdim), widen(g, before, dims, keepdim), dims),
+        )
 
     rule = Rule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
-def norm_gradient(order: float, x: np.ndarray, length: np.ndarray, g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | None:
-    """The gradient of a norm for its input (``norm_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0."""
+def norm_gradient(
+    order: float, x: np.ndarray, length: np.ndarray, g: np.ndarray, dims: tuple[int, ...]
+) -> np.ndarray | None:
+    """The gradient of a norm for its input (``norm_backward`` in
+    ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0.
+    """
     if order == 0:
         return None
     if order == 1:
@@ -435,7 +519,12 @@ def _truth(name: str, forward: Callable[..., Any]) -> None:
         run,
         "pure",
         "",
-        (f"(a > 0).{name}()", f"torch.{name}(m, 0)", f"(a > 0).to(torch.uint8).{name}(0)", f"torch.{name}(a > 0, dim=())"),
+        (
+            f"(a > 0).{name}()",
+            f"torch.{name}(m, 0)",
+            f"(a > 0).to(torch.uint8).{name}(0)",
+            f"torch.{name}(a > 0, dim=())",
+        ),
     )
 
 
@@ -453,7 +542,9 @@ def equal(e: Engine, input: Any, other: Any) -> bool:
 
 
 @op("torch.allclose", ".allclose", kind="other")
-def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+def allclose(
+    e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
     tensor_only(input, other)
     if input.dtype != other.dtype:
         raise runtime(f"{input.dtype.scalar_name} did not match {other.dtype.scalar_name}", "dtype")
@@ -464,7 +555,9 @@ def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float
 
 
 def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
-    """The gradient of cumsum: ``g`` summed up from the other end; along a dimension of size 1 it is ``g`` itself, as in torch."""
+    """The gradient of cumsum: ``g`` summed up from the other end; along a dimension of size 1
+    it is ``g`` itself, as in torch.
+    """
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 
 
@@ -488,7 +581,8 @@ def _in_half(x: np.ndarray) -> np.ndarray:
 def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
     """exp(x) / sum along dimension ``at``, computed without overflow.
 
-    ``half``: for float16, torch's kernel for dimensions other than the last rounds exp(x) to float16 before it divides; so does this.
+    ``half``: for float16, torch's kernel for dimensions other than the last rounds exp(x) to float16
+    before it divides; so does this.
     """
     shifted = np.exp(x - (np.max(x, axis=at, keepdims=True) if x.ndim else x))
     if not x.ndim:
@@ -500,7 +594,8 @@ def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
 def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
     """``x - log(sum(exp(x)))`` along dimension ``at``, computed without overflow.
 
-    ``half``: for float16, torch's kernel for the last dimension rounds the sum and its logarithm to float16; so does this.
+    ``half``: for float16, torch's kernel for the last dimension rounds the sum and its
+    logarithm to float16; so does this.
     """
     if not x.ndim:
         return x - x  # 0, or NaN
@@ -524,7 +619,10 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
             raise Unmodelled(f"{name} without dim, or with dtype")
         at = wrap_dim(dim, input.ndim)
         rule = Rule(
-            f"{title}Backward0", lambda x: values(x, at, half=input.dtype == "float16"), (Keep("result", "result"),), partial(vjp, at)
+            f"{title}Backward0",
+            lambda x: values(x, at, half=input.dtype == "float16"),
+            (Keep("result", "result"),),
+            partial(vjp, at),
         )
         return pure(e, rule, (input,), input.shape, input.dtype)
 
@@ -581,7 +679,12 @@ def _common(tensors: list[ShadowTensor]) -> DType:
     return dtype
 
 
-@op("torch.cat", "torch.concat", "torch.concatenate", samples=("torch.cat([a, b])", "torch.cat((a, p), dim=1)", "torch.cat([a, n])"))
+@op(
+    "torch.cat",
+    "torch.concat",
+    "torch.concatenate",
+    samples=("torch.cat([a, b])", "torch.cat((a, p), dim=1)", "torch.cat([a, n])"),
+)
 def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     parts = _all_tensors(tensors)
@@ -611,7 +714,10 @@ def _check_cat(first: ShadowTensor, part: ShadowTensor, at: int, k: int) -> None
         raise runtime(f"Tensors must have same number of dimensions: got {first.ndim} and {part.ndim}", "shape")
     for d, (n, other) in enumerate(zip(first.shape, part.shape, strict=True)):
         if d != at and n != other:
-            text = f"Sizes of tensors must match except in dimension {at}. Expected size {n} but got size {other} for tensor number {k} in the list."
+            text = (
+                f"Sizes of tensors must match except in dimension {at}. Expected size {n} but got size {other} for "
+                f"tensor number {k} in the list."
+            )
             raise runtime(text, "shape")
 
 
@@ -625,12 +731,18 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
         raise Unmodelled("the strides of a stack of channels_last tensors")
     for k, p in enumerate(parts):
         if p.shape != parts[0].shape:
-            text = f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and {list(p.shape)} at entry {k}"
+            text = (
+                f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and "
+                f"{list(p.shape)} at entry {k}"
+            )
             raise runtime(text, "shape")
     shape = (*parts[0].shape[:at], len(parts), *parts[0].shape[at:])
     count = len(parts)
     rule = Rule(
-        "StackBackward0", lambda *xs: np.stack(xs, at), (), lambda g, s: tuple(g[(*(slice(None),) * at, k, ...)] for k in range(count))
+        "StackBackward0",
+        lambda *xs: np.stack(xs, at),
+        (),
+        lambda g, s: tuple(g[(*(slice(None),) * at, k, ...)] for k in range(count)),
     )
     dtype = _common(parts)
     return pure(e, rule, parts, shape, dtype, dtype)
@@ -643,7 +755,9 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
     tensor_only(self)
     times = as_shape(sizes)
     if len(times) < self.ndim:
-        raise runtime("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor", "shape")
+        raise runtime(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor", "shape"
+        )
     padded = (1,) * (len(times) - self.ndim) + self.shape
     before = self.shape
 
@@ -673,7 +787,9 @@ def _triangle(name: str, forward: Callable[..., Any]) -> None:
         check_history(e, input)
         if input.ndim < 2:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
-        rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
+        rule = Rule(
+            f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),)
+        )
         return pure(e, rule, (input,), input.shape, input.dtype)
 
     add(name, run, "pure", "", (f"a.{name}()", f"torch.{name}(a, 1)"))

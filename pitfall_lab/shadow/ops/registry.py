@@ -12,11 +12,14 @@ Kind = Literal["pure", "view", "inplace", "other"]
 Trait = Literal["fresh", "products", "deterministic"]
 """What holds for some operations:
 
-- ``fresh``: computed from inference tensors, outside inference_mode, the result has version 0 (1 for a clone and a dtype conversion). Other
+- ``fresh``: computed from inference tensors, outside inference_mode, the result has version 0 (1 for a clone
+  and a dtype conversion). Other
   operations call in-place operations internally, which increase the version.
-- ``products``: each element of the result is a sum of products of the operands' elements. Terms may cancel until only an operand's rounding
+- ``products``: each element of the result is a sum of products of the operands' elements. Terms may cancel
+  until only an operand's rounding
   error is left.
-- ``deterministic``: ``torch.use_deterministic_algorithms(True)`` changes what torch does on the CPU. New memory is filled, which may count
+- ``deterministic``: ``torch.use_deterministic_algorithms(True)`` changes what torch does on the CPU. New
+  memory is filled, which may count
   as a write; gradients of functions that return indices use another kernel; some calls raise.
 """
 
@@ -27,9 +30,9 @@ ENTRIES: dict[str, Op] = {}
 class Op:
     """One operation.
 
-    ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says what
-    backward needs, as in torch's ``derivatives.yaml``. ``samples`` are expressions over the
-    operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and must agree in everything.
+    ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says
+    what backward needs, as in torch's ``derivatives.yaml``. ``samples`` are expressions over the operands of
+    :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and must agree in everything.
     """
 
     names: tuple[str, ...]
@@ -39,9 +42,13 @@ class Op:
     samples: tuple[str, ...] = ()
     source: str = ""
     refuses: Mapping[int, str] = field(default_factory=dict)
-    """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.dtype_refusals`)."""
+    """Categories of operand types that torch's kernel of this name lacks (see
+    :mod:`pitfall_lab.shadow.ops.dtype_refusals`).
+    """
     numbers: str = ""
-    """A regular expression for torch's errors that depend on values (see :mod:`pitfall_lab.shadow.ops.value_refusals`)."""
+    """A regular expression for torch's errors that depend on values (see
+    :mod:`pitfall_lab.shadow.ops.value_refusals`).
+    """
     traits: tuple[Trait, ...] = ()
 
 
@@ -56,8 +63,8 @@ def add(
 ) -> Op:
     """Register one operation under all its names; raises ValueError if one of them is taken.
 
-    A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only the method,
-    ``F.relu`` is ``torch.nn.functional.relu``.
+    A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
+    the method, ``F.relu`` is ``torch.nn.functional.relu``.
     """
     spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))
     entry = Op(spelled, run, kind, saves, samples, source, traits=traits)

@@ -1,7 +1,7 @@
 """Padding, interpolation, pixel_shuffle and the like."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.ops import mutate, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, new, preserved, pure, tensor_only
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, is_channels_last, laid_out, suggested
+from pitfall_lab.shadow.ops.memory_format import (
+    any_channels_last,
+    channels_last_strides,
+    is_channels_last,
+    laid_out,
+    suggested,
+)
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -29,17 +35,24 @@ def _along(x: np.ndarray, matrices: Sequence[np.ndarray], *, transposed: bool = 
     return result
 
 
-def _separable(e: Engine, node: str, input: ShadowTensor, matrices: Sequence[np.ndarray], keeps: tuple[Keep, ...] = ()) -> ShadowTensor:
+def _separable(
+    e: Engine, node: str, input: ShadowTensor, matrices: Sequence[np.ndarray], keeps: tuple[Keep, ...] = ()
+) -> ShadowTensor:
     shape = (*input.shape[: input.ndim - len(matrices)], *(len(m) for m in matrices))
     last = any_channels_last(input)
     rule = Rule(
-        node, lambda x: _along(_finite(x), matrices), keeps, lambda g, s: (laid_out(_along(_finite(g), matrices, transposed=True), last),)
+        node,
+        lambda x: _along(_finite(x), matrices),
+        keeps,
+        lambda g, s: (laid_out(_along(_finite(g), matrices, transposed=True), last),),
     )
     return pure(e, rule, (input,), shape, input.dtype, stride=suggested(shape, input))
 
 
 def _finite(x: np.ndarray) -> np.ndarray:
-    """Return ``x``; decline NaN and infinity: torch leaves out elements whose weight is zero, and 0 times infinity is NaN."""
+    """Return ``x``; decline NaN and infinity: torch leaves out elements whose weight is zero,
+    and 0 times infinity is NaN.
+    """
     if not np.isfinite(x).all():
         raise Unmodelled("inf or NaN in a weighted sum")
     return x
@@ -49,7 +62,9 @@ def _finite(x: np.ndarray) -> np.ndarray:
 
 
 def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
-    """For padding one dimension: a matrix (out, in) of zeros and ones that says which input element each output element is a copy of."""
+    """For padding one dimension: a matrix (out, in) of zeros and ones that says which input element each
+    output element is a copy of.
+    """
     where = np.arange(-before, size + after)
     if mode == "reflect":
         where = np.abs(where)
@@ -60,7 +75,8 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
     """``F.pad`` with something else than a constant: reflect, replicate or circular.
 
-    Raises torch's error where a border of reflect is not smaller than its dimension; declines negative paddings and other modes.
+    Raises torch's error where a border of reflect is not smaller than its dimension; declines
+    negative paddings and other modes.
     """
     rank = len(pad) // 2
     if (
@@ -90,7 +106,10 @@ def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> S
 def _too_wide(input: ShadowTensor, pad: Sequence[int], rank: int, k: int) -> Exception:
     at = input.ndim - 1 - k
     widths = f"({pad[2 * k]}, {pad[2 * k + 1]})"
-    text = f"Argument #{4 + 2 * k}: Padding size should be less than the corresponding input dimension, but got: padding {widths} at dimension {at} of input {list(input.shape)}"
+    text = (
+        f"Argument #{4 + 2 * k}: Padding size should be less than the corresponding input dimension, but got: padding "
+        f"{widths} at dimension {at} of input {list(input.shape)}"
+    )
     return runtime(text, "shape")
 
 
@@ -117,15 +136,21 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
     if mode != "constant":
         return pad_with(e, input, pad, mode)
     if any(n < 0 for n in pad) or len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise Unmodelled("pad with a negative padding, an odd number of sizes, or more than the input has dimensions for")
-    widths = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[2 * k], pad[2 * k + 1]) for k in reversed(range(len(pad) // 2))]
+        raise Unmodelled(
+            "pad with a negative padding, an odd number of sizes, or more than the input has dimensions for"
+        )
+    widths = [(0, 0)] * (input.ndim - len(pad) // 2) + [
+        (pad[2 * k], pad[2 * k + 1]) for k in reversed(range(len(pad) // 2))
+    ]
     inner = tuple(slice(before, before + n) for (before, _), n in zip(widths, input.shape, strict=True))
     shape = tuple(n + x + y for n, (x, y) in zip(input.shape, widths, strict=True))
     last = any_channels_last(input)
     fill = value or 0
 
     def cut(g: np.ndarray) -> np.ndarray:
-        return np.asarray(laid_like(laid_out(g.copy(), last), g))  # a clone: where the window is dense it has its strides
+        return np.asarray(
+            laid_like(laid_out(g.copy(), last), g)
+        )  # a clone: where the window is dense it has its strides
 
     rule = Rule(
         "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (cut(g[inner]),)
@@ -152,7 +177,9 @@ def _circular(e: Engine, input: ShadowTensor, pairs: Sequence[tuple[int, int]]) 
         before, after = pairs[d]
         if before:
             target = views.slice_window(e, result, first + d, 0, before)
-            mutate.copy_(e, target, views.slice_window(e, result, first + d, sizes[d] - before - after, sizes[d] - after))
+            mutate.copy_(
+                e, target, views.slice_window(e, result, first + d, sizes[d] - before - after, sizes[d] - after)
+            )
         if after:
             target = views.slice_window(e, result, first + d, sizes[d] - after, sizes[d])
             mutate.copy_(e, target, views.slice_window(e, result, first + d, before, before + after))
@@ -214,9 +241,17 @@ def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Sha
 
 
 def upsample(
-    e: Engine, node: str, input: ShadowTensor, size: Any, factors: Any, row: Callable[[int, int, float | None], np.ndarray], rank: int
+    e: Engine,
+    node: str,
+    input: ShadowTensor,
+    size: Any,
+    factors: Any,
+    row: Callable[[int, int, float | None], np.ndarray],
+    rank: int,
 ) -> ShadowTensor:
-    """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes times ``factors``, rounded down."""
+    """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes
+    times ``factors``, rounded down.
+    """
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
         raise Unmodelled("upsampling to an empty result")
@@ -231,35 +266,58 @@ def _register(function: str, title: str, rank: int, row: Callable[..., np.ndarra
         tensor_only(input)
         return upsample(e, node, input, output_size, scale_factors, row, rank)
 
-    def aligned(e: Engine, input: Any, output_size: Any, align_corners: bool, scale_factors: Any = None) -> ShadowTensor:
+    def aligned(
+        e: Engine, input: Any, output_size: Any, align_corners: bool, scale_factors: Any = None
+    ) -> ShadowTensor:
         tensor_only(input)
-        return upsample(e, node, input, output_size, scale_factors, lambda n, out, f: row(n, out, f, align_corners), rank)
+        return upsample(
+            e, node, input, output_size, scale_factors, lambda n, out, f: row(n, out, f, align_corners), rank
+        )
 
     add(f"torch._C._nn.{function}{rank}d", aligned if corners else plain, "pure")
 
 
 for _rank in (1, 2, 3):
     _register("upsample_nearest", "UpsampleNearest", _rank, _nearest, corners=False)
-    _register("_upsample_nearest_exact", "UpsampleNearestExact", _rank, lambda n, out, f: _nearest(n, out, f, exact=True), corners=False)
+    _register(
+        "_upsample_nearest_exact",
+        "UpsampleNearestExact",
+        _rank,
+        lambda n, out, f: _nearest(n, out, f, exact=True),
+        corners=False,
+    )
 for _function, _rank in (("linear", 1), ("bilinear", 2), ("trilinear", 3)):
     _register(f"upsample_{_function}", f"Upsample{_function.capitalize()}", _rank, _linear, corners=True)
 _register("upsample_bicubic", "UpsampleBicubic", 2, _cubic, corners=True)
 
 
 @op("F.interpolate", "F.upsample", samples=(
-    "F.interpolate(img, scale_factor=2)", "F.interpolate(cl, scale_factor=1.5)", "F.interpolate(seq, 4)", "F.interpolate(vol, size=(2, 5, 3))", "F.interpolate(img, scale_factor=2, mode='bilinear')",
-    "F.interpolate(img, (3, 5), mode='bilinear', align_corners=True)", "F.interpolate(cl, (3, 5), mode='bilinear')", "F.interpolate(seq, scale_factor=1.7, mode='linear')",
-    "F.interpolate(vol, 3, mode='trilinear')", "F.interpolate(img, 7, mode='bicubic')", "F.interpolate(img, 3, mode='nearest-exact')", "F.interpolate(img, 3, mode='bicubic', align_corners=True)"))  # fmt: skip
-def interpolate(e: Engine, input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
-                recompute_scale_factor: Any = None, antialias: bool = False) -> ShadowTensor:  # fmt: skip
+    "F.interpolate(img, scale_factor=2)", "F.interpolate(cl, scale_factor=1.5)", "F.interpolate(seq, 4)",
+    "F.interpolate(vol, size=(2, 5, 3))", "F.interpolate(img, scale_factor=2, mode='bilinear')",
+    "F.interpolate(img, (3, 5), mode='bilinear', align_corners=True)", "F.interpolate(cl, (3, 5), mode='bilinear')",
+    "F.interpolate(seq, scale_factor=1.7, mode='linear')", "F.interpolate(vol, 3, mode='trilinear')",
+    "F.interpolate(img, 7, mode='bicubic')", "F.interpolate(img, 3, mode='nearest-exact')",
+    "F.interpolate(img, 3, mode='bicubic', align_corners=True)"))  # fmt: skip
+def interpolate(e: Engine, input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+                align_corners: Any = None, recompute_scale_factor: Any = None,
+                antialias: bool = False) -> ShadowTensor:  # fmt: skip
     tensor_only(input)
     rank = input.ndim - 2
     kinds: dict[str, tuple[str, Callable[..., np.ndarray], tuple[int, ...]]] = {
-        "nearest": ("UpsampleNearest", _nearest, (1, 2, 3)), "nearest-exact": ("UpsampleNearestExact", lambda n, out, f: _nearest(n, out, f, exact=True), (1, 2, 3)),
-        "linear": ("UpsampleLinear", _linear, (1,)), "bilinear": ("UpsampleBilinear", _linear, (2,)), "trilinear": ("UpsampleTrilinear", _linear, (3,)),
+        "nearest": ("UpsampleNearest", _nearest, (1, 2, 3)),
+        "nearest-exact": ("UpsampleNearestExact", lambda n, out, f: _nearest(n, out, f, exact=True), (1, 2, 3)),
+        "linear": ("UpsampleLinear", _linear, (1,)),
+        "bilinear": ("UpsampleBilinear", _linear, (2,)),
+        "trilinear": ("UpsampleTrilinear", _linear, (3,)),
         "bicubic": ("UpsampleBicubic", _cubic, (2,)),
-    }  # fmt: skip
-    if recompute_scale_factor or antialias or (size is None) == (scale_factor is None) or mode not in kinds or rank not in kinds[mode][2]:
+    }
+    if (
+        recompute_scale_factor
+        or antialias
+        or (size is None) == (scale_factor is None)
+        or mode not in kinds
+        or rank not in kinds[mode][2]
+    ):
         raise Unmodelled("interpolate with these options")
     title, row, _ = kinds[mode]
     if mode.startswith("nearest"):
@@ -267,7 +325,9 @@ def interpolate(e: Engine, input: Any, size: Any = None, scale_factor: Any = Non
             raise Unmodelled("align_corners with mode='nearest'")
         return upsample(e, f"{title}{rank}DBackward0", input, size, scale_factor, row, rank)
     aligned = bool(align_corners)
-    return upsample(e, f"{title}{rank}DBackward0", input, size, scale_factor, lambda n, out, f: row(n, out, f, aligned), rank)
+    return upsample(
+        e, f"{title}{rank}DBackward0", input, size, scale_factor, lambda n, out, f: row(n, out, f, aligned), rank
+    )
 
 
 # -- pixels and channels
@@ -290,19 +350,28 @@ def _spread_channels(x: np.ndarray, r: int) -> np.ndarray:
     *outer, channels, height, width = x.shape
     split = x.reshape(*outer, channels // (r * r), r, r, height, width)
     n = len(outer)
-    return split.transpose(*range(n + 1), n + 3, n + 1, n + 4, n + 2).reshape(*outer, channels // (r * r), height * r, width * r)
+    return split.transpose(*range(n + 1), n + 3, n + 1, n + 4, n + 2).reshape(
+        *outer, channels // (r * r), height * r, width * r
+    )
 
 
 def _gather_pixels(x: np.ndarray, r: int) -> np.ndarray:
     *outer, channels, height, width = x.shape
     split = x.reshape(*outer, channels, height // r, r, width // r, r)
     n = len(outer)
-    return split.transpose(*range(n + 1), n + 2, n + 4, n + 1, n + 3).reshape(*outer, channels * r * r, height // r, width // r)
+    return split.transpose(*range(n + 1), n + 2, n + 4, n + 1, n + 3).reshape(
+        *outer, channels * r * r, height // r, width // r
+    )
 
 
 @op(
     "F.pixel_shuffle",
-    samples=("F.pixel_shuffle(img, 2)", "F.pixel_shuffle(cl, 2)", "F.pixel_shuffle(img[0], 2)", "F.pixel_shuffle(img, 3)"),
+    samples=(
+        "F.pixel_shuffle(img, 2)",
+        "F.pixel_shuffle(cl, 2)",
+        "F.pixel_shuffle(img[0], 2)",
+        "F.pixel_shuffle(img, 3)",
+    ),
 )
 def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
     """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r)."""
@@ -314,10 +383,15 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
         raise Unmodelled("pixel_shuffle of an empty input, whose gradient has another shape in torch")
     *outer, channels, height, width = input.shape
     if channels % (r * r):
-        text = f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+        text = (
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+            f"but input.size(-3)={channels} is not divisible by {r * r}"
+        )
         raise runtime(text, "shape")
     shape = (*outer, channels // (r * r), height * r, width * r)
-    return _moved(e, "PixelShuffleBackward0", input, shape, lambda x: _spread_channels(x, r), lambda g: _gather_pixels(g, r))
+    return _moved(
+        e, "PixelShuffleBackward0", input, shape, lambda x: _spread_channels(x, r), lambda g: _gather_pixels(g, r)
+    )
 
 
 @op("F.pixel_unshuffle", samples=("F.pixel_unshuffle(img, 2)", "F.pixel_unshuffle(cl, 2)"))
@@ -326,10 +400,14 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
     tensor_only(input)
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r or not input.numel:
-        raise Unmodelled("pixel_unshuffle of an input whose height or width the factor does not divide, or of an empty one")
+        raise Unmodelled(
+            "pixel_unshuffle of an input whose height or width the factor does not divide, or of an empty one"
+        )
     *outer, channels, height, width = input.shape
     shape = (*outer, channels * r * r, height // r, width // r)
-    return _moved(e, "PixelUnshuffleBackward0", input, shape, lambda x: _gather_pixels(x, r), lambda g: _spread_channels(g, r))
+    return _moved(
+        e, "PixelUnshuffleBackward0", input, shape, lambda x: _gather_pixels(x, r), lambda g: _spread_channels(g, r)
+    )
 
 
 @op("F.channel_shuffle", samples=("F.channel_shuffle(img, 2)",))
@@ -337,11 +415,15 @@ def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
     """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group)."""
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:
-        raise Unmodelled("channel_shuffle of an input that is empty or channels_last, or whose channels groups does not divide")
+        raise Unmodelled(
+            "channel_shuffle of an input that is empty or channels_last, or whose channels groups does not divide"
+        )
     count, channels = input.shape[:2]
     inner, shape = input.shape[2:], input.shape
 
     def swap(x: np.ndarray, first: int) -> np.ndarray:
         return np.swapaxes(x.reshape(count, first, channels // first, *inner), 1, 2).reshape(shape)
 
-    return _moved(e, "ChannelShuffleBackward0", input, shape, lambda x: swap(x, groups), lambda g: swap(g, channels // groups))
+    return _moved(
+        e, "ChannelShuffleBackward0", input, shape, lambda x: swap(x, groups), lambda g: swap(g, channels // groups)
+    )

@@ -1,4 +1,6 @@
-"""Writing at places given by index tensors, and reading back sorted: index_put, index_add, scatter, take, sort, topk."""
+"""Writing at places given by index tensors, and reading back sorted: index_put,
+index_add, scatter, take, sort, topk.
+"""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
@@ -52,7 +54,9 @@ def _index_of(index: Any) -> None:
 
 
 def _seen_through(picked: np.ndarray) -> Written:
-    """Elements taken from a gradient, marked as one that torch passes on as a view (``expand_as``) and so never adds to in place."""
+    """Elements taken from a gradient, marked as one that torch passes on as a view (``expand_as``)
+    and so never adds to in place.
+    """
     return Written(picked, 0, seen_through=True)
 
 
@@ -62,7 +66,12 @@ def _check_count(self: ShadowTensor, indices: Any) -> None:
         raise ShadowError("IndexError", text, "shape", tensor=self)
 
 
-@op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
+@op(
+    ".index_put_",
+    kind="inplace",
+    saves="indices",
+    samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"),
+)
 def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(self, values, *indices)
     indexing.refuse_bytes(indices)
@@ -117,10 +126,16 @@ def _check_places(name: str, index: np.ndarray, dim: int, size: int, *, inplace:
     if outside.size and (name != "index_copy" or inplace or not size):
         raise Unmodelled(f"{name} with an index out of range")  # which is found out on the way
     if outside.size:
-        raise ShadowError("IndexError", f"index_copy_(): index {outside[0]} is out of bounds for dimension {dim} with size {size}", "shape")
+        raise ShadowError(
+            "IndexError",
+            f"index_copy_(): index {outside[0]} is out of bounds for dimension {dim} with size {size}",
+            "shape",
+        )
 
 
-def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str) -> None:
+def _along(
+    name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str
+) -> None:
     def make(dim: int, *, inplace: bool) -> Rule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             full = x.copy()
@@ -134,12 +149,19 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         tensor_only(self, source)
         _index_of(index)
         at = wrap_dim(dim, self.ndim)
-        if index.ndim != 1 or source.ndim != self.ndim or source.dtype != self.dtype or source.shape[at] != index.shape[0]:
+        if (
+            index.ndim != 1
+            or source.ndim != self.ndim
+            or source.dtype != self.dtype
+            or source.shape[at] != index.shape[0]
+        ):
             raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         if any(n != m for d, (n, m) in enumerate(zip(self.shape, source.shape, strict=True)) if d != at):
             raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         if name == "index_copy" and index.dtype != INT64:
-            raise runtime(f"index_copy_(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")
+            raise runtime(
+                f"index_copy_(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype"
+            )
         return at
 
     def run(e: Engine, input: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
@@ -161,9 +183,13 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
 
 
 _along(
-    "index_add", "IndexAddBackward0", np.add.at, lambda g, s, k: (g, _seen_through(g[k]) if s.index is not None else None),
-    (Keep("index", 2, 1), Keep("source", 1, 1)), "(0, i, b)",
-)  # fmt: skip
+    "index_add",
+    "IndexAddBackward0",
+    np.add.at,
+    lambda g, s, k: (g, _seen_through(g[k]) if s.index is not None else None),
+    (Keep("index", 2, 1), Keep("source", 1, 1)),
+    "(0, i, b)",
+)
 
 
 def _put(full: np.ndarray, k: Any, src: np.ndarray) -> None:
@@ -198,7 +224,13 @@ def _index_fill_rule(at: int, value: float) -> Rule:
         full[places] = value
         return full
 
-    return Rule("IndexFillBackward0", forward, (Keep("index", 1),), lambda g, s: (_zeroed(g, (*(slice(None),) * at, s.index)),), edges=1)
+    return Rule(
+        "IndexFillBackward0",
+        forward,
+        (Keep("index", 1),),
+        lambda g, s: (_zeroed(g, (*(slice(None),) * at, s.index)),),
+        edges=1,
+    )
 
 
 @op("index_fill", saves="index", samples=("a.index_fill(0, i[:1], 1.0)",))
@@ -291,8 +323,14 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
     return pure(e, rule, operands, self.shape, self.dtype)
 
 
-@op("scatter", saves="index", samples=("a.scatter(0, torch.tensor([[0, 1, 0]]), b[:1])", "a.scatter(1, torch.tensor([[0], [1]]), 2.0)"))
-def scatter(e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
+@op(
+    "scatter",
+    saves="index",
+    samples=("a.scatter(0, torch.tensor([[0, 1, 0]]), b[:1])", "a.scatter(1, torch.tensor([[0], [1]]), 2.0)"),
+)
+def scatter(
+    e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> ShadowTensor:
     if reduce is not None:
         raise Unmodelled("scatter with reduce")
     return _scatter(e, input, dim, index, src if src is not None else value, accumulate=False, inplace=False)
@@ -304,7 +342,9 @@ def scatter(e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, val
     saves="index",
     samples=("h.scatter_(0, torch.tensor([[0, 1, 0]]), b[:1])", "h.scatter_(1, torch.tensor([[0], [1]]), 2.0)"),
 )
-def scatter_(e: Engine, self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
+def scatter_(
+    e: Engine, self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> ShadowTensor:
     if reduce is not None:
         raise Unmodelled("scatter with reduce")
     return _scatter(e, self, dim, index, src if src is not None else value, accumulate=False, inplace=True)
@@ -315,7 +355,12 @@ def scatter_add(e: Engine, input: Any, dim: int, index: Any, src: Any) -> Shadow
     return _scatter(e, input, dim, index, src, accumulate=True, inplace=False)
 
 
-@op(".scatter_add_", kind="inplace", saves="index if src needs grad", samples=("h.scatter_add_(0, torch.tensor([[0, 1, 0]]), b[:1])",))
+@op(
+    ".scatter_add_",
+    kind="inplace",
+    saves="index if src needs grad",
+    samples=("h.scatter_add_(0, torch.tensor([[0, 1, 0]]), b[:1])",),
+)
 def scatter_add_(e: Engine, self: Any, dim: int, index: Any, src: Any) -> ShadowTensor:
     return _scatter(e, self, dim, index, src, accumulate=True, inplace=True)
 
@@ -349,7 +394,9 @@ def _order(x: np.ndarray, at: int, descending: bool) -> np.ndarray:
     return np.argsort(x, axis=at, kind="stable")
 
 
-def _ordered(e: Engine, name: str, input: ShadowTensor, at: int, index: Callable[[np.ndarray], np.ndarray], shape: Any) -> Pair:
+def _ordered(
+    e: Engine, name: str, input: ShadowTensor, at: int, index: Callable[[np.ndarray], np.ndarray], shape: Any
+) -> Pair:
     node = None
     before = input.shape
     if records(e, input):
@@ -375,7 +422,12 @@ def _ordered(e: Engine, name: str, input: ShadowTensor, at: int, index: Callable
     return pair
 
 
-@op("sort", saves="indices", samples=("a.sort()", "a.sort(dim=0, descending=True)", "torch.sort(a, 1)"), traits=("deterministic",))
+@op(
+    "sort",
+    saves="indices",
+    samples=("a.sort()", "a.sort(dim=0, descending=True)", "torch.sort(a, 1)"),
+    traits=("deterministic",),
+)
 def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Pair:
     tensor_only(input)
     if not input.ndim:
@@ -385,7 +437,9 @@ def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable:
 
 
 def _sorted(x: np.ndarray, at: int, descending: bool, stable: bool) -> np.ndarray:
-    """The indices that sort ``x``. Which of equal elements comes first is the processor's choice, unless ``stable`` is set.
+    """The indices that sort ``x``.
+
+    Which of equal elements comes first is the processor's choice, unless ``stable`` is set.
 
     So equal elements are declined without ``stable``, in rows longer than ``STABLE``.
     """
@@ -402,7 +456,9 @@ def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stab
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     check_history(e, input)  # it sorts, and that has a derivative
-    return pure(e, Rule("", lambda x: _sorted(x, at, descending, stable)), (input,), input.shape, INT64, stride=preserved(input))
+    return pure(
+        e, Rule("", lambda x: _sorted(x, at, descending, stable)), (input,), input.shape, INT64, stride=preserved(input)
+    )
 
 
 STABLE = 3
@@ -433,7 +489,9 @@ def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sor
 def _median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
     places = np.take(np.argsort(x, axis=axis, kind="stable"), [(x.shape[axis] - 1) // 2], axis)
     missing = np.isnan(x)
-    places = np.where(missing.any(axis, keepdims=True), missing.argmax(axis, keepdims=True), places)  # a NaN is any row's median
+    places = np.where(
+        missing.any(axis, keepdims=True), missing.argmax(axis, keepdims=True), places
+    )  # a NaN is any row's median
     return places if keepdims else np.squeeze(places, axis)
 
 
@@ -456,7 +514,9 @@ def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any
         return along(e, "MedianBackward1", input, wrap_dim(dim, input.ndim), keepdim, _unique_median_place)
     if input.numel == 0:
         raise Unmodelled("median of an empty tensor")
-    return pure(e, evenly_rule("MedianBackward0", lambda x: x.flat[_median_place(x.reshape(-1), 0)]), (input,), (), input.dtype)
+    return pure(
+        e, evenly_rule("MedianBackward0", lambda x: x.flat[_median_place(x.reshape(-1), 0)]), (input,), (), input.dtype
+    )
 
 
 # -- moving elements

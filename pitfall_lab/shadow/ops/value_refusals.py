@@ -1,7 +1,7 @@
 """Values for which torch raises: an index or class out of range, a singular matrix, an integer division by zero.
 
-When values are known, the entries raise these errors. Without values (large tensors, metadata mode) an entry predicts what the call
-does *if* it returns, and an error with one of these messages is then no disagreement.
+When values are known, the entries raise these errors. Without values (large tensors, metadata mode) an entry predicts
+what the call does *if* it returns, and an error with one of these messages is then no disagreement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REFUSALS = {
         .__getitem__ .__setitem__ index_select gather take .put_ .index_put_ index_put .index_fill_ index_fill .index_copy_ index_copy
         .index_add_ index_add .index_reduce_ index_reduce .scatter_ scatter .scatter_add_ scatter_add .scatter_reduce_ scatter_reduce
         F.embedding torch.embedding F.nll_loss F.cross_entropy F.multi_margin_loss F.multilabel_margin_loss
-    """,
+    """,  # noqa: E501
     "Found an invalid max index": "F.max_unpool1d F.max_unpool2d",
     "Number of elements of source < number of ones in mask": ".masked_scatter_ masked_scatter",
     "is singular|not positive-definite": "torch.linalg.inv torch.linalg.solve torch.linalg.cholesky",

@@ -1,7 +1,9 @@
-"""Operations that return views: view, transpose, expand, split, detach, ``.data`` - and reshape, which sometimes copies."""
+"""Operations that return views: view, transpose, expand, split, detach, ``.data`` - and
+reshape, which sometimes copies.
+"""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
 
 def infer_size(sizes: Shape, numel: int) -> Shape:
-    """Return ``sizes`` with a -1 replaced by the size that ``numel`` elements leave for it; raises torch's error if they do not fit.
+    """Return ``sizes`` with a -1 replaced by the size that ``numel`` elements leave for it; raises
+    torch's error if they do not fit.
 
     >>> infer_size((2, -1), 6)
     (2, 3)
@@ -58,7 +61,10 @@ def infer_size(sizes: Shape, numel: int) -> Shape:
         raise runtime("only one dimension can be inferred", "shape")
     if -1 in sizes:
         if known == 0:
-            text = f"cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified dimension size -1 can be any value and is ambiguous"
+            text = (
+                f"cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified dimension size "
+                "-1 can be any value and is ambiguous"
+            )
             raise runtime(text, "shape")
         if numel % known == 0:
             return tuple(numel // known if n == -1 else n for n in sizes)
@@ -70,7 +76,8 @@ def infer_size(sizes: Shape, numel: int) -> Shape:
 def view_strides(shape: Shape, stride: Shape, wanted: Shape) -> Shape | None:
     """The strides with which ``wanted`` can be seen in the same memory, or None when that is impossible.
 
-    Works through runs of dimensions that lie contiguously in memory (``aten/src/ATen/TensorUtils.cpp``, ``computeStride``).
+    Works through runs of dimensions that lie contiguously in memory
+    (``aten/src/ATen/TensorUtils.cpp``, ``computeStride``).
 
     >>> view_strides((2, 3), (3, 1), (6,)), view_strides((3, 2), (1, 3), (6,))
     ((1,), None)
@@ -107,12 +114,16 @@ def _as_view(e: Engine, name: str, self: ShadowTensor, wanted: Shape) -> ShadowT
 
 
 NO_VIEW = (
-    "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
-    "Use .reshape(...) instead."
+    "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+    "contiguous subspaces). Use .reshape(...) instead."
 )
 
 
-@op(".view", kind="view", samples=("a.view(6)", "a.view(3, -1)", "h.view((1, 6))", "a[:, None].view(2, 3)", "a.view(2, 3)"))
+@op(
+    ".view",
+    kind="view",
+    samples=("a.view(6)", "a.view(3, -1)", "h.view((1, 6))", "a[:, None].view(2, 3)", "a.view(2, 3)"),
+)
 def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
     if len(size) == 1 and isinstance(size[0], DType):
@@ -126,9 +137,18 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 
 
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
-    """``view(dtype)``: the same storage and version counter, without grad_fn. Only for a dtype with as many bytes; others are declined."""
-    if dtype.itemsize != self.dtype.itemsize or (self.requires_grad and dtype.category >= 2) or (self.inference and not e.inference):
-        raise Unmodelled("view(dtype) of a tensor that requires grad, of an inference tensor, or to a dtype of another element size")
+    """``view(dtype)``: the same storage and version counter, without grad_fn.
+
+    Only for a dtype with as many bytes; others are declined.
+    """
+    if (
+        dtype.itemsize != self.dtype.itemsize
+        or (self.requires_grad and dtype.category >= 2)
+        or (self.inference and not e.inference)
+    ):
+        raise Unmodelled(
+            "view(dtype) of a tensor that requires grad, of an inference tensor, or to a dtype of another element size"
+        )
     result = alias(e, self, self.counter)
     result.dtype = dtype
     return result
@@ -157,7 +177,9 @@ def reshape(e: Engine, input: Any, *shape: Any) -> ShadowTensor:
     wanted = infer_size(as_shape(shape), input.numel)
     if e.policy.reshape_always_copies:
         return copied(e, clone(e, input) if wanted == input.shape else _flattened(e, input, wanted))
-    result = _as_view(e, "ViewBackward0" if is_contiguous(input.shape, input.stride) else "ReshapeAliasBackward0", input, wanted)
+    result = _as_view(
+        e, "ViewBackward0" if is_contiguous(input.shape, input.stride) else "ReshapeAliasBackward0", input, wanted
+    )
     if result is not None:
         return result
     result = _flattened(e, input, wanted)
@@ -225,8 +247,8 @@ def permute(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
     wanted = as_shape(dims)
     if len(wanted) != input.ndim:
         raise runtime(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "
-            f"i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(wanted)}",
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(wanted)}",
             "shape",
         )
     order = [wrap_dim(d, input.ndim) for d in wanted]
@@ -290,7 +312,10 @@ def unflatten(e: Engine, input: Any, dim: int, sizes: Any) -> ShadowTensor:
     try:
         inner = infer_size(wanted, input.shape[at])
     except errors.ShadowError:
-        text = f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim {at} ({input.shape[at]}) in the input tensor"
+        text = (
+            f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim {at} "
+            f"({input.shape[at]}) in the input tensor"
+        )
         raise runtime(text, "shape") from None
     return view_(e, input, *input.shape[:at], *inner, *input.shape[at + 1 :])
 
@@ -301,7 +326,12 @@ def atleast_1d(e: Engine, tensor: Any) -> ShadowTensor:
     return reshape(e, tensor, 1) if tensor.ndim == 0 else tensor
 
 
-@op("torch.functional.atleast_2d", "torch.atleast_2d", kind="view", samples=("torch.atleast_2d(c)", "torch.atleast_2d(a)"))
+@op(
+    "torch.functional.atleast_2d",
+    "torch.atleast_2d",
+    kind="view",
+    samples=("torch.atleast_2d(c)", "torch.atleast_2d(a)"),
+)
 def atleast_2d(e: Engine, tensor: Any) -> ShadowTensor:
     tensor_only(tensor)
     if tensor.ndim == 0:
@@ -327,7 +357,9 @@ def meshgrid(e: Engine, *tensors: Any, indexing: str | None = None) -> tuple[Sha
         raise Unmodelled("meshgrid with indexing='xy', or of tensors that are not 1-D")
     shape = tuple(t.shape[0] for t in given)
     count = len(given)
-    return tuple(expand(e, view_(e, t, *(shape[k] if d == k else 1 for d in range(count))), *shape) for k, t in enumerate(given))
+    return tuple(
+        expand(e, view_(e, t, *(shape[k] if d == k else 1 for d in range(count))), *shape) for k, t in enumerate(given)
+    )
 
 
 @op("positive", kind="view", samples=("a.positive()",))
@@ -408,18 +440,22 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
     tensor_only(self)
     shape, stride = expanded(self, as_shape(size))
     before = self.shape
-    result = view(e, "ExpandBackward0", self, shape, stride, self.offset, lambda g, s: (sum_to(g, before) if before else g.sum(),))
+    result = view(
+        e, "ExpandBackward0", self, shape, stride, self.offset, lambda g, s: (sum_to(g, before) if before else g.sum(),)
+    )
     return copied(e, result) if e.policy.expand_copies else result
 
 
 def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides (in elements) of ``self`` expanded to ``wanted``, where -1 keeps a size; torch's errors when it does not fit."""
+    """Shape and strides (in elements) of ``self`` expanded to ``wanted``, where -1 keeps a size; torch's
+    errors when it does not fit.
+    """
     if not self.ndim and -1 in wanted:
         raise runtime("numel: integer multiplication overflow", "shape")
     if len(wanted) < self.ndim:
         raise runtime(
-            f"expand({type_word(self)}{{{list(self.shape)}}}, size={list(wanted)}): the number of sizes provided ({len(wanted)}) must be greater or "
-            f"equal to the number of dimensions in the tensor ({self.ndim})",
+            f"expand({type_word(self)}{{{list(self.shape)}}}, size={list(wanted)}): the number of sizes provided "
+            f"({len(wanted)}) must be greater or equal to the number of dimensions in the tensor ({self.ndim})",
             "shape",
         )
     if not self.ndim:
@@ -428,11 +464,17 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
     shape, stride = list(wanted), [0] * len(wanted)
     for dim in reversed(range(len(wanted))):
         have = self.shape[dim - missing] if dim >= missing else 1
-        step = self.stride[dim - missing] if dim >= missing else (stride[dim + 1] * shape[dim + 1] if dim + 1 < len(shape) else 1)
+        step = (
+            self.stride[dim - missing]
+            if dim >= missing
+            else (stride[dim + 1] * shape[dim + 1] if dim + 1 < len(shape) else 1)
+        )
         want = wanted[dim]
         if want == -1:
             if dim < missing:
-                text = f"The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {dim}"
+                text = (
+                    f"The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {dim}"
+                )
                 raise runtime(text, "shape")
             want = shape[dim] = have
         if have != want:
@@ -446,8 +488,8 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
     """Torch's message for a failed ``expand``, with its two double spaces."""
     return runtime(
-        f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {dim}.  "
-        f"Target sizes: {list(wanted)}.  Tensor sizes: {list(sizes)}",
+        f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension "
+        f"{dim}.  Target sizes: {list(wanted)}.  Tensor sizes: {list(sizes)}",
         "shape",
     )
 
@@ -465,7 +507,12 @@ def expand_as(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return expand(e, self, *other.shape)
 
 
-@op("torch.functional.broadcast_tensors", "torch.broadcast_tensors", kind="view", samples=("torch.broadcast_tensors(a, c)[1]",))
+@op(
+    "torch.functional.broadcast_tensors",
+    "torch.broadcast_tensors",
+    kind="view",
+    samples=("torch.broadcast_tensors(a, c)[1]",),
+)
 def broadcast_tensors(e: Engine, *tensors: Any) -> tuple[ShadowTensor, ...]:
     tensor_only(*tensors)
     shape = broadcast(*(x.shape for x in tensors))
@@ -482,7 +529,13 @@ def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int,
     stride = (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :])
     place = (*(slice(None),) * dim, slice(start, stop, step))
     return view(
-        e, "SliceBackward0", self, shape, stride, self.offset + start * self.stride[dim], into_window(self.shape, lambda x: x[place])
+        e,
+        "SliceBackward0",
+        self,
+        shape,
+        stride,
+        self.offset + start * self.stride[dim],
+        into_window(self.shape, lambda x: x[place]),
     )
 
 
@@ -562,7 +615,9 @@ def as_strided(e: Engine, input: Any, size: Any, stride: Any, storage_offset: in
     item, held = input.dtype.itemsize, input.storage
     need = 0 if 0 in shape else item * (offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1)
     if need > held.size * held.dtype.itemsize:
-        raise Unmodelled("as_strided beyond the part of the storage that is known")  # a result may lie in more memory than it needs
+        raise Unmodelled(
+            "as_strided beyond the part of the storage that is known"
+        )  # a result may lie in more memory than it needs
 
     vjp = as_strided_vjp((input.offset, input.shape, input.stride), (offset, shape, strides))
     return view(e, "AsStridedBackward0", input, shape, strides, offset, vjp)
@@ -629,7 +684,9 @@ def unbind(e: Engine, input: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
 def _pieces(e: Engine, name: str, self: ShadowTensor, at: int, sizes: Sequence[int]) -> tuple[ShadowTensor, ...]:
     windows, places, start = [], [], 0
     for n in sizes:
-        windows.append(((*self.shape[:at], n, *self.shape[at + 1 :]), self.stride, self.offset + start * self.stride[at]))
+        windows.append(
+            ((*self.shape[:at], n, *self.shape[at + 1 :]), self.stride, self.offset + start * self.stride[at])
+        )
         places.append((*(slice(None),) * at, slice(start, start + n)))
         start += n
     return several(e, name, self, windows, places)
@@ -651,7 +708,8 @@ def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> 
     if isinstance(size, tuple | list):
         if sum(size) != length:
             raise runtime(
-                f"split_with_sizes expects split_sizes to sum exactly to {length} (input tensor's size at dimension {at}), but got split_sizes={list(size)}",
+                f"split_with_sizes expects split_sizes to sum exactly to {length} (input tensor's size at dimension "
+                f"{at}), but got split_sizes={list(size)}",
                 "shape",
             )
         return _pieces(e, "SplitWithSizesBackward0", tensor, at, size)
@@ -674,9 +732,15 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     return split(e, input, -(-length // chunks), dim)
 
 
-@op("tensor_split", kind="view", samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"))
+@op(
+    "tensor_split",
+    kind="view",
+    samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"),
+)
 def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
-    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``, and may be changed in place."""
+    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``,
+    and may be changed in place.
+    """
     tensor_only(input)
     if not input.ndim:
         raise runtime("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims", "shape")
@@ -697,7 +761,9 @@ def hsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTenso
     tensor_only(input)
     if not input.ndim:
         raise runtime(
-            "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!", "shape", tensor=input
+            "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!",
+            "shape",
+            tensor=input,
         )
     return _even_split(e, "hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
@@ -706,7 +772,9 @@ def hsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTenso
 def vsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
     if input.ndim < 2:
-        text = f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
+        text = (
+            f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
+        )
         raise runtime(text, "shape", tensor=input)
     return _even_split(e, "vsplit", input, indices_or_sections, 0)
 
@@ -734,7 +802,9 @@ def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTe
     for i in starts:
         shape = (*before[:at], min(size, length - i), *before[at + 1 :])
         counter = None if self.inference else Counter()
-        results.append(ShadowTensor(e.graph, self.storage, shape, self.stride, self.offset + i * self.stride[at], dtype, counter))
+        results.append(
+            ShadowTensor(e.graph, self.storage, shape, self.stride, self.offset + i * self.stride[at], dtype, counter)
+        )
         results[-1].inference = self.inference
     if records(e, self):
 
@@ -771,7 +841,8 @@ def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[Shad
 def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, stride: Shape, vjp: Any) -> ShadowTensor:
     """``t_``, ``squeeze_`` ...: the version increases, although no memory is written.
 
-    A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch ``set_history``).
+    A view gets the node as its grad_fn until its base is written; the base's grad_fn does not
+    change (in torch ``set_history``).
     """
     if self.inference and not e.inference:
         raise Unmodelled("an in-place view operation (t_, squeeze_, ...) on an inference tensor outside inference_mode")
@@ -783,7 +854,10 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     e.graph.bump(self.counter)
     if node is not None:
         node.outputs.append((shape, self.dtype))
-        self.node, self.output_nr = node, 0  # torch does not move the hook of ``retain_grad`` here, and stumbles over that later
+        self.node, self.output_nr = (
+            node,
+            0,
+        )  # torch does not move the hook of ``retain_grad`` here, and stumbles over that later
         if self.view is not None:
             self.view.version = self.version
     return self
@@ -834,13 +908,15 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 
 
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
-    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; it counts writes with ``counter``.
+    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; it
+    counts writes with ``counter``.
 
     An alias of an inference tensor is one too, and has no counter in inference mode, else a new one.
     """
     result = ShadowTensor(e.graph, tensor.storage, tensor.shape, tensor.stride, tensor.offset, tensor.dtype, counter)
     if tensor.inference:
-        # Outside inference_mode the alias may be written (it has a version counter, which is not readable), views of it may not.
+        # Outside inference_mode the alias may be written (it has a version counter, which is not
+        # readable), views of it may not.
         result.inference, result.counter = True, None if e.inference else Counter()
     return result
 
@@ -871,7 +947,13 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
     if self.dtype != value.dtype:
         self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
     e.graph.reshaped |= self.node is not None and self.shape != value.shape
-    self.storage, self.offset, self.shape, self.stride, self.dtype = value.storage, value.offset, value.shape, value.stride, value.dtype
+    self.storage, self.offset, self.shape, self.stride, self.dtype = (
+        value.storage,
+        value.offset,
+        value.shape,
+        value.stride,
+        value.dtype,
+    )
 
 
 @op(
@@ -889,7 +971,9 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
 def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     tensor_only(input)
     if memory_format is not None and "preserve" not in str(memory_format):
-        result = pure(e, CLONE, (input,), input.shape, input.dtype, stride=memory_format_strides(input.shape, memory_format))
+        result = pure(
+            e, CLONE, (input,), input.shape, input.dtype, stride=memory_format_strides(input.shape, memory_format)
+        )
     elif e.policy.clone_shares_memory:
         return view(e, "CloneBackward0", input, input.shape, input.stride, input.offset, lambda g, s: (g,))
     elif e.policy.clone_cuts_graph:
@@ -902,7 +986,8 @@ def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
 
 
 @op(".contiguous", samples=("a.contiguous()", "a.t().contiguous()", "c.expand(2, 3).contiguous()",
-    "img.contiguous(memory_format=torch.channels_last)", "cl.contiguous(memory_format=torch.channels_last)", "cl.contiguous()", "a.contiguous(memory_format=torch.channels_last)"))  # fmt: skip
+    "img.contiguous(memory_format=torch.channels_last)", "cl.contiguous(memory_format=torch.channels_last)",
+    "cl.contiguous()", "a.contiguous(memory_format=torch.channels_last)"))  # fmt: skip
 def contiguous(e: Engine, self: Any, memory_format: Any = None) -> ShadowTensor:
     tensor_only(self)
     wanted = memory_format or "contiguous_format"

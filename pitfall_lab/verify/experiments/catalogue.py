@@ -1,6 +1,6 @@
-"""All operations of torch by name: those that the shadow models, with their samples, and the others, with a call that works."""
-
-# ruff: noqa: E501 - tables in rows
+"""All operations of torch by name: those that the shadow models, with their samples, and the
+others, with a call that works.
+"""
 
 from __future__ import annotations
 
@@ -21,36 +21,55 @@ from pitfall_lab.shadow.ops.operands import named
 from pitfall_lab.verify.experiments.saved_tensors import Failed, Run, Study, study
 
 VERSION = str(torch.__version__)
-PREFIXES = ("", "torch.", "torch.Tensor.", "torch.nn.functional.", "torch.functional.", "torch.linalg.", "torch.special.", "torch.fft.")
-#: Operands to try on an operation without samples, the simplest first; ``h`` replaces ``a`` where the operation writes in place.
+PREFIXES = (
+    "",
+    "torch.",
+    "torch.Tensor.",
+    "torch.nn.functional.",
+    "torch.functional.",
+    "torch.linalg.",
+    "torch.special.",
+    "torch.fft.",
+)
+#: Operands to try on an operation without samples, the simplest first; ``h`` replaces ``a`` where
+#: the operation writes in place.
 CALLS = (
-    "a", "a, b", "s", "img", "a, w", "a, 2", "a, 0", "a, 0, 1", "c, c", "s, c", "s, s", "a, b, b", "s, w, w", "img, 2", "s, 2", "a, m", "a, i", "a, 0, i",
-    "a, (2, 3)", "n", "n, n", "n, 1", "w", "2, a", "(a, b)", "[s, s]", "seq, seq", "s, c, c", "c, s, c", "s, s, s", "seq, seq, seq", "a, a.detach()",
-    "torch.stack([s, s]), torch.stack([s, s]), torch.stack([s, s])", "a, m, b", "a, 0, n - n, b", "a, b, 0", "a, b, 0, 0", "a, c, 0, 0", "a, p, p",
-    "a, c, (3,), (1,)", "a, 0, i, b, 'amax'", "a, 0, n - n, b, 'sum'", "a, 2, 0, 1.0", "a, i, torch.ones(2)", "a, [1, 1]", "a, [1, 1], 0", "img, img[..., :2]",
-    "img, img[..., :2], 0, 0, False", "(2, 3)", "3", "0.0, p", "a, (2, 2)", "img, (2, 2)", "d4.abs(), 1", "a, b, torch.ones(2)", "torch.complex(a, b)",
+    "a", "a, b", "s", "img", "a, w", "a, 2", "a, 0", "a, 0, 1", "c, c", "s, c", "s, s", "a, b, b", "s, w, w", "img, 2",
+    "s, 2", "a, m", "a, i", "a, 0, i", "a, (2, 3)", "n", "n, n", "n, 1", "w", "2, a", "(a, b)", "[s, s]", "seq, seq",
+    "s, c, c", "c, s, c", "s, s, s", "seq, seq, seq", "a, a.detach()",
+    "torch.stack([s, s]), torch.stack([s, s]), torch.stack([s, s])", "a, m, b", "a, 0, n - n, b", "a, b, 0",
+    "a, b, 0, 0", "a, c, 0, 0", "a, p, p", "a, c, (3,), (1,)", "a, 0, i, b, 'amax'", "a, 0, n - n, b, 'sum'",
+    "a, 2, 0, 1.0", "a, i, torch.ones(2)", "a, [1, 1]", "a, [1, 1], 0", "img, img[..., :2]",
+    "img, img[..., :2], 0, 0, False", "(2, 3)", "3", "0.0, p", "a, (2, 2)", "img, (2, 2)", "d4.abs(), 1",
+    "a, b, torch.ones(2)", "torch.complex(a, b)",
 )  # fmt: skip
 ELSEWHERE = re.compile(
-    r"^_|^grad$|cudnn|miopen|mkldnn|fbgemm|quantize|fake_quant|q_(per|scale|zero)|sparse|autocast|sym_|int_repr|choose_qparams|batch_norm_|record_stream|from_file"
-    r"|is_vulkan|fused_moving|[ct]s[cr]_|bs[cr]_|crow|ccol|col_indices|row_indices|smm|_copy$|cuda|xpu|ipu|mtia|pin_memory|module_load|conv_tbc|register_"
-    r"|set_|apply_$|map2?_$|share_memory|rnn|lstm|gru|as_subclass|reinforce|resize|lobpcg|symeig|grouped_mm|scaled_mm|to_padded|nonzero_static"
+    r"^_|^grad$|cudnn|miopen|mkldnn|fbgemm|quantize|fake_quant|q_(per|scale|zero)|sparse|autocast|sym_|int_repr|choose"
+    r"_qparams|batch_norm_|record_stream|from_file|is_vulkan|fused_moving|[ct]s[cr]_|bs[cr]_|crow|ccol|col_indices|row"
+    r"_indices|smm|_copy$|cuda|xpu|ipu|mtia|pin_memory|module_load|conv_tbc|register_|set_|apply_$|map2?_$|share_memor"
+    r"y|rnn|lstm|gru|as_subclass|reinforce|resize|lobpcg|symeig|grouped_mm|scaled_mm|to_padded|nonzero_static"
 )
-"""Names that are not tried: they need other hardware, other layouts or callbacks, are private to torch, or no longer exist."""
+"""Names that are not tried: they need other hardware, other layouts or callbacks, are private
+to torch, or no longer exist.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The names of one operation in torch, the topic it belongs to, and its entry in the shadow (None if it has no model)."""
+    """The names of one operation in torch, the topic it belongs to, and its entry in the
+    shadow (None if it has no model).
+    """
 
     names: tuple[str, ...]
     topic: str
     entry: Op | None = None
 
     def studies(self) -> list[Study]:
-        """One study for each sample that creates other nodes than the samples before it, at most four; empty if no call is known.
+        """One study for each sample that creates other nodes than the samples before it, at most
+        four; empty if no call is known.
 
-        Samples in which other operations take part are left out, if there are others; without samples, calls are guessed. If no sample
-        creates a node, one study of the first that runs.
+        Samples in which other operations take part are left out, if there are others; without samples, calls are
+        guessed. If no sample creates a node, one study of the first that runs.
         """
         samples = self.entry.samples if self.entry else ()
         calls = [code for code in samples if direct(code)]
@@ -64,14 +83,18 @@ class Operation:
 
 
 def direct(code: str) -> bool:
-    """Whether an expression applies a single operation directly to operands, so that every node it creates is that operation's.
+    """Whether an expression applies a single operation directly to operands, so that every node it
+    creates is that operation's.
 
     >>> direct("torch.add(a, b, alpha=2)"), direct("a[i]"), direct("torch.exp(a * 3)"), direct("h[0].mul_(2)")
     (True, True, False, False)
     """
     whole = ast.parse(code, mode="eval").body
     inside = [part for part in ast.walk(whole) if part not in (whole, getattr(whole, "func", None))]
-    return not any(isinstance(part, ast.Call | ast.BinOp | ast.Subscript | ast.Attribute) and named(ast.unparse(part)) for part in inside)
+    return not any(
+        isinstance(part, ast.Call | ast.BinOp | ast.Subscript | ast.Attribute) and named(ast.unparse(part))
+        for part in inside
+    )
 
 
 def made(code: str) -> tuple[str, ...] | None:
@@ -84,7 +107,8 @@ def made(code: str) -> tuple[str, ...] | None:
 
 
 def guesses(name: str) -> Iterator[str]:
-    """Yield at most one call of an operation without samples that torch accepts: the first that creates a node, else the first one.
+    """Yield at most one call of an operation without samples that torch accepts: the first that
+    creates a node, else the first one.
 
     None for the operations of :data:`ELSEWHERE`.
     """
@@ -132,7 +156,8 @@ def modelled() -> tuple[Operation, ...]:
 
 @cache
 def mirrored() -> tuple[Operation, ...]:
-    """The public functions and methods of torch without an entry, except those whose calls are not recorded (:func:`is_quiet`).
+    """The public functions and methods of torch without an entry, except those whose calls are not
+    recorded (:func:`is_quiet`).
 
     A function and the method with its name count as one.
     """
@@ -140,7 +165,9 @@ def mirrored() -> tuple[Operation, ...]:
         warnings.simplefilter("ignore")
         functions = torch.overrides.get_testing_overrides()
     names = {name_of(function) for function in functions}
-    public = {n for n in names if n.startswith("torch.") and "._" not in n.removesuffix(".__get__") and "distributed" not in n}
+    public = {
+        n for n in names if n.startswith("torch.") and "._" not in n.removesuffix(".__get__") and "distributed" not in n
+    }
     public = {n for n in public if n not in ENTRIES and not is_quiet(n)}
     found = []
     for name in sorted(public, key=lambda n: (n.rpartition(".")[0], n)):
@@ -159,15 +186,22 @@ def topic_words(topic: str) -> str:
 
 
 def find(word: str) -> list[Operation]:
-    """The operations with a name, as users write it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``, ``torch.cdist``.
+    """The operations with a name, as users write it: ``exp``, ``mul_``, ``Tensor.view``,
+    ``F.layer_norm``, ``torch.cdist``.
 
     May be empty.
     """
     known = {name: operation for operation in (*modelled(), *mirrored()) for name in operation.names}
-    spelled = re.sub(r"^nn\.", "torch.nn.", re.sub(r"^Tensor\.", "torch.Tensor.", re.sub(r"^F\.", "torch.nn.functional.", word)))
-    short = spelled.removeprefix("torch.").removeprefix("functional.") if not spelled.startswith("torch.nn") else spelled
+    spelled = re.sub(
+        r"^nn\.", "torch.nn.", re.sub(r"^Tensor\.", "torch.Tensor.", re.sub(r"^F\.", "torch.nn.functional.", word))
+    )
+    short = (
+        spelled.removeprefix("torch.").removeprefix("functional.") if not spelled.startswith("torch.nn") else spelled
+    )
     hits = [known[name] for name in (spelled, f"{spelled}.__get__") if name in known]
-    hits = hits or [known[n + end] for n in (p + short for p in PREFIXES) for end in ("", ".__get__") if n + end in known]
+    hits = hits or [
+        known[n + end] for n in (p + short for p in PREFIXES) for end in ("", ".__get__") if n + end in known
+    ]
     return list({id(hit): hit for hit in hits}.values())
 
 

@@ -1,8 +1,8 @@
 """Finds by experiment what an operation saves for backward, and which later in-place write makes backward raise.
 
-No table is used: the operation runs, one of its tensors is overwritten, and backward runs; it raises or it does not. This is repeated
-for each of its tensors and each choice of operands that require gradients. The same experiments run on torch and, if the operation is
-modelled, on the shadow; :func:`study` compares the two.
+No table is used: the operation runs, one of its tensors is overwritten, and backward runs; it raises or it does not.
+This is repeated for each of its tensors and each choice of operands that require gradients. The same experiments run on
+torch and, if the operation is modelled, on the shadow; :func:`study` compares the two.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Failed(Exception):
 class Node:
     """One node that the operation created: its name, and for each saved tensor its slot and whose memory it is.
 
-    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression), ``"own"``, or ``"lost"`` if the
-    operation itself has overwritten what it had saved.
+    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression), ``"own"``, or
+    ``"lost"`` if the operation itself has overwritten what it had saved.
     """
 
     name: str
@@ -47,10 +47,11 @@ class Node:
 class Trial:
     """The experiments in which the operands in ``wanting`` require gradients.
 
-    ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``, ``"memory a"`` (same storage
-    and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands whose version increased, and by how much. ``writes``
-    has, for each tensor, the first sentence of the error that backward raised after that tensor was overwritten, or None; ``alone`` is the
-    error that backward raises with nothing overwritten, or None.
+    ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``,
+    ``"memory a"`` (same storage and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands
+    whose version increased, and by how much. ``writes`` has, for each tensor, the first sentence of the error that
+    backward raised after that tensor was overwritten, or None; ``alone`` is the error that backward raises with
+    nothing overwritten, or None.
     """
 
     wanting: frozenset[str]
@@ -63,7 +64,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """When something holds: always (no names), or if any of the operands (all of them, with ``together``) requires gradients."""
+    """When something holds: always (no names), or if any of the operands (all of them, with
+    ``together``) requires gradients.
+    """
 
     names: tuple[str, ...] = ()
     together: bool = False
@@ -75,7 +78,10 @@ Rows = list[tuple[str, Condition]]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """The results for one expression. ``missing``: why the shadow has no model; ``differences``: where the model is wrong."""
+    """The results for one expression.
+
+    ``missing``: why the shadow has no model; ``differences``: where the model is wrong.
+    """
 
     code: str
     trials: tuple[Trial, ...]
@@ -88,10 +94,14 @@ class Study:
         return self.trials[0]
 
     def saved(self) -> list[tuple[str, Rows]]:
-        """For each node, those nearest to the result first: its name, and what it saves, each with the condition under which it does."""
+        """For each node, those nearest to the result first: its name, and what it saves, each with the
+        condition under which it does.
+        """
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
-            kept = [{what for node in trial.nodes if node.name == name for _, what in node.slots} for trial in self.trials]
+            kept = [
+                {what for node in trial.nodes if node.name == name for _, what in node.slots} for trial in self.trials
+            ]
             every = dict.fromkeys(what for k in kept for what in sorted(k))
             found = [(what, self._when([what in k for k in kept], self.trials)) for what in every]
             rows.append((name, [(what, condition) for what, condition in found if condition is not None]))
@@ -111,7 +121,9 @@ class Study:
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
     def alone(self) -> tuple[str, Condition] | None:
-        """The error that backward raises although nothing was overwritten, and under which condition; None if it never does."""
+        """The error that backward raises although nothing was overwritten, and under which
+        condition; None if it never does.
+        """
         condition = self._when([t.alone is not None for t in self.trials], self.trials)
         return None if condition is None else (next(t.alone for t in self.trials if t.alone), condition)
 
@@ -126,7 +138,9 @@ class Study:
         return rows
 
     def _when(self, holds: list[bool], trials: Sequence[Trial]) -> Condition | None:
-        """The simplest condition on the operands under which ``holds`` (one value for each trial) is true; None if it never is."""
+        """The simplest condition on the operands under which ``holds`` (one value for each trial)
+        is true; None if it never is.
+        """
         everywhere = [t.wanting for t in trials if t.nodes]
         hits = [t.wanting for t, true in zip(trials, holds, strict=True) if t.nodes and true]
         if not hits:
@@ -165,7 +179,10 @@ def _differences(real: tuple[Trial, ...], model: tuple[Trial, ...]) -> Iterator[
         for part in Trial.__slots__:
             x, y = getattr(one, part), getattr(two, part)
             if x != y:
-                yield f"{part} with {', '.join(sorted(one.wanting)) or 'nothing'} requiring a gradient: torch {x}, shadow {y}"
+                yield (
+                    f"{part} with {', '.join(sorted(one.wanting)) or 'nothing'} requiring a gradient: "
+                    f"torch {x}, shadow {y}"
+                )
 
 
 def demonstration(of: Study) -> tuple[str, str] | None:
@@ -212,7 +229,9 @@ def _trials(module: ModuleType, code: str, conditions: bool) -> Iterator[Trial]:
 
 
 def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
-    """Other choices of operands that require gradients: all for up to three operands, else each one alone and all but one."""
+    """Other choices of operands that require gradients: all for up to three operands, else
+    each one alone and all but one.
+    """
     names = sorted(wanting)
     sizes = range(1, len(names)) if len(names) < 4 else (1, len(names) - 1)
     for size in sizes:
@@ -220,7 +239,9 @@ def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
 
 
 class Run:
-    """One run of the expression on new operands, in torch or the shadow; operands in ``plain`` do not require gradients."""
+    """One run of the expression on new operands, in torch or the shadow; operands in
+    ``plain`` do not require gradients.
+    """
 
     def __init__(self, module: ModuleType, code: str, plain: frozenset[str] = frozenset()) -> None:
         if module is shadow_torch:
@@ -238,10 +259,14 @@ class Run:
                 first = (str(problem).strip() or "no message").splitlines()[0]
                 raise Failed(f"{type(problem).__name__}: {first}") from problem
         self.made = dict(_labelled(self.value))
-        self.bumps = {k: t._version - self.before[k][0] for k, t in self.operands.items() if t._version != self.before[k][0]}
+        self.bumps = {
+            k: t._version - self.before[k][0] for k, t in self.operands.items() if t._version != self.before[k][0]
+        }
         known = list(self.made.values())
         #: The tensors that the operation returned, and the operands that it wrote.
-        self.results = self.made | {k: self.operands[k] for k in self.bumps if not any(t is self.operands[k] for t in known)}
+        self.results = self.made | {
+            k: self.operands[k] for k in self.bumps if not any(t is self.operands[k] for t in known)
+        }
 
     def flowing(self) -> Tensors:
         """The results that require gradients, each once."""
@@ -249,7 +274,9 @@ class Run:
 
     def targets(self) -> Tensors:
         """Every tensor that an experiment can overwrite: the operands, and the results that are not operands."""
-        return self.operands | {k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())}
+        return self.operands | {
+            k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())
+        }
 
     def nodes(self) -> Iterator[Node]:
         """The nodes that the operation created, nearest to the result first; AccumulateGrad nodes are left out."""
@@ -271,14 +298,17 @@ def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozens
     nodes = tuple(run.nodes())
     plain = able - wanting
     alone = _backward(module, code, plain) if nodes else None
-    writes = {target: _backward(module, code, plain, target) for target in run.targets()} if nodes and alone is None else {}
+    writes = (
+        {target: _backward(module, code, plain, target) for target in run.targets()} if nodes and alone is None else {}
+    )
     # last, because _relation increments versions
     kinds = {label: _relation(t, run.operands, module) for label, t in run.made.items()}
     return Trial(wanting, kinds, run.bumps, nodes, writes, alone)
 
 
 def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
-    """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first sentence of the error, or None.
+    """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first
+    sentence of the error, or None.
 
     Raises :class:`Failed` if the shadow has no model for the backward.
     """
@@ -310,7 +340,9 @@ def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (slot, tensor) for each saved tensor of a node, by torch's names; None for a tensor that was overwritten."""
+    """Yield (slot, tensor) for each saved tensor of a node, by torch's names; None for a
+    tensor that was overwritten.
+    """
     if isinstance(fn, Function):
         # torch does not show what the operation inside CopySlices has saved
         names = [saved.name for saved in fn.node.saved] if fn.node.name != "CopySlices" else []
@@ -329,7 +361,9 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _whose(slot: str, saved: Any, run: Run) -> str:
-    """Return whose memory a saved tensor is, in the words of :class:`Node`: an operand's, a result's, an inner leaf's, or its own."""
+    """Return whose memory a saved tensor is, in the words of :class:`Node`: an operand's, a result's,
+    an inner leaf's, or its own.
+    """
     if saved is None:
         return "lost"
     results_first = slot.startswith("result") or slot in {"values", "indices"}
@@ -357,7 +391,9 @@ def _relation(result: Any, operands: Tensors, module: ModuleType) -> str:
 
 
 def _same_window(x: Any, y: Any) -> bool:
-    return x is y or (x.numel() > 0 and x.data_ptr() == y.data_ptr() and (*x.shape, *x.stride()) == (*y.shape, *y.stride()))
+    return x is y or (
+        x.numel() > 0 and x.data_ptr() == y.data_ptr() and (*x.shape, *x.stride()) == (*y.shape, *y.stride())
+    )
 
 
 def _shares(x: Any, y: Any) -> bool:

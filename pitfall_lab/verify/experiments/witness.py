@@ -1,8 +1,9 @@
 """Runs a program on torch without recording it, and collects the values of its backwards: roots, gradients and leaves.
 
-They are used to compare a program before and after a fix: every value that was right must stay the same. With ``meant=True`` each
-tensor is cloned when it is saved for backward, so that a later write does not change the saved tensor and torch's version check
-cannot fail: the gradients are then the intended ones, computed by torch and not by the shadow.
+They are used to compare a program before and after a fix: every value that was right must stay the same.
+With ``meant=True`` each tensor is cloned when it is saved for backward, so that a later write does not
+change the saved tensor and torch's version check cannot fail: the gradients are then the intended ones,
+computed by torch and not by the shadow.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
 def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
     """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
 
-    Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each of the first ``MOST_BACKWARDS``: the
-    digests of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of
-    ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and
-    arrays that are values of global variables at the end), ``numbers`` (the finite values of global variables that are one number, in the
-    order of their first assignment) and ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is
-    saved for backward.
+    Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each of the first
+    ``MOST_BACKWARDS``: the digests of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have
+    afterwards and of the ``results`` of ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (their digests
+    at the end), ``names`` (the digests of the tensors and arrays that are values of global variables at the end),
+    ``numbers`` (the finite values of global variables that are one number, in the order of their first assignment) and
+    ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is saved for backward.
     """
     record = _Record()
     error = None
-    with warnings.catch_warnings(record=True) as caught, record.listening(), _cloned_at_save() if meant else contextlib.nullcontext():
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        record.listening(),
+        _cloned_at_save() if meant else contextlib.nullcontext(),
+    ):
         warnings.simplefilter("always")
         try:
             exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the learner's program is the purpose
@@ -52,7 +57,9 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
 
 
 def prepare(source: str) -> None:
-    """If ``source`` contains ``optim``, import what torch's optimizers import late (more than a second), before processes are forked."""
+    """If ``source`` contains ``optim``, import what torch's optimizers import late (more than a second),
+    before processes are forked.
+    """
     if "optim" in source:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -103,7 +110,9 @@ def _numbers(namespace: dict[str, Any]) -> dict[str, float]:
 
 
 class _Record:
-    """Wraps ``torch.autograd.backward`` and ``grad``, through which all gradients are computed, and collects their values."""
+    """Wraps ``torch.autograd.backward`` and ``grad``, through which all gradients are
+    computed, and collects their values.
+    """
 
     def __init__(self) -> None:
         self.backwards: list[dict[str, Any]] = []
@@ -121,13 +130,21 @@ class _Record:
 
     def _recording(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            tensors = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))  # torch's two names of the first argument
+            tensors = (
+                args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))
+            )  # torch's two names of the first argument
             if len(self.backwards) >= MOST_BACKWARDS or tensors is None:
                 return function(*args, **kwargs)
             roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             leaves = _leaves(roots)
-            self.leaves += [leaf for leaf in leaves if not any(leaf is known for known in self.leaves)][: MOST_LEAVES - len(self.leaves)]
-            entry = {"roots": [digest(root) for root in roots], "leaves": [digest(leaf) for leaf in leaves], "raised": True}
+            self.leaves += [leaf for leaf in leaves if not any(leaf is known for known in self.leaves)][
+                : MOST_LEAVES - len(self.leaves)
+            ]
+            entry = {
+                "roots": [digest(root) for root in roots],
+                "leaves": [digest(leaf) for leaf in leaves],
+                "raised": True,
+            }
             self.backwards.append(entry)
             result: Any = None
             try:
@@ -142,7 +159,9 @@ class _Record:
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
-    """Return the leaves that ``roots`` were computed from, at most ``MOST_LEAVES``, in the order of a walk through the graph."""
+    """Return the leaves that ``roots`` were computed from, at most ``MOST_LEAVES``, in the
+    order of a walk through the graph.
+    """
     pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
     seen: set[Any] = set()
     found: list[torch.Tensor] = []
@@ -158,7 +177,8 @@ def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def digest(tensor: Any) -> dict[str, Any] | None:
-    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector, and the first eight elements.
+    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector,
+    and the first eight elements.
 
     None for what is no tensor. A tensor on ``meta`` or in another layout has no numbers; NaN and infinity are texts.
     """

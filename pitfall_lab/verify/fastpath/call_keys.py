@@ -1,4 +1,7 @@
-"""Computes the key of a call. Calls with equal keys share a plan: same function, mode, tensor forms and other arguments."""
+"""Computes the key of a call.
+
+Calls with equal keys share a plan: same function, mode, tensor forms and other arguments.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +42,31 @@ _HAS_SIGNS = has_switches and saved_tensor_hooks is not None
 """Whether torch shows that a transform, a tracer or saved-tensor hooks are on."""
 MODE = -1
 GETITEM = torch.Tensor.__getitem__
-_SPECIAL = frozenset({GETITEM, *(
-    getattr(home, name) for home in (torch, torch.Tensor) for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
-    if hasattr(home, name)
-)})  # fmt: skip
-"""Functions that create a view at any offset. Except for ``x[...]``, the result depends on the operand's storage offset."""
+_SPECIAL = frozenset(
+    {
+        GETITEM,
+        *(
+            getattr(home, name)
+            for home in (torch, torch.Tensor)
+            for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
+            if hasattr(home, name)
+        ),
+    }
+)
+"""Functions that create a view at any offset.
+
+Except for ``x[...]``, the result depends on the operand's storage offset.
+"""
 _SCALING = frozenset(
-    getattr(torch.Tensor, name + end) for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp") for end in ("", "_")
+    getattr(torch.Tensor, name + end)
+    for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp")
+    for end in ("", "_")
 )
 """Functions whose result has the same form for every value of a number argument."""
 _CONSTANT = frozenset({int, float, bool, str, type(None)})
-_PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
+_PLAIN = frozenset(
+    {int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)}
+)
 
 
 class Kinds:
@@ -60,9 +77,13 @@ class Kinds:
         self._writer, self._records, self._by_id = world.writer, world.records, world.records.by_id
         self._follows_values, self._other_threads = world.limit >= 0, world.other_threads
         self.plain: list[Any] = []
-        """The number arguments of the last call, if they are not part of its key; or the index, if ``x[...]`` returned a view."""
+        """The number arguments of the last call, if they are not part of its key; or the index,
+        if ``x[...]`` returned a view.
+        """
         self.met: dict[int, list[Effect]] = {}
-        """Effects found for the call that is about to run: tensors seen for the first time, by their id, and a changed mode, by MODE."""
+        """Effects found for the call that is about to run: tensors seen for the first time, by their id,
+        and a changed mode, by MODE.
+        """
         self.epoch = 0
         """Increased by whatever may change a tensor's form; cached forms of an earlier epoch are computed again."""
         self.grad, self.inference = True, False
@@ -79,7 +100,9 @@ class Kinds:
                 self.plain = [index]
                 return (*key, window) if self._gather(args[:1], key, operands, frame) else None
         plain: list[Any] | None = [] if self._follows_values or (not self.grad and func in _SCALING) else None
-        if not self._gather(args, key, operands, frame, plain) or (kwargs and not self._gather_named(kwargs, key, operands, frame, plain)):
+        if not self._gather(args, key, operands, frame, plain) or (
+            kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
+        ):
             return None
         if plain is not None:
             # If the shadow runs the entry itself and no node is made, calls with other numbers can use the same plan.
@@ -96,8 +119,8 @@ class Kinds:
     def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
         """The arguments that the next call of this line must have to use the compiled function of :class:`Again`.
 
-        None if it cannot: there must be one or two tensors, on different storages, none of them a leaf that requires a gradient, and
-        otherwise only plain constants.
+        None if it cannot: there must be one or two tensors, on different storages, none of them a leaf that requires a
+        gradient, and otherwise only plain constants.
         """
         if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
             return None
@@ -108,12 +131,19 @@ class Kinds:
         return wanted if all(type(value) is Form or type(value) in _CONSTANT for value in wanted) else None
 
     def _gather(  # noqa: C901, PLR0912 - runs before every call
-        self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None = None
+        self,
+        args: Any,
+        key: list[Any],
+        operands: list[TensorRecord],
+        frame: FrameType | None,
+        plain: list[float] | None = None,
     ) -> bool:
-        """Append the parts of the key to ``key`` and the records of tensors to ``operands``. False if the call cannot have a plan.
+        """Append the parts of the key to ``key`` and the records of tensors to ``operands``.
 
-        With ``frame``, the frame of the learner's code, tensors seen for the first time are adopted. ``plain`` collects arguments that are
-        floats.
+        False if the call cannot have a plan.
+
+        With ``frame``, the frame of the learner's code, tensors seen for the first time are adopted. ``plain``
+        collects arguments that are floats.
         """
         add = key.append
         for value in args:
@@ -168,13 +198,20 @@ class Kinds:
         return True
 
     def _gather_named(
-        self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None
+        self,
+        kwargs: Any,
+        key: list[Any],
+        operands: list[TensorRecord],
+        frame: FrameType | None,
+        plain: list[float] | None,
     ) -> bool:
         key += kwargs
         return self._gather(kwargs.values(), key, operands, frame, plain)
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
-        """Adopt a tensor for the call that is about to run; None if an event must be written first, as for a tensor on known memory."""
+        """Adopt a tensor for the call that is about to run; None if an event must be written first, as
+        for a tensor on known memory.
+        """
         if not self._may_meet():
             return None
         seen = tensor_facts.read(real)
@@ -216,13 +253,18 @@ class Kinds:
 
 @cache
 def _writes(func: Any) -> bool:
-    """Whether a function writes its first operand, or has no entry; then the positions of the other operands in the same storage matter."""
+    """Whether a function writes its first operand, or has no entry; then the positions of the other
+    operands in the same storage matter.
+    """
     entry = ENTRIES.get(name_of(func))
     return entry is None or entry.kind == "inplace"
 
 
 def _window(real: Any, index: Any) -> tuple[Any, ...] | None:
-    """The key of an index of integers, slices, None and ``...``; None for any other. Indices with equal keys give views of one shape."""
+    """The key of an index of integers, slices, None and ``...``; None for any other.
+
+    Indices with equal keys give views of one shape.
+    """
     shape = real.shape if type(real) in TENSORS else ()
     items = index if type(index) is tuple else (index,)
     key: list[Any] = [type(index) is tuple]
@@ -235,7 +277,11 @@ def _window(real: Any, index: Any) -> tuple[Any, ...] | None:
             key.append(int)
         elif kind is slice:
             first, end, by = item.start, item.stop, item.step
-            if not 0 <= dim < dims or not all(x is None or type(x) is int for x in (first, end, by)) or (by is not None and by < 1):
+            if (
+                not 0 <= dim < dims
+                or not all(x is None or type(x) is int for x in (first, end, by))
+                or (by is not None and by < 1)
+            ):
                 return None
             start, stop, step = item.indices(shape[dim])
             key.append((max(0, -((start - stop) // step)), step, not first, max(start, stop) == shape[dim]))

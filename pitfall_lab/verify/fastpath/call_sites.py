@@ -1,4 +1,6 @@
-"""An inline cache for each line: a line that repeats its last call runs a compiled function, without the lookup of key and plan."""
+"""An inline cache for each line: a line that repeats its last call runs a compiled function,
+without the lookup of key and plan.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,21 @@ elif {a}._version: return None
 else: {p} = {r}.node
 if {a}.requires_grad is not {flag} or type({a}) not in tensors: return None
 """
-"""A record is removed when its tensor dies, so a record found by id belongs to this tensor. One without a shadow was never written."""
+"""A record is removed when its tensor dies, so a record found by id belongs to this tensor.
+
+One without a shadow was never written.
+"""
 APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage is {q}.made.storage): return None"
 """A record without a shadow has its own storage."""
 
 
 class Again:
-    """Compiles one function for the calls of a plan: it checks that the arguments are the expected ones, and follows the recipe.
+    """Compiles one function for the calls of a plan: it checks that the arguments are the expected
+    ones, and follows the recipe.
 
-    The function ``follow(args, kwargs, place, epoch)`` returns what the shadow did (:data:`.lane.Ahead`), or None if the arguments are not
-    the expected ones: the identical plain values, and tensors of the same forms with separate storages. It creates the shadow of the
-    result only if a node saves it.
+    The function ``follow(args, kwargs, place, epoch)`` returns what the shadow did (:data:`.lane.Ahead`), or None if
+    the arguments are not the expected ones: the identical plain values, and tensors of the same forms with separate
+    storages. It creates the shadow of the result only if a node saves it.
     """
 
     __slots__ = ("_bind", "_recipe", "uses")
@@ -55,17 +61,30 @@ class Again:
         window = self._recipe.results[0]
         assert steps is not None
         assert isinstance(window, Window)
-        lines = [f"if len(args) != {len(wanted)}: return None", f"{', '.join(f'a{place}' for place in range(len(wanted)))}, = args"]
-        lines += [f"if a{place} is not w{place}: return None" for place, value in enumerate(wanted) if type(value) is not Form]
+        lines = [
+            f"if len(args) != {len(wanted)}: return None",
+            f"{', '.join(f'a{place}' for place in range(len(wanted)))}, = args",
+        ]
+        lines += [
+            f"if a{place} is not w{place}: return None" for place, value in enumerate(wanted) if type(value) is not Form
+        ]
         tensors = [(place, form) for place, form in enumerate(wanted) if type(form) is Form]
         for k, (place, form) in enumerate(tensors):
-            lines += SAME.format(a=f"a{place}", p=f"p{k}", o=f"o{k}", r=f"r{k}", place=place, flag=form.requires_grad).strip().splitlines()
+            lines += (
+                SAME.format(a=f"a{place}", p=f"p{k}", o=f"o{k}", r=f"r{k}", place=place, flag=form.requires_grad)
+                .strip()
+                .splitlines()
+            )
             lines += [APART.format(r=f"r{k}", q=f"r{other}") for other in range(k)]
         is_kept = not window.is_plain or steps.name("x0", but_for_tensors=True)
-        lines += [f"o{k} = r{k}.shadow" for k in range(len(tensors)) if steps.name(f"o{k}", but_for_tensors=not is_kept)]
+        lines += [
+            f"o{k} = r{k}.shadow" for k in range(len(tensors)) if steps.name(f"o{k}", but_for_tensors=not is_kept)
+        ]
         lines += [*steps.nodes, *(steps.tensors if is_kept else ()), *steps.keeps]
         records = ", ".join(f"r{number}" for number in range(len(tensors)))
         nodes = "".join(f"n{number}, " for number in range(len(self._recipe.nodes)))
         lines.append(f"return plan, [{records}], ({'x0,' * is_kept}), ({nodes}), place, args, kwargs, (), None")
         inner = ["def follow(args, kwargs, place, epoch):", *(f"    {line}" for line in lines), "return follow"]
-        return steps.function(", ".join(["plan, get, graph", *(f"w{place}" for place in range(len(wanted)))]), inner, tensors=TENSORS)
+        return steps.function(
+            ", ".join(["plan, get, graph", *(f"w{place}" for place in range(len(wanted)))]), inner, tensors=TENSORS
+        )

@@ -1,7 +1,7 @@
 """Rows: a compact form of the events of repeated calls, expanded into events when they are read.
 
-The first call with a key writes a whole event. The events of later calls with that key differ only in labels and values. A
-:class:`Saying` is such an event with placeholders for them, and a row holds what to put there.
+The first call with a key writes a whole event. The events of later calls with that key differ only in labels and
+values. A :class:`Saying` is such an event with placeholders for them, and a row holds what to put there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor",
 
 
 Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
-"""The marks of the tensors and storages that died; one of each, the usual case, is given by the step of the row that created both."""
+"""The marks of the tensors and storages that died; one of each, the usual case, is given by the
+step of the row that created both.
+"""
 
 
 class Births(NamedTuple):
-    """How many tensors, storages, counters and nodes had labels before a call: the next new ones get the labels after these."""
+    """How many tensors, storages, counters and nodes had labels before a call: the next new
+    ones get the labels after these.
+    """
 
     t: int
     S: int
@@ -33,14 +37,13 @@ class Births(NamedTuple):
 Row = Sequence[Any]
 """One call that followed a plan, as a flat sequence of numbers and texts. Its fields, in this order:
 
-0-2: the indices of its saying, span and scope in :class:`Rows`;
-3-6 (BIRTHS): how many tensors, storages, counters and nodes had labels before the call;
-7 (NAMES): None, or the names of the result, and (mark, remaining names) of the tensor that lost its name to it;
-8 (DEATHS): None, or the tensors and storages that died since the last call (:data:`Deaths`);
-9 (MET): None, or the effects that describe operands seen for the first time;
-10 (NUMBERS): None, or the contents of each storage for which the saying has a placeholder (of one that was written: before, after);
-11 (PLAIN): None, or the number arguments; or the index of ``x[...]``, and the offset of the view;
-12 on (MARKS): the marks of the operands, one for each of the saying's roles.
+0-2: the indices of its saying, span and scope in :class:`Rows`; 3-6 (BIRTHS): how many tensors, storages, counters and
+nodes had labels before the call; 7 (NAMES): None, or the names of the result, and (mark, remaining names) of the tensor
+that lost its name to it; 8 (DEATHS): None, or the tensors and storages that died since the last call (:data:`Deaths`);
+9 (MET): None, or the effects that describe operands seen for the first time; 10 (NUMBERS): None, or the contents of
+each storage for which the saying has a placeholder (of one that was written: before, after); 11 (PLAIN): None, or the
+number arguments; or the index of ``x[...]``, and the offset of the view; 12 on (MARKS): the marks of the operands, one
+for each of the saying's roles.
 """
 BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
 """The indices of these fields in a row."""
@@ -49,9 +52,10 @@ BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
 class Ran(NamedTuple):
     """The nodes that one backward ran, as one object in the place of the events of all of them.
 
-    ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The lists have one item
-    for each node: mark, name, shape and contents of the gradient that it received (``gradients`` is empty without values), and whether its
-    saved tensors were freed. ``parts``, by the node's place: the gradients that were added up to it, each with the mark of its node.
+    ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
+    lists have one item for each node: mark, name, shape and contents of the gradient that it received (``gradients`` is
+    empty without values), and whether its saved tensors were freed. ``parts``, by the node's place: the gradients that
+    were added up to it, each with the mark of its node.
     """
 
     parent: int
@@ -66,13 +70,17 @@ class Ran(NamedTuple):
 
 
 class Rows:
-    """The rows of a trace and what they share. In ``among``, the list of events, a row is represented by its start in ``cells``."""
+    """The rows of a trace and what they share.
+
+    In ``among``, the list of events, a row is represented by its start in ``cells``.
+    """
 
     def __init__(self, among: list[Any]) -> None:
         self._events = among
         self.cells: list[Any] = []
-        """All rows in one flat list: Python's cyclic collector scans each container, and a list of its own for each row would be one for
-        each call."""
+        """All rows in one flat list: Python's cyclic collector scans each container, and a list of its own for each
+        row would be one for each call.
+        """
         self.sayings: list[Saying] = []
         self.spans: list[Span | None] = []
         self.scopes: list[tuple[str, ...]] = []
@@ -115,7 +123,9 @@ class Rows:
             operands = _with_numbers(operands, saying.plain, row[PLAIN])
         span, scope = self.spans[row[1]], self.scopes[row[2]]
         by: By = "observed" if saying.reason else "agreed"
-        return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason)
+        return Event(
+            step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason
+        )
 
     def births(self, step: int) -> Births:
         """How many labels of each kind existed before the row's call."""
@@ -139,7 +149,9 @@ class Rows:
             effects.append(Effect(f"{path}.added", added, "modelled"))
         if ran.freed[k]:
             effects.append(Effect(f"{path}.freed", True, "modelled"))
-        return Event(step, "node", ran.names[k], self.spans[ran.place], parent=ran.parent, effects=tuple(effects), by="modelled")
+        return Event(
+            step, "node", ran.names[k], self.spans[ran.place], parent=ran.parent, effects=tuple(effects), by="modelled"
+        )
 
 
 def _places_of(numbers: Sequence[Any], operands: tuple[Operand, ...]) -> tuple[int, ...]:
@@ -154,7 +166,9 @@ def _places_of(numbers: Sequence[Any], operands: tuple[Operand, ...]) -> tuple[i
     return tuple(places)
 
 
-def _with_numbers(operands: tuple[Operand, ...], places: tuple[int, ...], numbers: tuple[Any, ...]) -> tuple[Operand, ...]:
+def _with_numbers(
+    operands: tuple[Operand, ...], places: tuple[int, ...], numbers: tuple[Any, ...]
+) -> tuple[Operand, ...]:
     given = list(operands)
     for place, number in zip(places, numbers, strict=False):  # an index is followed by an offset, which is no operand
         given[place] = Operand(None, text(number), given[place].name)
@@ -162,31 +176,52 @@ def _with_numbers(operands: tuple[Operand, ...], places: tuple[int, ...], number
 
 
 def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
-    return [Effect(f"tensors.{label}.name", names[-1] if names else None), Effect(f"tensors.{label}.names", list(names))]
+    return [
+        Effect(f"tensors.{label}.name", names[-1] if names else None),
+        Effect(f"tensors.{label}.names", list(names)),
+    ]
 
 
 class Unsayable(Exception):
-    """The event cannot be expressed with placeholders: it refers to something other than the call's operands and results."""
+    """The event cannot be expressed with placeholders: it refers to something other than the
+    call's operands and results.
+    """
 
 
 Slot = tuple[str, int, bool]
-"""A placeholder for a label: its letter, a number, and True if that numbers what the call created, False if it is a role's index."""
+"""A placeholder for a label: its letter, a number, and True if that numbers what the call created,
+False if it is a role's index.
+"""
 
 
 class Saying:
     """An event with placeholders for its labels and values."""
 
-    __slots__ = ("_build", "_count", "effects", "looks", "made", "op", "operands", "plain", "reason", "results", "roles", "writes")
+    __slots__ = (
+        "_build",
+        "_count",
+        "effects",
+        "looks",
+        "made",
+        "op",
+        "operands",
+        "plain",
+        "reason",
+        "results",
+        "roles",
+        "writes",
+    )
 
     def __init__(  # noqa: PLR0917 - an event's parts
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
-        written: tuple[str, str] | None = None, uncounted: Sequence[str] = (), numbers: Sequence[Any] = (), reason: str = "",
+        written: tuple[str, str] | None = None, uncounted: Sequence[str] = (), numbers: Sequence[Any] = (),
+        reason: str = "",
     ) -> None:  # fmt: skip
         """Replace the labels and values of an event by placeholders.
 
-        ``written`` are the labels of the storage that the call writes and of its version counter; ``uncounted`` those of storages that it
-        writes without increasing a version; ``numbers`` the number arguments (or an index) that differ between calls with the same key;
-        ``reason`` says why the call was only observed.
+        ``written`` are the labels of the storage that the call writes and of its version counter; ``uncounted`` those
+        of storages that it writes without increasing a version; ``numbers`` the number arguments (or an index) that
+        differ between calls with the same key; ``reason`` says why the call was only observed.
 
         Raises:
             Unsayable: the event refers to something other than the call's operands and results.
@@ -196,7 +231,11 @@ class Saying:
         self._build: Callable[[Row, int], EventParts] | None = None
         self.writes: list[Slot] = []
         if written is not None:
-            effects = [effect for effect in effects if effect.path not in (f"storages.{written[0]}.cells", f"counters.{written[1]}")]
+            effects = [
+                effect
+                for effect in effects
+                if effect.path not in (f"storages.{written[0]}.cells", f"counters.{written[1]}")
+            ]
         self.effects = [self._template(effect, labels) for effect in effects]
         if written is not None:
             self._add_write(*written, labels)
@@ -211,7 +250,9 @@ class Saying:
 
     @classmethod
     def clearing(cls, op: str, field: str) -> Saying:
-        """The event of assigning None to the attribute ``field`` of the one operand; with "", an event without effects."""
+        """The event of assigning None to the attribute ``field`` of the one operand; with
+        "", an event without effects.
+        """
         labels = Labels(Births(1, 0, 0, 0), Births(1, 0, 0, 0), {"t1": (0, "t")})
         saying = cls(op, [], (Operand("t1"),), [], labels)
         saying.effects = [("tensors", labels.slot("t1"), f".{field}", None)] if field else []
@@ -262,7 +303,13 @@ class Saying:
             for slot, o in self.operands
         )
         source = f"lambda row, step: ([{', '.join(effects)}], ({results}), ({operands}), ({writes}))"
-        names = {"Effect": Effect, "Operand": Operand, "as_json": json_values.as_json, "changed": _changed, "others": others}
+        names = {
+            "Effect": Effect,
+            "Operand": Operand,
+            "as_json": json_values.as_json,
+            "changed": _changed,
+            "others": others,
+        }
         function: Callable[[Row, int], EventParts] = eval(source, names)  # noqa: S307 - our own text
         return function
 
@@ -271,13 +318,21 @@ EventParts = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str
 
 
 def _label(slot: Slot) -> str:
-    """Return the source of the part of an f-string that gives the label for a placeholder; the f-string reads ``row``."""
+    """Return the source of the part of an f-string that gives the label for a
+    placeholder; the f-string reads ``row``.
+    """
     letter, number, is_new = slot
-    return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[{MARKS + number}]}}"
+    return (
+        f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}"
+        if is_new
+        else f"{letter}{{row[{MARKS + number}]}}"
+    )
 
 
 def _text(value: Any, others: list[Any]) -> str:
-    """The source of an expression that computes ``value``; constants that have no short literal are appended to ``others``."""
+    """The source of an expression that computes ``value``; constants that have no short
+    literal are appended to ``others``.
+    """
     if type(value) is _Look:
         return f"as_json(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
@@ -302,7 +357,9 @@ def _changed(path: str, before: json_values.Look | None, after: json_values.Look
 
 
 class _Open:
-    """A placeholder in a value for a label (``what`` is its slot), for a version (the index of a role), or for the step (None)."""
+    """A placeholder in a value for a label (``what`` is its slot), for a version (the index of a
+    role), or for the step (None).
+    """
 
     __slots__ = ("what",)
 
@@ -311,7 +368,9 @@ class _Open:
 
 
 class _Beginning(NamedTuple):
-    """A placeholder for an offset: that of the operand with this role plus ``further``; with None, the row contains the offset."""
+    """A placeholder for an offset: that of the operand with this role plus ``further``; with None,
+    the row contains the offset.
+    """
 
     role: int | None
     further: int
@@ -333,12 +392,18 @@ class _Changed(NamedTuple):
 class Labels:
     """Maps the labels in the event of a first call to placeholders.
 
-    A label belongs to something that the call created, or to an operand. ``roles`` collects what is needed of the operands, as
-    ``(operand, letter)``; the letter ``"v"`` is the version of its counter.
+    A label belongs to something that the call created, or to an operand. ``roles`` collects what is needed of the
+    operands, as ``(operand, letter)``; the letter ``"v"`` is the version of its counter.
     """
 
     def __init__(
-        self, births: Births, after: Births, olds: dict[str, tuple[int, str]], offsets: Sequence[int] = (), *, is_open: bool = False
+        self,
+        births: Births,
+        after: Births,
+        olds: dict[str, tuple[int, str]],
+        offsets: Sequence[int] = (),
+        *,
+        is_open: bool = False,
     ) -> None:
         """``offsets`` are the storage offsets of the operands; ``is_open``: another call's view may have any offset."""
         self._births, self._after, self._olds, self._offsets, self._is_open = births, after, olds, offsets, is_open
@@ -346,7 +411,9 @@ class Labels:
         self.roles: list[tuple[int, str]] = []
 
     def slot(self, label: str) -> Slot:
-        """The placeholder for a label; raises :class:`Unsayable` if it belongs neither to an operand nor to what the call created."""
+        """The placeholder for a label; raises :class:`Unsayable` if it belongs neither to an operand
+        nor to what the call created.
+        """
         letter, number = label[0], int(label[1:])
         before = getattr(self._births, letter)
         if number > before:
@@ -369,7 +436,9 @@ class Labels:
         return self.role((operand, "v"))
 
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
-        """The storage offset of a tensor in the event, in elements; a placeholder for it if the storage is an operand's."""
+        """The storage offset of a tensor in the event, in elements; a placeholder for it if
+        the storage is an operand's.
+        """
         if self.slot(storage)[2]:
             return offset
         if self._is_open:

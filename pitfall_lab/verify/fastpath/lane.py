@@ -1,12 +1,12 @@
 """The fast path: calls whose key (function, mode, forms of the arguments) has been seen before.
 
-The first call with a key takes the full path: the shadow's entry runs, everything is compared with torch, and a whole event is written.
-If torch and the shadow agreed and the call had no unusual effects, a :class:`Plan` is derived from it. Later calls follow the plan:
-before torch runs, the shadow repeats what its entry did, *by recipe*; then torch's result is compared with it (shape, strides, offset,
-dtype, requires_grad, version, node, and whether its storage is new or an operand's), and the event is written as a row.
-In recordings with values, and for calls that write memory, the shadow's entry itself runs, its effects are compared with the plan
-(:class:`Done`), and the contents of operands (before) and results (after) are compared as well.
-A result that differs is passed to the full comparison.
+The first call with a key takes the full path: the shadow's entry runs, everything is compared with torch, and a whole
+event is written. If torch and the shadow agreed and the call had no unusual effects, a :class:`Plan` is derived from
+it. Later calls follow the plan: before torch runs, the shadow repeats what its entry did, *by recipe*; then torch's
+result is compared with it (shape, strides, offset, dtype, requires_grad, version, node, and whether its storage is new
+or an operand's), and the event is written as a row. In recordings with values, and for calls that write memory, the
+shadow's entry itself runs, its effects are compared with the plan (:class:`Done`), and the contents of operands
+(before) and results (after) are compared as well. A result that differs is passed to the full comparison.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ from pitfall_lab.verify.shared_state import World
 
 _is_grad_enabled = torch.is_grad_enabled
 DEEP = 4_000
-"""How many nodes without a backward the fast path reads from torch. Reading a node gives it a Python object for life, and torch 2.13
-frees a chain of nodes with Python objects recursively: about 50,000 of them crash the process."""
+"""How many nodes without a backward the fast path reads from torch.
+
+Reading a node gives it a Python object for life, and torch 2.13 frees a chain of nodes with Python objects recursively:
+about 50,000 of them crash the process.
+"""
 GRAD = "grad"
 
 
@@ -56,8 +59,13 @@ class Done(NamedTuple):
     before: Look | None
 
 
-Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[Any, ...], Done | None]
-"""A call that the shadow has run and torch has not: its plan, operands, results, nodes and arguments. Discarded after the call."""
+Ahead = tuple[
+    Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[Any, ...], Done | None
+]
+"""A call that the shadow has run and torch has not: its plan, operands, results, nodes and arguments.
+
+Discarded after the call.
+"""
 
 
 class FastLane:
@@ -76,7 +84,11 @@ class FastLane:
         self._plans = self.planning.plans
         self._numbers, self._versions = Numbers(world.records, memory), Versions(world)
         self._gone = world.records.gone
-        self._events, self._row_steps, self._cells = world.writer.events, world.writer.row_steps, world.writer.rows.cells
+        self._events, self._row_steps, self._cells = (
+            world.writer.events,
+            world.writer.row_steps,
+            world.writer.rows.cells,
+        )
         self._scopes: dict[tuple[str, ...], int] = {}
         self._clearings: dict[bool, Plan] = {}
         self.deep = DEEP
@@ -116,13 +128,21 @@ class FastLane:
             return None
         if turned:
             self._world.engine.grad_enabled = not grad
-            kinds.met = {MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"), **kinds.met}
+            kinds.met = {
+                MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"),
+                **kinds.met,
+            }
         if plan.follow is None or (plan.writes and _is_watched(operands[0].shadow.counter)):  # type: ignore[union-attr, arg-type]
             return self._done(plan, operands, place, args, kwargs)
         shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
         own = site is place[1] or not plan.looked_at
-        if again is None and own and plan.again is not None and not (kwargs or turned or kinds.plain or self._follows_values):
+        if (
+            again is None
+            and own
+            and plan.again is not None
+            and not (kwargs or turned or kinds.plain or self._follows_values)
+        ):
             plan.again.uses += 1
             wanted = kinds.wanted_again(args, operands) if plan.again.uses > OFTEN else None
             if wanted is not None:
@@ -166,11 +186,18 @@ class FastLane:
     def _conforms(self, ahead: Ahead) -> bool:
         """Whether the shadow's entry did what the plan says.
 
-        That is: no error, the same numbers of nodes, results and writes, and results of the expected forms at the expected places.
+        That is: no error, the same numbers of nodes, results and writes, and results of the expected
+        forms at the expected places.
         """
         plan, operands, shadows, nodes, _, _, _, _, done = ahead
         applied = done.applied  # type: ignore[union-attr]
-        if applied is None or applied.stale or applied.ran or len(shadows) != len(plan.results) or len(nodes) != len(plan.kinds):
+        if (
+            applied is None
+            or applied.stale
+            or applied.ran
+            or len(shadows) != len(plan.results)
+            or len(nodes) != len(plan.kinds)
+        ):
             return False
         if len(applied.nodes) - len(nodes) != len(plan.leaves) or len(applied.writes) != plan.writes:
             return False
@@ -179,10 +206,19 @@ class FastLane:
         for node, kind in zip(nodes, plan.kinds, strict=True):
             if (node.name, len(node.saved), len(node.children)) != kind:
                 return False
-        return all(self._is_like(x, expected, operands, nodes, opens=plan.opens) for x, expected in zip(shadows, plan.results, strict=True))
+        return all(
+            self._is_like(x, expected, operands, nodes, opens=plan.opens)
+            for x, expected in zip(shadows, plan.results, strict=True)
+        )
 
     def _is_like(
-        self, x: ShadowTensor, expected: Expected | int, operands: list[TensorRecord], nodes: tuple[Node, ...], *, opens: bool
+        self,
+        x: ShadowTensor,
+        expected: Expected | int,
+        operands: list[TensorRecord],
+        nodes: tuple[Node, ...],
+        *,
+        opens: bool,
     ) -> bool:
         if type(expected) is int:
             return x is operands[expected].shadow
@@ -203,7 +239,9 @@ class FastLane:
         return is_counted and x.storage is on.storage and (opens or x.offset == on.offset + window.offset)  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
-        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it; else None."""
+        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if
+        library code does it; else None.
+        """
         known = self._shared.plans.get(key)
         if known is not None:
             mine = self._plans[key] = known.among(self._writer.rows)
@@ -216,8 +254,8 @@ class FastLane:
     def after(self, ahead: Ahead, real: Any) -> None:  # noqa: C901, PLR0912, PLR0915 - one call instead of seven
         """Compare torch's result with the shadow's and write the row; pass a result that differs to the full path.
 
-        Plans with ``simple``, by far the most common ones (one tensor in a new storage with at most one node), are handled here without
-        calling :meth:`_enter` and :meth:`_write`, for speed.
+        Plans with ``simple``, by far the most common ones (one tensor in a new storage with at most one node), are
+        handled here without calling :meth:`_enter` and :meth:`_write`, for speed.
         """
         plan, operands, shadows, nodes, (caller, site, frame, scope), _, _, _, _ = ahead
         if plan.simple is None:
@@ -295,7 +333,19 @@ class FastLane:
         cells = self._cells
         events.append(len(cells))
         cells += plan.row(
-            operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, None
+            operands,
+            plan.number,
+            site.number,
+            site.scope_number,
+            t,
+            storages,
+            counters,
+            nodes_before,
+            names,
+            deaths,
+            None,
+            None,
+            None,
         )
         return None
 
@@ -307,7 +357,10 @@ class FastLane:
         self._long_way.failed(self._as_call(ahead), error)
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call
-        """Compare torch's results with the shadow's. If all agree, record the call as a row of the trace; if not, record nothing."""
+        """Compare torch's results with the shadow's.
+
+        If all agree, record the call as a row of the trace; if not, record nothing.
+        """
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if done is not None and not self._conforms(ahead):
             return False
@@ -360,11 +413,15 @@ class FastLane:
             numbers = self._note_write(operands[0], done, step)
         elif plan.looks:
             numbers = self._numbers.looks(plan, shadows)
-        self._write(plan, place, births, operands, entered[0] if len(entered) == 1 else None, step, numbers, _plain(ahead))
+        self._write(
+            plan, place, births, operands, entered[0] if len(entered) == 1 else None, step, numbers, _plain(ahead)
+        )
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
-        """Like :meth:`_agrees`, for a call that writes memory in a recording without values; storage, shape and versions are compared."""
+        """Like :meth:`_agrees`, for a call that writes memory in a recording without values; storage,
+        shape and versions are compared.
+        """
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
         record: Any = operands[0]
         counter = shadow.counter
@@ -388,7 +445,9 @@ class FastLane:
         return place is None or len(place.members) == 1 or self._versions.agree(place)
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
-        """Record a write as the full path would; return the storage's contents before and after it (None where they are unknown)."""
+        """Record a write as the full path would; return the storage's contents before and after it
+        (None where they are unknown).
+        """
         shadow, place = record.shadow, record.storage
         assert shadow is not None
         assert place is not None
@@ -429,7 +488,8 @@ class FastLane:
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
-        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for a tensor without a gradient.
+        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for
+        a tensor without a gradient.
 
         None if there is a gradient that the trace does not show.
         """
@@ -458,8 +518,8 @@ class FastLane:
         return True
 
     def _write(  # noqa: PLR0917 - the same
-        self, plan: Plan, place: Place, births: tuple[int, int, int, int], operands: list[TensorRecord], result: TensorRecord | None,
-        step: int, numbers: Any = None, plain: tuple[Any, ...] | None = None,
+        self, plan: Plan, place: Place, births: tuple[int, int, int, int], operands: list[TensorRecord],
+        result: TensorRecord | None, step: int, numbers: Any = None, plain: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
         """Write the row. ``result`` is the record that may get a name (None: no result gets one)."""
         records, naming = self._records, self._naming
@@ -476,8 +536,8 @@ class FastLane:
         self._write_row(plan, site, scope, births, operands, names, deaths, numbers, plain)
 
     def _write_row(  # noqa: PLR0917 - the same
-        self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], operands: list[TensorRecord],
-        names: Any, deaths: Any, numbers: Any, plain: Any,
+        self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int],
+        operands: list[TensorRecord], names: Any, deaths: Any, numbers: Any, plain: Any,
     ) -> None:  # fmt: skip
         writer = self._writer
         writer.row_steps.append(len(writer.events))
@@ -490,7 +550,9 @@ class FastLane:
             met = tuple([effect for effects in self.kinds.met.values() for effect in effects])
             self.kinds.met.clear()
         writer.events.append(len(self._cells))
-        self._cells += plan.row(operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain)
+        self._cells += plan.row(
+            operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain
+        )
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)
@@ -500,14 +562,28 @@ class FastLane:
         return known
 
     def _as_call(self, ahead: Ahead) -> Call:
-        """The call as the full path expects it, with what the shadow did. Used for results that differ and for errors."""
+        """The call as the full path expects it, with what the shadow did.
+
+        Used for results that differ and for errors.
+        """
         plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _, done = ahead
         if plan.simple is not None and not shadows:
             shadows = (plan.results[0].window.tensor(self._graph, nodes[0] if nodes else None),)  # type: ignore[union-attr]
         grad, inference = self.kinds.grad, self.kinds.inference
         self.planning.stop()
         call = Call(
-            plan.op, None, args, kwargs, site.span, scope, frame, grad, inference, dispatching=False, composite=False, direct=caller is site
+            plan.op,
+            None,
+            args,
+            kwargs,
+            site.span,
+            scope,
+            frame,
+            grad,
+            inference,
+            dispatching=False,
+            composite=False,
+            direct=caller is site,
         )
         step = self._writer.reserve()
         self._world.engine.begin()
@@ -527,7 +603,11 @@ class FastLane:
     # ------------------------------------------------------------------ the comparison
 
     def _compare_all(
-        self, reals: Any, shadows: tuple[ShadowTensor, ...], results: tuple[Expected | int, ...], operands: list[TensorRecord]
+        self,
+        reals: Any,
+        shadows: tuple[ShadowTensor, ...],
+        results: tuple[Expected | int, ...],
+        operands: list[TensorRecord],
     ) -> list[int] | None:
         """Compare all results. Return the weak references to the new StorageImpls, or None if a result differs."""
         impls: list[int] = []
@@ -542,7 +622,10 @@ class FastLane:
         return impls
 
     def _compare(self, real: Any, offset: int, expected: Expected | int, operands: list[TensorRecord]) -> int | None:
-        """Compare one result. Return a weak reference to its StorageImpl if its storage is new, 0 if not, or None if it differs."""
+        """Compare one result.
+
+        Return a weak reference to its StorageImpl if its storage is new, 0 if not, or None if it differs.
+        """
         if type(expected) is int:
             return 0 if operands[expected]() is real else None
         node = real.grad_fn if type(real) is torch.Tensor else None
@@ -605,7 +688,9 @@ class FastLane:
             nodes[place].torch_key = key = tensor_facts.node_key(node)
             records.nodes.latest = max(records.nodes.latest, key[0])
 
-    def _enter(self, real: Any, shadow: ShadowTensor, expected: Expected, impl: int, operands: list[TensorRecord]) -> TensorRecord:
+    def _enter(
+        self, real: Any, shadow: ShadowTensor, expected: Expected, impl: int, operands: list[TensorRecord]
+    ) -> TensorRecord:
         """Make the records of a new result."""
         records = self._records
         if expected.counter:
@@ -616,14 +701,18 @@ class FastLane:
             records.add_new_storage(storage, impl)
         else:
             storage = operands[expected.window.on].storage  # type: ignore[index,assignment]
-        record = records.enter_as(records.tensor_count + expected.t, real, shadow, "tensor", len(self._writer.events), storage)
+        record = records.enter_as(
+            records.tensor_count + expected.t, real, shadow, "tensor", len(self._writer.events), storage
+        )
         record.form, record.epoch = expected.form, self.kinds.epoch
         return record
 
 
 def _is_watched(counter: Counter) -> bool:
     """Whether some node that has not been freed has saved a tensor with this counter."""
-    return counter.saved is not None and any((saved := known()) is not None and not saved.freed for known in counter.saved)
+    return counter.saved is not None and any(
+        (saved := known()) is not None and not saved.freed for known in counter.saved
+    )
 
 
 def _plain(ahead: Ahead) -> tuple[Any, ...] | None:
@@ -631,7 +720,11 @@ def _plain(ahead: Ahead) -> tuple[Any, ...] | None:
     plan, _, _, _, _, args, kwargs, _, done = ahead
     if not plan.saying.plain:
         return None
-    return done.plain if done is not None else tuple([value for value in (*args, *kwargs.values()) if type(value) is float])
+    return (
+        done.plain
+        if done is not None
+        else tuple([value for value in (*args, *kwargs.values()) if type(value) is float])
+    )
 
 
 leave_uncompiled(FastLane.before, FastLane.after, FastLane.failed)

@@ -1,4 +1,6 @@
-"""Makes plans: from a call that took the full path, and on which torch and the shadow agreed, for later calls with the same key."""
+"""Makes plans: from a call that took the full path, and on which torch and the shadow agreed, for
+later calls with the same key.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from pitfall_lab.verify.shared_state import World
 
 MOST_PLANS = 20_000
 PATIENCE = 256
-"""The first so many plans are made at the first call. Later, while few plans have been used, only from the second call on."""
+"""The first so many plans are made at the first call.
+
+Later, while few plans have been used, only from the second call on.
+"""
 
 ATTEMPTS = 3
 
@@ -39,7 +44,9 @@ class Planning:
         self.plans: dict[Any, Plan | None] = {}
         """The plans by key; None for a key that has been seen once."""
         self._refused: dict[Any, int] = {}
-        """How often no plan could be made for a key; after ``ATTEMPTS`` none is tried again, since a try costs more than the call."""
+        """How often no plan could be made for a key; after ``ATTEMPTS`` none is tried again, since a
+        try costs more than the call.
+        """
         self.functions = shared.functions
         self._key: Any = None
         self._operands: list[TensorRecord] = []
@@ -72,16 +79,25 @@ class Planning:
             self.plans[whole] = None
             if len(self.plans) > PATIENCE and len(self._writer.row_steps) < len(self.plans):
                 return
-        self._key, self._operands, self._open, self._is_other = whole, operands, self._kinds.plain, entry.kind == "other"
+        self._key, self._operands, self._open, self._is_other = (
+            whole,
+            operands,
+            self._kinds.plain,
+            entry.kind == "other",
+        )
         self._versions = [record.shadow.version for record in operands]  # type: ignore[union-attr]
 
     def modelled(self, applied: Applied | None, reason: str) -> None:
-        """Called when the shadow has run the call, or could not for a ``reason``, before its results have labels: derive the recipe."""
+        """Called when the shadow has run the call, or could not for a ``reason``, before its results
+        have labels: derive the recipe.
+        """
         if self._key is None:
             return
         if applied is None:
             self._reason = reason
-            if not reason or self._follows_values:  # with values, the shadow may be able to model the next call with this key
+            if (
+                not reason or self._follows_values
+            ):  # with values, the shadow may be able to model the next call with this key
                 self._key = None
             return
         if self._follows_values and any(saved.drawn for node in applied.nodes for saved in node.saved):
@@ -95,7 +111,9 @@ class Planning:
         try:
             self._candidate = recipe = Recipe(applied, [record.shadow for record in self._operands], self._versions)  # type: ignore[misc]
             if self._is_other is not recipe.is_plain:
-                self._key = None  # an entry of kind "other" may do more than its result shows, unless that is a plain number
+                self._key = (
+                    None  # an entry of kind "other" may do more than its result shows, unless that is a plain number
+                )
         except Underivable:
             self._refuse(self._key)
             self._key = None
@@ -105,14 +123,21 @@ class Planning:
             self._refused.clear()
         self._refused[key] = self._refused.get(key, 0) + 1
 
-    def learn(self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
-        """Called when torch and the shadow agreed on the call: make its plan; none without a key or recipe, or if no row can express it."""
+    def learn(
+        self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]
+    ) -> None:
+        """Called when torch and the shadow agreed on the call: make its plan; none without a key or recipe,
+        or if no row can express it.
+        """
         key, recipe, records = self._key, self._candidate, self._records
         self._key = self._candidate = None
         if key is None or recipe is None:
             return
         reals = list(argument_values.tensors(result))
-        births, after = self._births, Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
+        births, after = (
+            self._births,
+            Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count),
+        )
         olds = self._olds()
         try:
             results = [record.label for real in reals if (record := records.find(real)) is not None]
@@ -136,17 +161,29 @@ class Planning:
             self._operands = []
 
     def observe(self, call: Call, result: Any, effects: Sequence[object], operands: tuple[Operand, ...]) -> None:
-        """Called after a call without a model: if it only returned a plain value, make a plan that returns torch's value."""
+        """Called after a call without a model: if it only returned a plain value, make a
+        plan that returns torch's value.
+        """
         key, self._key, records = self._key, None, self._records
         if key is None or effects or not (result is None or type(result) in PLAIN):
             return
         births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
         with contextlib.suppress(Unsayable):
-            saying = Saying(call.name, [], operands, [], Labels(births, births, self._olds()), numbers=self._open, reason=self._reason)
+            saying = Saying(
+                call.name,
+                [],
+                operands,
+                [],
+                Labels(births, births, self._olds()),
+                numbers=self._open,
+                reason=self._reason,
+            )
             self.plans[key] = Plan.observing(saying).among(self._writer.rows)
 
     def _olds(self) -> dict[str, tuple[int, str]]:
-        """For each label of an operand (of the tensor, its storage, its counter): the operand's index, and a letter for which it is."""
+        """For each label of an operand (of the tensor, its storage, its counter): the operand's index,
+        and a letter for which it is.
+        """
         olds: dict[str, tuple[int, str]] = {}
         for place, record in enumerate(self._operands):
             for letter, label in self._labels_of(record):
@@ -170,9 +207,23 @@ class Planning:
         return found
 
     def _plan(  # noqa: PLR0917 - what both engines made of the call
-        self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births, *, opens: bool
+        self,
+        recipe: Recipe,
+        saying: Saying,
+        applied: Applied,
+        reals: list[Any],
+        births: Births,
+        after: Births,
+        *,
+        opens: bool,
     ) -> Plan:
-        shadows = [] if recipe.is_plain else list(applied.result) if isinstance(applied.result, (tuple, list)) else [applied.result]
+        shadows = (
+            []
+            if recipe.is_plain
+            else list(applied.result)
+            if isinstance(applied.result, (tuple, list))
+            else [applied.result]
+        )
         if len(reals) != len(recipe.results):
             raise Underivable
         expected: list[Expected | int] = []
@@ -186,13 +237,23 @@ class Planning:
             node = real.grad_fn
             expected.append(
                 Expected(
-                    window, self._forms.of(shadow), real.shape, real.stride(), shadow.offset, real.dtype, real.requires_grad,  # type: ignore[arg-type]
-                    None if node is None else node.name(), real.untyped_storage().nbytes(), real.element_size(),
-                    tensor_facts.dtype_name(real.dtype), shadow.mark - births.t,
+                    window,  # type: ignore[arg-type]
+                    self._forms.of(shadow),
+                    real.shape,
+                    real.stride(),
+                    shadow.offset,
+                    real.dtype,
+                    real.requires_grad,
+                    None if node is None else node.name(),
+                    real.untyped_storage().nbytes(),
+                    real.element_size(),
+                    tensor_facts.dtype_name(real.dtype),
+                    shadow.mark - births.t,
                     shadow.storage.mark - births.S if new else 0,
-                    max(shadow.counter.mark - births.C, 0), window.version,  # type: ignore[union-attr]
+                    max(shadow.counter.mark - births.C, 0),
+                    window.version,  # type: ignore[union-attr]
                 )
-            )  # fmt: skip
+            )
         own = [node for node in applied.nodes if node.leaf is None]
         leaves = []
         for each in applied.nodes:
@@ -202,7 +263,15 @@ class Planning:
         made = tuple(b - a for a, b in zip(births, after, strict=True))
         if not all(node.mark for node in applied.nodes) or made[3] != len(applied.nodes):
             raise Underivable
-        plan = Plan(recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made, opens=opens)
+        plan = Plan(
+            recipe,
+            saying,
+            tuple(expected),
+            tuple(node.mark - births.n for node in own),
+            tuple(leaves),
+            made,
+            opens=opens,
+        )
         plan.insides = [max(x.counter.mark - births.C, 0) for x in recipe.insides]  # type: ignore[union-attr]
         if plan.follow is None:
             plan.inside_at = [keeper(x, own) for x in recipe.insides]

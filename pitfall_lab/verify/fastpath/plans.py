@@ -21,7 +21,10 @@ SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 
 
 class Expected(NamedTuple):
-    """The expected properties of one result. The label numbers ``t``, ``storage`` and ``counter`` are relative to those before the call."""
+    """The expected properties of one result.
+
+    The label numbers ``t``, ``storage`` and ``counter`` are relative to those before the call.
+    """
 
     window: Window
     form: Form | None
@@ -43,7 +46,17 @@ class Expected(NamedTuple):
     @property
     def look(self) -> tuple[Any, ...]:
         """The properties that are compared for a call with one result in a new storage."""
-        return self.form, self.shape, self.stride, self.offset, self.dtype, self.requires_grad, self.node, self.version, self.window
+        return (
+            self.form,
+            self.shape,
+            self.stride,
+            self.offset,
+            self.dtype,
+            self.requires_grad,
+            self.node,
+            self.version,
+            self.window,
+        )
 
     @property
     def is_as_large_as_its_model(self) -> bool:
@@ -54,17 +67,18 @@ class Expected(NamedTuple):
 class Plan:
     """All that is stored about the calls with one key.
 
-    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``nodes`` are the label numbers of the new nodes;
-    ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links`` the way to torch's nodes behind the
-    first one, as (from node, through edge, to node); ``made`` the numbers of tensors, storages, counters and nodes that get labels;
-    ``row`` a function that makes a row. ``writes``: the call writes the storage of its first operand; ``uncounted`` are operands whose
-    storage it writes without increasing the version. ``simple`` is set if the call returns one tensor in a new storage with at most one
-    node: the expected properties, the node's label number, and how many nodes get labels. ``has_numbers``: the row contains number
-    arguments. ``again`` compiles the function for a line that repeats the call. ``kinds`` has the name and the numbers of saved tensors
-    and edges of each node;
-    ``inside_at`` the places, as (node, saved), of new tensors that only the graph holds; ``looks`` the label numbers of the storages whose
-    contents the event shows. ``looked_at``: the full path looks at the numbers of the first calls at each place.
-    ``opens``: the results are views at any offset of the operand's storage.
+    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``nodes`` are the label numbers of
+    the new nodes; ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links``
+    the way to torch's nodes behind the first one, as (from node, through edge, to node); ``made`` the numbers of
+    tensors, storages, counters and nodes that get labels; ``row`` a function that makes a row. ``writes``: the call
+    writes the storage of its first operand; ``uncounted`` are operands whose storage it writes without increasing
+    the version. ``simple`` is set if the call returns one tensor in a new storage with at most one node: the
+    expected properties, the node's label number, and how many nodes get labels. ``has_numbers``: the row contains
+    number arguments. ``again`` compiles the function for a line that repeats the call. ``kinds`` has the name and
+    the numbers of saved tensors and edges of each node; ``inside_at`` the places, as (node, saved), of new tensors
+    that only the graph holds; ``looks`` the label numbers of the storages whose contents the event shows.
+    ``looked_at``: the full path looks at the numbers of the first calls at each place. ``opens``: the results are
+    views at any offset of the operand's storage.
     """
 
     __slots__ = (
@@ -126,7 +140,14 @@ class Plan:
     @classmethod
     def _empty(cls, saying: Saying, follow: Any) -> Plan:
         plan = cls.__new__(cls)
-        plan.number, plan.op, plan.saying, plan.follow, plan.opens, plan.looked_at = -1, saying.op, saying, follow, False, False
+        plan.number, plan.op, plan.saying, plan.follow, plan.opens, plan.looked_at = (
+            -1,
+            saying.op,
+            saying,
+            follow,
+            False,
+            False,
+        )
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
         plan.row, plan.has_numbers, plan.simple, plan.again = row_of(saying.roles), bool(saying.plain), None, None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
@@ -150,7 +171,8 @@ def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tupl
 
 
 class Shared:
-    """What the recordings of one process share because it depends only on the keys of calls: the forms of tensors, and plans.
+    """What the recordings of one process share because it depends only on the keys of calls: the
+    forms of tensors, and plans.
 
     Recordings with different value limits share nothing.
     """
@@ -195,14 +217,17 @@ def forget_plans() -> None:
 
 
 _ROLES = {
-    "t": "o[{}].mark", "S": "o[{}].shadow.storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
-    "o": "o[{}].shadow.offset", "n": "(o[{0}].node if o[{0}].window else o[{0}].made.node).mark", "a": "o[{}].shadow.accumulator().mark",
+    "t": "o[{}].mark", "S": "o[{}].shadow.storage.mark", "C": "o[{}].shadow.counter.mark",
+    "v": "o[{}].shadow.counter.version", "o": "o[{}].shadow.offset",
+    "n": "(o[{0}].node if o[{0}].window else o[{0}].made.node).mark", "a": "o[{}].shadow.accumulator().mark",
     "b": "o[{}].shadow.view.base.mark",
 }  # fmt: skip
 
 
 def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
-    """Compile a function that makes a row from the operands and the row's other fields; ``roles`` says which marks it contains."""
+    """Compile a function that makes a row from the operands and the row's other fields; ``roles``
+    says which marks it contains.
+    """
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
     made: Callable[..., Row] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
@@ -210,7 +235,8 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
 
 
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
-    """Where a new tensor is saved that only the graph holds: the index of the node, and the index of the saved tensor in that node.
+    """Where a new tensor is saved that only the graph holds: the index of the node, and the index of
+    the saved tensor in that node.
 
     Raises Underivable if no node saves it.
     """
@@ -222,7 +248,9 @@ def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
 
 
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
-    """The path from the nodes of the results to each of the recipe's other nodes, as (from node, through edge, to node)."""
+    """The path from the nodes of the results to each of the recipe's other nodes, as (from
+    node, through edge, to node).
+    """
     known = {w.node for w in recipe.results if type(w) is not int and w.node is not None}  # type: ignore[union-attr]
     links: list[tuple[Any, int, Any]] = []
     work: list[Any] = list(known)

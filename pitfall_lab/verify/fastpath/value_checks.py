@@ -18,7 +18,9 @@ def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
     """Whether a tensor's storage is at its old address and its contents are ``data``, those after the last event."""
     memory = real.untyped_storage()
     return (
-        memory._cdata == place.impls[0] and memory.nbytes() >= data.nbytes and tensor_facts.bytes_in(memory, data.nbytes) == data.tobytes()
+        memory._cdata == place.impls[0]
+        and memory.nbytes() >= data.nbytes
+        and tensor_facts.bytes_in(memory, data.nbytes) == data.tobytes()
     )
 
 
@@ -49,7 +51,8 @@ class Numbers:
         return True
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
-        """Compare the contents of new storages, or those of the storage that the call wrote and its version; False if they differ.
+        """Compare the contents of new storages, or those of the storage that the call wrote and its
+        version; False if they differ.
 
         Contents that the shadow does not have count as equal.
         """

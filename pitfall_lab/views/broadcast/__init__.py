@@ -10,7 +10,9 @@ from pitfall_lab.views.label_history import Facts, at, gather
 
 
 class Dim(TypedDict):
-    """One dimension of an operand, aligned to the result's; ``size`` is None if it was added, ``stride`` 0 where it is stretched."""
+    """One dimension of an operand, aligned to the result's; ``size`` is None if it was added,
+    ``stride`` 0 where it is stretched.
+    """
 
     size: int | None
     kind: Literal["real", "one", "missing", "clash"]
@@ -38,7 +40,9 @@ class BroadcastResult(TypedDict):
 
 
 class BroadcastCase(TypedDict):
-    """One expression whose operands have different shapes; ``sign`` stands between them, ``clash`` are the dimensions that do not fit."""
+    """One expression whose operands have different shapes; ``sign`` stands between them, ``clash`` are
+    the dimensions that do not fit.
+    """
 
     step: int
     steps: list[int]
@@ -153,10 +157,11 @@ GRID = 12
 def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
     """One case per expression whose operands have different shapes, as plain data; ``steps`` are its turns in a loop.
 
-    At most ``CASES``; ``left_out`` is the number of others. A case whose sizes clash is there only if the call raised. ``dims`` of an
-    operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension, stretched), ``"missing"``
-    (added in front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is stretched. ``summed`` are the result
-    dimensions that backward sums to get this operand's gradient.
+    At most ``CASES``; ``left_out`` is the number of others. A case whose sizes clash is there only if the call
+    raised. ``dims`` of an operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"``
+    (a size-1 dimension, stretched), ``"missing"`` (added in front) or ``"clash"``; ``stride`` is what the
+    stretched operand has there: 0 where it is stretched. ``summed`` are the result dimensions that backward
+    sums to get this operand's gradient.
     """
     facts = facts or gather(trace)
     cases: dict[tuple[Any, ...], BroadcastCase] = {}
@@ -214,11 +219,14 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
 
 
 def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> Meeting:
-    """How the tensors' shapes meet after ``step``: the common ``shape``, where sizes ``clash``, and the ``operands`` aligned to it.
+    """How the tensors' shapes meet after ``step``: the common ``shape``, where sizes ``clash``, and
+    the ``operands`` aligned to it.
 
     ``in_place``: it clashes also where the common shape is larger than the first tensor's.
     """
-    shapes = [[int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors]
+    shapes = [
+        [int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors
+    ]
     shape, clash = broadcast_shape(shapes)
     if not clash and in_place and shape != shapes[0]:
         clash = _clashes(shapes[0], shape)  # an in-place write cannot make its own tensor larger
@@ -250,12 +258,16 @@ def _clashes(target: list[int], result: list[int]) -> list[int]:
 
 
 def _crossed(shapes: list[list[int]]) -> bool:
-    """Whether one shape ends in N and another, with one dimension more, in (N, 1), N > 1: then every row meets every column, N × N."""
+    """Whether one shape ends in N and another, with one dimension more, in (N, 1), N > 1: then every
+    row meets every column, N × N.
+    """
     pairs = [(a, b) for a in shapes for b in shapes]
     return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
 
 
-def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tuple[list[int], list[int]]) -> BroadcastOperand:
+def _operand(
+    facts: Facts, label: str, step: int, shape: list[int], common: tuple[list[int], list[int]]
+) -> BroadcastOperand:
     result, clash = common
     stride = list(facts.tensor(label, step).get("stride") or facts.tensor(label).get("stride") or [0] * len(shape))
     pad = len(result) - len(shape)
@@ -265,7 +277,15 @@ def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tupl
         own = shape[d - pad] if d >= pad else None
         stretched = own is None or (own == 1 and size != 1)
         kind: Literal["real", "one", "missing", "clash"]
-        kind = "clash" if d in clash and own not in (None, 1) else "missing" if own is None else "one" if stretched else "real"
+        kind = (
+            "clash"
+            if d in clash and own not in (None, 1)
+            else "missing"
+            if own is None
+            else "one"
+            if stretched
+            else "real"
+        )
         step_size = 0 if stretched else stride[d - pad] if d - pad < len(stride) else 0
         dims.append({"size": own, "kind": kind, "stride": step_size})
         if stretched:

@@ -19,12 +19,15 @@ WIDE, TALL = 0.84, 0.5
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> Figure:
-    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,) with (N, 1) before the others.
+    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,)
+    with (N, 1) before the others.
 
     It says how many are left out.
     """
     zh = language == "zh"
-    cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
+    cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[
+        :DRAWN
+    ]
     cases.sort(key=lambda c: c["step"])
     more = len(scene["cases"]) + scene["left_out"] - len(cases)
     tall = [2.1 + 0.8 * len(c["operands"]) + (_rows(c) * (TALL + 0.06) + 0.6 if _drawable(c) else 0) for c in cases]
@@ -36,7 +39,11 @@ def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> Figure:
         y += rise
     if not cases:
         print_style.write(
-            sheet, 0.3, 0.6, "没有形状不同的操作数" if zh else "no operation had operands of different shapes", size=print_style.TEXT
+            sheet,
+            0.3,
+            0.6,
+            "没有形状不同的操作数" if zh else "no operation had operands of different shapes",
+            size=print_style.TEXT,
         )
     if more:
         left = f"另有 {more} 次广播未画出" if zh else f"{more} more broadcasts are not drawn"
@@ -56,7 +63,12 @@ def _drawable(case: BroadcastCase) -> bool:
 def _case(sheet: Axes, case: BroadcastCase, facts: Facts, y: float, *, zh: bool) -> None:
     shape = case["result"]["shape"]
     print_style.write(
-        sheet, 0.3, y + 0.3, cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60), size=print_style.TEXT, weight="bold"
+        sheet,
+        0.3,
+        y + 0.3,
+        cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60),
+        size=print_style.TEXT,
+        weight="bold",
     )
     row = y + 0.7
     for operand in case["operands"]:
@@ -65,14 +77,20 @@ def _case(sheet: Axes, case: BroadcastCase, facts: Facts, y: float, *, zh: bool)
     sheet.plot([0.3, LEFT + len(shape) * BOX], [row + 0.04] * 2, color=print_style.DIM, lw=0.6)
     said = ("sizes do not meet", "大小对不上") if case["clash"] else ("result", "结果")
     said = ("before it is reduced", "归约前") if case["result"]["reduced"] and not case["clash"] else said
-    print_style.write(sheet, 0.3, row + 0.48, said[zh], weight="bold", color=print_style.RED if case["clash"] else print_style.INK)
+    print_style.write(
+        sheet, 0.3, row + 0.48, said[zh], weight="bold", color=print_style.RED if case["clash"] else print_style.INK
+    )
     for d, size in enumerate(shape):
         clash = d in case["clash"]
         look: dict[str, Any] = {"edgecolor": print_style.RED, "linewidth": 2.0, "gid": "clash"} if clash else {}
         print_style.cell(sheet, (LEFT + d * BOX, row + 0.16), (BOX - 0.15, 0.6), "✕" if clash else size, **look)
     if case["crossed"] and not case["clash"]:
         product_of = f"{shape[-2]} × {shape[-1]} = {shape[-2] * shape[-1]}"
-        sentence = f"每个元素与每个元素相遇：{product_of} 个数" if zh else f"every element meets every element: {product_of} numbers"
+        sentence = (
+            f"每个元素与每个元素相遇：{product_of} 个数"
+            if zh
+            else f"every element meets every element: {product_of} numbers"
+        )
         print_style.write(sheet, LEFT + len(shape) * BOX + 0.2, row + 0.48, sentence)
     if _drawable(case):
         _tables(sheet, case, row + 1.1)
@@ -82,15 +100,26 @@ def _sizes(sheet: Axes, operand: BroadcastOperand, facts: Facts, y: float, *, zh
     if operand["storage"]:
         print_style.swatch(sheet, 0.3, y + 0.05, operand["storage"], facts.palette)
     name, shape = facts.name(operand["label"]), shape_text(operand["shape"])
-    print_style.write(sheet, 1.0 if operand["storage"] else 0.3, y + 0.3, cut(shape if name == shape else f"{name} {shape}", 26))
+    print_style.write(
+        sheet, 1.0 if operand["storage"] else 0.3, y + 0.3, cut(shape if name == shape else f"{name} {shape}", 26)
+    )
     for d, dim in enumerate(operand["dims"]):
         clash = dim["kind"] == "clash"
         look = {"edgecolor": print_style.RED, "linewidth": 2.0} if clash else {}
         ghost = dim["kind"] in ("one", "missing")
-        print_style.cell(sheet, (LEFT + d * BOX, y), (BOX - 0.15, 0.6), "" if dim["size"] is None else dim["size"], ghost=ghost, **look)
+        print_style.cell(
+            sheet,
+            (LEFT + d * BOX, y),
+            (BOX - 0.15, 0.6),
+            "" if dim["size"] is None else dim["size"],
+            ghost=ghost,
+            **look,
+        )
     stretched = ", ".join(str(d) for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing"))
     if stretched:
-        sentence = f"第 {stretched} 维步长 0；反向时在此求和" if zh else f"stride 0 in dim {stretched}; backward sums it"
+        sentence = (
+            f"第 {stretched} 维步长 0；反向时在此求和" if zh else f"stride 0 in dim {stretched}; backward sums it"
+        )
         print_style.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, sentence, color=print_style.DIM)
 
 
@@ -108,7 +137,9 @@ def _tables(sheet: Axes, case: BroadcastCase, y: float) -> None:
             value = operand["cells"][index] if operand["cells"] and index < len(operand["cells"]) else None
             ghost = r >= own[0] or c >= own[1]
             look = {} if ghost else {"facecolor": "#EFEFEF"}
-            print_style.cell(sheet, (x + c * WIDE, y + r * (TALL + 0.06)), (WIDE - 0.06, TALL), _short(value), ghost=ghost, **look)
+            print_style.cell(
+                sheet, (x + c * WIDE, y + r * (TALL + 0.06)), (WIDE - 0.06, TALL), _short(value), ghost=ghost, **look
+            )
         x += columns * WIDE + 0.6
     print_style.write(sheet, x - 0.3, middle, "→", ha="center", size=print_style.TEXT)
     cells = case["result"]["cells"]
@@ -118,7 +149,9 @@ def _tables(sheet: Axes, case: BroadcastCase, y: float) -> None:
 
 
 def _short(value: Any) -> str:
-    """A cell's value, with one or two digits if these take at most five characters, else cut to five; empty for None."""
+    """A cell's value, with one or two digits if these take at most five characters, else
+    cut to five; empty for None.
+    """
     if value is None:
         return ""
     text = cell_text(value)

@@ -16,22 +16,35 @@ SMALL = 6
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> str:
-    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,) with (N, 1) before the others.
+    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,)
+    with (N, 1) before the others.
 
     It says how many are left out.
     """
     canvas, y, width = Canvas(), 10.0, 420.0
-    cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
+    cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[
+        :DRAWN
+    ]
     for case in sorted(cases, key=lambda c: c["step"]):
         height, across = _case(canvas, case, facts, y, language)
         y += height + 18
         width = max(width, across)
     if not cases:
-        canvas.text(16, 30, "没有形状不同的操作数" if language == "zh" else "no operation had operands of different shapes", "t dim")
+        canvas.text(
+            16,
+            30,
+            "没有形状不同的操作数" if language == "zh" else "no operation had operands of different shapes",
+            "t dim",
+        )
         y = 48
     more = len(scene["cases"]) + scene["left_out"] - len(cases)
     if more > 0:
-        canvas.text(16, y + 4, f"另有 {more} 次广播未画出" if language == "zh" else f"{more} more broadcasts are not drawn", "t s dim")
+        canvas.text(
+            16,
+            y + 4,
+            f"另有 {more} 次广播未画出" if language == "zh" else f"{more} more broadcasts are not drawn",
+            "t s dim",
+        )
         y += 18
     return canvas.svg(width, y, "广播" if language == "zh" else "Broadcasting: shapes aligned from the right")
 
@@ -55,7 +68,9 @@ def _case(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float, language:
     for d, size in enumerate(case["result"]["shape"]):
         clash = d in case["clash"]
         canvas.rect(LEFT + d * BOX, row + 6, BOX - 6, 24, "red" if clash else "box")
-        canvas.text(LEFT + d * BOX + (BOX - 6) / 2, row + 22, "✕" if clash else size, "t redt" if clash else "t b m", "middle")
+        canvas.text(
+            LEFT + d * BOX + (BOX - 6) / 2, row + 22, "✕" if clash else size, "t redt" if clash else "t b m", "middle"
+        )
     row += 42
     if rank <= 2 and not case["clash"]:
         height, across = _grids(canvas, case, facts, row)
@@ -116,7 +131,9 @@ def _grids(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float) -> tuple
     return rows * 22 + 8.0, x + columns * 36 + 16
 
 
-def _grid(canvas: Canvas, operand: BroadcastOperand, facts: Facts, place: tuple[float, float], size: tuple[int, int]) -> None:
+def _grid(
+    canvas: Canvas, operand: BroadcastOperand, facts: Facts, place: tuple[float, float], size: tuple[int, int]
+) -> None:
     (x, y), (rows, columns) = place, size
     colour, shape = hue(operand["storage"], facts.palette), operand["shape"]
     own = [1, 1, *shape][-2:]
@@ -125,11 +142,19 @@ def _grid(canvas: Canvas, operand: BroadcastOperand, facts: Facts, place: tuple[
         index = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)
         value = operand["cells"][index] if operand["cells"] and index < len(operand["cells"]) else None
         canvas.rect(x + c * 36, y + r * 22, 34, 20, "box" if real else "ghost", stroke=colour if real else "")
-        canvas.text(x + c * 36 + 17, y + r * 22 + 14, "" if value is None else _short(value), "t s m" if real else "t s m dim", "middle")
+        canvas.text(
+            x + c * 36 + 17,
+            y + r * 22 + 14,
+            "" if value is None else _short(value),
+            "t s m" if real else "t s m dim",
+            "middle",
+        )
 
 
 def _short(value: Any) -> str:
-    """A value in at most five characters, with fewer digits if necessary (``0.125`` is ``.125``), but never another power of ten."""
+    """A value in at most five characters, with fewer digits if necessary (``0.125`` is ``.125``),
+    but never another power of ten.
+    """
     text = cell_text(value)
     for digits in (3, 2, 1) if isinstance(value, float) else ():
         if len(_bare(text)) > 4:

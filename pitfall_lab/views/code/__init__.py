@@ -33,15 +33,19 @@ class CodeScene(TypedDict):
 
 
 def project(trace: Trace, facts: Facts | None = None) -> CodeScene:
-    """Marks at exact spans (lines from 1, columns from 0 in code points, ``utf16`` in the browser's units), as plain data.
+    """Marks at exact spans (lines from 1, columns from 0 in code points, ``utf16`` in the
+    browser's units), as plain data.
 
-    Only what a failure or a wrong value depends on is marked ``saved`` or ``written``: marks on every line would hide these.
+    Only what a failure or a wrong value depends on is marked ``saved`` or ``written``: marks on
+    every line would hide these.
     """
     facts = facts or gather(trace)
     wanted: dict[tuple[MarkKind, int], Text] = {}
     for failure in failures(trace):
         if failure.saved_at is not None:
-            wanted.setdefault(("saved", failure.saved_at), _text("saved", failure.node, failure.saved, failure.expected))
+            wanted.setdefault(
+                ("saved", failure.saved_at), _text("saved", failure.node, failure.saved, failure.expected)
+            )
         for step in failure.changed_at:
             wanted.setdefault(("written", step), _text("written", failure.counter, None, failure.found))
         if failure.step is not None:
@@ -52,9 +56,13 @@ def project(trace: Trace, facts: Facts | None = None) -> CodeScene:
                 wanted.setdefault(("saved", cause.saved_at), _text("saved", cause.node, cause.saved, None))
             for step in cause.changed_at:
                 wanted.setdefault(
-                    ("silent", step), {"en": f"{cause.storage} written, no counter moved", "zh": f"写入 {cause.storage}，计数器未变"}
+                    ("silent", step),
+                    {"en": f"{cause.storage} written, no counter moved", "zh": f"写入 {cause.storage}，计数器未变"},
                 )
-        wanted.setdefault(("wrong", harm.step), {"en": f"gradient of {facts.name(harm.leaf)}", "zh": f"{facts.name(harm.leaf)} 的梯度不对"})
+        wanted.setdefault(
+            ("wrong", harm.step),
+            {"en": f"gradient of {facts.name(harm.leaf)}", "zh": f"{facts.name(harm.leaf)} 的梯度不对"},
+        )
     marks = [mark for (kind, step), text in wanted.items() if (mark := _mark(facts, kind, step, text))]
     return {"marks": sorted(marks, key=lambda m: (m["source"], m["line"], m["column"], m["step"]))}
 

@@ -1,4 +1,6 @@
-"""The computation graph as torch has it: leaves, nodes by torch's names, what each saved, and the way gradients take."""
+"""The computation graph as torch has it: leaves, nodes by torch's names, what each
+saved, and the way gradients take.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,16 @@ BADGE = 58.0
 """Room for a counter's badge ("C12·v3") in px; its version changes while stepping, its place does not."""
 
 MANY, ROUNDING = 2, 1e-4
-"""The smallest number of parts of a sum; and how far it may differ from their total, as a fraction of the largest part."""
+"""The smallest number of parts of a sum; and how far it may differ from their total, as a
+fraction of the largest part.
+"""
 STATES = {"freed": " freed", "hooked": " hook"}
 """What a look at a live graph found of a saved tensor besides its version."""
 
 
 class Notch(TypedDict):
-    """A saved tensor at the foot of its node's card; ``broken``, ``wrong`` and ``stale`` are the steps that found it so.
+    """A saved tensor at the foot of its node's card; ``broken``, ``wrong`` and ``stale``
+    are the steps that found it so.
 
     ``x`` and ``y`` are its place, from the left and from the top of the first row of notches.
     """
@@ -89,11 +94,19 @@ class Card(TypedDict):
 Edge = TypedDict(
     "Edge",
     {
-        "from": str, "to": str, "via": NotRequired[tuple[str, str]], "times": int, "born": int, "d": str, "label": tuple[float, float],
+        "from": str,
+        "to": str,
+        "via": NotRequired[tuple[str, str]],
+        "times": int,
+        "born": int,
+        "d": str,
+        "label": tuple[float, float],
         "shape": str,
     },
-)  # fmt: skip
-"""The way from a card to another; ``via`` is the edge between nodes that one between boxes represents, ``d`` its path in SVG."""
+)
+"""The way from a card to another; ``via`` is the edge between nodes that one between boxes
+represents, ``d`` its path in SVG.
+"""
 
 
 class Placed(TypedDict):
@@ -130,7 +143,10 @@ class Boxes(TypedDict):
 
 
 class GraphScene(Drawing):
-    """The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes. ``cards`` have no places of their own."""
+    """The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes.
+
+    ``cards`` have no places of their own.
+    """
 
     ladder: NotRequired[Ladder]
     folded: NotRequired[Drawing]
@@ -141,13 +157,13 @@ class GraphScene(Drawing):
 def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> GraphScene:
     """The graph with every position, as plain data.
 
-    ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
-    as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient takes the same way back, ``ways.BESIDE`` beside it.
-    ``folded``, where loops made many nodes, is the same graph with a loop's later turns as one card (``kind`` ``"fold"``).
-    ``modules``, where the program has modules, is the same graph in boxes: ``pictures`` by the module that is open ("" is none), each with
-    ``places`` (number of a card, x, y) for the cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture
-    that shows its inside).
-    Above ``DRAWN`` nodes only the boxes have positions, above ``MOST`` nothing but the outline is there.
+    ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's
+    label as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient takes the same way back,
+    ``ways.BESIDE`` beside it. ``folded``, where loops made many nodes, is the same graph with a loop's later turns
+    as one card (``kind`` ``"fold"``). ``modules``, where the program has modules, is the same graph in boxes:
+    ``pictures`` by the module that is open ("" is none), each with ``places`` (number of a card, x, y) for the
+    cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture that shows its
+    inside). Above ``DRAWN`` nodes only the boxes have positions, above ``MOST`` nothing but the outline is there.
     ``dot=False`` never starts graphviz.
     """
     facts = facts or gather(trace)
@@ -171,7 +187,8 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
 
 
 def outline(trace: Trace, facts: Facts) -> GraphScene | None:
-    """What :func:`project` returns for a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one.
+    """What :func:`project` returns for a graph too large to start with its cards: the ladder, and no
+    cards; ``None`` for a smaller one.
 
     Large is one of more than ``CARDS`` nodes, or a trace without nodes of more than ``CARDS`` events.
     """
@@ -209,10 +226,11 @@ def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
 def _folded(
     facts: Facts, cards: list[Card], pairs: dict[tuple[str, str], int]
 ) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-    """The same graph with the later turns of each loop as one card, its edges, and for each edge one that it represents.
+    """The same graph with the later turns of each loop as one card, its edges, and for each
+    edge one that it represents.
 
-    ``None`` if no loop has ``FOLDED`` nodes in its later turns. Turns in which torch refused something, or a value was wrong, stay as they
-    are.
+    ``None`` if no loop has ``FOLDED`` nodes in its later turns. Turns in which torch refused something, or a value
+    was wrong, stay as they are.
     """
     groups: dict[str, str] = {}
     heads: list[Card] = []
@@ -220,14 +238,28 @@ def _folded(
         start, end = fold["first"] + fold["length"], fold["first"] + fold["length"] * fold["times"]
         inside = [card for card in cards if start <= card["born"] < end]
         marked = any(card.get("raised") is not None for card in inside)
-        marked = marked or any((slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"])
+        marked = marked or any(
+            (slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"]
+        )
         if len(inside) < FOLDED or marked:
             continue
         head: Card = {
-            "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "x": 0.0, "y": 0.0, "w": 170.0,
+            "id": f"x{start}",
+            "kind": "fold",
+            "title": f"⟳ ×{fold['times'] - 1}",
+            "sub": "",
+            "x": 0.0,
+            "y": 0.0,
+            "w": 170.0,
             "h": TITLE + LINE + PAD,
-            "born": start, "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside), "until": end,
-        }  # fmt: skip
+            "born": start,
+            "line": facts.line(start),
+            "storage": None,
+            "counter": None,
+            "saved": [],
+            "count": len(inside),
+            "until": end,
+        }
         heads.append(head)
         groups.update((card["id"], head["id"]) for card in inside)
     if not heads:
@@ -251,7 +283,10 @@ def place_cards(
     *,
     dot: bool,
 ) -> Placed:
-    """Give every card its place and every edge its route. ``inner``: for an edge between boxes, the edge between nodes in it."""
+    """Give every card its place and every edge its route.
+
+    ``inner``: for an edge between boxes, the edge between nodes in it.
+    """
     inner = inner or {}
     place = {card["id"]: i for i, card in enumerate(cards)}
     sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
@@ -268,7 +303,13 @@ def place_cards(
         if via != (source, target):
             edge["via"] = via
         drawn.append(edge)
-    return {"edges": drawn, "nodes": cards, "width": round(layout.width), "height": round(layout.height), "by": layout.by}
+    return {
+        "edges": drawn,
+        "nodes": cards,
+        "width": round(layout.width),
+        "height": round(layout.height),
+        "by": layout.by,
+    }
 
 
 def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:
@@ -349,14 +390,18 @@ def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
 
 
 def _numbers(facts: Facts, leaf: str) -> list[str]:
-    """Return the lines that show a leaf's values and its gradient's at their longest, to measure the card: all values if few."""
+    """Return the lines that show a leaf's values and its gradient's at their longest, to measure
+    the card: all values if few.
+    """
     tensor = facts.tensor(leaf)
     gradient = next((r["grad"] for _, r in reversed(facts.tensors.get(leaf, [])) if r and r.get("grad")), None)
     lines = []
     for name, storage in (("", tensor.get("storage")), (".grad ", facts.tensor(gradient).get("storage"))):
         known = [r["cells"] for _, r in facts.storages.get(storage or "", []) if r and isinstance(r.get("cells"), list)]
         most = max((len(cells) for cells in known), default=0)
-        lines += [name + (", ".join(["-0.0000"] * most) if most <= FEW else "mean -0.000, -0.000 … -0.000")] if most else []
+        lines += (
+            [name + (", ".join(["-0.0000"] * most) if most <= FEW else "mean -0.000, -0.000 … -0.000")] if most else []
+        )
     return lines
 
 
@@ -376,7 +421,13 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
         sub = shape_text(record["gradient_shape"])  # no name refers to its result; torch still has its shape
     saved, across = _notches(facts, label, record)
     gradient = _received(record) if full and record.get("gradient") is not None else ""
-    width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0, across, width_of(gradient, 11) + 40)
+    width = max(
+        90.0,
+        width_of(title) + 24,
+        width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0,
+        across,
+        width_of(gradient, 11) + 40,
+    )
     notches = saved[-1]["y"] + NOTCH if saved else 0.0
     height = TITLE + (LINE if sub else 0) + notches + (LINE if gradient else 0) + PAD
     return {
@@ -401,10 +452,14 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
 
 
 def _received(record: dict[str, Any]) -> str:
-    """Return the gradient that came to a node, at most four values; of a single number that several nodes sent, the sum: ``3 + 1 = 4``."""
+    """Return the gradient that came to a node, at most four values; of a single number that several nodes
+    sent, the sum: ``3 + 1 = 4``.
+    """
     total = record["gradient"]
     parts = [sent["cells"][0] for sent in record.get("added", ()) if len(sent["cells"]) == 1]
-    known = isinstance(total, list) and len(total) == 1 and all(isinstance(one, (int, float)) for one in (*parts, *total))
+    known = (
+        isinstance(total, list) and len(total) == 1 and all(isinstance(one, (int, float)) for one in (*parts, *total))
+    )
     if not known or len(parts) < MANY or abs(sum(parts) - total[0]) > ROUNDING * max(map(abs, parts)):
         return cells_text(total, 4)
     said = " + ".join(f"{one:.4g}" if one >= 0 else f"({one:.4g})" for one in parts)
@@ -412,7 +467,9 @@ def _received(record: dict[str, Any]) -> str:
 
 
 def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Notch], float]:
-    """The first eight saved tensors of a node as notches in rows at the foot of its card, and the width that the rows take (px)."""
+    """The first eight saved tensors of a node as notches in rows at the foot of its card, and the
+    width that the rows take (px).
+    """
     out: list[Notch] = []
     x, y, widest = PAD, 0.0, 0.0
     for slot in record.get("saved", ())[:8]:
@@ -445,7 +502,9 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Not
 
 
 def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:
-    """The first step after ``born`` at which the counter had another version than the one saved; None if there is none."""
+    """The first step after ``born`` at which the counter had another version than the one
+    saved; None if there is none.
+    """
     history = facts.counters.get(slot.get("counter") or "", [])
     return next((step for step, version in history if step > born and version != slot.get("version")), None)
 
@@ -455,7 +514,8 @@ def _born(facts: Facts, target: str) -> int:
 
 
 def _flow_shape(facts: Facts, source: str) -> str:
-    """Return, as text, the shape of the gradient that flows along an edge from ``source``, the label of a node or tensor; "" if unknown.
+    """Return, as text, the shape of the gradient that flows along an edge from ``source``, the label of a
+    node or tensor; "" if unknown.
 
     It is the shape of the gradient that the node received, as recorded, else that of the tensor that the node made.
     """

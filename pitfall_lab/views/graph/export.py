@@ -29,7 +29,8 @@ def digraph(scene: GraphScene, facts: Facts) -> graphviz.Digraph:
 
 
 def write(scene: GraphScene, facts: Facts, path: Path) -> None:
-    """Write the graph as ``path``'s ending says: ``.dot`` as text, any other kind (``.svg``, ``.pdf``, ``.png``) drawn by graphviz.
+    """Write the graph as ``path``'s ending says: ``.dot`` as text, any other kind (``.svg``, ``.pdf``,
+    ``.png``) drawn by graphviz.
 
     Raises:
         OSError: the kind needs graphviz's program ``dot``, which is not installed.
@@ -42,7 +43,9 @@ def write(scene: GraphScene, facts: Facts, path: Path) -> None:
     if dot is None:
         raise OSError(f"{path.name} needs graphviz's program dot, which is not installed; .svg, .html and .dot do not.")
     kind, source = path.suffix.removeprefix("."), graph.source.encode()
-    drawn: Any = processes.run([dot, f"-T{kind}"], input=source, capture_output=True, text=False, encoding=None, check=True)
+    drawn: Any = processes.run(
+        [dot, f"-T{kind}"], input=source, capture_output=True, text=False, encoding=None, check=True
+    )
     path.write_bytes(drawn.stdout)  # bytes, since text=False
 
 
@@ -57,7 +60,10 @@ def _table(card: Card, facts: Facts) -> str:
     if card["saved"]:
         for _, row in groupby(card["saved"], key=lambda notch: notch["y"]):
             cells = "".join(_notch(notch, facts) for notch in row)
-            rows.append(f'<tr><td><table border="0" cellborder="1" cellspacing="2" cellpadding="2"><tr>{cells}</tr></table></td></tr>')
+            rows.append(
+                '<tr><td><table border="0" cellborder="1" cellspacing="2" '
+                f'cellpadding="2"><tr>{cells}</tr></table></td></tr>'
+            )
     style = "rounded" if card["kind"] == "node" else "solid"
     return f'<table border="1" cellborder="0" cellpadding="3" color="{border}" style="{style}">{"".join(rows)}</table>'
 

@@ -19,7 +19,9 @@ class Turns(TypedDict):
 
 
 class Rung(TypedDict):
-    """One row: a step with the lanes that it reads and makes; the first of a loop's turns has the loop's ``times`` and ``length``."""
+    """One row: a step with the lanes that it reads and makes; the first of a loop's turns has the
+    loop's ``times`` and ``length``.
+    """
 
     step: int
     line: int | None
@@ -35,7 +37,9 @@ class Rung(TypedDict):
 
 
 class Ladder(TypedDict):
-    """The rows, the number of lanes, the lane of each storage, the row of each step, and the storages that have no lane of their own."""
+    """The rows, the number of lanes, the lane of each storage, the row of each step, and the storages
+    that have no lane of their own.
+    """
 
     rows: list[Rung]
     lanes: int
@@ -81,7 +85,9 @@ def ladder(facts: Facts) -> Ladder:
 
 
 def _uses(event: Any, home: dict[str, list[str | None]]) -> tuple[list[str], list[str]]:
-    made = [p[1] for e in event.effects if len(p := e.path.split(".")) == 2 and p[0] == "storages" and e.value is not None]
+    made = [
+        p[1] for e in event.effects if len(p := e.path.split(".")) == 2 and p[0] == "storages" and e.value is not None
+    ]
     makes = list(dict.fromkeys([*made, *event.writes]))
     reads = [s for o in event.operands if o.label in home for s in home[o.label][-1:] if s and s not in makes]
     reads += [s for label in event.results for s in home.get(label, [])[-1:] if s and s not in makes]
@@ -113,7 +119,8 @@ def _lanes(uses: list[tuple[list[str], list[str]]]) -> tuple[dict[str, int], int
 
 
 def _folded(facts: Facts) -> tuple[set[int], dict[int, Turns]]:
-    """The steps that folded loops hide, and for the first step of each fold how many steps a round has and how many rounds there are.
+    """The steps that folded loops hide, and for the first step of each fold how many steps a round has
+    and how many rounds there are.
 
     Steps with errors and forecasts are never hidden.
     """

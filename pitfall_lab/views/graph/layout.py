@@ -39,8 +39,8 @@ class Layout:
 def lay_out(sizes: Sequence[Size], edges: Sequence[Edge], *, dot: bool = True) -> Layout:
     """Place boxes of ``sizes`` (width, height in px) so that every edge ``(from, to)`` points down.
 
-    By graphviz if it is installed and there are at most ``DOT_NODES`` boxes, else by layers of our own. ``dot=False`` never starts
-    graphviz.
+    By graphviz if it is installed and there are at most ``DOT_NODES`` boxes, else by layers of our own.
+    ``dot=False`` never starts graphviz.
     """
     if dot and 0 < len(sizes) <= DOT_NODES and (program := processes.installed("dot")):
         placed = _dot(program, sizes, edges)
@@ -53,7 +53,9 @@ def _dot(program: str, sizes: Sequence[Size], edges: Sequence[Edge]) -> Layout |
     """Graphviz's answer, or ``None`` when it fails or takes too long. Boxes are named by number: no text goes out."""
     import graphviz
 
-    graph = graphviz.Digraph(graph_attr={"rankdir": "TB", "nodesep": f"{GAP_X / 72:.3f}", "ranksep": f"{GAP_Y / 72:.3f}"})
+    graph = graphviz.Digraph(
+        graph_attr={"rankdir": "TB", "nodesep": f"{GAP_X / 72:.3f}", "ranksep": f"{GAP_Y / 72:.3f}"}
+    )
     graph.attr("node", shape="box", fixedsize="true", label="")
     graph.attr("edge", arrowhead="none")
     for i, (w, h) in enumerate(sizes):
@@ -140,7 +142,9 @@ def _ranks(count: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def _untangle(layers: list[list[int]], above: Neighbours, below: Neighbours) -> None:
-    """Order each layer, in place, by the mean place of its neighbours, sweeping down and up at most eight times; ties keep their order."""
+    """Order each layer, in place, by the mean place of its neighbours, sweeping down and up at most eight
+    times; ties keep their order.
+    """
     place = {box: i for layer in layers for i, box in enumerate(layer)}
     still = 0
     for sweep in range(8):
@@ -168,7 +172,9 @@ def _across(layers: list[list[int]], widths: list[float], above: Neighbours, bel
     for layer in layers:
         for i, box in enumerate(layer):
             x[box] = i * 120.0
-    rows = [(layer, [above[box] + below[box] for box in layer], _shifts([widths[box] for box in layer])) for layer in layers]
+    rows = [
+        (layer, [above[box] + below[box] for box in layer], _shifts([widths[box] for box in layer])) for layer in layers
+    ]
     for sweep in range(12):
         for layer, near, shift in rows if sweep % 2 == 0 else reversed(rows):
             wish = []
@@ -191,7 +197,9 @@ def _shifts(widths: list[float]) -> list[float]:
 
 
 def _separate(wish: list[float], shift: list[float]) -> list[float]:
-    """Return the positions nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
+    """Return the positions nearest to ``wish`` (least squares) that keep the order and the
+    gaps: pool adjacent violators.
+    """
     pools: list[list[float]] = []
     for value in (w - s for w, s in zip(wish, shift, strict=True)):
         pools.append([value, 1])

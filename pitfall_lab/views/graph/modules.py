@@ -1,13 +1,18 @@
-"""Which module each operation of a program belongs to, as far as the trace tells, and the tree of boxes that this makes.
+"""Which module each operation of a program belongs to, as far as the trace tells, and the
+tree of boxes that this makes.
 
-A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of: an operation that reads one is placed for sure. The others:
+A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of: an operation that reads one is
+placed for sure. The others:
 
-- In the same call expression as operations with parameters (what ``nn.Sequential`` runs beside its layers): the module that these share.
-- In the learner's own ``forward``: the module whose ``forward`` it is. The outermost one is the model; for one inside it, the parameters
+- In the same call expression as operations with parameters (what ``nn.Sequential`` runs beside its layers):
+  the module that these share.
+- In the learner's own ``forward``: the module whose ``forward`` it is. The outermost one is the model; for
+  one inside it, the parameters
   that it reads in one go tell which. Its depth is the same in each of its calls.
 - Outside of any ``forward``, or where both neighbours could be meant: no module, or the smallest that holds both.
 
-So a box may be too large for an operation, never a wrong one beside it, as long as a ``forward`` runs from its top to its end.
+So a box may be too large for an operation, never a wrong one beside it, as long as a ``forward``
+runs from its top to its end.
 """
 
 from __future__ import annotations
@@ -20,7 +25,9 @@ from pitfall_lab.trace import Event, Span
 from pitfall_lab.views.label_history import Facts
 
 Path = tuple[str, ...]
-"""The way to a module from its model, as names of attributes; a later call of a module has its number behind its name: "ln ·2"."""
+"""The way to a module from its model, as names of attributes; a later call of a module has its
+number behind its name: "ln ·2".
+"""
 
 
 def modules(facts: Facts) -> dict[str, Path]:
@@ -52,7 +59,8 @@ def _owners(facts: Facts) -> dict[str, Path]:
 
 
 def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
-    """Return the module of each event: by the parameters it reads, else by the frames of ``forward``, else by the calls around it.
+    """Return the module of each event: by the parameters it reads, else by the frames of ``forward``,
+    else by the calls around it.
 
     What is in no module is left out; writes do not count as reading.
     """
@@ -77,8 +85,11 @@ def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
     return _numbered(calls, plain, read)
 
 
-def _beside(event: Event, last: Event | None, following: Event | None, sure: dict[int, Path], depths: dict[Path, int]) -> Path:
-    """Return the module of an operation that reads no parameters, judged by the nearest calls before and after it that read some.
+def _beside(
+    event: Event, last: Event | None, following: Event | None, sure: dict[int, Path], depths: dict[Path, int]
+) -> Path:
+    """Return the module of an operation that reads no parameters, judged by the nearest calls before
+    and after it that read some.
 
     Empty (no module) outside of any inner ``forward``, unless they are in the same call expression.
     """
@@ -116,7 +127,13 @@ def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict
         run.append(event)
         shared = _common([sure[one.step] for one in run])
         # A parameter of the program itself is in no module: nothing is above it.
-        depth = max(0, min(len(shared), min(len(sure[one.step]) for one in run) - (0 if run[0].span is None else _called(run, sure))))
+        depth = max(
+            0,
+            min(
+                len(shared),
+                min(len(sure[one.step]) for one in run) - (0 if run[0].span is None else _called(run, sure)),
+            ),
+        )
         while depth and all(part.isdigit() for part in _children(shared[:depth], homes)):
             depth -= 1  # a list or a Sequential has no forward of the learner's
         depths[event.scope] = min(depth, depths.get(event.scope, depth))
@@ -124,7 +141,9 @@ def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict
 
 
 def _called(run: list[Event], sure: dict[int, Path]) -> int:
-    """Return 1 if all calls of a run belong to one module, which then is one level below the ``forward`` that called it; else 0."""
+    """Return 1 if all calls of a run belong to one module, which then is one level below the
+    ``forward`` that called it; else 0.
+    """
     return int(len({sure[one.step] for one in run}) == 1)
 
 
@@ -133,7 +152,9 @@ def _children(path: Path, homes: set[Path]) -> set[str]:
 
 
 def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Event]:
-    """Return for each event the last event before it that reads parameters; for reversed ``calls``, the next one after it."""
+    """Return for each event the last event before it that reads parameters; for reversed
+    ``calls``, the next one after it.
+    """
     out: dict[int, Event] = {}
     last: Event | None = None
     for event in calls:
@@ -212,7 +233,9 @@ def _common(paths: Iterable[Path]) -> Path:
 
 
 def _merged(found: dict[str, Path]) -> dict[str, Path]:
-    """Levels that hold nothing but one further level are one with it: ``blocks`` and ``0`` become ``blocks.0`` where there is no other."""
+    """Levels that hold nothing but one further level are one with it: ``blocks`` and ``0`` become
+    ``blocks.0`` where there is no other.
+    """
     held: dict[Path, set[Any]] = {}
     for label, path in found.items():
         for depth in range(len(path)):

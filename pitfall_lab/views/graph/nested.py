@@ -1,4 +1,6 @@
-"""The graph with modules as boxes: one picture for each module that can be opened, with the modules around it open as well."""
+"""The graph with modules as boxes: one picture for each module that can be opened, with the
+modules around it open as well.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Pairs = dict[tuple[str, str], int]
 
 
 class Nested:
-    """The autograd graph with modules as boxes: the modules that each card (node or tensor) belongs to, and which of them get a box."""
+    """The autograd graph with modules as boxes: the modules that each card (node or tensor) belongs to,
+    and which of them get a box.
+    """
 
     def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs) -> None:
         of = modules(facts)
@@ -46,20 +50,30 @@ class Nested:
             self.boxes[path]["opens"] = ""
 
     def openable(self) -> list[Path]:
-        """The paths of the boxes, from the outermost to the innermost; at the same depth, in the order in which they were created."""
+        """The paths of the boxes, from the outermost to the innermost; at the same depth, in the
+        order in which they were created.
+        """
         return sorted(self.boxes, key=lambda path: (len(path), self.boxes[path]["born"]))
 
     def seen(self, opened: Path) -> dict[str, str]:
-        """What is drawn for each card while ``opened`` and the modules around it are open: the card itself or a closed box (ids)."""
+        """What is drawn for each card while ``opened`` and the modules around it are open: the card
+        itself or a closed box (ids).
+        """
         out = {}
         for card in self.cards:
             path = self.home[card["id"]]
-            shut = (path[:depth] for depth in range(1, len(path) + 1) if path[:depth] != opened[:depth] and path[:depth] in self.boxes)
+            shut = (
+                path[:depth]
+                for depth in range(1, len(path) + 1)
+                if path[:depth] != opened[:depth] and path[:depth] in self.boxes
+            )
             box = next(shut, None)
             out[card["id"]] = self.boxes[box]["id"] if box else card["id"]
         return out
 
-    def picture(self, opened: Path, pairs: Pairs) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
+    def picture(
+        self, opened: Path, pairs: Pairs
+    ) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
         """Copies of the cards to draw, their edges, and for each edge one of the edges that it represents.
 
         None if there are more than ``LARGEST`` cards.
@@ -80,7 +94,9 @@ class Nested:
 
 
 def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
-    """Whether a path in the graph leaves the box and enters it again: the nodes in between would be above and below it at once."""
+    """Whether a path in the graph leaves the box and enters it again: the nodes in between
+    would be above and below it at once.
+    """
     todo = [other for one in inside for other in below.get(one, ()) if other not in inside]
     seen = set(todo)
     while todo:
@@ -101,8 +117,21 @@ def _box(path: Path, inside: list[Card]) -> Card:
     raised = [step for card in nodes if (step := card.get("raised")) is not None]
     born = min(card["born"] for card in nodes or inside)
     return {
-        "id": f"m{'/'.join(path)}", "kind": "module", "title": title, "sub": "", "x": 0.0, "y": 0.0,
-        "w": round(max(116.0, width_of(title) + 24), 1), "h": 50.0, "born": born, "inside": [card["id"] for card in inside],
-        "line": None, "storage": None, "counter": None, "saved": [],
-        "count": len(nodes), "raised": min(raised, default=None), "opens": "/".join(path),
-    }  # fmt: skip
+        "id": f"m{'/'.join(path)}",
+        "kind": "module",
+        "title": title,
+        "sub": "",
+        "x": 0.0,
+        "y": 0.0,
+        "w": round(max(116.0, width_of(title) + 24), 1),
+        "h": 50.0,
+        "born": born,
+        "inside": [card["id"] for card in inside],
+        "line": None,
+        "storage": None,
+        "counter": None,
+        "saved": [],
+        "count": len(nodes),
+        "raised": min(raised, default=None),
+        "opens": "/".join(path),
+    }

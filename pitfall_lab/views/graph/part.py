@@ -1,4 +1,6 @@
-"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is between them as one card each."""
+"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is
+between them as one card each.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,18 @@ def part(facts: Facts, wanted: list[str]) -> Drawing | None:
 
     ``None`` if the trace has fewer than ``FEWEST`` of them.
 
-    What is between two of them is a card of kind ``"skip"`` that says how many nodes it represents, so saver and writer are always side by
-    side, however large the model is.
+    What is between two of them is a card of kind ``"skip"`` that says how many nodes it represents, so saver and writer
+    are always side by side, however large the model is.
     """
     nodes = [node for node in dict.fromkeys(wanted) if node in facts.nodes][:MOST]
     if len(nodes) < FEWEST:
         return None
     leaves = {str(card["id"]): card for card in leaf_cards(facts, full=True)}
     owners = {_output(facts, node): node for node in nodes if _name(facts, node) == "AccumulateGrad"}
-    cards = [*(leaves[leaf] for leaf in owners if leaf in leaves), *(node_card(facts, node, full=False) for node in nodes)]
+    cards = [
+        *(leaves[leaf] for leaf in owners if leaf in leaves),
+        *(node_card(facts, node, full=False) for node in nodes),
+    ]
     pairs: Pairs = {(leaf, node): 1 for leaf, node in owners.items() if leaf in leaves}
     for node in nodes:
         for other, between in _reached(facts, node, {*nodes}).items():

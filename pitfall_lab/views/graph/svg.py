@@ -12,13 +12,19 @@ ROWS = 40
 
 
 def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
-    """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder, and say how many are left out."""
+    """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder,
+    and say how many are left out.
+    """
     if scene["nodes"] and "ladder" not in scene:
         return _cards({**scene, **scene.get("folded", {})}, facts, language)
     if "ladder" in scene:
         return _ladder(scene["ladder"], facts, language)
     canvas = Canvas()
-    text = "torch 没有建立计算图：这里没有张量需要梯度。" if language == "zh" else "torch built no graph: nothing here requires a gradient."
+    text = (
+        "torch 没有建立计算图：这里没有张量需要梯度。"
+        if language == "zh"
+        else "torch built no graph: nothing here requires a gradient."
+    )
     canvas.text(16, 30, text)
     return canvas.svg(460, 50, text)
 
@@ -46,7 +52,9 @@ def _cards(scene: GraphScene, facts: Facts, language: str) -> str:
 def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
     x, y, w, h = card["x"], card["y"], card["w"], card["h"]
     colour = hue(card["storage"], facts.palette)
-    canvas.rect(x, y, w, h, "box", stroke=colour if card["kind"] == "leaf" else "", rx=0 if card["kind"] == "leaf" else 7)
+    canvas.rect(
+        x, y, w, h, "box", stroke=colour if card["kind"] == "leaf" else "", rx=0 if card["kind"] == "leaf" else 7
+    )
     if card.get("raised") is not None:
         canvas.rect(x - 4, y - 4, w + 8, h + 8, "red", rx=9)
         canvas.text(x + w + 8, y + 16, "✕", "t redt")
@@ -73,12 +81,16 @@ def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
 
 
 def _notch(canvas: Canvas, x: float, y: float, notch: Notch, facts: Facts) -> None:
-    """A tab with a cut corner in its storage's hue; struck out when the counter has moved on; ≠ when the value was wrong."""
+    """A tab with a cut corner in its storage's hue; struck out when the counter has moved
+    on; ≠ when the value was wrong.
+    """
     w, colour = notch["w"], hue(notch["storage"], facts.palette)
     canvas.path(f"M{x},{y}h{w - 7}l7,7v13h-{w}z", "box", style=f"stroke:{colour};stroke-width:2")
     canvas.text(x + 6, y + 14, notch["text"], "t s m")
     if notch["stale"] is not None:
-        canvas.line(x + 2, y + 18, x + w - 3, y + 3, "red" if notch["broken"] is not None else "line", style="stroke-width:2")
+        canvas.line(
+            x + 2, y + 18, x + w - 3, y + 3, "red" if notch["broken"] is not None else "line", style="stroke-width:2"
+        )
     mark = "✕" if notch["broken"] is not None else "≠" if notch["wrong"] is not None else ""
     if mark:
         canvas.text(x + w - 12, y + 14, mark, "t redt")

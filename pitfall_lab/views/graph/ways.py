@@ -45,7 +45,9 @@ Row = tuple[float, float, list[tuple[float, float]]]
 
 
 def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
-    """Return the boxes by their vertical extent, sorted: (top, bottom, horizontal extents of the boxes between these)."""
+    """Return the boxes by their vertical extent, sorted: (top, bottom, horizontal extents
+    of the boxes between these).
+    """
     rows: dict[tuple[float, float], list[tuple[float, float]]] = {}
     for (x, y), (w, h) in zip(layout.centres, sizes, strict=True):
         rows.setdefault((y - h / 2, y + h / 2), []).append((x - w / 2, x + w / 2))
@@ -53,7 +55,10 @@ def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
 
 
 def _direct(rows: Sequence[Row], route: list[Point]) -> list[Point] | None:
-    """One plain curve between the route's ends, when no box is in between: a detour there would only be noise. Else None."""
+    """One plain curve between the route's ends, when no box is in between: a detour there would only be noise.
+
+    Else None.
+    """
     (x1, y1), (x2, y2) = route[0], route[-1]
     left, right = min(x1, x2) - 4, max(x1, x2) + BESIDE + 4
     for top, bottom, covered in rows:

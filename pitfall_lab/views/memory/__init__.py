@@ -1,4 +1,6 @@
-"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and what kept each storage alive."""
+"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and
+what kept each storage alive.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at, gather
 
 BANDS = 60
-"""The number of storages (the largest and longest-lived) with a band of their own; the bytes of the others are one band."""
+"""The number of storages (the largest and longest-lived) with a band of their own; the
+bytes of the others are one band.
+"""
 
 
 class Band(TypedDict):
-    """One storage, or all that have no band of their own (``id`` is empty then); ``base`` is its lower edge, as (step, bytes)."""
+    """One storage, or all that have no band of their own (``id`` is empty then); ``base`` is its
+    lower edge, as (step, bytes).
+    """
 
     id: str
     nbytes: int
@@ -46,10 +52,11 @@ class MemoryScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
     """Bands and totals as plain data.
 
-    ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is above the ones
-    before it: ``base`` are the steps from which its lower edge is at so many bytes; the band without an ``id`` is of ``others`` storages.
-    Counted are storages that the program's tensors have or the graph saved, by their size: not what torch's kernels borrow in between,
-    nor what its allocator keeps in reserve. A storage ends at the step at which it was found to be gone.
+    ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is
+    above the ones before it: ``base`` are the steps from which its lower edge is at so many bytes; the band without an
+    ``id`` is of ``others`` storages. Counted are storages that the program's tensors have or the graph saved, by their
+    size: not what torch's kernels borrow in between, nor what its allocator keeps in reserve. A storage ends at the
+    step at which it was found to be gone.
     """
     facts = facts or gather(trace)
     lives = [life for label in facts.storages if (life := _life(facts, label))["nbytes"]]
@@ -57,7 +64,9 @@ def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
     for life in lives:  # after their ends are known: what a backward frees and what it brings do not meet
         life["born"] = max(life["born"], arrived.get(life["id"], 0))
     lives.sort(key=_order)
-    own = {life["id"] for life in sorted(lives, key=lambda life: (-_area(life, len(trace.events)), life["born"]))[:BANDS]}
+    own = {
+        life["id"] for life in sorted(lives, key=lambda life: (-_area(life, len(trace.events)), life["born"]))[:BANDS]
+    }
     bands = [life for life in lives if life["id"] in own]
     rest = [life for life in lives if life["id"] not in own]
     total = _sum(lives)
@@ -80,7 +89,9 @@ def _life(facts: Facts, label: str) -> Band:
     sizes = [int(r.get("nbytes") or 0) for _, r in history if r]
     died = next((s for s, r in history if r is None or r.get("alive") is False), None)
     born = next((s for s, r in history if r and r.get("alive") is not False), history[0][0])
-    if died is not None and died < born:  # made and gone within one call, with which its end is recorded: what a checkpoint computes again
+    if (
+        died is not None and died < born
+    ):  # made and gone within one call, with which its end is recorded: what a checkpoint computes again
         died = max(born, _end(facts.trace, died))
     return {"id": label, "nbytes": max(sizes, default=0), "born": born, "died": died, "base": []}
 
@@ -88,7 +99,8 @@ def _life(facts: Facts, label: str) -> Band:
 def _arrived(facts: Facts) -> dict[str, int]:
     """Where gradients come to leaves: for their storages the step at which the node that keeps them has run.
 
-    They are recorded with the backward call, whose parts follow it: what a checkpoint computes again comes before any gradient is kept.
+    They are recorded with the backward call, whose parts follow it: what a checkpoint computes again comes
+    before any gradient is kept.
     """
     found: dict[str, int] = {}
     keeping = {
@@ -119,7 +131,11 @@ def _end(trace: Trace, step: int) -> int:
 
 def _order(life: Band) -> tuple[Any, ...]:
     """The sort key of a band: storages that live longest are drawn lowest, so that bands seldom move."""
-    return (life["died"] is not None, life["born"] if life["died"] is None else -life["died"] + life["born"], life["born"])
+    return (
+        life["died"] is not None,
+        life["born"] if life["died"] is None else -life["died"] + life["born"],
+        life["born"],
+    )
 
 
 def _area(life: Band, steps: int) -> int:
@@ -149,7 +165,8 @@ def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tupl
 
 
 def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
-    """What keeps a storage alive after ``step``: variables, gradients, unnamed views, and nodes that saved it and are not freed.
+    """What keeps a storage alive after ``step``: variables, gradients, unnamed views, and nodes
+    that saved it and are not freed.
 
     Without ``step``, at the end of the trace.
     """
@@ -171,7 +188,11 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
     saving = []
     for history in facts.nodes.values():
         record = at(history, step) or {}
-        if record and not record.get("freed") and any(slot.get("storage") == storage for slot in record.get("saved", ())):
+        if (
+            record
+            and not record.get("freed")
+            and any(slot.get("storage") == storage for slot in record.get("saved", ()))
+        ):
             saving.append(str(record.get("name")))
     if saving:
         several = [*dict.fromkeys(saving)]
@@ -180,7 +201,10 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
 
 
 def _owners(facts: Facts, step: int | None) -> dict[str, str]:
-    """Which tensor had each name last. In a loop a name moves to the next tensor; something else then keeps the earlier tensor alive."""
+    """Which tensor had each name last.
+
+    In a loop a name moves to the next tensor; something else then keeps the earlier tensor alive.
+    """
     bound: dict[str, tuple[int, str]] = {}
     for label, history in facts.tensors.items():
         name = facts.tensor(label, step).get("name")
@@ -193,7 +217,8 @@ def _owners(facts: Facts, step: int | None) -> dict[str, str]:
 def _deleted(facts: Facts, name: str, label: str, step: int | None) -> bool:
     """Whether the program has run a ``del name`` since the tensor was made, up to ``step`` (``None``: the end).
 
-    A trace has no event for it: it has run if the program has come past its line. One in a branch may not have run, and does not count.
+    A trace has no event for it: it has run if the program has come past its line. One in a branch may not
+    have run, and does not count.
     """
     born = facts.tensors[label][0][0]
     made = facts.trace.events[born].span if 0 <= born < len(facts.trace.events) else None

@@ -1,7 +1,7 @@
 """What PyTorch's caching allocator holds (reserved) against what tensors hold (allocated), point by point.
 
-The numbers come from ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``; the area between the two curves is freed memory
-that the allocator keeps for the next tensor. Several runs are drawn side by side on one scale.
+The numbers come from ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``; the area between the two
+curves is freed memory that the allocator keeps for the next tensor. Several runs are drawn side by side on one scale.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Run:
 
 
 def runs(result: dict[str, Any]) -> list[Run]:
-    """The runs in an experiment's numbers: one for each row with ``points``, else one of all rows; empty when it counted neither.
+    """The runs in an experiment's numbers: one for each row with ``points``, else one of all rows;
+    empty when it counted neither.
 
     >>> runs({"rows": [{"step": "x = None", "allocated_mib": 0, "reserved_mib": 2}]})
     [Run(name='', points=(('x = None', 0.0, 2097152.0),))]
@@ -40,7 +41,11 @@ def _points(rows: Any) -> tuple[tuple[str, float, float], ...]:
     both = [row for row in rows if isinstance(row, dict) and {"allocated_mib", "reserved_mib"} <= set(row)]
     where = ("where", "step", "action")
     return tuple(
-        (next((str(row[key]) for key in where if key in row), ""), float(row["allocated_mib"]) * MIB, float(row["reserved_mib"]) * MIB)
+        (
+            next((str(row[key]) for key in where if key in row), ""),
+            float(row["allocated_mib"]) * MIB,
+            float(row["reserved_mib"]) * MIB,
+        )
         for row in both
     )
 
@@ -51,13 +56,17 @@ def words(found: list[Run], language: str = "en") -> str:
     for run in found:
         lines += [run.name] if run.name else []
         for where, allocated, reserved in run.points:
-            sentence = f"{'已分配' if zh else 'allocated'} {bytes_text(allocated)}, {'已保留' if zh else 'reserved'} {bytes_text(reserved)}"
+            sentence = (
+                f"{'已分配' if zh else 'allocated'} {bytes_text(allocated)}, {'已保留' if zh else 'reserved'} "
+                f"{bytes_text(reserved)}"
+            )
             lines.append(f"  {where}: {sentence}")
     return "\n".join(lines)
 
 
 def draw(found: list[Run], label: str, language: str = "en") -> str:
-    """Both curves of every run (at least one), on one scale, with where the numbers come from (``label``) written below.
+    """Both curves of every run (at least one), on one scale, with where the numbers come
+    from (``label``) written below.
 
     The points of a single run with at most ``LISTED`` are listed too.
     """
@@ -69,7 +78,14 @@ def draw(found: list[Run], label: str, language: str = "en") -> str:
         canvas.line(LEFT, y, LEFT + WIDTH, y, "rule")
         canvas.text(LEFT - 8, y + 4, bytes_text(part * most), "t s dim m", "end")
     for number, run in enumerate(found):
-        _run(canvas, run, LEFT + number * (across + GAP), across, most, numbered=len(found) == 1 and len(run.points) <= LISTED)
+        _run(
+            canvas,
+            run,
+            LEFT + number * (across + GAP),
+            across,
+            most,
+            numbered=len(found) == 1 and len(run.points) <= LISTED,
+        )
     y = TOP + HEIGHT + (44 if len(found) == 1 and len(found[0].points) <= LISTED else 26)
     y = _legend(canvas, y, zh=zh)
     if len(found) == 1 and len(found[0].points) <= LISTED:
@@ -92,7 +108,9 @@ def _run(canvas: Canvas, run: Run, left: float, across: float, most: float, *, n
         heights = [foot - nbytes / most * HEIGHT for nbytes in held]
         stairs = "".join(f"V{y:.1f}h{step:.1f}" for y in heights)
         if kind == "reserved":
-            canvas.path(f"M{left:.1f},{foot:.1f}{stairs}V{foot:.1f}z", "ghost", style="fill:var(--rule);fill-opacity:.35")
+            canvas.path(
+                f"M{left:.1f},{foot:.1f}{stairs}V{foot:.1f}z", "ghost", style="fill:var(--rule);fill-opacity:.35"
+            )
         else:
             canvas.path(f"M{left:.1f},{foot:.1f}{stairs}V{foot:.1f}z", "box", style="fill:#0072B2;stroke:none")
     stairs = f"M{left:.1f},{foot - run.points[0][2] / most * HEIGHT:.1f}" + "".join(
@@ -110,5 +128,10 @@ def _legend(canvas: Canvas, y: float, *, zh: bool) -> float:
     canvas.rect(LEFT, y - 10, 16, 12, "box", fill="#0072B2")
     canvas.text(LEFT + 22, y, "已分配：张量占用" if zh else "allocated: what tensors hold", "t s")
     canvas.line(LEFT + 210, y - 4, LEFT + 230, y - 4, "line", style="stroke-dasharray:5 3")
-    canvas.text(LEFT + 238, y, "已保留：分配器向驱动要来的" if zh else "reserved: what the allocator took from the driver", "t s")
+    canvas.text(
+        LEFT + 238,
+        y,
+        "已保留：分配器向驱动要来的" if zh else "reserved: what the allocator took from the driver",
+        "t s",
+    )
     return y + 6

@@ -1,4 +1,6 @@
-"""Live bytes over the program's steps, on paper: bands, the total, the peak, and what kept the memory of the peak alive."""
+"""Live bytes over the program's steps, on paper: bands, the total, the peak, and what kept
+the memory of the peak alive.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,15 @@ TICKS = 10
 
 
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> Figure:
-    """Draw the bands over the steps and, below, a table of the ``LISTED`` largest storages that were alive at the peak."""
+    """Draw the bands over the steps and, below, a table of the ``LISTED`` largest storages
+    that were alive at the peak.
+    """
     zh, peak = language == "zh", scene["peak"]
     if not peak or not peak["bytes"]:
         figure, sheet = print_style.sheet(1.2)
-        print_style.write(sheet, 0.3, 0.6, "没有占用内存的存储" if zh else "no storage with any bytes", size=print_style.TEXT)
+        print_style.write(
+            sheet, 0.3, 0.6, "没有占用内存的存储" if zh else "no storage with any bytes", size=print_style.TEXT
+        )
         return figure
     alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
@@ -30,13 +36,20 @@ def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> Figure:
     height = PLOT + 2.6 + ROW * (min(len(alive), LISTED) + bool(more or scene["others"]))
     figure, sheet = print_style.sheet(height)
     axes = figure.add_axes(
-        (1.9 / print_style.WIDTH, 1 - (PLOT + 0.8) / height, (print_style.WIDTH - 2.2) / print_style.WIDTH, PLOT / height)
+        (
+            1.9 / print_style.WIDTH,
+            1 - (PLOT + 0.8) / height,
+            (print_style.WIDTH - 2.2) / print_style.WIDTH,
+            PLOT / height,
+        )
     )
     _plot(axes, scene, peak, facts, zh=zh)
     _table(sheet, alive, facts, PLOT + 2.3, peak["step"], zh=zh)
     if more or scene["others"]:
         left = more + scene["others"]
-        print_style.write(sheet, 0.3, height - 0.35, f"另有 {left} 个存储" if zh else f"{left} more storages", color=print_style.DIM)
+        print_style.write(
+            sheet, 0.3, height - 0.35, f"另有 {left} 个存储" if zh else f"{left} more storages", color=print_style.DIM
+        )
     return figure
 
 
@@ -46,7 +59,9 @@ def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool)
         end = steps if band["died"] is None else band["died"]
         spans = _spans(band["base"], end)
         x = [side for s, _, e in spans for side in (s, e)]
-        low = [float(base) for _, base, _ in spans for _ in range(2)]  # more bytes than fit a machine's integer: a file may say anything
+        low = [
+            float(base) for _, base, _ in spans for _ in range(2)
+        ]  # more bytes than fit a machine's integer: a file may say anything
         look = print_style.looks(band["id"], facts.palette)
         axes.fill_between(x, low, [b + band["nbytes"] for b in low], gid=f"band-{band['id']}", **look)
         s, base, e = max(spans, key=lambda span: span[2] - span[0])
@@ -65,7 +80,14 @@ def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool)
     text = clean_text(f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])}, {where}")
     place = peak["step"], peak["bytes"] * 1.055
     axes.annotate(
-        text, place, fontsize=print_style.TEXT, weight="bold", family=print_style.families(), color=print_style.INK, parse_math=False, **at
+        text,
+        place,
+        fontsize=print_style.TEXT,
+        weight="bold",
+        family=print_style.families(),
+        color=print_style.INK,
+        parse_math=False,
+        **at,
     )
     axes.set(xlim=(0, steps), ylim=(0, peak["bytes"] * 1.1))
     ticks = list(range(0, steps, max(1, -(-steps // TICKS))))
@@ -81,7 +103,9 @@ def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool)
 
 
 def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on, and the step at which it ends."""
+    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on,
+    and the step at which it ends.
+    """
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
@@ -95,5 +119,9 @@ def _table(sheet: Axes, alive: list[Band], facts: Facts, y: float, step: int, *,
         print_style.write(sheet, 3.0, y, print_style.fit(names(facts, band["id"]), 4.4))
         held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
         if held:
-            text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
+            text = (
+                ("由其保持：" if zh else "kept by ")
+                + ", ".join(held[:3])
+                + (f" +{len(held) - 3}" if len(held) > 3 else "")
+            )
             print_style.write(sheet, 7.6, y, print_style.fit(text, print_style.WIDTH - 7.9), color=print_style.DIM)

@@ -13,7 +13,9 @@ TICKS = 8
 
 
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
-    """Bands, the total as a line over them, the peak, and a list of the ``LISTED`` largest storages that were alive at it."""
+    """Bands, the total as a line over them, the peak, and a list of the ``LISTED`` largest
+    storages that were alive at it.
+    """
     zh, canvas = language == "zh", Canvas()
     peak = scene["peak"]
     if not peak or not peak["bytes"]:
@@ -22,11 +24,15 @@ def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
         return canvas.svg(360, 50, text)
     height = _panel(canvas, scene, facts, (peak["bytes"], LISTED), language)
     steps = max(scene["steps"], 1)
-    return canvas.svg(LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}")
+    return canvas.svg(
+        LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}"
+    )
 
 
 def draw_together(programs: dict[str, tuple[MemoryScene, Facts]], language: str = "en") -> str:
-    """Several programs below one another, each with its name, on one scale of bytes: a bar of the same height is as many bytes in each."""
+    """Several programs below one another, each with its name, on one scale of bytes: a bar of the same
+    height is as many bytes in each.
+    """
     zh, canvas, y = language == "zh", Canvas(), 0.0
     peaks = {name: scene["peak"]["bytes"] if scene["peak"] else 0 for name, (scene, _) in programs.items()}
     for name, (scene, facts) in programs.items():
@@ -47,7 +53,10 @@ def draw_together(programs: dict[str, tuple[MemoryScene, Facts]], language: str 
 
 
 def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, int], language: str) -> float:
-    """One program's bands; returns the height taken. ``limits``: bytes at the top of the frame, and how many storages are listed below."""
+    """One program's bands; returns the height taken.
+
+    ``limits``: bytes at the top of the frame, and how many storages are listed below.
+    """
     zh, peak, (ceiling, listed) = language == "zh", scene["peak"], limits
     if peak is None:
         return 0.0
@@ -64,7 +73,9 @@ def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, 
     canvas.path("M" + " ".join(f"{_x(s, across):.1f},{foot - b * up:.1f}" for s, b in corners), "line")
     x, top = _x(peak["step"], across), foot - peak["bytes"] * up
     canvas.line(x, top - 6, x, foot, "line", style="stroke-dasharray:2 3")
-    where = f"L{facts.line(peak['step'])}" if facts.line(peak["step"]) else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
+    where = (
+        f"L{facts.line(peak['step'])}" if facts.line(peak["step"]) else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
+    )
     label = f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])} · {where}"
     canvas.text(min(max(x, LEFT + 70), LEFT + WIDTH - 70), top - 12, label, "t s b", "middle")
     last = None
@@ -81,7 +92,9 @@ def _x(step: float, across: float) -> float:
 
 
 def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on, and the step at which it ends."""
+    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on,
+    and the step at which it ends.
+    """
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
@@ -93,7 +106,8 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
     colour = hue(band["id"], facts.palette)
     parts = _spans(band["base"], end)
     d = "".join(
-        f"M{_x(s, across):.1f},{foot - base * up:.1f}h{(e - s) * across:.1f}v{-tall:.1f}h{(s - e) * across:.1f}z" for s, base, e in parts
+        f"M{_x(s, across):.1f},{foot - base * up:.1f}h{(e - s) * across:.1f}v{-tall:.1f}h{(s - e) * across:.1f}z"
+        for s, base, e in parts
     )
     canvas.path(d, "box", style=f"fill:{colour};stroke-width:.6")
     s, base, e = max(parts, key=lambda part: part[2] - part[0])
@@ -108,7 +122,8 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
 
 
 def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, int, int], language: str) -> float:
-    """Lines on the storages that were alive at the peak, largest first, each with what kept it alive; returns the height where they end.
+    """Lines on the storages that were alive at the peak, largest first, each with what kept it alive;
+    returns the height where they end.
 
     ``below``: the height where they begin, how many are listed, and the step of the peak.
     """
@@ -123,12 +138,18 @@ def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, 
         canvas.text(120, y, cut(names(facts, band["id"]), 34), "t s")
         held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
         if held:
-            text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
+            text = (
+                ("由其保持：" if zh else "kept by ")
+                + ", ".join(held[:3])
+                + (f" +{len(held) - 3}" if len(held) > 3 else "")
+            )
             canvas.text(352, y, cut(text, 46), "t s dim")
     more = max(0, len(alive) - listed) + _without_band(scene, facts, step)
     if more:
         y += 22
-        left = bytes_text((scene["peak"]["bytes"] if scene["peak"] else 0) - sum(band["nbytes"] for band in alive[:listed]))
+        left = bytes_text(
+            (scene["peak"]["bytes"] if scene["peak"] else 0) - sum(band["nbytes"] for band in alive[:listed])
+        )
         said = f"{more} more storages, {left} together" if more > 1 else f"1 more storage, {left}"
         canvas.text(16, y, f"另有 {more} 个存储，共 {left}" if zh else said, "t s dim")
     return y + 16

@@ -96,9 +96,10 @@ class StorageScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
     """The storages in order of birth, as plain data.
 
-    A storage has ``columns``: the flat indices that are drawn (a gap between two of them means cells left out), ``values``: its cells after
-    each step that changed them (in the columns' order), ``writes``: which columns each step wrote, and ``brushes``: per tensor, what it
-    covers from which step on. Of more than ``SENT`` storages, those that matter most are there.
+    A storage has ``columns``: the flat indices that are drawn (a gap between two of them means cells left out),
+    ``values``: its cells after each step that changed them (in the columns' order), ``writes``: which columns each
+    step wrote, and ``brushes``: per tensor, what it covers from which step on. Of more than ``SENT`` storages,
+    those that matter most are there.
     """
     facts = facts or gather(trace)
     storages = [_storage(facts, label) for label in facts.storages]
@@ -115,7 +116,13 @@ def _dullness(facts: Facts, storage: Store) -> tuple[Any, ...]:
     First come those with a colour, then those that several tensors share, those written, those named; then by birth.
     """
     named = any(facts.tensor(b["tensor"]).get("name") for b in storage["brushes"])
-    return (storage["id"] not in facts.palette, len(storage["brushes"]) < 2, not storage["writes"], not named, storage["born"])
+    return (
+        storage["id"] not in facts.palette,
+        len(storage["brushes"]) < 2,
+        not storage["writes"],
+        not named,
+        storage["born"],
+    )
 
 
 def _storage(facts: Facts, label: str) -> Store:
@@ -143,7 +150,8 @@ def _storage(facts: Facts, label: str) -> Store:
 
 
 def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
-    """The flat indices to draw: all if the storage is small, else those whose values the trace has, else a few at both ends.
+    """The flat indices to draw: all if the storage is small, else those whose values the trace
+    has, else a few at both ends.
 
     At most twice ``COLUMNS``.
     """
@@ -173,11 +181,25 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> Brush
         if here:
             over, alive = _cover(record, columns), bool(record.get("alive", True))
             entry: Stroke = {
-                "step": step, "shape": over["shape"], "stride": over["stride"], "offset": over["offset"], "cover": over["cover"],
-                "counter": record.get("counter"), "alive": alive,
-            }  # fmt: skip
+                "step": step,
+                "shape": over["shape"],
+                "stride": over["stride"],
+                "offset": over["offset"],
+                "cover": over["cover"],
+                "counter": record.get("counter"),
+                "alive": alive,
+            }
         else:
-            entry = {"step": step, "gone": True, "shape": [], "stride": [], "offset": 0, "cover": [], "counter": None, "alive": False}
+            entry = {
+                "step": step,
+                "gone": True,
+                "shape": [],
+                "stride": [],
+                "offset": 0,
+                "cover": [],
+                "counter": None,
+                "alive": False,
+            }
         if not history or {**history[-1], "step": step} != entry:
             history.append(entry)
     while history and history[0].get("gone"):
@@ -189,8 +211,14 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> Brush
 
 
 def _cover(record: dict[str, Any], columns: list[int]) -> Cover:
-    """Which drawn columns a tensor reads, and by which indices; none if it has another number of strides than of dimensions."""
-    shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), int(record.get("offset") or 0)
+    """Which drawn columns a tensor reads, and by which indices; none if it has another number
+    of strides than of dimensions.
+    """
+    shape, stride, offset = (
+        list(record.get("shape") or ()),
+        list(record.get("stride") or ()),
+        int(record.get("offset") or 0),
+    )
     if len(stride) != len(shape):  # its elements are no cells of this storage
         return {"shape": shape, "stride": stride, "offset": offset, "cover": [[] for _ in columns]}
     cover = _indices(tuple(shape), tuple(stride), offset, tuple(columns))
@@ -219,7 +247,9 @@ def _indices(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, colum
 
 
 def _overlap(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two indices may read one cell: a stride is not larger than the extent of all axes with smaller strides."""
+    """Whether two indices may read one cell: a stride is not larger than the extent of
+    all axes with smaller strides.
+    """
     reach = 0
     for step, n in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
         if step <= reach:
@@ -249,19 +279,25 @@ def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> st
 
 
 def _writes(facts: Facts, storage: str, columns: list[int], brushes: list[Brush], values: list[Values]) -> list[Write]:
-    """Per write (the first ``HISTORY``) the columns it touched: what the writing tensor covers, or for an indexed write what changed.
+    """Per write (the first ``HISTORY``) the columns it touched: what the writing tensor covers, or for
+    an indexed write what changed.
 
     All columns if the tensor is not known.
     """
     out: list[Write] = []
     for step in facts.writes.get(storage, [])[:HISTORY]:
         event = facts.trace.events[step]
-        writer = next((o.label for o in event.operands if o.label and facts.tensor(o.label, step).get("storage") == storage), None)
+        writer = next(
+            (o.label for o in event.operands if o.label and facts.tensor(o.label, step).get("storage") == storage), None
+        )
         brush = next((b for b in brushes if b["tensor"] == writer), None)
         entry = _entry(brush, step)
         read = entry.get("cover", []) if entry is not None else []
         covered = [i for i, names in enumerate(read) if names] if brush else list(range(len(columns)))
-        if event.name in ("__setitem__", "index_put_", "masked_fill_", "index_fill_", "scatter_") or event.kind == "write":
+        if (
+            event.name in ("__setitem__", "index_put_", "masked_fill_", "index_fill_", "scatter_")
+            or event.kind == "write"
+        ):
             covered = _changed(values, step) or covered
         span = event.span
         out.append({"step": step, "cells": covered, "by": writer, "line": span.line if span else None})
@@ -276,4 +312,6 @@ def _changed(values: list[Values], step: int) -> list[int]:
     place = next((i for i, v in enumerate(values) if v["step"] == step), None)
     if not place:
         return []
-    return [i for i, (a, b) in enumerate(zip(values[place - 1]["cells"], values[place]["cells"], strict=True)) if a != b]
+    return [
+        i for i, (a, b) in enumerate(zip(values[place - 1]["cells"], values[place]["cells"], strict=True)) if a != b
+    ]

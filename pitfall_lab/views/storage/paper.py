@@ -18,10 +18,15 @@ CELL, GAP, LEFT = 1.15, 0.45, 0.3
 
 
 def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None) -> Figure:
-    """The ``DRAWN`` storages that matter most, after ``step`` (the last one when ``None``); says how many it left out."""
+    """The ``DRAWN`` storages that matter most, after ``step`` (the last one when
+    ``None``); says how many it left out.
+    """
     zh = language == "zh"
     chosen = [s for s in scene["storages"] if s["main"] and (step is None or s["born"] <= step)][:DRAWN]
-    rows = [[(b, entry) for b in one["brushes"] if (entry := _entry(b, step)) and not entry.get("gone")][:BRUSHES] for one in chosen]
+    rows = [
+        [(b, entry) for b in one["brushes"] if (entry := _entry(b, step)) and not entry.get("gone")][:BRUSHES]
+        for one in chosen
+    ]
     height = max(1.2, sum(2.5 + 1.1 * len(row) for row in rows) + 0.7)
     figure, sheet = print_style.sheet(height)
     y = 0.3
@@ -42,7 +47,9 @@ def _entry(brush: Brush, step: int | None) -> Stroke | None:
     return entry
 
 
-def _storage(sheet: Axes, storage: Store, brushes: list[Any], facts: Facts, when: tuple[float, int | None], *, zh: bool) -> None:
+def _storage(
+    sheet: Axes, storage: Store, brushes: list[Any], facts: Facts, when: tuple[float, int | None], *, zh: bool
+) -> None:
     y, step = when
     columns = storage["columns"][:CELLS]
     places, x = [], LEFT
@@ -70,7 +77,9 @@ def _storage(sheet: Axes, storage: Store, brushes: list[Any], facts: Facts, when
         print_style.write(sheet, place + CELL / 2, top - 0.22, index, ha="center", color=print_style.DIM)
         value = cell_text(values[i]) if i < len(values) and values[i] is not None else "·"
         border = 2.0 if i in written else 0.8
-        print_style.cell(sheet, (place, top), (CELL, 0.65), cut(value, 7), linewidth=border, gid=f"cell-{storage['id']}-{index}")
+        print_style.cell(
+            sheet, (place, top), (CELL, 0.65), cut(value, 7), linewidth=border, gid=f"cell-{storage['id']}-{index}"
+        )
         if index != (columns[i - 1] if i else -1) + 1:
             print_style.write(sheet, place - GAP / 2, top + 0.32, "…", ha="center")
     if columns and columns[-1] != storage["size"] - 1:
@@ -85,14 +94,20 @@ def _brush(sheet: Axes, brush: Brush, entry: Stroke, facts: Facts, where: tuple[
     version = at(facts.counters.get(counter or "", []), step)
     mark = facts.badge(counter, storage["id"], version) if counter else "NumPy" if brush["kind"] == "array" else "–"
     wide = print_style.long(mark) + 0.25
-    other = bool(counter) and counter != storage["counters"][0]  # the same memory under another counter: a double border
+    other = (
+        bool(counter) and counter != storage["counters"][0]
+    )  # the same memory under another counter: a double border
     if other:
         print_style.pill(sheet, (LEFT - 0.07, y - 0.07), (wide + 0.14, 0.54))
     print_style.pill(sheet, (LEFT, y), (wide, 0.4), mark)
     gone = "" if entry["alive"] else "，已释放" if zh else ", gone"
     form = f"{shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  offset {entry['offset']}{gone}"
     print_style.write(sheet, LEFT + wide + 0.2, y + 0.2, f"{cut(facts.name(brush['tensor']), 32)}  {form}")
-    look = print_style.looks(storage["id"], facts.palette) if entry["alive"] else {"facecolor": "white", "linestyle": (0, (2, 2))}
+    look = (
+        print_style.looks(storage["id"], facts.palette)
+        if entry["alive"]
+        else {"facecolor": "white", "linestyle": (0, (2, 2))}
+    )
     covered = [i for i in range(len(places)) if i < len(entry["cover"]) and entry["cover"][i]]
     if covered:
         ends = [places[covered[0]] + CELL / 2, places[covered[-1]] + CELL / 2]
@@ -104,5 +119,10 @@ def _brush(sheet: Axes, brush: Brush, entry: Stroke, facts: Facts, where: tuple[
         # The bar has the storage's fill, the index is on white: both are readable on paper.
         draw(sheet, (places[i] + 0.06, y + 0.54), (CELL - 0.12, 0.44), "", **look)
         print_style.write(
-            sheet, places[i] + CELL / 2, y + 0.76, text, ha="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            sheet,
+            places[i] + CELL / 2,
+            y + 0.76,
+            text,
+            ha="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )

@@ -15,12 +15,19 @@ WIDE = 520
 """Beside cells wider than this there is no room for a brush's label: it goes above its brush."""
 
 
-def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None) -> str:
-    """Storages after ``step`` (the last one when ``None``), at most ``DRAWN``; ``only`` names which, else the ones that matter most.
+def draw(
+    scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None
+) -> str:
+    """Storages after ``step`` (the last one when ``None``), at most ``DRAWN``; ``only`` names which,
+    else the ones that matter most.
 
     How many are left out is said only without ``only``.
     """
-    chosen = [s for s in scene["storages"] if (s["id"] in only if only is not None else s["main"]) and (step is None or s["born"] <= step)]
+    chosen = [
+        s
+        for s in scene["storages"]
+        if (s["id"] in only if only is not None else s["main"]) and (step is None or s["born"] <= step)
+    ]
     left_out = len(scene["storages"]) - len(chosen[:DRAWN])
     canvas, y, width = Canvas(), 12.0, 360.0
     for storage in chosen[:DRAWN]:
@@ -52,7 +59,9 @@ class _Sheet:
         """Draw from ``y`` down and return where it ends."""
         storage, canvas = self.storage, self.canvas
         canvas.swatch(LEFT, y, storage["id"], self.facts.palette)
-        canvas.text(LEFT + 26, y + 14, f"{_heading(storage, self.facts)} · {storage['size']} × {storage['dtype']}", "t b")
+        canvas.text(
+            LEFT + 26, y + 14, f"{_heading(storage, self.facts)} · {storage['size']} × {storage['dtype']}", "t b"
+        )
         self._cells(y + 40)
         row = y + 80.0
         beside = self.right <= WIDE
@@ -91,10 +100,14 @@ class _Sheet:
     def _brush(self, brush: Brush, entry: Stroke, y: float) -> None:
         covered = [i for i, names in enumerate(entry["cover"]) if names]
         if covered:
-            self.canvas.line(self.places[covered[0]] + CELL / 2, y + 9, self.places[covered[-1]] + CELL / 2, y + 9, "ghost")
+            self.canvas.line(
+                self.places[covered[0]] + CELL / 2, y + 9, self.places[covered[-1]] + CELL / 2, y + 9, "ghost"
+            )
         kind = "box" if entry["alive"] else "ghost"
         for i in covered:
-            self.canvas.rect(self.places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=self.colour)
+            self.canvas.rect(
+                self.places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=self.colour
+            )
             self.canvas.text(self.places[i] + CELL / 2, y + 13, _indices(entry["cover"][i]), "t s m", "middle")
 
     def _label(self, brush: Brush, entry: Stroke, x: float, y: float) -> None:
@@ -118,7 +131,9 @@ def _heading(storage: Store, facts: Facts) -> str:
 
 
 def _fitting(value: Any) -> str:
-    """A value as text that fits into its cell: floats get fewer digits if necessary, but their power of ten is always shown."""
+    """A value as text that fits into its cell: floats get fewer digits if necessary, but their
+    power of ten is always shown.
+    """
     text = cell_text(value)
     for digits in (3, 2, 1) if isinstance(value, float) else ():
         if len(text) > DIGITS:

@@ -16,11 +16,15 @@ SENT = 500
 COLUMN = 44.0
 """A column's width in px."""
 COLUMNS = 60
-"""The largest number of steps with a column each; longer programs show only the steps that increase a version, save, write or raise."""
+"""The largest number of steps with a column each; longer programs show only the steps that increase a
+version, save, write or raise.
+"""
 
 
 class Pin(TypedDict):
-    """A tensor that a node saved at a version; the other fields are the steps that made it stale, freed it, or used it, if any."""
+    """A tensor that a node saved at a version; the other fields are the steps that made it stale,
+    freed it, or used it, if any.
+    """
 
     step: int
     node: str
@@ -69,14 +73,18 @@ class VersionsScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
     """The tracks in order of birth, as plain data.
 
-    ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a node's saved slot:
-    step, version, and the steps that left it ``stale``, freed it, found it ``broken`` or used it ``wrong``) and ``silent``: steps that
-    wrote its storage while the counter stood still and something that it counts for was in use. Of more than ``SENT`` tracks, those that
-    matter most are there.
+    ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a
+    node's saved slot: step, version, and the steps that left it ``stale``, freed it, found it ``broken`` or used it
+    ``wrong``) and ``silent``: steps that wrote its storage while the counter stood still and something that it counts
+    for was in use. Of more than ``SENT`` tracks, those that matter most are there.
     """
     facts = facts or gather(trace)
     pins = _pins(facts)
-    tracks = [_track(facts, counter, pins.get(counter, [])) for counter in facts.counters if facts.counters[counter][-1][1] is not None]
+    tracks = [
+        _track(facts, counter, pins.get(counter, []))
+        for counter in facts.counters
+        if facts.counters[counter][-1][1] is not None
+    ]
     telling = sum(1 for t in tracks if t["bumps"] or t["pins"] or t["silent"])
     order = sorted(range(len(tracks)), key=lambda i: _dullness(tracks[i], facts))
     for place in order[: min(MAIN, telling or 4)]:
@@ -89,7 +97,9 @@ def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
 
 
 def _stack(pins: list[Pin], columns: list[int]) -> None:
-    """Give each pin's label, in place, a ``level`` above the track, so that labels of neighbours do not run into each other."""
+    """Give each pin's label, in place, a ``level`` above the track, so that labels of
+    neighbours do not run into each other.
+    """
     ends: list[float] = []
     for pin in pins:
         half = width_of(pin_text(pin), 12) / COLUMN / 2 + 0.1
@@ -110,7 +120,13 @@ def pin_text(pin: Pin) -> str:
 
 def _dullness(track: Track, facts: Facts) -> tuple[Any, ...]:
     broken = any(p["broken"] is not None or p["wrong"] is not None for p in track["pins"])
-    return (not broken, not (track["bumps"] or track["silent"]), not track["pins"], track["storage"] not in facts.palette, track["born"])
+    return (
+        not broken,
+        not (track["bumps"] or track["silent"]),
+        not track["pins"],
+        track["storage"] not in facts.palette,
+        track["born"],
+    )
 
 
 def _pins(facts: Facts) -> dict[str, list[Pin]]:
@@ -133,7 +149,9 @@ def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list
     return {
         "step": step,
         "node": node,
-        "changed": next((s for s in facts.writes.get(slot.get("storage") or "", []) if s > step), None) if wrong is not None else None,
+        "changed": next((s for s in facts.writes.get(slot.get("storage") or "", []) if s > step), None)
+        if wrong is not None
+        else None,
         "title": record.get("name", node),
         "slot": str(slot.get("name")),
         "tensor": slot.get("tensor"),
@@ -150,12 +168,19 @@ def _track(facts: Facts, counter: str, pins: list[Pin]) -> Track:
     history = facts.counters[counter]
     bumps: list[Bump] = [{"step": s, "from": old, "to": new} for (_, old), (s, new) in pairwise(history) if new != old]
     tensors = facts.of_counter(counter)
-    storage = next((r["storage"] for t in tensors for _, r in reversed(facts.tensors[t]) if r and r.get("counter") == counter), None)
+    storage = next(
+        (r["storage"] for t in tensors for _, r in reversed(facts.tensors[t]) if r and r.get("counter") == counter),
+        None,
+    )
     bumped = {b["step"] for b in bumps}
     silent = [
-        s for s in facts.writes.get(storage or "", []) if s not in bumped and s > history[0][0] and _minds(facts, counter, tensors, pins, s)
+        s
+        for s in facts.writes.get(storage or "", [])
+        if s not in bumped and s > history[0][0] and _minds(facts, counter, tensors, pins, s)
     ]
-    others = {r.get("counter") for t in (facts.of_storage(storage) if storage else []) for _, r in facts.tensors[t] if r}
+    others = {
+        r.get("counter") for t in (facts.of_storage(storage) if storage else []) for _, r in facts.tensors[t] if r
+    }
     return {
         "counter": counter,
         "storage": storage,
@@ -173,7 +198,9 @@ def _track(facts: Facts, counter: str, pins: list[Pin]) -> Track:
 
 
 def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[Pin], step: int) -> bool:
-    """Whether an uncounted write at ``step`` concerns this counter: a living tensor with it, or a node that saved one, uses the memory."""
+    """Whether an uncounted write at ``step`` concerns this counter: a living tensor with it, or a node
+    that saved one, uses the memory.
+    """
     if any(pin["step"] < step and (pin["freed"] is None or pin["freed"] > step) for pin in pins):
         return True
     return any((record := facts.tensor(t, step)).get("alive") and record.get("counter") == counter for t in tensors)

@@ -1,4 +1,6 @@
-"""Version counters at one moment: a row per counter, its tensors, and who writes to the same memory without being counted."""
+"""Version counters at one moment: a row per counter, its tensors, and who writes to the same
+memory without being counted.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,35 @@ ROW = 46.0
 
 
 def rows(facts: Facts) -> list[dict[str, Any]]:
-    """The rows of the picture of versions: one for each version counter of a storage, and one for each storage that no counter counts.
+    """The rows of the picture of versions: one for each version counter of a storage, and one for each
+    storage that no counter counts.
 
-    Such storages are those of NumPy arrays and inference tensors. A row has the names of its tensors, and ``beside`` the names of tensors
-    that use its storage and another counter (empty without a counter).
+    Such storages are those of NumPy arrays and inference tensors. A row has the names of its tensors, and ``beside``
+    the names of tensors that use its storage and another counter (empty without a counter).
     """
     out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     for label in facts.tensors:
         record = facts.tensor(label)
         key = record.get("counter"), record.get("storage")
         row = out.setdefault(
-            key, {"counter": key[0], "storage": key[1], "version": facts.final["counters"].get(key[0]), "names": [], "beside": []}
+            key,
+            {
+                "counter": key[0],
+                "storage": key[1],
+                "version": facts.final["counters"].get(key[0]),
+                "names": [],
+                "beside": [],
+            },
         )
         row["names"].append(str(record.get("name") or label))
     for row in out.values():
         if row["counter"]:
-            row["beside"] = [n for other in out.values() if other is not row and other["storage"] == row["storage"] for n in other["names"]]
+            row["beside"] = [
+                n
+                for other in out.values()
+                if other is not row and other["storage"] == row["storage"]
+                for n in other["names"]
+            ]
     return list(out.values())
 
 
@@ -35,10 +50,16 @@ def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str
     zh, canvas, y, width = language == "zh", Canvas(), 12.0, 320.0
     for row in table:
         colour = hue(row["storage"], facts.palette)
-        badge = facts.badge(row["counter"], row["storage"], row["version"]) if row["counter"] else ("无计数器" if zh else "no counter")
+        badge = (
+            facts.badge(row["counter"], row["storage"], row["version"])
+            if row["counter"]
+            else ("无计数器" if zh else "no counter")
+        )
         wide = width_of(badge, 13) + 16
         canvas.swatch(16, y + 6, row["storage"], facts.palette)
-        canvas.rect(46, y + 2, wide, 26, "box" if row["counter"] else "ghost", rx=13, stroke=colour if row["counter"] else "")
+        canvas.rect(
+            46, y + 2, wide, 26, "box" if row["counter"] else "ghost", rx=13, stroke=colour if row["counter"] else ""
+        )
         if row["beside"]:
             canvas.rect(42, y - 2, wide + 8, 34, "box", fill="none", stroke=colour, rx=17)
         canvas.text(46 + wide / 2, y + 20, badge, "t b m", "middle")

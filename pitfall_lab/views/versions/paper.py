@@ -15,7 +15,9 @@ LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
 
 
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
-    """The first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a write; says how many are left out."""
+    """The first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a
+    write; says how many are left out.
+    """
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
     steps, shown = set(scene["columns"]), sorted({s for t in tracks for s in _marks(t)})
@@ -35,7 +37,9 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
         y += rise
         _track(sheet, track, facts, place, y - 0.85)
     if not tracks:
-        print_style.write(sheet, 0.3, 0.9, "没有版本变化" if zh else "no counter moved and nothing was saved", size=print_style.TEXT)
+        print_style.write(
+            sheet, 0.3, 0.9, "没有版本变化" if zh else "no counter moved and nothing was saved", size=print_style.TEXT
+        )
     for number, note in enumerate(notes):
         print_style.write(sheet, 0.3, height - 0.3 - 0.6 * (len(notes) - 1 - number), note, color=print_style.DIM)
     return figure
@@ -66,14 +70,27 @@ def _track(sheet: Axes, track: Track, facts: Facts, place: dict[int, float], axi
     right = max(place.values(), default=LEFT) + 0.6
     start = _x(place, track["born"])
     sheet.plot([start, right], [axis, axis], color=print_style.INK, lw=4, solid_capstyle="butt", zorder=1)
-    sheet.plot([start, right], [axis, axis], color=colour, lw=2.4, solid_capstyle="butt", zorder=1, gid=f"track-{track['counter']}")
+    sheet.plot(
+        [start, right],
+        [axis, axis],
+        color=colour,
+        lw=2.4,
+        solid_capstyle="butt",
+        zorder=1,
+        gid=f"track-{track['counter']}",
+    )
     for pin in track["pins"][:PINS]:
         _pin(sheet, pin, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:
             x = place[bump["step"]]
             sheet.plot(
-                [x, x], [axis - 0.28, axis + 0.28], color=print_style.INK, lw=2.4, zorder=4, gid=f"bump-{track['counter']}-{bump['to']}"
+                [x, x],
+                [axis - 0.28, axis + 0.28],
+                color=print_style.INK,
+                lw=2.4,
+                zorder=4,
+                gid=f"bump-{track['counter']}-{bump['to']}",
             )
             print_style.write(sheet, x, axis + 0.5, f"v{bump['to']}", ha="center", weight="bold")
     for step in track["silent"]:
@@ -85,7 +102,15 @@ def _pin(sheet: Axes, pin: Pin, place: dict[int, float], axis: float) -> None:
     x = _x(place, pin["step"])
     broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
     if broke is not None:  # thick and hatched across: to be seen without its red
-        sheet.plot([x, _x(place, broke)], [axis, axis], color=print_style.RED, lw=6, solid_capstyle="butt", zorder=2, gid="stale")
+        sheet.plot(
+            [x, _x(place, broke)],
+            [axis, axis],
+            color=print_style.RED,
+            lw=6,
+            solid_capstyle="butt",
+            zorder=2,
+            gid="stale",
+        )
         sheet.plot([x, _x(place, broke)], [axis, axis], color="white", lw=2, ls=(0, (0.6, 0.6)), zorder=3)
     foot = axis - 0.5 - LEVEL * pin["level"]
     sheet.plot([x, x], [axis - 0.3, foot + 0.1], color=print_style.DIM, lw=0.6)
@@ -94,7 +119,9 @@ def _pin(sheet: Axes, pin: Pin, place: dict[int, float], axis: float) -> None:
     print_style.write(sheet, x, foot - 0.05, pin_text(pin), ha="center", bbox=box, zorder=5 + 1 / (1 + pin["level"]))
     for step, mark in ((pin["broken"], "✕"), (pin["wrong"], "≠")):
         if step is not None:
-            print_style.write(sheet, _x(place, step), axis - 0.4, mark, size=12, ha="center", weight="bold", color=print_style.RED)
+            print_style.write(
+                sheet, _x(place, step), axis - 0.4, mark, size=12, ha="center", weight="bold", color=print_style.RED
+            )
 
 
 def _x(place: dict[int, float], step: int) -> float:

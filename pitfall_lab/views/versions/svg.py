@@ -14,7 +14,9 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
     """Draw the version tracks of :func:`chosen`, and say how many are left out."""
     tracks = chosen(scene)
     shown = sorted({s for t in tracks for s in _marks(t)})
-    columns = scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in shown if s in set(scene["columns"])][:WIDE]
+    columns = (
+        scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in shown if s in set(scene["columns"])][:WIDE]
+    )
     canvas = Canvas()
     place = {step: LEFT + 20 + i * COLUMN for i, step in enumerate(columns)}
     for step, x in place.items():
@@ -57,7 +59,9 @@ def _track(canvas: Canvas, track: Track, facts: Facts, place: dict[int, float], 
     axis = y + 22
     start = _x(place, track["born"])
     canvas.line(start, axis, right, axis, "line", style=f"stroke:{colour};stroke-width:3")
-    for pin in sorted(track["pins"][:PINS], key=lambda p: -p["level"]):  # lower labels last: each covers the stems behind it
+    for pin in sorted(
+        track["pins"][:PINS], key=lambda p: -p["level"]
+    ):  # lower labels last: each covers the stems behind it
         _pin(canvas, pin, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:

@@ -1,4 +1,6 @@
-"""Twelve programs of 50 to 100 lines with one mistake each, and what the first screen of the Explorer has to show of it."""
+"""Twelve programs of 50 to 100 lines with one mistake each, and what the first screen of
+the Explorer has to show of it.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,25 @@ from tests.frontend.stage import Stage, state_of
 FOLDER = Path(__file__).parent / "programs"
 LOOKS = ((1280, 800, "light"), (1280, 800, "dark"), (1920, 1080, "light"), (390, 844, "light"))
 
-#: For each program the rule that explains it, and the texts that have to be seen without scrolling: the guilty tensor, the line that
-#: saved or made it, the line that wrote or cut it, and the line that needs it.
+#: For each program the rule that explains it, and the texts that have to be seen without scrolling: the guilty tensor,
+#: the line that saved or made it, the line that wrote or cut it, and the line that needs it.
 SEEN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "gpt": ("PL101", ("weights", "weights = F.softmax(scores, dim=-1)", "weights *= self.mask[:time, :time]", "loss.backward()")),
-    "resnet": ("PL105", ("out", "out = F.relu(self.bn2(self.conv2(out)))", "out += identity", "loss.backward()")),
-    "lstm": ("PL502", ("state", "output, state = self.lstm(embedded, state)", "loss.backward()")),
-    "gan": ("PL104", ("discriminator.layers[4].weight", "return self.layers(pictures).view(-1)", "d_optimizer.step()", "g_loss")),
-    "vae": ("PL504", ("model.encoder[1].weight", "self.log_variance(hidden)", "loss", "line 61")),
-    "long_loop": ("PL701", ("weights", "path.append((step, weights.detach().numpy()))", "weights -= schedule.at(step) * weights.grad")),
-    "ppo": ("PL401", ("predicted", "returns", "predicted - returns", "(32, 1)", "(32,)", "(32, 32)")),
-    "unet": ("PL301", ("x", "fine = self.enter(x)", "picture[0] = 0.7 * mask[0] + 0.3 * random.random((SIDE, SIDE))", "loss.backward()")),
-    "vit": ("PL707", ("tokens", "tokens[dropped].zero_()")),
-    "seq2seq": ("PL101", ("states", "states[t + 1] = self.cell(inputs, states[t])", "loss.backward()")),
-    "contrastive": ("PL106", ("queue", "negative = q @ self.queue", "self.queue[:, self.place : self.place + len(keys)]", "loss")),
-    "diffusion": ("PL703", ('best["enter.weight"]', "best = model.state_dict()", "optimizer.step()", "model.load_state_dict(best)")),
+    "gpt": ("PL101", ("weights", "weights = F.softmax(scores, dim=-1)", "weights *= self.mask[:time, :time]",
+    "loss.backward()")), "resnet": ("PL105", ("out", "out = F.relu(self.bn2(self.conv2(out)))", "out += identity",
+    "loss.backward()")), "lstm": ("PL502", ("state", "output, state = self.lstm(embedded, state)", "loss.backward()")),
+    "gan": ("PL104", ("discriminator.layers[4].weight", "return self.layers(pictures).view(-1)", "d_optimizer.step()",
+    "g_loss")), "vae": ("PL504", ("model.encoder[1].weight", "self.log_variance(hidden)", "loss", "line 61")),
+    "long_loop": ("PL701", ("weights", "path.append((step, weights.detach().numpy()))",
+    "weights -= schedule.at(step) * weights.grad")), "ppo": ("PL401", ("predicted", "returns", "predicted - returns",
+    "(32, 1)", "(32,)", "(32, 32)")), "unet": ("PL301", ("x", "fine = self.enter(x)",
+    "picture[0] = 0.7 * mask[0] + 0.3 * random.random((SIDE, SIDE))", "loss.backward()")), "vit": ("PL707", ("tokens",
+    "tokens[dropped].zero_()")), "seq2seq": ("PL101", ("states", "states[t + 1] = self.cell(inputs, states[t])",
+    "loss.backward()")), "contrastive": ("PL106", ("queue", "negative = q @ self.queue",
+    "self.queue[:, self.place : self.place + len(keys)]", "loss")), "diffusion": ("PL703", ('best["enter.weight"]',
+    "best = model.state_dict()", "optimizer.step()", "model.load_state_dict(best)")),
 }  # fmt: skip
-#: Chromium's window at 390 × 844 is for reading on: there, a finding of four moments or of a long sentence ends below its edge.
+#: Chromium's window at 390 × 844 is for reading on: there, a finding of four moments or of a long
+#: sentence ends below its edge.
 NARROW = 390
 
 
@@ -70,7 +74,9 @@ ON_SCREEN = """(root, height) => {
 
 
 def missing(root: Locator, name: str, height: int) -> list[str]:
-    """What is not on the first screen, of what has to be: the finding's rule, and the texts, in elements that are not cut off."""
+    """What is not on the first screen, of what has to be: the finding's rule, and the texts, in
+    elements that are not cut off.
+    """
     rule, texts = SEEN[name]
     seen = set(root.evaluate(ON_SCREEN, height))
     about = root.locator(".pl-about").inner_text()

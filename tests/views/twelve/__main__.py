@@ -1,9 +1,10 @@
-"""Twelve programs as they are written, each with one mistake, in the Explorer: ``python -m tests.views.twelve [FOLDER] [NAME …]``.
+"""Twelve programs as they are written, each with one mistake, in the Explorer: ``python -m
+tests.views.twelve [FOLDER] [NAME …]``.
 
-Each is recorded, its fixes are tried, and the first screen is taken: at 1280 × 800 in light and dark, 1920 × 1080 and 390 × 844. What has
-to be seen there without scrolling (:data:`tests.views.twelve.SEEN`) is looked for; the command ends with 1 where some of it is missing
-on one of the two wider screens.
-``--untried`` leaves out the fixes, which take most of the time.
+Each is recorded, its fixes are tried, and the first screen is taken: at 1280 × 800 in light and dark, 1920 × 1080
+and 390 × 844. What has to be seen there without scrolling (:data:`tests.views.twelve.SEEN`) is looked for; the
+command ends with 1 where some of it is missing on one of the two wider screens. ``--untried`` leaves out the fixes,
+which take most of the time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def main(words: list[str]) -> int:
                     lacking = missing(shown(stage, state, width, height, theme), name, height)
                     stage.page.screenshot(path=folder / f"{name}-{width}-{theme}.png")
                 failed |= bool(lacking) and width > NARROW
-                print(f"{name} {width} {theme}: {'not on the first screen: ' + '; '.join(lacking) if lacking else 'all there'}", flush=True)
+                print(
+                    f"{name} {width} {theme}: "
+                    f"{'not on the first screen: ' + '; '.join(lacking) if lacking else 'all there'}",
+                    flush=True,
+                )
     print(f"{len(names) * len(LOOKS)} screens in {folder}")
     return int(failed)
 

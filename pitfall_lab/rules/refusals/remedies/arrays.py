@@ -30,19 +30,22 @@ def turned_round(error: Error) -> Remedy | None:
     place, code = program.place(found[0]), program.segment(found[0])
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} turns an array round (`{code}`): NumPy gives a view that runs backwards through the memory, a "
-        "negative stride, and "
-        f"{here.en} makes a tensor of it, which has none.",
-        zh=f"{where.zh}把数组反转（`{code}`）：NumPy 给出的是倒着走过内存的视图，即负的步长，而{here.zh}要把它变成张量，张量不支持负步长。",
+        en=f"{capital(where.en)} turns an array round (`{code}`): NumPy gives a view that runs backwards through the "
+        f"memory, a negative stride, and {here.en} makes a tensor of it, which has none.",
+        zh=f"{where.zh}把数组反转（`{code}`）：NumPy 给出的是倒着走过内存的视图，即负的步长，而{here.zh}要把它变成张"
+        "量，张量不支持负步长。",
     )
     text = f"{operand(program, found[0])}.copy()"
     title = T(en=f"Copy it where it is turned round: `{text}`", zh=f"在反转之处复制：`{text}`")
     related = (Related("made", place, None, T(en="a view with a negative stride", zh="负步长的视图")),)
-    return Remedy(unique(program.text, [Fix(title, program.replace((found[0], text)))]), said, None, place, None, related)
+    return Remedy(
+        unique(program.text, [Fix(title, program.replace((found[0], text)))]), said, None, place, None, related
+    )
 
 
 def _turning(program: Program, node: ast.AST, depth: int = 0) -> list[ast.expr]:
-    """The expressions inside ``node`` that turn an array round and do not copy it, with functions of the program and names that it uses.
+    """The expressions inside ``node`` that turn an array round and do not copy it, with functions of the
+    program and names that it uses.
 
     Functions are followed ``DEEPEST`` deep, names only where they stand in ``node`` itself.
     """
@@ -56,7 +59,9 @@ def _turning(program: Program, node: ast.AST, depth: int = 0) -> list[ast.expr]:
             for function in (n for n in program.nodes if isinstance(n, Function) and n.name == called(each)):
                 found += _turning(program, function, depth + 1)
         elif isinstance(each, ast.Name) and depth == 0:
-            made = [s.value for s in program.nodes if isinstance(s, ast.Assign) and any(_is(t, each.id) for t in s.targets)]
+            made = [
+                s.value for s in program.nodes if isinstance(s, ast.Assign) and any(_is(t, each.id) for t in s.targets)
+            ]
             for value in made:
                 found += _turning(program, value, depth + 1)
     return found
@@ -73,4 +78,6 @@ def _is_copied(program: Program, node: ast.AST) -> bool:
 
 def _is_reversed(index: ast.expr) -> bool:
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    return any(isinstance(p, ast.Slice) and isinstance(p.step, ast.UnaryOp) and isinstance(p.step.op, ast.USub) for p in parts)
+    return any(
+        isinstance(p, ast.Slice) and isinstance(p.step, ast.UnaryOp) and isinstance(p.step.op, ast.USub) for p in parts
+    )

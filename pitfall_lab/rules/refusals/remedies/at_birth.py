@@ -13,13 +13,14 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, Span, T
 
 CASTS = {
-    "float32": ".float()", "float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()", "int64": ".long()", "int32": ".int()",
-    "bool": ".bool()",
+    "float32": ".float()", "float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()", "int64": ".long()",
+    "int32": ".int()", "bool": ".bool()",
 }  # fmt: skip
 
 
 def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] | None:
-    """The expression that made a tensor in another statement of the program, its place and its step; None if there is none.
+    """The expression that made a tensor in another statement of the program, its place and its
+    step; None if there is none.
 
     None too for a parameter, and for one of several results of a call.
     """
@@ -28,7 +29,13 @@ def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] |
     born = (record or {}).get("born")
     event = story.event(born)
     node = story.program.at(story.span(born)) if event is not None else None
-    if given is None or given.kind == "Parameter" or event is None or len(event.results) != 1 or not isinstance(node, ast.expr):
+    if (
+        given is None
+        or given.kind == "Parameter"
+        or event is None
+        or len(event.results) != 1
+        or not isinstance(node, ast.expr)
+    ):
         return None
     statement, here = story.program.statement(node), story.program.statement_at(refused.span)
     return (node, story.program.place(node), event.step) if statement is not None and statement is not here else None
@@ -57,17 +64,23 @@ def converted(error: Error) -> Remedy | None:
     None if it is made on this line, if its place is not known, or if the type that is needed is not.
     """
     refused, wrong = error.refused, error.wrong
-    meant = SCALARS.get(error.match[1]) if error.match.re.groups else error.other.dtype if error.other is not None else None
+    meant = (
+        SCALARS.get(error.match[1]) if error.match.re.groups else error.other.dtype if error.other is not None else None
+    )
     cast, found = CASTS.get(meant or ""), birth(refused, wrong)
     if wrong is None or cast is None or found is None or meant == wrong.dtype:
         return None
     _, place, step = found
     name, where, here = refused.name(wrong), at_line(refused.story, place), at_line(refused.story, refused.span)
     beside = next((g for g in refused.tensors if g is not wrong and g.dtype == meant), None)
-    en, zh = (f", as {refused.name(beside).en} has", f"（{refused.name(beside).zh} 就是）") if beside is not None else ("", "")
+    en, zh = (
+        (f", as {refused.name(beside).en} has", f"（{refused.name(beside).zh} 就是）")
+        if beside is not None
+        else ("", "")
+    )
     said = T(
-        en=f"{capital(where.en)} makes {name.en} with numbers of type {wrong.dtype}, and `{refused.called}` on {here.en} takes {meant} "
-        f"there{en}.",
+        en=f"{capital(where.en)} makes {name.en} with numbers of type {wrong.dtype}, and `{refused.called}` on "
+        f"{here.en} takes {meant} there{en}.",
         zh=f"{where.zh}创建的 {name.zh} 是 {wrong.dtype} 类型，而{here.zh}的 `{refused.called}` 在此要求 {meant}{zh}。",
     )
     related = (Related("made", place, step, T(en=f"{name.en}: {wrong.dtype}", zh=f"{name.zh}：{wrong.dtype}")),)
@@ -90,11 +103,10 @@ def counted_from_one(error: Error) -> Remedy | None:
     name, where, here = refused.name(wrong), at_line(refused.story, found[1]), at_line(refused.story, refused.span)
     scores = refused.name(other) if other is not None else T("", "")
     said = T(
-        en=f"{capital(where.en)} makes class numbers {name.en} from 1 to {wrong.high}, but classes are counted from 0: the {sizes[1]} "
-        "classes of "
-        f"{scores.en} on {here.en} are 0 to {sizes[1] - 1}.",
-        zh=f"{where.zh}创建的类别编号 {name.zh} 从 1 到 {wrong.high}，而类别从 0 数起：{here.zh}的 {scores.zh} 有 {sizes[1]} 个类别，"
-        f"编号是 0 到 {sizes[1] - 1}。",
+        en=f"{capital(where.en)} makes class numbers {name.en} from 1 to {wrong.high}, but classes are counted from "
+        f"0: the {sizes[1]} classes of {scores.en} on {here.en} are 0 to {sizes[1] - 1}.",
+        zh=f"{where.zh}创建的类别编号 {name.zh} 从 1 到 {wrong.high}，而类别从 0 数起：{here.zh}的 {scores.zh} 有 "
+        f"{sizes[1]} 个类别，编号是 0 到 {sizes[1] - 1}。",
     )
     related = (Related("made", found[1], found[2], T(en=f"{name.en} is made here", zh=f"{name.zh} 在这里创建")),)
     return Remedy((fix,), said, None, found[1], found[2], related)

@@ -13,23 +13,29 @@ from pitfall_lab.trace import T
 
 
 def for_each_head(error: Error) -> Remedy | None:
-    """The fix for a mask with one matrix per example: repeat it for the heads of the layer; None if the mask differs in another way.
+    """The fix for a mask with one matrix per example: repeat it for the heads of the layer; None if the
+    mask differs in another way.
 
     Without a fix if the call does not show the mask.
     """
     refused, wrong = error.refused, error.wrong
     got, wanted = ([int(n) for n in re.findall(r"\d+", error.match[k])] for k in (2, 3))
     heads = next((int(g.value) for g in refused.given if g.name == "num_heads" and g.value.isdigit()), 0)
-    if wrong is None or heads < 2 or len(got) != 3 or len(wanted) != 3 or got[0] * heads != wanted[0] or got[1:] != wanted[1:]:
+    if (
+        wrong is None
+        or heads < 2
+        or len(got) != 3
+        or len(wanted) != 3
+        or got[0] * heads != wanted[0]
+        or got[1:] != wanted[1:]
+    ):
         return None
     here, name = refused.words("en")["Line"], refused.name(wrong)
     said = T(
-        en=f"{here} gives the attention layer the mask {name.en} with one matrix for each of the {got[0]} examples, and it takes one "
-        "for each "
-        f"of its {heads} heads in each example: {got[0]} × {heads} = {wanted[0]}.",
-        zh=f"{refused.words('zh')['Line']}给注意力层的掩码 {name.zh} 对 {got[0]} 个样本各有一个矩阵，而它要求每个样本的 {heads} 个头各"
-        "有一个："
-        f"{got[0]} × {heads} = {wanted[0]}。",
+        en=f"{here} gives the attention layer the mask {name.en} with one matrix for each of the {got[0]} examples, "
+        f"and it takes one for each of its {heads} heads in each example: {got[0]} × {heads} = {wanted[0]}.",
+        zh=f"{refused.words('zh')['Line']}给注意力层的掩码 {name.zh} 对 {got[0]} 个样本各有一个矩阵，而它要求每个样本"
+        f"的 {heads} 个头各有一个：{got[0]} × {heads} = {wanted[0]}。",
     )
     program, call = refused.story.program, refused.call
     given = [*call.args, *(k.value for k in call.keywords)] if call is not None else []
@@ -42,7 +48,8 @@ def for_each_head(error: Error) -> Remedy | None:
 
 
 def heads_that_divide(error: Error) -> Remedy | None:
-    """The fix for a number of heads that does not divide the features: the nearest number that does, of two the smaller.
+    """The fix for a number of heads that does not divide the features: the nearest number
+    that does, of two the smaller.
 
     None if the text does not show one literal as the number of heads.
     """
@@ -55,9 +62,15 @@ def heads_that_divide(error: Error) -> Remedy | None:
         if call is not None
         else None
     )
-    made = [o for o in origins(program, given) if isinstance(o, ast.Constant) and o.value == heads] if given is not None else []
+    made = (
+        [o for o in origins(program, given) if isinstance(o, ast.Constant) and o.value == heads]
+        if given is not None
+        else []
+    )
     if len(made) != 1 or width < 1 or heads < 1:
         return None
     nearest = min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: (abs(n - heads), n))
-    title = T(en=f"Take a number of heads that divides {width}: `{nearest}`", zh=f"取能整除 {width} 的头数：`{nearest}`")
+    title = T(
+        en=f"Take a number of heads that divides {width}: `{nearest}`", zh=f"取能整除 {width} 的头数：`{nearest}`"
+    )
     return Remedy((Fix(title, program.replace((made[0], str(nearest))), meaning="later"),))

@@ -1,4 +1,6 @@
-"""Class numbers that a loss or ``one_hot`` refuses: counted from one, a number for what is left out, a column, one row for each class."""
+"""Class numbers that a loss or ``one_hot`` refuses: counted from one, a number for what is left out, a
+column, one row for each class.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from pitfall_lab.trace import T
 
 
 def outside(error: Error) -> Remedy | None:
-    """The fix for class numbers out of range: subtract 1 where they are counted from 1, or leave out a negative one by ``ignore_index``.
+    """The fix for class numbers out of range: subtract 1 where they are counted from 1, or leave out a
+    negative one by ``ignore_index``.
 
     None if neither fits: some are too large without beginning at 1, or the text does not show the loss.
     """
@@ -37,35 +40,42 @@ def outside(error: Error) -> Remedy | None:
     if change is None:
         return None
     title = T(
-        en=f"Leave out the rows marked {wrong.low}: `ignore_index={wrong.low}`", zh=f"忽略标为 {wrong.low} 的行：`ignore_index={wrong.low}`"
+        en=f"Leave out the rows marked {wrong.low}: `ignore_index={wrong.low}`",
+        zh=f"忽略标为 {wrong.low} 的行：`ignore_index={wrong.low}`",
     )
     name = refused.name(wrong)
     said = T(
-        en=f"{refused.words('en')['Line']}: {name.en} has the number {wrong.low} for rows that are to be left out, and the loss takes "
-        "it for a class: "
-        f"there are {sizes[1]}, from 0.",
-        zh=f"{refused.words('zh')['Line']}：{name.zh} 用 {wrong.low} 标出要忽略的行，而损失把它当作类别：共有 {sizes[1]} 个类别，从 0 "
-        "数起。",
+        en=f"{refused.words('en')['Line']}: {name.en} has the number {wrong.low} for rows that are to be left out, "
+        f"and the loss takes it for a class: there are {sizes[1]}, from 0.",
+        zh=f"{refused.words('zh')['Line']}：{name.zh} 用 {wrong.low} 标出要忽略的行，而损失把它当作类别：共有 "
+        f"{sizes[1]} 个类别，从 0 数起。",
     )
     return Remedy((Fix(title, program.splice(change), meaning="later"),), said)
 
 
 def _shifted(error: Error, classes: int) -> Remedy | None:
-    """What is said of class numbers from -1 to the last but one: each may be one too small, or -1 may mark what is to be left out."""
+    """What is said of class numbers from -1 to the last but one: each may be one too small, or -1 may
+    mark what is to be left out.
+    """
     refused, wrong = error.refused, error.wrong
     if wrong is None:
         return None
     name, words = refused.name(wrong), refused.words("en")["Line"]
-    return Remedy((), T(
-        en=f"{words}: the numbers in {name.en} go from -1 to {wrong.high}, and the {classes} classes from 0 to {classes - 1}. Either 1 was "
-        "subtracted once too often, or -1 marks rows that are to be left out (`ignore_index=-1`).",
-        zh=f"{refused.words('zh')['Line']}：{name.zh} 中的编号是 -1 到 {wrong.high}，而 {classes} 个类别是 0 到 {classes - 1}。"
-        "要么多减了一次 1，要么 -1 表示要忽略的行（`ignore_index=-1`）。",
-    ))  # fmt: skip
+    return Remedy(
+        (),
+        T(
+            en=f"{words}: the numbers in {name.en} go from -1 to {wrong.high}, and the {classes} classes from 0 to "
+            f"{classes - 1}. Either 1 was subtracted once too often, or -1 marks rows that are to be left out "
+            "(`ignore_index=-1`).",
+            zh=f"{refused.words('zh')['Line']}：{name.zh} 中的编号是 -1 到 {wrong.high}，而 {classes} 个类别是 0 到 "
+            f"{classes - 1}。要么多减了一次 1，要么 -1 表示要忽略的行（`ignore_index=-1`）。",
+        ),
+    )
 
 
 def one_dimension(error: Error) -> Remedy | None:
-    """The fix for a target with one dimension too many: ``squeeze(-1)`` for a column, ``argmax(-1)`` for numbers from 0 to 1.
+    """The fix for a target with one dimension too many: ``squeeze(-1)`` for a column,
+    ``argmax(-1)`` for numbers from 0 to 1.
 
     None for other targets, or if the call does not write it.
     """
@@ -94,9 +104,18 @@ def one_hot(error: Error) -> Remedy | None:
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
-    if wrong is None or call is None or not isinstance(wrong.high, int) or not isinstance(wrong.low, int) or wrong.low < 0 or not call.args:
+    if (
+        wrong is None
+        or call is None
+        or not isinstance(wrong.high, int)
+        or not isinstance(wrong.low, int)
+        or wrong.low < 0
+        or not call.args
+    ):
         return None
-    classes = next((k.value for k in call.keywords if k.arg == "num_classes"), call.args[1] if len(call.args) > 1 else None)
+    classes = next(
+        (k.value for k in call.keywords if k.arg == "num_classes"), call.args[1] if len(call.args) > 1 else None
+    )
     count = error.other.value if error.other is not None else ""
     fixes: list[Fix | None] = []
     if wrong.low == 1 and str(wrong.high) == count:

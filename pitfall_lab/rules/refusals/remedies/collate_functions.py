@@ -16,16 +16,19 @@ KEYWORD = "collate_fn"
 
 
 def as_elsewhere(program: Program, made: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that give a loader the function that other loaders of the program have, or one that nothing uses; empty if there is none.
+    """Fixes that give a loader the function that other loaders of the program have, or one that nothing
+    uses; empty if there is none.
 
-    Empty too if the loader has one already; where that is a parameter of the function around it, the fixes give it in the calls that do
-    not.
+    Empty too if the loader has one already; where that is a parameter of the function around it, the fixes give
+    it in the calls that do not.
     """
     function, given = program.function(made), _given(made)
     if function is not None and isinstance(given, ast.Name) and given.id in parameters(function):
         calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name]
         values = [k.value for call in calls for k in call.keywords if k.arg == given.id and not _is_none(k.value)]
-        lacking = [call for call in calls if not any(k.arg == given.id and not _is_none(k.value) for k in call.keywords)]
+        lacking = [
+            call for call in calls if not any(k.arg == given.id and not _is_none(k.value) for k in call.keywords)
+        ]
         pairs = [(call, program.segment(value), given.id) for call in lacking for value in values]
     elif given is None or _is_none(given):
         pairs = [(made, text, KEYWORD) for text in [*_of_others(program, made), *_unused(program)]]
@@ -53,19 +56,29 @@ def _of_others(program: Program, made: ast.Call) -> list[str]:
     """What other loaders are given, as text; of a method of their dataset, that of this loader's dataset."""
     texts = []
     for other in program.nodes:
-        given = _given(other) if isinstance(other, ast.Call) and other is not made and called(other) == called(made) else None
+        given = (
+            _given(other)
+            if isinstance(other, ast.Call) and other is not made and called(other) == called(made)
+            else None
+        )
         if given is None or _is_none(given) or not isinstance(other, ast.Call):
             continue
         data, own = (program.segment(each.args[0]) if each.args else "" for each in (other, made))
         base = program.segment(given.value) if isinstance(given, ast.Attribute) else ""
         text = program.segment(given)
-        texts.append(f"{own}.{given.attr}" if isinstance(given, ast.Attribute) and base and base == data and own else text)
+        texts.append(
+            f"{own}.{given.attr}" if isinstance(given, ast.Attribute) and base and base == data and own else text
+        )
     return list(dict.fromkeys(texts))
 
 
 def _unused(program: Program) -> list[str]:
-    """The functions of the top level with one parameter without a default and a ``return`` that the program does not mention again."""
-    read = {n.id if isinstance(n, ast.Name) else n.attr for n in program.nodes if isinstance(n, ast.Name | ast.Attribute)}
+    """The functions of the top level with one parameter without a default and a ``return`` that the
+    program does not mention again.
+    """
+    read = {
+        n.id if isinstance(n, ast.Name) else n.attr for n in program.nodes if isinstance(n, ast.Name | ast.Attribute)
+    }
     body = program.tree.body if program.tree is not None else []
     functions = [n for n in body if isinstance(n, ast.FunctionDef) and n.name not in read and not n.decorator_list]
     single = [n for n in functions if len(n.args.args) - len(n.args.defaults) == 1]

@@ -20,7 +20,11 @@ def magnitudes(error: Error) -> Remedy | None:
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong = error.wrong
-    born = (story.tensor(wrong.label, refused.step) or {}).get("born") if wrong is not None and wrong.label is not None else None
+    born = (
+        (story.tensor(wrong.label, refused.step) or {}).get("born")
+        if wrong is not None and wrong.label is not None
+        else None
+    )
     statement = program.statement_at(story.span(born))
     if wrong is None or statement is None:
         return None
@@ -36,15 +40,26 @@ def magnitudes(error: Error) -> Remedy | None:
                 and is_name(node)
             ):
                 text = f"{operand(program, node)}.abs()"
-                same = [n for n in ast.walk(statement) if isinstance(n, ast.expr) and program.segment(n) == program.segment(node)]
+                same = [
+                    n
+                    for n in ast.walk(statement)
+                    if isinstance(n, ast.expr) and program.segment(n) == program.segment(node)
+                ]
                 title = T(en=f"Take the magnitude, a real number: `{text}`", zh=f"取模，它是实数：`{text}`")
                 fixes.append(Fix(title, program.replace(*((n, text) for n in same)), meaning="later"))
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} computes {name.en} as a complex number ({wrong.dtype}), and the backward on {here.en} has to start "
-        "from a real "
-        "one: a complex number is neither larger nor smaller than another.",
-        zh=f"{where.zh}算出的 {name.zh} 是复数（{wrong.dtype}），而{here.zh}的反向传播必须从实数开始：复数没有大小之分。",
+        en=f"{capital(where.en)} computes {name.en} as a complex number ({wrong.dtype}), and the backward on "
+        f"{here.en} has to start from a real one: a complex number is neither larger nor smaller than another.",
+        zh=f"{where.zh}算出的 {name.zh} 是复数（{wrong.dtype}），而{here.zh}的反向传播必须从实数开"
+        "始：复数没有大小之分。",
     )
-    related = (Related("made", place, born, T(en=f"{name.en} is computed here: {wrong.dtype}", zh=f"{name.zh} 在这里算出：{wrong.dtype}")),)
+    related = (
+        Related(
+            "made",
+            place,
+            born,
+            T(en=f"{name.en} is computed here: {wrong.dtype}", zh=f"{name.zh} 在这里算出：{wrong.dtype}"),
+        ),
+    )
     return Remedy(unique(program.text, fixes), said, None, place, born, related)

@@ -1,4 +1,6 @@
-"""Dimensions and sizes written for another shape: the dimension that fits, the tensor's own batch size, an index with one more."""
+"""Dimensions and sizes written for another shape: the dimension that fits, the tensor's own batch
+size, an index with one more.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from pitfall_lab.trace import T
 
 
 def joined_along(error: Error) -> Remedy | None:
-    """The fix for tensors that cannot be joined along this dimension: join them along the only one in which they differ.
+    """The fix for tensors that cannot be joined along this dimension: join them along the
+    only one in which they differ.
 
     If there is no such dimension, that of :func:`resized`; None if the call gives ``**more``.
     """
@@ -33,12 +36,15 @@ def joined_along(error: Error) -> Remedy | None:
     change = (program.place(given), str(different[0])) if given is not None else keyword_set(program, call, text)
     if change is None:
         return None
-    title = T(en=f"Join them along the dimension in which they differ: `{text}`", zh=f"沿着它们不同的那一维拼接：`{text}`")
+    title = T(
+        en=f"Join them along the dimension in which they differ: `{text}`", zh=f"沿着它们不同的那一维拼接：`{text}`"
+    )
     return Remedy((Fix(title, program.splice(change), meaning="later"),))
 
 
 def batch_size_of(error: Error) -> Remedy | None:
-    """The fix for ``view`` or ``reshape`` with a batch size written as a number: take it from the tensor, ``x.size(0)``.
+    """The fix for ``view`` or ``reshape`` with a batch size written as a number: take it
+    from the tensor, ``x.size(0)``.
 
     If the numbers do not fit so, ``x.size(0), -1`` for a shape of two. None for other calls.
     """
@@ -69,13 +75,17 @@ def batch_size_of(error: Error) -> Remedy | None:
         )
     elif len(meant) == 2:
         first = f"{operand(program, call.func.value)}.size(0)"
-        title = T(en=f"Keep the batch, and let torch compute the rest: `{first}, -1`", zh=f"保持批大小，其余由 torch 计算：`{first}, -1`")
+        title = T(
+            en=f"Keep the batch, and let torch compute the rest: `{first}, -1`",
+            zh=f"保持批大小，其余由 torch 计算：`{first}, -1`",
+        )
         fixes.append(Fix(title, program.replace((sizes[0], first), (sizes[1], "-1")), meaning="later"))
     return Remedy(unique(program.text, fixes))
 
 
 def order_with_batch(error: Error) -> Remedy | None:
-    """The fix for a ``permute`` whose order has one dimension too few or too many: add the batch dimension, or remove it.
+    """The fix for a ``permute`` whose order has one dimension too few or too many: add the
+    batch dimension, or remove it.
 
     None for other calls, and if the order is not written in literals from 0.
     """
@@ -96,8 +106,10 @@ def order_with_batch(error: Error) -> Remedy | None:
     text = ", ".join(map(str, order))
     first, last = program.place(parts[0]), program.place(parts[-1])
     whole = type(first)(first.line, first.column, last.end_line, last.end_column)
-    title = T(en=f"Give the order with the batch: `{text}`" if order[0] == 0 else f"Give the order without a batch: `{text}`",
-              zh=f"给出带批维的次序：`{text}`" if order[0] == 0 else f"给出不带批维的次序：`{text}`")  # fmt: skip
+    title = T(
+        en=f"Give the order with the batch: `{text}`" if order[0] == 0 else f"Give the order without a batch: `{text}`",
+        zh=f"给出带批维的次序：`{text}`" if order[0] == 0 else f"给出不带批维的次序：`{text}`",
+    )
     return Remedy((Fix(title, program.splice((whole, text)), meaning="later"),))
 
 
@@ -115,12 +127,15 @@ def mask_of_another_dimension(error: Error) -> Remedy | None:
         return None
     text = f"{':, ' * fitting[0]}{program.segment(node.slice)}"
     shown = f"{program.segment(node.value)}[{text}]"
-    title = T(en=f"Use the mask in the dimension that has its length: `{shown}`", zh=f"在长度相符的那一维使用掩码：`{shown}`")
+    title = T(
+        en=f"Use the mask in the dimension that has its length: `{shown}`", zh=f"在长度相符的那一维使用掩码：`{shown}`"
+    )
     return Remedy((Fix(title, program.replace((node.slice, text)), meaning="later"),))
 
 
 def index_with_a_column(error: Error) -> Remedy | None:
-    """The fix for an index with one position for each row: ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
+    """The fix for an index with one position for each row: ``x.gather(1,
+    index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
 
     None for other calls and other shapes, and for a call on several lines.
     """
@@ -132,7 +147,12 @@ def index_with_a_column(error: Error) -> Remedy | None:
     index = next((g for g in tensors if g.name == "index"), tensors[1])
     input_shape = tensors[0].shape or ()
     place = next((a for a in [*call.args, *(k.value for k in call.keywords)] if program.segment(a) == index.text), None)
-    if place is None or index.shape is None or len(index.shape) + 1 != len(input_shape) or index.shape != input_shape[:-1]:
+    if (
+        place is None
+        or index.shape is None
+        or len(index.shape) + 1 != len(input_shape)
+        or index.shape != input_shape[:-1]
+    ):
         return None
     dim = len(input_shape) - 1
     inner = f"{operand(program, place)}.unsqueeze({dim})"
@@ -142,13 +162,15 @@ def index_with_a_column(error: Error) -> Remedy | None:
         return None
     new = f"{text[: at.column - start.column]}{inner}{text[at.end_column - start.column :]}.squeeze({dim})"
     title = T(
-        en=f"Give the positions as a column, and take one number of each row: `{inner}`", zh=f"把位置排成一列，每行取一个数：`{inner}`"
+        en=f"Give the positions as a column, and take one number of each row: `{inner}`",
+        zh=f"把位置排成一列，每行取一个数：`{inner}`",
     )
     return Remedy((Fix(title, program.replace((call, new)), meaning="later"),))
 
 
 def with_a_batch(error: Error) -> Remedy | None:
-    """The fix for a single example that a model is given in place of a batch: ``image.unsqueeze(0)`` in the program's call of the model.
+    """The fix for a single example that a model is given in place of a batch: ``image.unsqueeze(0)`` in the
+    program's call of the model.
 
     None if no model was called.
     """

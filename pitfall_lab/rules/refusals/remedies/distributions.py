@@ -24,11 +24,14 @@ POSITIONS = {
 }
 LATER = {"Gamma": {"rate": 1}, "Uniform": {"high": 1}}
 WORDS = {
-    "GreaterThan": T("greater than 0", "大于 0"), "GreaterThanEq": T("at least 0", "不小于 0"),
-    "Simplex": T("shares of 1", "和为 1 的份额"), "Interval": T("between 0 and 1", "在 0 和 1 之间"), "Real": T("finite", "有限的数"),
+    "GreaterThan": T("greater than 0", "大于 0"),
+    "GreaterThanEq": T("at least 0", "不小于 0"),
+    "Simplex": T("shares of 1", "和为 1 的份额"),
+    "Interval": T("between 0 and 1", "在 0 和 1 之间"),
+    "Real": T("finite", "有限的数"),
     "IndependentConstraint": T("finite", "有限的数"),
     "PositiveDefinite": T("positive definite", "正定的"),
-}  # fmt: skip
+}
 
 
 def in_range(error: Error) -> Remedy | None:
@@ -49,9 +52,10 @@ def in_range(error: Error) -> Remedy | None:
         return None
     text, family = program.segment(value), called(call)
     said = T(
-        en=f"{refused.words('en')['Line']} makes a `{family}` with `{text}` as `{name}`, which has to be {wanted.en}, and some of its "
-        "numbers are not.",
-        zh=f"{refused.words('zh')['Line']}用 `{text}` 作为 `{name}` 建立 `{family}`，它必须是{wanted.zh}，而其中有些数不是。",
+        en=f"{refused.words('en')['Line']} makes a `{family}` with `{text}` as `{name}`, which has to be {wanted.en}, "
+        "and some of its numbers are not.",
+        zh=f"{refused.words('zh')['Line']}用 `{text}` 作为 `{name}` 建立 `{family}`，它必须"
+        f"是{wanted.zh}，而其中有些数不是。",
     )
     accepts = T(en=f"`{name}`: {wanted.en}", zh=f"`{name}`：{wanted.zh}")
     return Remedy(unique(program.text, _fixes(program, (call, value), (name, kind), torch)), said, accepts)
@@ -70,7 +74,11 @@ def _fixes(program: Program, place: tuple[ast.Call, ast.expr], about: tuple[str,
     fixes: list[Fix | None] = []
     if kind.startswith("GreaterThan"):
         fixes += [
-            Fix(T(en=f"Make it positive: `{new}`", zh=f"让它为正：`{new}`"), program.replace((value, new)), meaning="later")
+            Fix(
+                T(en=f"Make it positive: `{new}`", zh=f"让它为正：`{new}`"),
+                program.replace((value, new)),
+                meaning="later",
+            )
             for new in (f"{torch}.nn.functional.softplus({text})", f"{operand(program, value)}.exp()")
         ]
     elif name == "probs":

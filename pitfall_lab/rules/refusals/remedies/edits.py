@@ -1,4 +1,6 @@
-"""Edits that several remedies make: a keyword added to a call, a function put above a statement, a class of layers replaced."""
+"""Edits that several remedies make: a keyword added to a call, a function put above a
+statement, a class of layers replaced.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Change = tuple[Span, str]
 
 
 def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
-    """The change that adds a keyword such as ``drop_last=True`` to a call; None if the call gives it already, or ``**more``."""
+    """The change that adds a keyword such as ``drop_last=True`` to a call; None if the call
+    gives it already, or ``**more``.
+    """
     name = text.partition("=")[0]
     if any(k.arg in (None, name) for k in call.keywords):
         return None
@@ -25,7 +29,9 @@ def with_keyword(program: Program, call: ast.Call, text: str) -> Change | None:
 
 
 def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
-    """The change that gives a keyword this value: added, or in place of the value that the call has; None if it gives ``**more``."""
+    """The change that gives a keyword this value: added, or in place of the value that the call has;
+    None if it gives ``**more``.
+    """
     name, _, value = text.partition("=")
     given = next((k.value for k in call.keywords if k.arg == name), None)
     return (program.place(given), value) if given is not None else with_keyword(program, call, text)
@@ -34,7 +40,10 @@ def keyword_set(program: Program, call: ast.Call, text: str) -> Change | None:
 def before(program: Program, statement: ast.stmt, *lines: str) -> Change:
     """The change that puts lines in front of a statement, at its indentation."""
     place, indent = program.place(first_line(statement)), program.indent(statement)
-    text = "".join(line + "\n" + (indent if nonempty else "") for line, nonempty in zip(lines, [*map(bool, lines[1:]), True], strict=True))
+    text = "".join(
+        line + "\n" + (indent if nonempty else "")
+        for line, nonempty in zip(lines, [*map(bool, lines[1:]), True], strict=True)
+    )
     return Span(place.line, place.column, place.line, place.column), text
 
 
@@ -51,14 +60,17 @@ def outermost(program: Program, node: ast.AST) -> ast.stmt | None:
 
 
 def renamed(program: Program, call: ast.Call, name: str) -> Change:
-    """The change of the last part of the name of a called function: ``nn.BCELoss(…)`` to ``nn.BCEWithLogitsLoss(…)``."""
+    """The change of the last part of the name of a called function: ``nn.BCELoss(…)`` to
+    ``nn.BCEWithLogitsLoss(…)``.
+    """
     place = program.place(call.func)
     length = len(call.func.attr) if isinstance(call.func, ast.Attribute) else place.end_column - place.column
     return Span(place.end_line, place.end_column - length, place.end_line, place.end_column), name
 
 
 def imported(program: Program, change: Change, call: ast.Call, name: str) -> tuple[Edit, ...]:
-    """Edits that make a change to ``call`` and, if it calls a function by a name of its own, import ``name`` from the same module.
+    """Edits that make a change to ``call`` and, if it calls a function by a name of its own, import
+    ``name`` from the same module.
 
     Empty if that import is not found.
     """
@@ -66,7 +78,9 @@ def imported(program: Program, change: Change, call: ast.Call, name: str) -> tup
     if isinstance(call.func, ast.Name):
         old = call.func.id
         for node in program.nodes:
-            if isinstance(node, ast.ImportFrom) and any(alias.name == old and alias.asname is None for alias in node.names):
+            if isinstance(node, ast.ImportFrom) and any(
+                alias.name == old and alias.asname is None for alias in node.names
+            ):
                 if not any(alias.name == name for alias in node.names):
                     last = program.place(node.names[-1])
                     changes.append((Span(last.end_line, last.end_column, last.end_line, last.end_column), f", {name}"))

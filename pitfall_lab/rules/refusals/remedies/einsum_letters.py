@@ -20,7 +20,12 @@ def letters(error: Error) -> Remedy | None:
     refused = error.refused
     node = refused.call
     first = node.args[0] if node is not None and node.args else None
-    if not isinstance(first, ast.Constant) or not isinstance(first.value, str) or "->" not in first.value or "." in first.value:
+    if (
+        not isinstance(first, ast.Constant)
+        or not isinstance(first.value, str)
+        or "->" not in first.value
+        or "." in first.value
+    ):
         return None
     shapes = [g.shape for g in refused.tensors if g.shape is not None]
     operands, _, result = first.value.replace(" ", "").partition("->")
@@ -38,12 +43,16 @@ def letters(error: Error) -> Remedy | None:
 def _equations(terms: list[str], result: str, shapes: list[tuple[int, ...]], wrong: tuple[int, str]) -> Iterator[str]:
     """Equations in which the letter of the clash is exchanged, in its operand and in the result.
 
-    It is exchanged for one that stands for that size before, or that only the operand has.
-    Only those are given in which every letter occurs at least twice: one that occurs once is merely summed, which is seldom meant.
+    It is exchanged for one that stands for that size before, or that only the operand has. Only those are given in
+    which every letter occurs at least twice: one that occurs once is merely summed, which is seldom meant.
     """
     number, letter = wrong
     size = shapes[number][terms[number].index(letter)]
-    others = {each: length for term, shape in zip(terms[:number], shapes, strict=False) for each, length in zip(term, shape, strict=True)}
+    others = {
+        each: length
+        for term, shape in zip(terms[:number], shapes, strict=False)
+        for each, length in zip(term, shape, strict=True)
+    }
     free = [each for each in terms[number] if each not in others]
     for other in [*(each for each, length in others.items() if length == size and each != letter), *free]:
         swap = str.maketrans({letter: other, other: letter})

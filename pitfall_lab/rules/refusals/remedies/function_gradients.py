@@ -16,7 +16,11 @@ from pitfall_lab.trace import T
 
 def method(owner: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
     """Return the method of a class; None if it has none of this name."""
-    return next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == name), None) if owner is not None else None
+    return (
+        next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
+        if owner is not None
+        else None
+    )
 
 
 def class_called(program: Program, name: str) -> ast.ClassDef | None:
@@ -25,17 +29,26 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 
 
 def saved_numbers(error: Error) -> Remedy | None:
-    """The fix for a number that is given to ``save_for_backward``: keep it as an attribute of ``ctx``, and read that in ``backward``.
+    """The fix for a number that is given to ``save_for_backward``: keep it as an attribute of ``ctx``,
+    and read that in ``backward``.
 
     None if the text does not show the function's class and exactly one such call.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
-    calls = [n.func for n in ast.walk(refused.call) if isinstance(n, ast.Call) and called(n) == "apply"] if refused.call is not None else []
+    calls = (
+        [n.func for n in ast.walk(refused.call) if isinstance(n, ast.Call) and called(n) == "apply"]
+        if refused.call is not None
+        else []
+    )
     applied = calls[0] if len(calls) == 1 else None
     name = program.segment(applied.value).rpartition(".")[2] if isinstance(applied, ast.Attribute) else ""
     owner = class_called(program, name)
     forward = method(owner, "forward")
-    saves = [n for n in ast.walk(forward) if isinstance(n, ast.Call) and called(n) == "save_for_backward"] if forward is not None else []
+    saves = (
+        [n for n in ast.walk(forward) if isinstance(n, ast.Call) and called(n) == "save_for_backward"]
+        if forward is not None
+        else []
+    )
     at = int(error.match[1])
     if len(saves) != 1 or at >= len(saves[0].args):
         return None
@@ -43,27 +56,43 @@ def saved_numbers(error: Error) -> Remedy | None:
     argument, place = program.segment(call.args[at]), program.place(call)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} gives `save_for_backward` the {error.match[2]} `{argument}`; it takes tensors only, and {here.en} "
-        "calls the function.",
-        zh=f"{where.zh}把 {error.match[2]} 类型的 `{argument}` 交给 `save_for_backward`，而它只接受张量；{here.zh}调用了这个函数。",
+        en=f"{capital(where.en)} gives `save_for_backward` the {error.match[2]} `{argument}`; it takes tensors only, "
+        f"and {here.en} calls the function.",
+        zh=f"{where.zh}把 {error.match[2]} 类型的 `{argument}` 交给 `save_for_backward`，而它只接受张量；"
+        f"{here.zh}调用了这个函数。",
     )
     related = (Related("saved", place, None, T(en=f"`{argument}` is saved here", zh=f"`{argument}` 在这里保存")),)
     return Remedy(unique(program.text, [_kept_on_ctx(program, owner, call, at)]), said, None, place, None, related)
 
 
 def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, at: int) -> Fix | None:
-    """The fix that keeps argument number ``at`` of ``call`` on ``ctx``: ``ctx.scale = scale``, if it is a name; else None.
+    """The fix that keeps argument number ``at`` of ``call`` on ``ctx``: ``ctx.scale =
+    scale``, if it is a name; else None.
 
     None too if ``backward`` does not unpack ``saved_tensors`` into as many names.
     """
     backward, statement = method(owner, "backward"), program.statement(call)
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-    unpack = next(
-        (s for s in ast.walk(backward) if isinstance(s, ast.Assign) and program.segment(s.value).endswith(".saved_tensors")), None
-    ) if backward is not None else None  # fmt: skip
+    unpack = (
+        next(
+            (
+                s
+                for s in ast.walk(backward)
+                if isinstance(s, ast.Assign) and program.segment(s.value).endswith(".saved_tensors")
+            ),
+            None,
+        )
+        if backward is not None
+        else None
+    )
     names = unpack.targets[0] if unpack is not None else None
     argument = call.args[at]
-    if not isinstance(names, ast.Tuple) or len(names.elts) != len(call.args) or receiver is None or not isinstance(argument, ast.Name):
+    if (
+        not isinstance(names, ast.Tuple)
+        or len(names.elts) != len(call.args)
+        or receiver is None
+        or not isinstance(argument, ast.Name)
+    ):
         return None
     if statement is None or unpack is None:
         return None
@@ -78,15 +107,18 @@ def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, a
     joined = ("\n" + program.indent(statement)).join(line for line in lines if line)
     read = ("\n" + program.indent(unpack)).join(line for line in again if line)
     title = T(
-        en=f"Keep it as an attribute: `{ctx}.{argument.id} = {argument.id}`", zh=f"作为属性保存：`{ctx}.{argument.id} = {argument.id}`"
+        en=f"Keep it as an attribute: `{ctx}.{argument.id} = {argument.id}`",
+        zh=f"作为属性保存：`{ctx}.{argument.id} = {argument.id}`",
     )
     return Fix(title, program.replace((statement, joined), (unpack, read)))
 
 
 def gradient_of_another_shape(error: Error) -> Remedy | None:
-    """The remedy for a gradient that ``backward`` returns in the wrong shape: it names the line that computes the gradient.
+    """The remedy for a gradient that ``backward`` returns in the wrong shape: it names the
+    line that computes the gradient.
 
-    Its fixes exchange the factors of a product, transpose, or sum there. None if the text does not show the class, or has several returns.
+    Its fixes exchange the factors of a product, transpose, or sum there. None if the text does not show the
+    class, or has several returns.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])
@@ -102,16 +134,21 @@ def gradient_of_another_shape(error: Error) -> Remedy | None:
     where, here = at_line(story, place), at_line(story, refused.span)
     shapes = ["×".join(map(str, shape)) or "()" for shape in (got, wanted)]
     said = T(
-        en=f"{capital(where.en)} computes the gradient of {parameter.en} in the shape {shapes[0]}, and {parameter.en} has {shapes[1]}; the "
-        f"backward on {here.en} refuses it.",
-        zh=f"{where.zh}算出的 {parameter.zh} 的梯度形状是 {shapes[0]}，而 {parameter.zh} 是 {shapes[1]}；{here.zh}的反向传播因此报错。",
+        en=f"{capital(where.en)} computes the gradient of {parameter.en} in the shape {shapes[0]}, and {parameter.en} "
+        f"has {shapes[1]}; the backward on {here.en} refuses it.",
+        zh=f"{where.zh}算出的 {parameter.zh} 的梯度形状是 {shapes[0]}，而 {parameter.zh} 是 {shapes[1]}；"
+        f"{here.zh}的反向传播因此报错。",
     )
     related = (Related("made", place, None, T(en="the gradient is computed here", zh="梯度在这里算出")),)
     return Remedy(unique(program.text, _reshaped(program, made, got, wanted)), said, None, place, None, related)
 
 
 def _returned(backward: ast.FunctionDef | None, at: int) -> ast.expr | None:
-    returns = [n.value for n in ast.walk(backward) if isinstance(n, ast.Return) and n.value is not None] if backward is not None else []
+    returns = (
+        [n.value for n in ast.walk(backward) if isinstance(n, ast.Return) and n.value is not None]
+        if backward is not None
+        else []
+    )
     if len(returns) != 1:
         return None
     values = returns[0].elts if isinstance(returns[0], ast.Tuple) else [returns[0]]
@@ -119,7 +156,9 @@ def _returned(backward: ast.FunctionDef | None, at: int) -> ast.expr | None:
 
 
 def _made(backward: ast.FunctionDef, value: ast.expr) -> ast.expr:
-    """The last expression, other than a constant, that is assigned to a returned name; or the returned expression itself."""
+    """The last expression, other than a constant, that is assigned to a returned name; or
+    the returned expression itself.
+    """
     if not isinstance(value, ast.Name):
         return value
     given = [
@@ -136,21 +175,31 @@ def _parameter(forward: ast.FunctionDef, at: int) -> T:
 
 
 def _reshaped(program: Program, made: ast.expr, got: list[int], wanted: list[int]) -> list[Fix | None]:
-    """Fixes that exchange the factors of a product or transpose (where the sizes are reversed), or sum over all other dimensions.
+    """Fixes that exchange the factors of a product or transpose (where the sizes are reversed), or
+    sum over all other dimensions.
 
     The sum only where one dimension is wanted and exactly one has its size.
     """
     text, texts = operand(program, made), list[str]()
     if len(got) == 2 and got == wanted[::-1]:
-        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.MatMult) and (left := _untransposed(program, made.left)) is not None:
+        if (
+            isinstance(made, ast.BinOp)
+            and isinstance(made.op, ast.MatMult)
+            and (left := _untransposed(program, made.left)) is not None
+        ):
             texts.append(f"{_transposed(program, made)} @ {left}")
         else:
             texts.append(f"{text}.t()")
-    if len(wanted) == 1 and got.count(wanted[0]) == 1:  # over leading dimensions, and those of length one, torch sums by itself
+    if (
+        len(wanted) == 1 and got.count(wanted[0]) == 1
+    ):  # over leading dimensions, and those of length one, torch sums by itself
         dims = tuple(k for k, size in enumerate(got) if size != wanted[0])
         texts.append(f"{text}.sum(dim={dims[0] if len(dims) == 1 else dims})")
     return [
-        Fix(T(en=f"Compute it in the argument's shape: `{one}`", zh=f"按参数的形状计算：`{one}`"), program.replace((made, one)))
+        Fix(
+            T(en=f"Compute it in the argument's shape: `{one}`", zh=f"按参数的形状计算：`{one}`"),
+            program.replace((made, one)),
+        )
         for one in texts
     ]
 

@@ -14,7 +14,8 @@ from pitfall_lab.trace import T
 
 
 def hooked_output(error: Error) -> Remedy | None:
-    """The fix for a layer that writes its input in place, although a full backward hook is on the layer before: no ``inplace=True``.
+    """The fix for a layer that writes its input in place, although a full backward hook is on the layer
+    before: no ``inplace=True``.
 
     Also a new tensor in place of the line's own write. None if there is neither.
     """
@@ -23,7 +24,9 @@ def hooked_output(error: Error) -> Remedy | None:
     if node is None or statement is None:
         return None
     fixes = [*flags(program, node, story.event(refused.step)), new_value(program, node, statement)]
-    hooks = [n for n in program.nodes if isinstance(n, ast.Call) and called(n).startswith("register_full_backward_hook")]
+    hooks = [
+        n for n in program.nodes if isinstance(n, ast.Call) and called(n).startswith("register_full_backward_hook")
+    ]
     found = [fix for fix in fixes if fix is not None]
     if not hooks or not found:
         return Remedy(unique(program.text, found)) if found else None
@@ -43,12 +46,18 @@ def _said(error: Error, hooks: list[ast.Call], found: list[Fix]) -> Remedy:
     where, hook = at_line(story, place), at_line(story, program.place(hooks[0]))
     here = at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} writes in place what the layer before gave it, and {hook.en} puts a full backward hook on that layer: on "
-        f"{here.en} torch refuses to change the output that the hook watches.",
-        zh=f"{where.zh}就地改写前一层的输出，而{hook.zh}在那一层上注册了完整的反向钩子：到了{here.zh}，torch 拒绝修改钩子所监视的输出。",
+        en=f"{capital(where.en)} writes in place what the layer before gave it, and {hook.en} puts a full backward "
+        f"hook on that layer: on {here.en} torch refuses to change the output that the hook watches.",
+        zh=f"{where.zh}就地改写前一层的输出，而{hook.zh}在那一层上注册了完整的反向钩子：到了{here.zh}，torch 拒绝"
+        "修改钩子所监视的输出。",
     )
     related = tuple(
-        Related("used", program.place(each), None, T(en="a full backward hook is registered here", zh="在这里注册了完整的反向钩子"))
+        Related(
+            "used",
+            program.place(each),
+            None,
+            T(en="a full backward hook is registered here", zh="在这里注册了完整的反向钩子"),
+        )
         for each in hooks[:3]
     )
     return Remedy(unique(program.text, found), said, None, place, None, related)

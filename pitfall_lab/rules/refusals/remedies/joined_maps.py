@@ -14,7 +14,8 @@ from pitfall_lab.trace import Given, T
 
 
 def resized(error: Error) -> Remedy | None:
-    """At most one fix: it gives the map which was made later the size of the other; None if the two are no maps of a batch.
+    """At most one fix: it gives the map which was made later the size of the other; None if
+    the two are no maps of a batch.
 
     None too if they do not differ in height or width, or if it is not known where they began to differ.
     """
@@ -25,7 +26,12 @@ def resized(error: Error) -> Remedy | None:
         return None
     one, other = maps
     sizes = [g.shape for g in maps if g.shape is not None]
-    if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) not in (3, 4, 5) or sizes[0][0] != sizes[1][0] or sizes[0][2:] == sizes[1][2:]:
+    if (
+        len(sizes[0]) != len(sizes[1])
+        or len(sizes[0]) not in (3, 4, 5)
+        or sizes[0][0] != sizes[1][0]
+        or sizes[0][2:] == sizes[1][2:]
+    ):
         return None
     apart = origin(refused)
     if apart is None:
@@ -38,9 +44,10 @@ def resized(error: Error) -> Remedy | None:
     names = [refused.name(g) for g in (one, other)]
     shapes = ["×".join(map(str, size)) for size in sizes]
     said = T(
-        en=f"{here} joins {names[0].en} of shape {shapes[0]} and {names[1].en} of shape {shapes[1]}, which differ in height or width. "
-        f"{apart.en}",
-        zh=f"{refused.words('zh')['Line']}拼接 {names[0].zh}（{shapes[0]}）和 {names[1].zh}（{shapes[1]}），两者的高或宽不同。{apart.zh}",
+        en=f"{here} joins {names[0].en} of shape {shapes[0]} and {names[1].en} of shape {shapes[1]}, which differ in "
+        f"height or width. {apart.en}",
+        zh=f"{refused.words('zh')['Line']}拼接 {names[0].zh}（{shapes[0]}）和 {names[1].zh}（{shapes[1]}），两者的"
+        f"高或宽不同。{apart.zh}",
     )
     return Remedy(unique(program.text, fixes[:1]), said)
 
@@ -55,7 +62,10 @@ def _interpolated(error: Error, statement: ast.stmt, changed: Given, kept: Given
     if function is None or not changed.text or not kept.text or not _is_plain(changed.text):
         return None
     line = f"{changed.text} = {function}({changed.text}, size={kept.text}.shape[2:])"
-    title = T(en=f"Bring `{changed.text}` to the size of `{kept.text}` first", zh=f"先把 `{changed.text}` 调整到 `{kept.text}` 的大小")
+    title = T(
+        en=f"Bring `{changed.text}` to the size of `{kept.text}` first",
+        zh=f"先把 `{changed.text}` 调整到 `{kept.text}` 的大小",
+    )
     return Fix(title, program.insert_before(statement, line))
 
 
@@ -67,7 +77,9 @@ def _is_plain(text: str) -> bool:
 
 
 def _interpolate(program: Program) -> str | None:
-    """How the program can call ``interpolate``: by its own name for ``torch.nn.functional``, else by torch's; None if it has neither."""
+    """How the program can call ``interpolate``: by its own name for ``torch.nn.functional``, else by
+    torch's; None if it has neither.
+    """
     for node in program.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:

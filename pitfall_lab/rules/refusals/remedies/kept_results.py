@@ -1,4 +1,6 @@
-"""A result with its history that a module keeps, and that ``copy.deepcopy`` of the module refuses: kept without the history, or let go."""
+"""A result with its history that a module keeps, and that ``copy.deepcopy`` of the module refuses: kept
+without the history, or let go.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,22 @@ from pitfall_lab.trace import T
 
 HOOKS = {"register_forward_hook", "register_forward_pre_hook"}
 NORMS = {"weight_norm", "spectral_norm"}
-"""Functions of `torch.nn.utils` that keep a computed weight in the module, unlike those of `torch.nn.utils.parametrizations`."""
+"""Functions of `torch.nn.utils` that keep a computed weight in the module, unlike those of
+`torch.nn.utils.parametrizations`.
+"""
 DEEPEST = 3
 
 Keeper = tuple[ast.stmt, ast.expr, ast.expr]
-"""A statement that keeps a result, where it keeps it (``self.h``, or the list of ``self.h.append(…)``), and the result."""
+"""A statement that keeps a result, where it keeps it (``self.h``, or the list of
+``self.h.append(…)``), and the result.
+"""
 
 
 def detached(error: Error) -> Remedy | None:
     """The fix for an object that keeps a result with its graph and is copied by ``deepcopy``: keep ``result.detach()``.
 
-    Or, if a loss needs the graph, remove the result from the object before the copy. If the text does not show where it is kept, the remedy
-    of :func:`_normed`, or None.
+    Or, if a loss needs the graph, remove the result from the object before the copy. If the text does not show where it
+    is kept, the remedy of :func:`_normed`, or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     keepers = list(dict.fromkeys(_keepers(error)))
@@ -39,22 +45,25 @@ def detached(error: Error) -> Remedy | None:
     name, place, found = program.segment(target), program.place(statement), birth(refused, error.wrong)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} keeps a result with its history as `{name}`, and {here.en} makes a deep copy of the object that has "
-        "it: torch "
-        "copies leaves only.",
+        en=f"{capital(where.en)} keeps a result with its history as `{name}`, and {here.en} makes a deep copy of the "
+        "object that has it: torch copies leaves only.",
         zh=f"{where.zh}把带着历史的结果存为 `{name}`，而{here.zh}要深拷贝拥有它的对象：torch 只能拷贝叶子张量。",
     )
     form = f"{name} = ….detach()" if isinstance(statement, ast.Assign) else f"{name}.append(….detach())"
     form = form if _is_whole(statement, target) or isinstance(statement, ast.Expr) else f"{name}[…] = ….detach()"
     accepts = T(en=f"an attribute without history: `{form}`", zh=f"不带历史的属性：`{form}`")
     step = found[2] if found is not None else None
-    related = (Related("kept", place, step, T(en=f"`{name}` is kept with its history", zh=f"`{name}` 连同历史一起保存")),)
+    related = (
+        Related("kept", place, step, T(en=f"`{name}` is kept with its history", zh=f"`{name}` 连同历史一起保存")),
+    )
     fixes = [*(_fix(program, *each) for each in keepers), _let_go(refused, statement, target)]
     return Remedy(unique(program.text, fixes), said, accepts, place, step, related)
 
 
 def _keepers(error: Error) -> Iterator[Keeper]:
-    """What keeps the result: by the expression that made it, by its name in that function, or in a hook that was given it."""
+    """What keeps the result: by the expression that made it, by its name in that function, or
+    in a hook that was given it.
+    """
     refused, program = error.refused, error.refused.story.program
     found = birth(refused, error.wrong)
     stores = [keeper for node in program.nodes if isinstance(node, ast.stmt) and (keeper := _keeper(node)) is not None]
@@ -62,7 +71,11 @@ def _keepers(error: Error) -> Iterator[Keeper]:
         yield from (keeper for keeper in stores if keeper[2] is found[0])
         record = refused.story.tensor(error.wrong.label) if error.wrong is not None else None
         names, function = set((record or {}).get("names") or ()), program.function(found[0])
-        yield from (keeper for keeper in stores if program.function(keeper[0]) is function and program.segment(keeper[2]) in names)
+        yield from (
+            keeper
+            for keeper in stores
+            if program.function(keeper[0]) is function and program.segment(keeper[2]) in names
+        )
     hooks = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in _hooks(program)}
     for keeper in stores:
         function = program.function(keeper[0])
@@ -73,11 +86,20 @@ def _keepers(error: Error) -> Iterator[Keeper]:
 
 def _keeper(node: ast.stmt) -> Keeper | None:
     """The parts of a statement that puts a value into an attribute, an entry or a list; None for others."""
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute | ast.Subscript):
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Attribute | ast.Subscript)
+    ):
         target = node.targets[0]
         return node, target.value if isinstance(target, ast.Subscript) else target, node.value
     call = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(call, ast.Call) and called(call) == "append" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
+    if (
+        isinstance(call, ast.Call)
+        and called(call) == "append"
+        and isinstance(call.func, ast.Attribute)
+        and len(call.args) == 1
+    ):
         return node, call.func.value, call.args[0]
     return None
 
@@ -113,7 +135,9 @@ def _fix(program: Program, statement: ast.stmt, target: ast.expr, value: ast.exp
     kept = (value, f"{operand(program, value)}.detach()")
     if not reads or isinstance(value, ast.Name):
         return Fix(title, program.replace(kept, *((read, program.segment(value)) for read in reads)))
-    used = {n.id for n in inside if isinstance(n, ast.Name)} | ({a.arg for a in function.args.args} if function is not None else set())
+    used = {n.id for n in inside if isinstance(n, ast.Name)} | (
+        {a.arg for a in function.args.args} if function is not None else set()
+    )
     attribute = name.rpartition(".")[2]
     local = attribute if attribute not in used else f"new_{attribute}"
     text = f"{local} = {program.segment(value)}\n{program.indent(statement)}{name} = {local}.detach()"
@@ -139,19 +163,29 @@ def _let_go(refused: Refused, statement: ast.stmt, target: ast.expr) -> Fix | No
     if len(paths) == 1:
         lines = [f"{text}{paths[0]}.{attribute}"]
     else:
-        lines = [f"for module in {text}.modules():", f"    if isinstance(module, {own.name}):", f"        module.{attribute}"]
+        lines = [
+            f"for module in {text}.modules():",
+            f"    if isinstance(module, {own.name}):",
+            f"        module.{attribute}",
+        ]
     title = T(en=f"Let go of `{target.attr}` before the copy", zh=f"在拷贝之前放开 `{target.attr}`")
     return Fix(title, program.insert_before(copying, *lines), meaning="later")
 
 
 def _path(program: Program, name: str, wanted: str, depth: int = 0) -> str | None:
-    """How an object of the class ``name`` reaches its only one of class ``wanted``: ``.pool``; None if the text does not show it."""
+    """How an object of the class ``name`` reaches its only one of class ``wanted``: ``.pool``; None
+    if the text does not show it.
+    """
     if name == wanted:
         return ""
     own = next((n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == name), None)
     found = []
     for node in ast.walk(own) if own is not None and depth < DEEPEST else ():
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and program.segment(node.targets[0]).startswith("self."):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and program.segment(node.targets[0]).startswith("self.")
+        ):
             inner = _path(program, called(node.value), wanted, depth + 1)
             if inner is not None:
                 found.append(f"{program.segment(node.targets[0]).removeprefix('self')}{inner}")
@@ -159,29 +193,41 @@ def _path(program: Program, name: str, wanted: str, depth: int = 0) -> str | Non
 
 
 def _normed(error: Error) -> Remedy | None:
-    """The fix for ``torch.nn.utils.weight_norm``, whose weight is a result: the function of ``torch.nn.utils.parametrizations`` instead.
+    """The fix for ``torch.nn.utils.weight_norm``, whose weight is a result: the function of
+    ``torch.nn.utils.parametrizations`` instead.
 
     None if the program does not call it.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
-    calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and "parametriz" not in program.segment(n.func)]
+    calls = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and called(n) in NORMS and "parametriz" not in program.segment(n.func)
+    ]
     imports = [n for n in program.nodes if isinstance(n, ast.ImportFrom) and n.module == "torch.nn.utils"]
     names = [n for n in imports if {alias.name for alias in n.names} <= NORMS]
     if not calls:
         return None
     functions = [n.func for n in calls if isinstance(n.func, ast.Attribute)]
-    changes: list[tuple[ast.AST, str]] = [(each, f"{program.segment(each.value)}.parametrizations.{each.attr}") for each in functions]
-    changes += [(node, program.segment(node).replace("torch.nn.utils", "torch.nn.utils.parametrizations", 1)) for node in names]
+    changes: list[tuple[ast.AST, str]] = [
+        (each, f"{program.segment(each.value)}.parametrizations.{each.attr}") for each in functions
+    ]
+    changes += [
+        (node, program.segment(node).replace("torch.nn.utils", "torch.nn.utils.parametrizations", 1)) for node in names
+    ]
     place, name, function = program.place(calls[0]), called(calls[0]), program.segment(calls[0].func)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} normalises a weight with `{function}`, which keeps the computed weight in the layer, and "
-        f"{here.en} makes a deep copy of it: torch copies leaves only.",
-        zh=f"{where.zh}用 `{function}` 规范化权重，它把计算出的权重存在层里，而{here.zh}要深拷贝它：torch 只能拷贝叶子张量。",
+        en=f"{capital(where.en)} normalises a weight with `{function}`, which keeps the computed weight in the layer, "
+        f"and {here.en} makes a deep copy of it: torch copies leaves only.",
+        zh=f"{where.zh}用 `{function}` 规范化权重，它把计算出的权重存在层里，而{here.zh}要深拷贝它："
+        "torch 只能拷贝叶子张量。",
     )
     form = f"torch.nn.utils.parametrizations.{name}"
     accepts = T(en=f"a layer that computes the weight when it is read: `{form}`", zh=f"读取时才计算权重的层：`{form}`")
     title = T(en=f"Use `{form}`, whose layers can be copied", zh=f"改用 `{form}`，这样的层可以拷贝")
-    related = (Related("made", place, None, T(en="the computed weight is kept from here on", zh="从这里起保存计算出的权重")),)
+    related = (
+        Related("made", place, None, T(en="the computed weight is kept from here on", zh="从这里起保存计算出的权重")),
+    )
     fixes = [Fix(title, program.replace(*changes), meaning="later")] if changes else []
     return Remedy(unique(program.text, fixes), said, accepts, place, None, related)

@@ -1,4 +1,6 @@
-"""Layers that were built for another number of features or channels than they are given: the size where the layer is made."""
+"""Layers that were built for another number of features or channels than they are given: the
+size where the layer is made.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,26 @@ from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Event, Given, Span, T
 
-OUT = {"Linear": 1, "LazyLinear": 0, "Conv1d": 1, "Conv2d": 1, "Conv3d": 1, "ConvTranspose1d": 1, "ConvTranspose2d": 1, "Embedding": 1,
-       "LSTM": 1, "GRU": 1, "RNN": 1, "BatchNorm1d": 0, "BatchNorm2d": 0, "BatchNorm3d": 0, "LayerNorm": 0}  # fmt: skip
+OUT = {"Linear": 1, "LazyLinear": 0, "Conv1d": 1, "Conv2d": 1, "Conv3d": 1, "ConvTranspose1d": 1, "ConvTranspose2d": 1,
+       "Embedding": 1, "LSTM": 1, "GRU": 1, "RNN": 1, "BatchNorm1d": 0, "BatchNorm2d": 0, "BatchNorm3d": 0,
+       "LayerNorm": 0}  # fmt: skip
 """The position of the size that a layer gives its results."""
 IN_NAMES = ("in_features", "in_channels", "num_features", "input_size", "embed_dim", "normalized_shape")
 OUT_NAMES = ("out_features", "out_channels", "embedding_dim", "hidden_size")
-THROUGH = {"relu", "gelu", "tanh", "sigmoid", "dropout", "leaky_relu", "silu", "elu", "softplus", "batch_norm", "layer_norm", "max_pool1d",
-           "max_pool2d", "avg_pool2d", "max_pool1d_with_indices", "contiguous", "group_norm", "hardtanh", "relu6", "mish"}  # fmt: skip
+THROUGH = {"relu", "gelu", "tanh", "sigmoid", "dropout", "leaky_relu", "silu", "elu", "softplus", "batch_norm",
+           "layer_norm", "max_pool1d", "max_pool2d", "avg_pool2d", "max_pool1d_with_indices", "contiguous",
+           "group_norm", "hardtanh", "relu6", "mish"}  # fmt: skip
 """Functions that keep the number of channels or features."""
 FLATTENING = {"flatten", "view", "reshape"}
 FURTHEST = 20
 
 
 def of_the_input(error: Error) -> Remedy | None:
-    """The fix, tried last, for a layer that was built for another size of input: build it for the size that it is given.
+    """The fix, tried last, for a layer that was built for another size of input: build it
+    for the size that it is given.
 
-    None if another shape of the input fits, if the layer has worked with another input before, or if the program does not make the layer.
+    None if another shape of the input fits, if the layer has worked with another input before, or if the
+    program does not make the layer.
     """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program
@@ -41,27 +47,52 @@ def of_the_input(error: Error) -> Remedy | None:
     call, size, place = built
     numbers = {int(n) for n in error.match.groups() if n is not None and n.isdigit()}
     wanted = next(
-        (g.shape[_axis(g)] for g in refused.tensors if g.kind == "Parameter" and g.shape is not None and len(g.shape) > _axis(g)), None
+        (
+            g.shape[_axis(g)]
+            for g in refused.tensors
+            if g.kind == "Parameter" and g.shape is not None and len(g.shape) > _axis(g)
+        ),
+        None,
     )
     wanted = wanted if wanted in numbers else next(iter(numbers - {got}), None)
     maker = _source(story, wrong, refused.step)
-    if wanted is None or wanted == got or _has_worked(refused) or _fits_otherwise(wrong, wanted, from_layer=maker is not None):
+    if (
+        wanted is None
+        or wanted == got
+        or _has_worked(refused)
+        or _fits_otherwise(wrong, wanted, from_layer=maker is not None)
+    ):
         return None
     text = _size_text(program, (call, size), maker, (story, wrong, refused.step, got))
     title = T(en=f"Build the layer for what it is given: `{text}`", zh=f"按得到的输入来建这个层：`{text}`")
     where, here, name = at_line(story, place), at_line(story, refused.span), refused.name(wrong)
     shape = "×".join(map(str, wrong.shape)) if len(wrong.shape) > 1 else f"({wrong.shape[0]},)"
-    weight = next((refused.name(g) for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), T("it", "它"))
-    said = T(
-        en=f"{capital(where.en)} builds a layer for {wanted}, and {here.en} gives it {name.en} of shape {shape}: there are {got}, and "
-        f"{weight.en} takes {wanted}.",
-        zh=f"{where.zh}建的层要求 {wanted}，而{here.zh}给它的 {name.zh} 形状是 {shape}：有 {got} 个，而 {weight.zh} 要求 {wanted} 个。",
+    weight = next(
+        (refused.name(g) for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")),
+        T("it", "它"),
     )
-    related = [Related("made", place, None, T(en=f"a layer for {wanted} is built here", zh=f"这里建了一个要求 {wanted} 的层"))]
+    said = T(
+        en=f"{capital(where.en)} builds a layer for {wanted}, and {here.en} gives it {name.en} of shape {shape}: "
+        f"there are {got}, and {weight.en} takes {wanted}.",
+        zh=f"{where.zh}建的层要求 {wanted}，而{here.zh}给它的 {name.zh} 形状是 {shape}：有 {got} 个，而 "
+        f"{weight.zh} 要求 {wanted} 个。",
+    )
+    related = [
+        Related("made", place, None, T(en=f"a layer for {wanted} is built here", zh=f"这里建了一个要求 {wanted} 的层"))
+    ]
     if maker is not None:
         span = story.span(maker.step)
-        related.append(Related("made", span, maker.step, T(en=f"`{maker.name}` makes {got} here", zh=f"`{maker.name}` 在这里给出 {got}")))
-    return Remedy((), said, None, place, None, tuple(related), (Fix(title, program.replace((size, text)), meaning="later"),))
+        related.append(
+            Related(
+                "made",
+                span,
+                maker.step,
+                T(en=f"`{maker.name}` makes {got} here", zh=f"`{maker.name}` 在这里给出 {got}"),
+            )
+        )
+    return Remedy(
+        (), said, None, place, None, tuple(related), (Fix(title, program.replace((size, text)), meaning="later"),)
+    )
 
 
 def _has_worked(refused: Refused) -> bool:
@@ -73,7 +104,9 @@ def _has_worked(refused: Refused) -> bool:
 
 
 def _axis(given: Given) -> int:
-    """The dimension of a parameter that is the size of a layer's input: the second one of a weight, the only one of a norm."""
+    """The dimension of a parameter that is the size of a layer's input: the second one of a
+    weight, the only one of a norm.
+    """
     return 1 if given.shape is not None and len(given.shape) > 1 else 0
 
 
@@ -81,9 +114,17 @@ def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
     """The call that built the layer, its size of the input, and its place; None if the program does not write it."""
     story, program = refused.story, refused.story.program
     known = next((g for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), None)
-    born = (story.tensor(known.label, refused.step) or {}).get("born") if known is not None and known.label is not None else None
+    born = (
+        (story.tensor(known.label, refused.step) or {}).get("born")
+        if known is not None and known.label is not None
+        else None
+    )
     layer = refused.call.func if refused.call is not None and known is None else None
-    makers = [n for n in origins(program, layer) if isinstance(n, ast.Call) and n is not refused.call] if layer is not None else []
+    makers = (
+        [n for n in origins(program, layer) if isinstance(n, ast.Call) and n is not refused.call]
+        if layer is not None
+        else []
+    )
     call = makers[0] if len(makers) == 1 else program.at(story.span(born))
     if not isinstance(call, ast.Call) or not called(call)[:1].isupper():
         return None
@@ -92,7 +133,9 @@ def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
 
 
 def _got(error: Error) -> int | None:
-    """The number of features (the last dimension) or channels (dimension 1) that the layer was given; None if it has no such dimension."""
+    """The number of features (the last dimension) or channels (dimension 1) that the layer was given; None
+    if it has no such dimension.
+    """
     shape = error.wrong.shape if error.wrong is not None else None
     if not shape:
         return None
@@ -103,7 +146,9 @@ def _got(error: Error) -> int | None:
 
 
 def _fits_otherwise(given: Given, wanted: int, *, from_layer: bool) -> bool:
-    """Whether the input would fit flattened, or, if no layer made it, with its dimensions in another order: then the layer is right."""
+    """Whether the input would fit flattened, or, if no layer made it, with its dimensions in another
+    order: then the layer is right.
+    """
     shape = given.shape or ()
     return math.prod(shape[1:]) == wanted or (not from_layer and wanted in shape[1:])
 
@@ -115,7 +160,10 @@ def _source(story: Story, given: Given, step: int) -> Event | None:
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call" or not event.operands:
             return None
-        if any((story.tensor(o.label) or {}).get("kind") == "parameter" for o in event.operands) and event.name not in THROUGH:
+        if (
+            any((story.tensor(o.label) or {}).get("kind") == "parameter" for o in event.operands)
+            and event.name not in THROUGH
+        ):
             return event
         if event.name not in THROUGH | FLATTENING | {"adaptive_avg_pool2d", "adaptive_avg_pool1d", "mean"}:
             return None
@@ -123,25 +171,45 @@ def _source(story: Story, given: Given, step: int) -> Event | None:
     return None
 
 
-def _size_text(program: Program, layer: tuple[ast.Call, ast.expr], maker: Event | None, given: tuple[Story, Given, int, int]) -> str:
-    """The size as the program may write it: as the layer before does, as a product of the sizes that were flattened, or as a number."""
+def _size_text(
+    program: Program, layer: tuple[ast.Call, ast.expr], maker: Event | None, given: tuple[Story, Given, int, int]
+) -> str:
+    """The size as the program may write it: as the layer before does, as a product of the sizes that
+    were flattened, or as a number.
+    """
     call, size = layer
     story, wrong, step, got = given
-    weight = next((o.label for o in maker.operands if (story.tensor(o.label) or {}).get("kind") == "parameter"), None) if maker else None
+    weight = (
+        next((o.label for o in maker.operands if (story.tensor(o.label) or {}).get("kind") == "parameter"), None)
+        if maker
+        else None
+    )
     before = program.at(story.span((story.tensor(weight) or {}).get("born"))) if weight is not None else None
     event = story.event((story.tensor(wrong.label, step) or {}).get("born"))
-    flat = story.shape(event.operands[0].label, event.step) if event is not None and event.name in FLATTENING and event.operands else None
+    flat = (
+        story.shape(event.operands[0].label, event.step)
+        if event is not None and event.name in FLATTENING and event.operands
+        else None
+    )
     factors = _factors(size)
     if flat is not None and len(factors) > 1 and len(factors) == len(flat) - 1:
         texts = [
-            program.segment(f) if isinstance(f, ast.Constant) and f.value == n else str(n) for f, n in zip(factors, flat[1:], strict=True)
+            program.segment(f) if isinstance(f, ast.Constant) and f.value == n else str(n)
+            for f, n in zip(factors, flat[1:], strict=True)
         ]
-        named = [program.segment(f) if not isinstance(f, ast.Constant) else t for f, t in zip(factors, texts, strict=True)]
+        named = [
+            program.segment(f) if not isinstance(f, ast.Constant) else t for f, t in zip(factors, texts, strict=True)
+        ]
         return " * ".join(named if all(isinstance(f, ast.Constant) for f in factors[1:]) else texts)
-    if isinstance(before, ast.Call) and (flat is None or math.prod(flat[2:]) == 1) and program.function(before) is program.function(call):
+    if (
+        isinstance(before, ast.Call)
+        and (flat is None or math.prod(flat[2:]) == 1)
+        and program.function(before) is program.function(call)
+    ):
         at = OUT.get(called(before))
         out = next(
-            (k.value for k in before.keywords if k.arg in OUT_NAMES), before.args[at] if at is not None and at < len(before.args) else None
+            (k.value for k in before.keywords if k.arg in OUT_NAMES),
+            before.args[at] if at is not None and at < len(before.args) else None,
         )
         if out is not None:
             return program.segment(out)

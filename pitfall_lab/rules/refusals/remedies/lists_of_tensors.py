@@ -18,15 +18,21 @@ def stacked(error: Error) -> Remedy | None:
     """The fix for ``torch.tensor(list)`` of a list of tensors: ``torch.stack(list)``; None for other calls."""
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     call = refused.call
-    if call is None or torch is None or called(call) not in FACTORIES or not call.args or not any(g.part_of for g in refused.tensors):
+    if (
+        call is None
+        or torch is None
+        or called(call) not in FACTORIES
+        or not call.args
+        or not any(g.part_of for g in refused.tensors)
+    ):
         return None
     text, count = program.segment(call.args[0]), next((g.shape for g in refused.tensors if g.part_of), ())
     shape = "×".join(map(str, count or ())) or "()"
     said = T(
-        en=f"{refused.words('en')['Line']} makes a tensor of the numbers in a list, but `{text}` is a list of tensors of shape "
-        f"{shape}: these are put "
-        "together by `torch.stack`.",
-        zh=f"{refused.words('zh')['Line']}要用列表中的数建张量，而 `{text}` 是形状 {shape} 的张量的列表：张量要用 `torch.stack` 合在一起。",
+        en=f"{refused.words('en')['Line']} makes a tensor of the numbers in a list, but `{text}` is a list of tensors "
+        f"of shape {shape}: these are put together by `torch.stack`.",
+        zh=f"{refused.words('zh')['Line']}要用列表中的数建张量，而 `{text}` 是形状 {shape} 的张量的列表：张量要用 "
+        "`torch.stack` 合在一起。",
     )
     accepts = T(en=f"`{torch}.stack({text})`, or `{torch}.cat`", zh=f"`{torch}.stack({text})`，或 `{torch}.cat`")
     new = f"{torch}.stack({text})"
@@ -35,7 +41,8 @@ def stacked(error: Error) -> Remedy | None:
 
 
 def collected_with_history(error: Error) -> Remedy | None:
-    """The fix for a list of tensors with their graphs that is converted to an array: append ``loss.item()``, or ``.detach()`` if not 0-dim.
+    """The fix for a list of tensors with their graphs that is converted to an array: append
+    ``loss.item()``, or ``.detach()`` if not 0-dim.
 
     None if the program appends to no list of this line.
     """
@@ -48,10 +55,19 @@ def collected_with_history(error: Error) -> Remedy | None:
     )
     single = error.wrong is not None and error.wrong.shape == ()
     for call in program.nodes:
-        if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
+        if (
+            not isinstance(call, ast.Call)
+            or called(call) != "append"
+            or len(call.args) != 1
+            or not isinstance(call.func, ast.Attribute)
+        ):
             continue
         held, value = call.func.value, call.args[0]
-        if not isinstance(held, ast.Name) or held.id not in names or not isinstance(value, ast.Name | ast.Attribute | ast.Call):
+        if (
+            not isinstance(held, ast.Name)
+            or held.id not in names
+            or not isinstance(value, ast.Name | ast.Attribute | ast.Call)
+        ):
             continue
         if isinstance(value, ast.Call) and called(value) in ("item", "detach", "float"):
             continue
@@ -59,13 +75,17 @@ def collected_with_history(error: Error) -> Remedy | None:
         place = program.place(call)
         where, here, code = at_line(story, place), at_line(story, refused.span), program.segment(value)
         said = T(
-            en=f"{capital(where.en)} collects `{code}` with its history in `{held.id}`, and {here.en} makes a NumPy array of it, which "
-            "keeps no record "
-            "for backward.",
-            zh=f"{where.zh}把带着历史的 `{code}` 收集到 `{held.id}` 中，而{here.zh}要把它变成 NumPy 数组，NumPy 不为反向传播留记录。",
+            en=f"{capital(where.en)} collects `{code}` with its history in `{held.id}`, and {here.en} makes a NumPy "
+            "array of it, which keeps no record for backward.",
+            zh=f"{where.zh}把带着历史的 `{code}` 收集到 `{held.id}` 中，而{here.zh}要把它变成 NumPy 数组，"
+            "NumPy 不为反向传播留记录。",
         )
-        accepts = T(en=f"numbers without history: `{held.id}.append({text})`", zh=f"不带历史的数：`{held.id}.append({text})`")
+        accepts = T(
+            en=f"numbers without history: `{held.id}.append({text})`", zh=f"不带历史的数：`{held.id}.append({text})`"
+        )
         title = T(en=f"Collect the number alone: `{text}`", zh=f"只收集数值：`{text}`")
         related = (Related("kept", place, None, T(en="collected here with its history", zh="在这里连同历史一起收集")),)
-        return Remedy(unique(program.text, [Fix(title, program.replace((value, text)))]), said, accepts, place, None, related)
+        return Remedy(
+            unique(program.text, [Fix(title, program.replace((value, text)))]), said, accepts, place, None, related
+        )
     return None

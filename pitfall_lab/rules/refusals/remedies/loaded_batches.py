@@ -1,4 +1,6 @@
-"""Refusals of what a ``DataLoader`` makes: samples of different lengths, and a last batch that is smaller than the others."""
+"""Refusals of what a ``DataLoader`` makes: samples of different lengths, and a last batch
+that is smaller than the others.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ COLLATING = re.compile(r"default_collate|stack expects each tensor|each element 
 
 
 def collated(error: Error) -> Remedy | None:
-    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads them, or one of other loaders.
+    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads
+    them, or one of other loaders.
 
     None if the refused line goes over no loader of the program, or calls ``stack`` itself.
     """
@@ -41,18 +44,24 @@ def collated(error: Error) -> Remedy | None:
     made, head = found
     shapes = [g.shape for g in refused.tensors if g.shape is not None]
     different = list(dict.fromkeys(shapes))[:2]
-    where, here, name = at_line(story, story.program.place(made)), at_line(story, refused.span), story.program.segment(head)
+    where, here, name = (
+        at_line(story, story.program.place(made)),
+        at_line(story, refused.span),
+        story.program.segment(head),
+    )
     en, zh = (" and ".join(shape_text(s, "en") for s in different), "和".join(shape_text(s, "zh") for s in different))
     said = T(
-        en=f"{capital(where.en)} makes a loader that stacks the samples of each batch, and the samples that {here.en} draws from "
-        f"`{name}` have different shapes: {en}.",
+        en=f"{capital(where.en)} makes a loader that stacks the samples of each batch, and the samples that {here.en} "
+        f"draws from `{name}` have different shapes: {en}.",
         zh=f"{where.zh}的加载器会把一批中的样本堆叠起来，而{here.zh}从 `{name}` 取出的样本形状不同：{zh}。",
     )
     accepts = T(
         en="samples of one shape, or a `collate_fn` that pads them, given to the loader",
         zh="形状相同的样本，或者给加载器一个会补齐它们的 `collate_fn`",
     )
-    related = (Related("made", story.program.place(made), None, T(en=f"`{name}` is made here", zh=f"`{name}` 在这里创建")),)
+    related = (
+        Related("made", story.program.place(made), None, T(en=f"`{name}` is made here", zh=f"`{name}` 在这里创建")),
+    )
     fixes = (*as_elsewhere(story.program, made), *_collates(story, made, node))
     return Remedy(fixes, said, accepts, story.program.place(made), None, related)
 
@@ -64,28 +73,42 @@ def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, 
     """
     program, torch = story.program, torch_name(story.program)
     change, top = with_keyword(program, made, "collate_fn=collate"), outermost(program, made)
-    if change is None or top is None or torch is None or any(getattr(n, "name", None) == "collate" for n in program.nodes):
+    if (
+        change is None
+        or top is None
+        or torch is None
+        or any(getattr(n, "name", None) == "collate" for n in program.nodes)
+    ):
         return ()
     fixes = []
     for lines, padded in _functions(story, torch, head):
         title = T(
-            en=f"Pad {padded} to the longest of the batch, in a `collate_fn`", zh=f"在 `collate_fn` 中把 {padded} 补齐到这一批的最大长度"
+            en=f"Pad {padded} to the longest of the batch, in a `collate_fn`",
+            zh=f"在 `collate_fn` 中把 {padded} 补齐到这一批的最大长度",
         )
         fixes.append(Fix(title, program.splice(before(program, top, *lines, "", ""), change)))
     return unique(program.text, fixes)
 
 
 def _functions(story: Story, torch: str, head: ast.AST | None) -> list[tuple[list[str], str]]:
-    """The lines of functions that may collate the samples, each with the name of the part that it pads; at most ``MOST_PARTS``."""
+    """The lines of functions that may collate the samples, each with the name of the part that it
+    pads; at most ``MOST_PARTS``.
+    """
     returned = _returned(story)
     pad, rest = f"{torch}.nn.utils.rnn.pad_sequence", f"{torch}.utils.data.default_collate"
     if isinstance(returned, ast.Dict) and all(isinstance(key, ast.Constant) for key in returned.keys):
         keys = [repr(key.value) for key in returned.keys if isinstance(key, ast.Constant)][:MOST_PARTS]
         return [
-            (["def collate(samples):", f"    {_word(key)} = {pad}([sample.pop({key}) for sample in samples], batch_first=True)",
-              f"    return {{{key}: {_word(key)}, **{rest}(samples)}}"], f"`{key}`")
+            (
+                [
+                    "def collate(samples):",
+                    f"    {_word(key)} = {pad}([sample.pop({key}) for sample in samples], batch_first=True)",
+                    f"    return {{{key}: {_word(key)}, **{rest}(samples)}}",
+                ],
+                f"`{key}`",
+            )
             for key in keys
-        ]  # fmt: skip
+        ]
     names = _names(head) or (_parts(returned) if isinstance(returned, ast.Tuple) else [])
     if not names:
         return [(["def collate(samples):", f"    return {pad}(samples, batch_first=True)"], "the samples")]
@@ -105,10 +128,19 @@ def _word(key: str) -> str:
 def _names(head: ast.AST | None) -> list[str]:
     """The names that a loop gives the parts of a batch: ``tokens, labels``; empty if it gives the batch one name."""
     target = getattr(head, "target", None)
-    if isinstance(target, ast.Tuple) and isinstance(head, ast.For) and isinstance(head.iter, ast.Call) and called(head.iter) == "enumerate":
+    if (
+        isinstance(target, ast.Tuple)
+        and isinstance(head, ast.For)
+        and isinstance(head.iter, ast.Call)
+        and called(head.iter) == "enumerate"
+    ):
         target = target.elts[-1]
     names = [each.id for each in target.elts if isinstance(each, ast.Name)] if isinstance(target, ast.Tuple) else []
-    return names if isinstance(target, ast.Tuple) and len(names) == len(target.elts) and len(set(names)) == len(names) else []
+    return (
+        names
+        if isinstance(target, ast.Tuple) and len(names) == len(target.elts) and len(set(names)) == len(names)
+        else []
+    )
 
 
 def _parts(returned: ast.Tuple) -> list[str]:
@@ -116,7 +148,9 @@ def _parts(returned: ast.Tuple) -> list[str]:
 
 
 def _returned(story: Story) -> ast.expr | None:
-    """What ``__getitem__`` of the dataset of the last pass returns, as the text says it; None if it is not one expression."""
+    """What ``__getitem__`` of the dataset of the last pass returns, as the text says it; None
+    if it is not one expression.
+    """
     kinds = [each.kind for each in story.trace.beside.passes]
     for node in story.program.nodes:
         if isinstance(node, ast.ClassDef) and kinds and node.name == kinds[-1]:
@@ -127,7 +161,8 @@ def _returned(story: Story) -> ast.expr | None:
 
 
 def single_row(error: Error) -> Remedy | None:
-    """The fix for a batch norm that is given one row: ``drop_last=True`` for a loader's last batch, else ``eval()`` for one example.
+    """The fix for a batch norm that is given one row: ``drop_last=True`` for a loader's last batch,
+    else ``eval()`` for one example.
 
     None if the input does not have one row, or if its call is not known.
     """
@@ -137,7 +172,9 @@ def single_row(error: Error) -> Remedy | None:
         return None
     found = loader(story, refused.step)
     chain = list(call_chain(story, story.event(refused.step)))
-    in_loop = found is not None and any(_goes_over(each, found[1]) for s in chain for each in [s, *story.program.ancestors(s)])
+    in_loop = found is not None and any(
+        _goes_over(each, found[1]) for s in chain for each in [s, *story.program.ancestors(s)]
+    )
     if found is not None and in_loop:
         return _last_batch(error, *found)
     if not chain:
@@ -156,12 +193,14 @@ def _last_batch(error: Error, made: ast.Call, head: ast.expr) -> Remedy:
     examples = next((p.examples for p in reversed(story.trace.beside.passes) if p.step <= refused.step), None)
     size = next((k.value for k in made.keywords if k.arg == "batch_size"), made.args[1] if len(made.args) > 1 else None)
     parts = program.segment(size) if size is not None else "1"
-    count_en, count_zh = (f"{examples} examples", f" {examples} 个样本") if examples is not None else ("the examples", "样本")
+    count_en, count_zh = (
+        (f"{examples} examples", f" {examples} 个样本") if examples is not None else ("the examples", "样本")
+    )
     said = T(
-        en=f"{capital(where.en)} divides {count_en} into batches of `{parts}`, and the last batch has one row: {here.en} normalises it in "
-        "training mode, where one value per channel has no deviation.",
-        zh=f"{where.zh}把{count_zh}按 `{parts}` 个一批分开，最后一批只有一行：{here.zh}在训练模式下对它做归一化，而每个通道只有一个值，"
-        "没有标准差。",
+        en=f"{capital(where.en)} divides {count_en} into batches of `{parts}`, and the last batch has one row: "
+        f"{here.en} normalises it in training mode, where one value per channel has no deviation.",
+        zh=f"{where.zh}把{count_zh}按 `{parts}` 个一批分开，最后一批只有一行：{here.zh}在训练模式下对它做归一化，而每"
+        "个通道只有一个值，没有标准差。",
     )
     accepts = T(
         en="batches with at least two rows: `drop_last=True` leaves the incomplete one out",
@@ -180,7 +219,9 @@ def _evaluated(program: Program, statement: ast.stmt) -> list[Fix]:
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute) or not node.args:
             continue
-        made = [each for each in origins(program, node.func) if isinstance(each, ast.Call) and called(each)[:1].isupper()]
+        made = [
+            each for each in origins(program, node.func) if isinstance(each, ast.Call) and called(each)[:1].isupper()
+        ]
         if made and program.stands_alone(statement):
             text = f"{program.segment(node.func)}.eval()"
             title = T(en=f"Measure in evaluation mode: `{text}` before", zh=f"在评估模式下测量：先 `{text}`")
@@ -189,7 +230,8 @@ def _evaluated(program: Program, statement: ast.stmt) -> list[Fix]:
 
 
 def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
-    """The ``DataLoader`` that the program was iterating over at ``step``: the call that made it, and how the loop names it.
+    """The ``DataLoader`` that the program was iterating over at ``step``: the call that made
+    it, and how the loop names it.
 
     None if that is not known.
     """
@@ -199,9 +241,15 @@ def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
 
 
 def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = ()) -> tuple[ast.Call, ast.expr] | None:
-    """The only ``DataLoader`` that a loop (or the expression that it goes over) may iterate over, and how it is named there; else None."""
+    """The only ``DataLoader`` that a loop (or the expression that it goes over) may iterate over, and how
+    it is named there; else None.
+    """
     program = story.program
-    inner = [each for node in ast.walk(head) for each in getattr(node, "generators", ())] if isinstance(head, ast.stmt | ast.expr) else []
+    inner = (
+        [each for node in ast.walk(head) for each in getattr(node, "generators", ())]
+        if isinstance(head, ast.stmt | ast.expr)
+        else []
+    )
     head = inner[0] if len(inner) == 1 and not isinstance(head, ast.For | ast.AsyncFor) else head
     head = head.iter if isinstance(head, ast.For | ast.AsyncFor | ast.comprehension) else head
     while isinstance(head, ast.Call) and called(head) in PASSING and head.args:
@@ -219,15 +267,21 @@ def nothing_in_samples(error: Error) -> Remedy | None:
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     returned = _returned(story)
-    parts = returned.elts if isinstance(returned, ast.Tuple) else returned.values if isinstance(returned, ast.Dict) else [returned]
+    parts = (
+        returned.elts
+        if isinstance(returned, ast.Tuple)
+        else returned.values
+        if isinstance(returned, ast.Dict)
+        else [returned]
+    )
     empty = [part for part in parts if part is not None and any(_is_nothing(o) for o in _all_origins(program, part))]
     if not empty or returned is None or "NoneType" not in error.match[1]:
         return collated_elsewhere(error)
     place, here, text = program.place(empty[0]), at_line(story, refused.span), program.segment(empty[0])
     where = at_line(story, place)
     said = T(
-        en=f"{capital(where.en)} returns `{text}` as a part of a sample, and it is None; the loader on {here.en} stacks tensors, "
-        "arrays and numbers.",
+        en=f"{capital(where.en)} returns `{text}` as a part of a sample, and it is None; the loader on {here.en} "
+        "stacks tensors, arrays and numbers.",
         zh=f"{where.zh}把 `{text}` 作为样本的一部分返回，而它是 None；{here.zh}的加载器只能堆叠张量、数组和数。",
     )
     elsewhere = collated_elsewhere(error)
@@ -236,7 +290,8 @@ def nothing_in_samples(error: Error) -> Remedy | None:
 
 
 def collated_elsewhere(error: Error) -> Remedy | None:
-    """The fix for samples that torch cannot join to a batch: give the loader a ``collate_fn`` as :func:`.as_elsewhere` finds one.
+    """The fix for samples that torch cannot join to a batch: give the loader a ``collate_fn`` as
+    :func:`.as_elsewhere` finds one.
 
     None if the program has none, if the loader is not known, or if the message is about something else.
     """
@@ -269,7 +324,12 @@ def rest_of_the_split(error: Error) -> Remedy | None:
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     lengths = call.args[1] if call is not None and len(call.args) > 1 else None
-    if call is None or called(call) != "random_split" or not isinstance(lengths, ast.List | ast.Tuple) or len(lengths.elts) < 2:
+    if (
+        call is None
+        or called(call) != "random_split"
+        or not isinstance(lengths, ast.List | ast.Tuple)
+        or len(lengths.elts) < 2
+    ):
         return None
     others = " - ".join(operand(program, each) for each in lengths.elts[:-1])
     text, last = f"len({program.segment(call.args[0])}) - {others}", lengths.elts[-1]
@@ -278,10 +338,15 @@ def rest_of_the_split(error: Error) -> Remedy | None:
     place = program.place(target)
     where, here, total = at_line(story, place), at_line(story, refused.span), program.segment(call.args[0])
     said = T(
-        en=f"{capital(here.en)} splits `{total}` into parts whose lengths do not add up to its length; each of them is rounded by itself.",
+        en=f"{capital(here.en)} splits `{total}` into parts whose lengths do not add up to its length; each of them "
+        "is rounded by itself.",
         zh=f"{here.zh}把 `{total}` 分成几部分，而各部分长度之和不等于它的长度；每个长度是各自取整的。",
     )
     accepts = T(en=f"lengths that add up: the last one `{text}`", zh=f"总和相等的长度：最后一个用 `{text}`")
     title = T(en=f"Let the last part be what is left: `{text}`", zh=f"让最后一部分等于剩下的：`{text}`")
-    related = (Related("made", place, None, T(en="this length is rounded by itself", zh="这个长度是单独取整的")),) if where != here else ()
+    related = (
+        (Related("made", place, None, T(en="this length is rounded by itself", zh="这个长度是单独取整的")),)
+        if where != here
+        else ()
+    )
     return Remedy((Fix(title, program.replace((target, text)), meaning="later"),), said, accepts, related=related)

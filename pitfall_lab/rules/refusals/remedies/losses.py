@@ -35,9 +35,8 @@ def of_scores(error: Error) -> Remedy | None:
     place, here = program.place(made[0]), at_line(story, refused.span)
     where, name, low, high = at_line(story, place), refused.name(wrong), number(wrong.low), number(wrong.high)
     said = T(
-        en=f"{capital(where.en)} makes a loss for probabilities, `{LAYER}`, but {here.en} gives it {name.en}, whose numbers go from "
-        f"{low} to "
-        f"{high}.",
+        en=f"{capital(where.en)} makes a loss for probabilities, `{LAYER}`, but {here.en} gives it {name.en}, whose "
+        f"numbers go from {low} to {high}.",
         zh=f"{where.zh}建立的 `{LAYER}` 是针对概率的损失，而{here.zh}交给它的 {name.zh}，数从 {low} 到 {high}。",
     )
     title = T(en=f"Take the loss for scores: `{LAYER_WITH_LOGITS}`", zh=f"改用针对分数的损失：`{LAYER_WITH_LOGITS}`")

@@ -1,4 +1,6 @@
-"""Refusals under ``vmap``: branches that become ``torch.where``, random numbers, and layers that mix the examples of a batch."""
+"""Refusals under ``vmap``: branches that become ``torch.where``, random numbers, and layers that
+mix the examples of a batch.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,17 @@ from pitfall_lab.trace import T
 
 NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"}
 MAPS = {"vmap": "different", "jacfwd": "same"}
-"""Functions of torch that map another one, and what is meant by random numbers in it: each row has its own, a derivative has one set."""
+"""Functions of torch that map another one, and what is meant by random numbers in it: each row has its
+own, a derivative has one set.
+"""
 MOST_GROUPS, LEAST_IN_ONE = 32, 2
 
 
 def branches(error: Error) -> Remedy | None:
     """At most one fix: it computes both branches and chooses for each row, ``torch.where(condition, one, other)``.
 
-    Without a fix if the condition is of no ``if`` of the form of :func:`_statement` and no conditional expression; None if torch has no
-    name.
+    Without a fix if the condition is of no ``if`` of the form of :func:`_statement` and no conditional
+    expression; None if torch has no name.
     """
     program, torch = error.refused.story.program, torch_name(error.refused.story.program)
     node = program.at(error.refused.span)
@@ -39,7 +43,10 @@ def _chosen(program: Program, node: ast.AST, torch: str) -> Iterator[Fix | None]
         node = inner[0].test
     for around in [node, *program.ancestors(node)]:
         if isinstance(around, ast.IfExp) and _within(around.test, node):
-            new = f"{torch}.where({program.segment(around.test)}, {program.segment(around.body)}, {program.segment(around.orelse)})"
+            new = (
+                f"{torch}.where({program.segment(around.test)}, {program.segment(around.body)}, "
+                f"{program.segment(around.orelse)})"
+            )
             yield _fix(program.replace((around, new)), new)
             return
         if isinstance(around, ast.If) and _within(around.test, node):
@@ -54,7 +61,9 @@ def _within(test: ast.expr, node: ast.AST) -> bool:
 
 
 def _statement(program: Program, branch: ast.If, torch: str) -> Fix | None:
-    """The fix for ``if c: return a`` before ``return b``, or for ``if c: x = a`` with or without ``else: x = b``; None for others."""
+    """The fix for ``if c: return a`` before ``return b``, or for ``if c: x = a`` with or without
+    ``else: x = b``; None for others.
+    """
     block = program.block(branch)
     test, then = program.segment(branch.test), branch.body
     other = branch.orelse
@@ -85,7 +94,9 @@ def _fix(edits: tuple[Edit, ...], shown: str) -> Fix:
 
 
 def random_numbers(error: Error) -> Remedy | None:
-    """Fixes for random numbers under ``vmap``: ``randomness=`` where the function is mapped. None if the text shows no such place.
+    """Fixes for random numbers under ``vmap``: ``randomness=`` where the function is mapped.
+
+    None if the text shows no such place.
 
     One for each place; one for all if a mapping is inside another.
     """
@@ -101,8 +112,8 @@ def random_numbers(error: Error) -> Remedy | None:
     if len(mapping) > 1 or where == here:
         return Remedy(unique(program.text, fixes))
     said = T(
-        en=f"{capital(where.en)} maps a function over rows, and {here.en} draws random numbers in it: `vmap` does not know whether each "
-        "row is to have its own.",
+        en=f"{capital(where.en)} maps a function over rows, and {here.en} draws random numbers in it: `vmap` does not "
+        "know whether each row is to have its own.",
         zh=f"{where.zh}把一个函数作用于各行，而{here.zh}在其中抽取随机数：`vmap` 不知道每一行是否要有自己的随机数。",
     )
     related = (Related("made", place, None, T(en="the function is mapped here", zh="函数在这里被映射")),)
@@ -112,15 +123,23 @@ def random_numbers(error: Error) -> Remedy | None:
 def _drawn(program: Program, changes: list[Change]) -> Fix:
     own = any('"different"' in text for _, text in changes)
     title = (
-        T(en='Let each row draw its own numbers: `randomness="different"`', zh='让每一行各自抽取随机数：`randomness="different"`')
+        T(
+            en='Let each row draw its own numbers: `randomness="different"`',
+            zh='让每一行各自抽取随机数：`randomness="different"`',
+        )
         if own
-        else T(en='Draw the same numbers for each column: `randomness="same"`', zh='让每一列用相同的随机数：`randomness="same"`')
+        else T(
+            en='Draw the same numbers for each column: `randomness="same"`',
+            zh='让每一列用相同的随机数：`randomness="same"`',
+        )
     )
     return Fix(title, program.splice(*changes), meaning="later")
 
 
 def _decided(program: Program, node: ast.AST) -> list[Change]:
-    """The changes that say what ``vmap(f)``, ``partial(vmap, …)`` or ``@vmap`` does with random numbers; none where that is said."""
+    """The changes that say what ``vmap(f)``, ``partial(vmap, …)`` or ``@vmap`` does with random
+    numbers; none where that is said.
+    """
     if isinstance(node, ast.Call):
         name = called(node)
         name = _last(node.args[0]) if name == "partial" and node.args else name
@@ -132,7 +151,10 @@ def _decided(program: Program, node: ast.AST) -> list[Change]:
     function = program.parents.get(node)
     if isinstance(function, ast.FunctionDef) and node in function.decorator_list and _last(node) in MAPS:
         partial, imports = _partial(program)
-        return [(program.place(node), f'{partial}({program.segment(node)}, randomness="{MAPS[_last(node)]}")'), *imports]
+        return [
+            (program.place(node), f'{partial}({program.segment(node)}, randomness="{MAPS[_last(node)]}")'),
+            *imports,
+        ]
     return []
 
 
@@ -154,7 +176,9 @@ def _partial(program: Program) -> tuple[str, list[Change]]:
 
 
 def statistics_of_a_batch(error: Error) -> Remedy | None:
-    """The fix for batch norms under ``vmap``: ``GroupNorm``, which normalises each example by itself; None if the text makes none."""
+    """The fix for batch norms under ``vmap``: ``GroupNorm``, which normalises each example by itself;
+    None if the text makes none.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     norms = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and n.args]
     if not norms:
@@ -163,14 +187,15 @@ def statistics_of_a_batch(error: Error) -> Remedy | None:
     where, here = at_line(story, place), at_line(story, refused.span)
     name = called(norms[0])
     said = T(
-        en=f"{capital(where.en)} makes a `{name}`, which normalises over the examples of a batch and updates its running statistics; "
-        "under `vmap` "
-        f"{here.en} runs for one example at a time, and the statistics belong to none of them.",
-        zh=f"{where.zh}建立的 `{name}` 要对一批样本做归一化并更新滑动统计量；而在 `vmap` 之下，{here.zh}每次只处理一个样本，统计量不属"
-        "于其中任何一个。",
+        en=f"{capital(where.en)} makes a `{name}`, which normalises over the examples of a batch and updates "
+        f"its running statistics; under `vmap` {here.en} runs for one example at a time, and the statistics "
+        "belong to none of them.",
+        zh=f"{where.zh}建立的 `{name}` 要对一批样本做归一化并更新滑动统计量；而在 `vmap` 之下，{here.zh}每次只处理一个"
+        "样本，统计量不属于其中任何一个。",
     )
     accepts = T(
-        en="a norm that looks at one example (`GroupNorm`, `LayerNorm`, `InstanceNorm`), or `model.eval()`, where the statistics are fixed",
+        en="a norm that looks at one example (`GroupNorm`, `LayerNorm`, `InstanceNorm`), or `model.eval()`, where the "
+        "statistics are fixed",
         zh="只看单个样本的归一化（`GroupNorm`、`LayerNorm`、`InstanceNorm`），或 `model.eval()`，此时统计量不变",
     )
     related = tuple(Related("made", program.place(n), None, T(en="made here", zh="在这里建立")) for n in norms[:3])
@@ -178,14 +203,17 @@ def statistics_of_a_batch(error: Error) -> Remedy | None:
 
 
 def _groups(program: Program, norms: list[ast.Call]) -> Fix | None:
-    """The fix that normalises groups of channels of each example; None if several norms are imported by their own names.
+    """The fix that normalises groups of channels of each example; None if several norms are
+    imported by their own names.
 
     One group where the number of channels is no literal.
     """
     changes = []
     for norm in norms:
         channels = norm.args[0]
-        count = _groups_of(channels.value) if isinstance(channels, ast.Constant) and isinstance(channels.value, int) else 1
+        count = (
+            _groups_of(channels.value) if isinstance(channels, ast.Constant) and isinstance(channels.value, int) else 1
+        )
         function = program.segment(norm.func)
         base = function[: -len(called(norm))]
         changes.append((norm, f"{base}GroupNorm({count}, {program.segment(channels)})"))

@@ -1,4 +1,6 @@
-"""Modules that are defined or called in another way than torch does it: no return, a pair for a tensor, no ``super().__init__()``."""
+"""Modules that are defined or called in another way than torch does it: no return, a pair for a
+tensor, no ``super().__init__()``.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,14 @@ def nothing_from(refused: Refused) -> tuple[ast.expr, Function] | None:
 
 
 def _called_function(program: Program, call: ast.Call) -> Function | None:
-    """The function of the program that a call runs: itself, or the ``forward`` of the module that is called; None if it is neither."""
-    plain = [n for n in program.nodes if isinstance(n, Function) and n.name == called(call) and isinstance(call.func, ast.Name)]
+    """The function of the program that a call runs: itself, or the ``forward`` of the module that is
+    called; None if it is neither.
+    """
+    plain = [
+        n
+        for n in program.nodes
+        if isinstance(n, Function) and n.name == called(call) and isinstance(call.func, ast.Name)
+    ]
     if len(plain) == 1 and isinstance(program.parents.get(plain[0]), ast.Module):
         return plain[0]
     for made in origins(program, call.func):
@@ -53,7 +61,8 @@ def _returns(program: Program, function: Function) -> bool:
 
 
 def given_nothing(refused: Refused) -> Given | None:
-    """The argument of the line that is None because a function of the program returns nothing; None if there is no such function.
+    """The argument of the line that is None because a function of the program returns nothing; None
+    if there is no such function.
 
     Only its text and its kind (``NoneType``) are filled in.
     """
@@ -62,7 +71,8 @@ def given_nothing(refused: Refused) -> Given | None:
 
 
 def without_return(error: Error) -> Remedy | None:
-    """The fix for a function without ``return``: return the name that its last statement assigns, or its last expression.
+    """The fix for a function without ``return``: return the name that its last statement
+    assigns, or its last expression.
 
     None if the line calls no such function; without a fix if the last statement is another.
     """
@@ -79,7 +89,14 @@ def without_return(error: Error) -> Remedy | None:
         zh=f"`{function.name}` 在{where.zh}结束时没有 `return`，所以{here.zh}的 `{text}` 是 None。",
     )
     accepts = T(en=f"a `return` at the end of `{function.name}`", zh=f"`{function.name}` 末尾的 `return`")
-    related = (Related("made", place, None, T(en="the last line of the function, without a return", zh="函数的最后一行，没有 return")),)
+    related = (
+        Related(
+            "made",
+            place,
+            None,
+            T(en="the last line of the function, without a return", zh="函数的最后一行，没有 return"),
+        ),
+    )
     return Remedy(unique(program.text, list(_returned(program, function))), said, accepts, place, None, related)
 
 
@@ -87,15 +104,26 @@ def _returned(program: Program, function: Function) -> Iterator[Fix | None]:
     last = function.body[-1]
     if isinstance(last, ast.Expr) and not isinstance(last.value, ast.Constant):
         text = f"return {program.segment(last.value)}"
-        yield Fix(T(en=f"Return the result: `{text}`", zh=f"返回结果：`{text}`"), program.replace((last, text)), meaning="later")
-    target = last.targets[0] if isinstance(last, ast.Assign) else last.target if isinstance(last, ast.AugAssign) else None
+        yield Fix(
+            T(en=f"Return the result: `{text}`", zh=f"返回结果：`{text}`"),
+            program.replace((last, text)),
+            meaning="later",
+        )
+    target = (
+        last.targets[0] if isinstance(last, ast.Assign) else last.target if isinstance(last, ast.AugAssign) else None
+    )
     if isinstance(target, ast.Name):
         text = f"return {target.id}"
-        yield Fix(T(en=f"Return the result: `{text}`", zh=f"返回结果：`{text}`"), program.insert_after(last, text), meaning="later")
+        yield Fix(
+            T(en=f"Return the result: `{text}`", zh=f"返回结果：`{text}`"),
+            program.insert_after(last, text),
+            meaning="later",
+        )
 
 
 def pair(error: Error) -> Remedy | None:
-    """The fix for a recurrent or attention layer's pair of results that is given where one tensor is meant: unpack it, ``out, _ = rnn(x)``.
+    """The fix for a recurrent or attention layer's pair of results that is given where one tensor is meant:
+    unpack it, ``out, _ = rnn(x)``.
 
     ``rnn(x)[0]`` where it is not assigned to a name; None if no argument of the call is such a pair.
     """
@@ -103,7 +131,11 @@ def pair(error: Error) -> Remedy | None:
     call = refused.call
     for argument in call.args if call is not None else ():
         for made in origins(program, argument):
-            kinds = [called(o) for o in origins(program, made.func) if isinstance(o, ast.Call)] if isinstance(made, ast.Call) else []
+            kinds = (
+                [called(o) for o in origins(program, made.func) if isinstance(o, ast.Call)]
+                if isinstance(made, ast.Call)
+                else []
+            )
             if not isinstance(made, ast.Call) or not set(kinds) & PAIRS:
                 continue
             statement = program.statement(made)
@@ -111,12 +143,14 @@ def pair(error: Error) -> Remedy | None:
             where, here, name = at_line(story, place), at_line(story, refused.span), program.segment(argument)
             layer = program.segment(made.func)
             said = T(
-                en=f"`{layer}` on {where.en} returns a pair, output and state, and {here.en} gives all of it (`{name}`) to a layer "
-                "that takes one "
-                "tensor.",
-                zh=f"{where.zh}的 `{layer}` 返回一对结果（输出和状态），而{here.zh}把它整个（`{name}`）交给了只接受一个张量的层。",
+                en=f"`{layer}` on {where.en} returns a pair, output and state, and {here.en} gives all of it "
+                f"(`{name}`) to a layer that takes one tensor.",
+                zh=f"{where.zh}的 `{layer}` 返回一对结果（输出和状态），而{here.zh}把它整个（`{name}`）交给了"
+                "只接受一个张量的层。",
             )
-            accepts = T(en=f"the first of the two: `{name}, _ = {layer}(…)`", zh=f"两者中的第一个：`{name}, _ = {layer}(…)`")
+            accepts = T(
+                en=f"the first of the two: `{name}, _ = {layer}(…)`", zh=f"两者中的第一个：`{name}, _ = {layer}(…)`"
+            )
             fixes: list[Fix | None] = []
             plain = isinstance(statement, ast.Assign) and statement.value is made and len(statement.targets) == 1
             if plain and isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -125,10 +159,13 @@ def pair(error: Error) -> Remedy | None:
                 fixes.append(Fix(title, program.replace((target, f"{target.id}, _")), meaning="later"))
             elif made is argument:
                 title = T(
-                    en=f"Take the first of the two: `{program.segment(made)}[0]`", zh=f"取两者中的第一个：`{program.segment(made)}[0]`"
+                    en=f"Take the first of the two: `{program.segment(made)}[0]`",
+                    zh=f"取两者中的第一个：`{program.segment(made)}[0]`",
                 )
                 fixes.append(Fix(title, program.replace((made, f"{program.segment(made)}[0]")), meaning="later"))
-            related = (Related("made", place, None, T(en="output and state are returned here", zh="在这里返回输出和状态")),)
+            related = (
+                Related("made", place, None, T(en="output and state are returned here", zh="在这里返回输出和状态")),
+            )
             return Remedy(unique(program.text, fixes), said, accepts, place, None, related)
     return None
 
@@ -145,7 +182,10 @@ def first_line(error: Error) -> Remedy | None:
         function = program.function(function)
     if function is None:
         return None
-    begin = next((s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))), function.body[0])
+    begin = next(
+        (s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))),
+        function.body[0],
+    )
     calls = [s for s in function.body if isinstance(s, ast.Expr) and program.segment(s) == "super().__init__()"]
     title = T(en="Begin with `super().__init__()`", zh="以 `super().__init__()` 开头")
     if calls:
@@ -161,7 +201,10 @@ def loss_class(refused: Refused) -> Given | None:
 
 
 def loss_object(error: Error) -> Remedy | None:
-    """The fix for a loss class that is called with tensors: make an object of it, and call that. None for other calls."""
+    """The fix for a loss class that is called with tensors: make an object of it, and call that.
+
+    None for other calls.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     if call is None or loss_class(refused) is None:
@@ -170,13 +213,14 @@ def loss_object(error: Error) -> Remedy | None:
     end = program.place(call.func)
     here = type(end)(end.end_line, end.end_column, end.end_line, end.end_column)
     said = T(
-        en=f"{refused.words('en')['Line']} gives the tensors to the class `{name}`, whose arguments are settings such as class "
-        "weights; the object "
-        f"that it makes takes the tensors: `{name}()(…)`.",
-        zh=f"{refused.words('zh')['Line']}把张量交给了类 `{name}`，而它的参数是类别权重之类的设置；接受张量的是它建立的对象："
-        f"`{name}()(…)`。",
+        en=f"{refused.words('en')['Line']} gives the tensors to the class `{name}`, whose arguments are settings such "
+        f"as class weights; the object that it makes takes the tensors: `{name}()(…)`.",
+        zh=f"{refused.words('zh')['Line']}把张量交给了类 `{name}`，而它的参数是类别权重之类的设置；接受张量的是它建立"
+        f"的对象：`{name}()(…)`。",
     )
-    accepts = T(en=f"an object of the class, called with the tensors: `{name}()(…)`", zh=f"用张量调用该类的对象：`{name}()(…)`")
+    accepts = T(
+        en=f"an object of the class, called with the tensors: `{name}()(…)`", zh=f"用张量调用该类的对象：`{name}()(…)`"
+    )
     title = T(en=f"Make the loss first, then call it: `{name}()(…)`", zh=f"先建立损失，再调用它：`{name}()(…)`")
     return Remedy((Fix(title, program.splice((here, "()")), meaning="later"),), said, accepts)
 
@@ -204,7 +248,8 @@ def spread(error: Error) -> Remedy | None:
 def as_parameter(error: Error) -> Remedy | None:
     """The fix for a tensor that is assigned to a parameter: ``nn.Parameter(…)`` around it.
 
-    None if it requires grad, as those from which it was computed would get no gradient then, or if the line is no assignment.
+    None if it requires grad, as those from which it was computed would get no gradient then, or
+    if the line is no assignment.
     """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     statement = program.statement_at(refused.span)
@@ -224,8 +269,8 @@ def as_parameter(error: Error) -> Remedy | None:
     text = f"{name}({program.segment(statement.value)})"
     where = at_line(refused.story, refused.span)
     said = T(
-        en=f"{capital(where.en)} assigns a plain tensor to the parameter `{error.match[2]}`; a module keeps parameters there, which "
-        "optimizers find.",
+        en=f"{capital(where.en)} assigns a plain tensor to the parameter `{error.match[2]}`; a module keeps "
+        "parameters there, which optimizers find.",
         zh=f"{where.zh}把普通张量赋给参数 `{error.match[2]}`；模块在那里保存的是参数，优化器才能找到。",
     )
     title = T(en=f"Make a parameter of it: `{text}`", zh=f"把它变成参数：`{text}`")

@@ -1,4 +1,6 @@
-"""Python numbers where a tensor was meant, and methods without their call: ``x.size[0]``, ``x.shape(0)``, ``loss.item().backward()``."""
+"""Python numbers where a tensor was meant, and methods without their call: ``x.size[0]``,
+``x.shape(0)``, ``loss.item().backward()``.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def exchanged(error: Error) -> Remedy | None:
 
 
 def kept_as_tensor(error: Error) -> Remedy | None:
-    """The fix for a backward that starts from a number: keep the tensor from which ``item()``, ``tolist()`` or ``float()`` took it.
+    """The fix for a backward that starts from a number: keep the tensor from which ``item()``,
+    ``tolist()`` or ``float()`` took it.
 
     None if no assignment of that name in its function has one of these.
     """
@@ -73,28 +76,41 @@ def kept_as_tensor(error: Error) -> Remedy | None:
     place = program.place(changes[0][0])
     where, here, code = at_line(story, place), at_line(story, refused.span), program.segment(changes[0][0])
     said = T(
-        en=f"{capital(where.en)} takes a number out of a tensor (`{code}`), so `{name.id}` on {here.en} is a {error.match[1]}: it has "
-        "no record of how "
-        f"it was computed, and no `{error.match[2]}`.",
-        zh=f"{where.zh}从张量中取出了数（`{code}`），所以{here.zh}的 `{name.id}` 是 {error.match[1]}：它没有计算记录，也没有 "
-        f"`{error.match[2]}`。",
+        en=f"{capital(where.en)} takes a number out of a tensor (`{code}`), so `{name.id}` on {here.en} is a "
+        f"{error.match[1]}: it has no record of how it was computed, and no `{error.match[2]}`.",
+        zh=f"{where.zh}从张量中取出了数（`{code}`），所以{here.zh}的 `{name.id}` 是 {error.match[1]}：它没有计算记录，"
+        f"也没有 `{error.match[2]}`。",
     )
     title = T(en=f"Keep the tensor: `{changes[0][1]}`", zh=f"保留张量：`{changes[0][1]}`")
     related = (Related("cut", place, None, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),)
-    return Remedy(unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]), said, None, place, None, related)
+    return Remedy(
+        unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]), said, None, place, None, related
+    )
 
 
 def _taken_out(program: Program, value: ast.expr) -> Iterator[tuple[ast.AST, str]]:
     """Yield the expressions in a value that take a number out of a tensor, each with the tensor's text."""
     for node in ast.walk(value):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "tolist") and not node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("item", "tolist")
+            and not node.args
+        ):
             yield node, program.segment(node.func.value)
-        elif isinstance(node, ast.Call) and program.segment(node.func) == "float" and not isinstance(node.args[0], ast.Constant):
+        elif (
+            isinstance(node, ast.Call)
+            and program.segment(node.func) == "float"
+            and not isinstance(node.args[0], ast.Constant)
+        ):
             yield node, program.segment(node.args[0])
 
 
 def guarded(error: Error) -> Remedy | None:
-    """The fix for ``w.grad.zero_()`` before the first backward: only if there is a gradient. None for other uses of the gradient."""
+    """The fix for ``w.grad.zero_()`` before the first backward: only if there is a gradient.
+
+    None for other uses of the gradient.
+    """
     refused, program = error.refused, error.refused.story.program
     statement = program.statement_at(refused.span)
     if error.wrong is None or error.match[1] not in ("zero_", "data", "detach_") or not isinstance(statement, ast.Expr):
@@ -103,6 +119,7 @@ def guarded(error: Error) -> Remedy | None:
         return None
     text = f"if {error.wrong.text} is not None:\n{program.indent(statement)}    {program.segment(statement)}"
     title = T(
-        en=f"Only where there is a gradient: `if {error.wrong.text} is not None:`", zh=f"有梯度时才做：`if {error.wrong.text} is not None:`"
+        en=f"Only where there is a gradient: `if {error.wrong.text} is not None:`",
+        zh=f"有梯度时才做：`if {error.wrong.text} is not None:`",
     )
     return Remedy((Fix(title, program.replace((statement, text)), meaning="later"),))

@@ -29,13 +29,18 @@ def made(refused: Refused) -> OptimizerMade | None:
 
 
 def of_dense_gradients(error: Error) -> Remedy | None:
-    """The fixes for an optimizer that refuses sparse gradients: ``SparseAdam`` for Adam and AdamW; embeddings without ``sparse=True``.
+    """The fixes for an optimizer that refuses sparse gradients: ``SparseAdam`` for Adam and AdamW;
+    embeddings without ``sparse=True``.
 
     None if the program has no ``sparse=True``, or if it is not known where the optimizer is made.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizer = made(refused)
-    tables = [n for n in program.nodes if isinstance(n, ast.Call) and any(k.arg == "sparse" and is_true(k.value) for k in n.keywords)]
+    tables = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and any(k.arg == "sparse" and is_true(k.value) for k in n.keywords)
+    ]
     if optimizer is None or optimizer.span is None or not tables:
         return None
     place = optimizer.span
@@ -43,16 +48,20 @@ def of_dense_gradients(error: Error) -> Remedy | None:
     fixes: list[Fix | None] = []
     call = call_of(story, place)
     if optimizer.optimizer in ("Adam", "AdamW") and call is not None:
-        title = T(en="Take the optimizer for sparse gradients: `SparseAdam`", zh="改用针对稀疏梯度的优化器：`SparseAdam`")
+        title = T(
+            en="Take the optimizer for sparse gradients: `SparseAdam`", zh="改用针对稀疏梯度的优化器：`SparseAdam`"
+        )
         fixes.append(Fix(title, imported(program, renamed(program, call, "SparseAdam"), call, "SparseAdam")))
     changes = [change for table in tables if (change := keyword_set(program, table, "sparse=False")) is not None]
-    dense = T(en="Let the embeddings make ordinary gradients: `sparse=False`", zh="让嵌入层产生普通的梯度：`sparse=False`")
+    dense = T(
+        en="Let the embeddings make ordinary gradients: `sparse=False`", zh="让嵌入层产生普通的梯度：`sparse=False`"
+    )
     fixes.append(Fix(dense, program.splice(*changes)))
     said = T(
-        en=f"{capital(where.en)} makes an `{optimizer.optimizer}`, which takes no sparse gradients, and the `sparse=True` of "
-        f"{there.en} makes "
-        f"such: {here.en} can do no step.",
-        zh=f"{where.zh}建立的 `{optimizer.optimizer}` 不接受稀疏梯度，而{there.zh}的 `sparse=True` 会产生稀疏梯度：{here.zh}无法更新。",
+        en=f"{capital(where.en)} makes an `{optimizer.optimizer}`, which takes no sparse gradients, and the "
+        f"`sparse=True` of {there.en} makes such: {here.en} can do no step.",
+        zh=f"{where.zh}建立的 `{optimizer.optimizer}` 不接受稀疏梯度，而{there.zh}的 `sparse=True` 会产生稀疏梯"
+        f"度：{here.zh}无法更新。",
     )
     sparse = T(en="its gradients are sparse: `sparse=True`", zh="它的梯度是稀疏的：`sparse=True`")
     related = tuple(Related("made", program.place(table), None, sparse) for table in tables[:3])
@@ -71,7 +80,8 @@ def of_sparse_gradients(error: Error) -> Remedy | None:
         return None
     where, here = at_line(story, optimizer.span), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} makes a `SparseAdam`, which takes sparse gradients only, and {here.en} gives it ordinary ones.",
+        en=f"{capital(where.en)} makes a `SparseAdam`, which takes sparse gradients only, and {here.en} "
+        "gives it ordinary ones.",
         zh=f"{where.zh}建立的 `SparseAdam` 只接受稀疏梯度，而{here.zh}给它的是普通梯度。",
     )
     title = T(en="Take the optimizer for ordinary gradients: `Adam`", zh="改用针对普通梯度的优化器：`Adam`")
@@ -79,7 +89,8 @@ def of_sparse_gradients(error: Error) -> Remedy | None:
     return Remedy(unique(program.text, [fix]), said, None, optimizer.span)
 
 
-# --- schedules ----------------------------------------------------------------------------------------------------------
+# --- schedules
+# ----------------------------------------------------------------------------------------------------------
 
 
 def past_the_end(error: Error) -> Remedy | None:
@@ -89,14 +100,17 @@ def past_the_end(error: Error) -> Remedy | None:
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     kind = next((g.kind for g in refused.failure.given if g.name == "self"), "")
-    schedule = next((each for each in reversed(story.trace.beside.schedulers) if each.scheduler == kind and each.span), None)
+    schedule = next(
+        (each for each in reversed(story.trace.beside.schedulers) if each.scheduler == kind and each.span), None
+    )
     call = call_of(story, schedule.span) if schedule is not None else None
     if schedule is None or call is None or schedule.span is None:
         return None
     where, here = at_line(story, schedule.span), at_line(story, refused.span)
     taken, planned = error.match[1], error.match[2]
     said = T(
-        en=f"{capital(where.en)} makes a schedule for {planned} steps, and {here.en} steps it once more (step {taken}).",
+        en=f"{capital(where.en)} makes a schedule for {planned} steps, and {here.en} steps it once "
+        f"more (step {taken}).",
         zh=f"{where.zh}建立的学习率计划只有 {planned} 步，而{here.zh}让它多走了一步（第 {taken} 步）。",
     )
     loops = loops_around(program, program.at(refused.span))
@@ -105,7 +119,8 @@ def past_the_end(error: Error) -> Remedy | None:
 
 
 def _lengths(program: Program, call: ast.Call, loops: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that plan as many steps as the loops take: ``steps_per_epoch=len(loader)``, ``total_steps=epochs * len(loader)``, ``epochs=…``.
+    """Fixes that plan as many steps as the loops take: ``steps_per_epoch=len(loader)``, ``total_steps=epochs *
+    len(loader)``, ``epochs=…``.
 
     Only of keywords that the call has, and where the loops' lengths are written; ``loops`` are the innermost first.
     """
@@ -127,7 +142,9 @@ def _lengths(program: Program, call: ast.Call, loops: list[ast.stmt]) -> list[Fi
 
 
 def _count(program: Program, loop: ast.stmt) -> str | None:
-    """The number of rounds of a loop as an expression: ``len(loader)``, ``epochs``; None if the text does not say it."""
+    """The number of rounds of a loop as an expression: ``len(loader)``, ``epochs``;
+    None if the text does not say it.
+    """
     over = loop.iter if isinstance(loop, ast.For) else None
     if isinstance(over, ast.Call) and called(over) == "range" and len(over.args) == 1:
         return program.segment(over.args[0])
@@ -147,9 +164,13 @@ def watched_number(error: Error) -> Remedy | None:
     if call is None or statement is None:
         return None
     names = [
-        n.id for n in program.nodes
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and program.function(n) is function and "loss" in n.id.lower()
-    ]  # fmt: skip
+        n.id
+        for n in program.nodes
+        if isinstance(n, ast.Name)
+        and isinstance(n.ctx, ast.Store)
+        and program.function(n) is function
+        and "loss" in n.id.lower()
+    ]
     place = program.place(call)
     here = Span(place.end_line, place.end_column - 1, place.end_line, place.end_column - 1)
     fixes = [
@@ -163,14 +184,15 @@ def watched_number(error: Error) -> Remedy | None:
     return Remedy(unique(program.text, fixes))
 
 
-# --- states -------------------------------------------------------------------------------------------------------------
+# --- states
+# -------------------------------------------------------------------------------------------------------------
 
 
 def of_other_parameters(error: Error) -> Remedy | None:
     """The remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
 
-    Its fix leaves out the loading, so that the optimizer begins with a new state. None unless an earlier optimizer of this class had
-    stepped, with another number of parameters.
+    Its fix leaves out the loading, so that the optimizer begins with a new state. None unless an earlier optimizer of
+    this class had stepped, with another number of parameters.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizers = story.trace.optimizers
@@ -178,24 +200,28 @@ def of_other_parameters(error: Error) -> Remedy | None:
     statement = program.statement_at(refused.span)
     if optimizer is None or statement is None:
         return None
-    earlier = [each for each in optimizers if each is not optimizer and each.steps and each.optimizer == optimizer.optimizer]
+    earlier = [
+        each for each in optimizers if each is not optimizer and each.steps and each.optimizer == optimizer.optimizer
+    ]
     before = earlier[-1] if earlier else None
     if before is None or len(before.holds) == len(optimizer.holds):
         return None
     here, there = at_line(story, refused.span), at_line(story, optimizer.span)
     was, now = len(before.holds), len(optimizer.holds)
     said = T(
-        en=f"{capital(here.en)} loads the state of an optimizer of {was} parameters into one of {now} parameters ({there.en}): a state "
-        "has an "
-        "entry for each parameter, by its position.",
-        zh=f"{here.zh}把 {was} 个参数的优化器的状态装入 {now} 个参数的优化器（{there.zh}）：状态按位置为每个参数各有一项。",
+        en=f"{capital(here.en)} loads the state of an optimizer of {was} parameters into one of {now} parameters "
+        f"({there.en}): a state has an entry for each parameter, by its position.",
+        zh=f"{here.zh}把 {was} 个参数的优化器的状态装入 {now} 个参数的优化器（{there.zh}）：状态按位置"
+        "为每个参数各有一项。",
     )
     accepts = T(
-        en="a state saved by an optimizer of the same parameters; where other parameters are trained than before, the optimizer begins "
-        "anew",
+        en="a state saved by an optimizer of the same parameters; where other parameters are trained than before, the "
+        "optimizer begins anew",
         zh="由相同参数的优化器保存的状态；如果训练的参数与以前不同，优化器应重新开始",
     )
-    related = (Related("made", optimizer.span, None, T(en=f"an optimizer of {now} parameters", zh=f"{now} 个参数的优化器")),)
+    related = (
+        Related("made", optimizer.span, None, T(en=f"an optimizer of {now} parameters", zh=f"{now} 个参数的优化器")),
+    )
     title = T(en="Begin with a new state: other parameters are trained now", zh="从新的状态开始：现在训练的是别的参数")
     alone = isinstance(statement, ast.Expr) and program.stands_alone(statement)
     return Remedy((Fix(title, program.delete(statement)),) if alone else (), said, accepts, related=related)
@@ -216,16 +242,20 @@ def parameters_called(error: Error) -> Remedy | None:
         return None
     text = f"{program.segment(first)}()"
     said = T(
-        en=f"{refused.words('en')['Line']} gives the optimizer the method `{program.segment(first)}` itself; the call `{text}` returns "
-        "the parameters.",
-        zh=f"{refused.words('zh')['Line']}把方法 `{program.segment(first)}` 本身交给了优化器；调用 `{text}` 才返回参数。",
+        en=f"{refused.words('en')['Line']} gives the optimizer the method `{program.segment(first)}` itself; the call "
+        f"`{text}` returns the parameters.",
+        zh=f"{refused.words('zh')['Line']}把方法 `{program.segment(first)}` 本身交给了优化器；调用 "
+        f"`{text}` 才返回参数。",
     )
     title = T(en=f"Call it: `{text}`", zh=f"调用它：`{text}`")
-    return Remedy((Fix(title, program.replace((first, text)), meaning="later"),), said, T(en=f"`{text}`", zh=f"`{text}`"))
+    return Remedy(
+        (Fix(title, program.replace((first, text)), meaning="later"),), said, T(en=f"`{text}`", zh=f"`{text}`")
+    )
 
 
 def in_one_group(error: Error) -> Remedy | None:
-    """The fix for parameters in two groups of an optimizer: leave them out of the group of the whole model, or of the first one.
+    """The fix for parameters in two groups of an optimizer: leave them out of the group of the
+    whole model, or of the first one.
 
     None if the text does not list the groups; without a fix if the groups are no calls of ``parameters()``.
     """
@@ -244,10 +274,10 @@ def in_one_group(error: Error) -> Remedy | None:
         fixes.append(Fix(title, program.replace((large, new)), meaning="later"))
     first, second = (program.segment(v) for v in values[:2])
     said = T(
-        en=f"{refused.words('en')['Line']} puts some parameters into two groups: `{first}` and `{second}` have parameters in common, "
-        "which would then "
-        "be stepped twice.",
-        zh=f"{refused.words('zh')['Line']}把一些参数放进了两组：`{first}` 和 `{second}` 有共同的参数，它们会被更新两次。",
+        en=f"{refused.words('en')['Line']} puts some parameters into two groups: `{first}` and `{second}` have "
+        "parameters in common, which would then be stepped twice.",
+        zh=f"{refused.words('zh')['Line']}把一些参数放进了两组：`{first}` 和 `{second}` 有共同的参"
+        "数，它们会被更新两次。",
     )
     accepts = T(en="each parameter in one group", zh="每个参数只在一组中")
     return Remedy(unique(program.text, fixes), said, accepts)
@@ -259,10 +289,16 @@ def _whole_first(program: Program, one: ast.expr, other: ast.expr) -> tuple[ast.
 
 
 def _is_part_of(program: Program, one: ast.expr, other: ast.expr) -> bool:
-    """Whether the module of ``one`` (``head.parameters()``, where ``head = model.head``) is a part of that of ``other``."""
-    inner, outer = (g.func.value if isinstance(g, ast.Call) and isinstance(g.func, ast.Attribute) else g for g in (one, other))
+    """Whether the module of ``one`` (``head.parameters()``, where ``head = model.head``) is
+    a part of that of ``other``.
+    """
+    inner, outer = (
+        g.func.value if isinstance(g, ast.Call) and isinstance(g.func, ast.Attribute) else g for g in (one, other)
+    )
     whole = program.segment(outer)
-    return any(program.segment(each).startswith((f"{whole}.", f"{whole}[")) for each in [inner, *origins(program, inner)])
+    return any(
+        program.segment(each).startswith((f"{whole}.", f"{whole}[")) for each in [inner, *origins(program, inner)]
+    )
 
 
 def _groups(groups: ast.List) -> list[ast.expr]:
@@ -270,19 +306,26 @@ def _groups(groups: ast.List) -> list[ast.expr]:
     found = []
     for group in groups.elts:
         if isinstance(group, ast.Dict):
-            found += [v for k, v in zip(group.keys, group.values, strict=True) if isinstance(k, ast.Constant) and k.value == "params"]
+            found += [
+                v
+                for k, v in zip(group.keys, group.values, strict=True)
+                if isinstance(k, ast.Constant) and k.value == "params"
+            ]
     return found
 
 
 def first_rate(error: Error) -> Remedy | None:
-    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: ``initial_lr``, the first rate, in its group.
+    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: ``initial_lr``,
+    the first rate, in its group.
 
     None if the text does not show its making with ``….parameters()`` and ``lr=``.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     optimizer = call.args[0] if call is not None and call.args else None
-    makers = [o for o in origins(program, optimizer) if isinstance(o, ast.Call) and o.args] if optimizer is not None else []
+    makers = (
+        [o for o in origins(program, optimizer) if isinstance(o, ast.Call) and o.args] if optimizer is not None else []
+    )
     rate = next((k.value for k in makers[0].keywords if k.arg == "lr"), None) if len(makers) == 1 else None
     if rate is None or not program.segment(makers[0].args[0]).endswith("parameters()"):
         return None
@@ -290,23 +333,28 @@ def first_rate(error: Error) -> Remedy | None:
     where, here = at_line(story, place), at_line(story, refused.span)
     text = f'[{{"params": {program.segment(params)}, "initial_lr": {program.segment(rate)}}}]'
     said = T(
-        en=f"{capital(here.en)} lets a schedule go on from an epoch (`last_epoch`), but the optimizer made on {where.en} is new and "
-        "does not have the rate "
-        "with which the schedule began (`initial_lr`).",
-        zh=f"{here.zh}让学习率计划从某一轮继续（`last_epoch`），但{where.zh}建立的优化器是新的，没有计划开始时的学习率（`initial_lr`）。",
+        en=f"{capital(here.en)} lets a schedule go on from an epoch (`last_epoch`), but the optimizer made on "
+        f"{where.en} is new and does not have the rate with which the schedule began (`initial_lr`).",
+        zh=f"{here.zh}让学习率计划从某一轮继续（`last_epoch`），但{where.zh}建立的优化器是新的，没有计划开始时的学"
+        "习率（`initial_lr`）。",
     )
     accepts = T(
-        en="an optimizer whose groups have `initial_lr`: one whose state was loaded (`optimizer.load_state_dict`), or one given it",
+        en="an optimizer whose groups have `initial_lr`: one whose state was loaded "
+        "(`optimizer.load_state_dict`), or one given it",
         zh="各组带有 `initial_lr` 的优化器：已装入状态（`optimizer.load_state_dict`），或直接给出",
     )
-    title = T(en='Give the rate that the schedule began with: `"initial_lr"`', zh='给出计划开始时的学习率：`"initial_lr"`')
+    title = T(
+        en='Give the rate that the schedule began with: `"initial_lr"`', zh='给出计划开始时的学习率：`"initial_lr"`'
+    )
     return Remedy((Fix(title, program.replace((params, text)), meaning="later"),), said, accepts)
 
 
 def with_closure(error: Error) -> Remedy | None:
-    """The fix for an optimizer whose step computes the loss several times: make what the block does before the step its closure.
+    """The fix for an optimizer whose step computes the loss several times: make what the block does
+    before the step its closure.
 
-    It begins with the first ``zero_grad`` of the block. None if this and the backward are not in one block, or if the loss has no name.
+    It begins with the first ``zero_grad`` of the block. None if this and the backward are not in one
+    block, or if the loss has no name.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
@@ -314,10 +362,16 @@ def with_closure(error: Error) -> Remedy | None:
         return None
     block = program.block(statement)
     before = block[: block.index(statement)]
-    backward = next((s for s in reversed(before) if isinstance(s, ast.Expr) and program.segment(s).endswith(".backward()")), None)
-    loss = backward.value.func.value if isinstance(backward, ast.Expr) and isinstance(backward.value, ast.Call) and isinstance(
-        backward.value.func, ast.Attribute
-    ) else None  # fmt: skip
+    backward = next(
+        (s for s in reversed(before) if isinstance(s, ast.Expr) and program.segment(s).endswith(".backward()")), None
+    )
+    loss = (
+        backward.value.func.value
+        if isinstance(backward, ast.Expr)
+        and isinstance(backward.value, ast.Call)
+        and isinstance(backward.value.func, ast.Attribute)
+        else None
+    )
     begin = next((k for k, s in enumerate(before) if "zero_grad" in program.segment(s)), None)
     if (
         not isinstance(loss, ast.Name)
@@ -328,15 +382,20 @@ def with_closure(error: Error) -> Remedy | None:
         return None
     inside, indent = before[begin:], program.indent(statement)
     body = "".join(indented(program, s, f"{indent}    ") for s in inside)
-    text = f"{indent}def closure():\n{body}{indent}    return {loss.id}\n\n{indent}{loss.id} = {program.segment(call.func)}(closure)\n"
+    text = (
+        f"{indent}def closure():\n"
+        f"{body}{indent}    return {loss.id}\n"
+        "\n"
+        f"{indent}{loss.id} = {program.segment(call.func)}(closure)\n"
+    )
     first, last = program.place(inside[0]), program.place(statement)
     title = T(en="Give it a closure that computes the loss and its gradients", zh="给它一个计算损失和梯度的闭包")
     name = program.segment(call.func)
     said = T(
-        en=f"{refused.words('en')['Line']} calls `{name}()` without a closure: this optimizer computes the loss several times in one "
-        "step, and needs a "
-        "function that does it.",
-        zh=f"{refused.words('zh')['Line']}调用 `{name}()` 时没有给出闭包：这种优化器一步之内要多次计算损失，需要一个做这件事的函数。",
+        en=f"{refused.words('en')['Line']} calls `{name}()` without a closure: this optimizer computes the loss "
+        "several times in one step, and needs a function that does it.",
+        zh=f"{refused.words('zh')['Line']}调用 `{name}()` 时没有给出闭包：这种优化器一步之内要多次计算损失，需"
+        "要一个做这件事的函数。",
     )
     accepts = T(en="a function that clears the gradients, computes the loss, runs backward and returns the loss",
                 zh="清空梯度、计算损失、反向传播并返回损失的函数")  # fmt: skip

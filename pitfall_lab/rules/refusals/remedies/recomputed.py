@@ -18,10 +18,16 @@ from pitfall_lab.trace import T
 DRAWS: dict[str, Callable[[str, list[str]], str | None]] = {
     "random": lambda torch, given: f"{torch}.rand(()).item()" if not given else None,
     "rand": lambda torch, given: f"{torch}.rand(()).item()" if not given else None,
-    "uniform": lambda torch, given: f"{torch}.empty(()).uniform_({', '.join(given)}).item()" if len(given) == 2 else None,
-    "randint": lambda torch, given: f"{torch}.randint({given[0]}, {given[1]} + 1, ()).item()" if len(given) == 2 else None,
+    "uniform": lambda torch, given: (
+        f"{torch}.empty(()).uniform_({', '.join(given)}).item()" if len(given) == 2 else None
+    ),
+    "randint": lambda torch, given: (
+        f"{torch}.randint({given[0]}, {given[1]} + 1, ()).item()" if len(given) == 2 else None
+    ),
     "randrange": lambda torch, given: f"{torch}.randint({given[0]}, ()).item()" if len(given) == 1 else None,
-    "choice": lambda torch, given: f"{given[0]}[{torch}.randint(len({given[0]}), ()).item()]" if len(given) == 1 else None,
+    "choice": lambda torch, given: (
+        f"{given[0]}[{torch}.randint(len({given[0]}), ()).item()]" if len(given) == 1 else None
+    ),
 }
 """Numbers drawn by Python's or NumPy's generators, and the same drawn by torch's, whose state a checkpoint restores."""
 
@@ -39,23 +45,26 @@ def random_block(error: Error) -> Remedy | None:
     place = program.place(draws[0])
     where, here, code = at_line(story, place), at_line(story, refused.span), program.segment(draws[0])
     said = T(
-        en=f"{capital(where.en)} draws `{code}` inside a checkpointed block: when the backward on {here.en} runs the block again, it "
-        "draws another "
-        "number, and the block does something else.",
-        zh=f"{where.zh}在 checkpoint 的块里抽取 `{code}`：{here.zh}的反向传播重新运行这个块时会抽到另一个数，于是块做的事不同了。",
+        en=f"{capital(where.en)} draws `{code}` inside a checkpointed block: when the backward on {here.en} runs the "
+        "block again, it draws another number, and the block does something else.",
+        zh=f"{where.zh}在 checkpoint 的块里抽取 `{code}`：{here.zh}的反向传播重新运行这个块时会抽到另一个数，"
+        "于是块做的事不同了。",
     )
     accepts = T(
-        en="random numbers of torch's own generator inside the block: a checkpoint restores its state, and not that of Python's or NumPy's",
+        en="random numbers of torch's own generator inside the block: a checkpoint restores its state, and not that "
+        "of Python's or NumPy's",
         zh="块内使用 torch 自己的随机数：checkpoint 会恢复它的状态，而不会恢复 Python 或 NumPy 的",
     )
     related = tuple(
-        Related("made", program.place(d), None, T(en="drawn here, anew each time", zh="在这里抽取，每次都重新抽")) for d in draws[:3]
+        Related("made", program.place(d), None, T(en="drawn here, anew each time", zh="在这里抽取，每次都重新抽"))
+        for d in draws[:3]
     )
     return Remedy(unique(program.text, [_by_torch(program, draws)]), said, accepts, place, None, related)
 
 
 def _run_again(story: Story, step: int) -> Iterator[Function]:
-    """The program's functions that ran after the backward at ``step`` began, other than those that called it: those of the block.
+    """The program's functions that ran after the backward at ``step`` began, other than those that
+    called it: those of the block.
 
     Also all methods of the classes whose methods are among them, but ``__init__``.
     """
@@ -82,13 +91,22 @@ def _drawn(program: Program, function: Function) -> Iterator[ast.Call]:
         for alias in n.names
         if alias.name in ("random", "numpy.random")
     }
-    arrays = {alias.asname or alias.name for n in program.nodes if isinstance(n, ast.Import) for alias in n.names if alias.name == "numpy"}
+    arrays = {
+        alias.asname or alias.name
+        for n in program.nodes
+        if isinstance(n, ast.Import)
+        for alias in n.names
+        if alias.name == "numpy"
+    }
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in DRAWS:
             held = node.func.value
             plain = isinstance(held, ast.Name) and held.id in modules
             numpy = (
-                isinstance(held, ast.Attribute) and held.attr == "random" and isinstance(held.value, ast.Name) and held.value.id in arrays
+                isinstance(held, ast.Attribute)
+                and held.attr == "random"
+                and isinstance(held.value, ast.Name)
+                and held.value.id in arrays
             )
             if plain or numpy:
                 yield node
@@ -97,7 +115,10 @@ def _drawn(program: Program, function: Function) -> Iterator[ast.Call]:
 def _by_torch(program: Program, draws: list[ast.Call]) -> Fix | None:
     """The fix that draws by torch; None if one of the draws has no such form."""
     torch = torch_name(program)
-    texts = [DRAWS[called(d)](torch or "torch", [program.segment(a) for a in d.args]) if not d.keywords else None for d in draws]
+    texts = [
+        DRAWS[called(d)](torch or "torch", [program.segment(a) for a in d.args]) if not d.keywords else None
+        for d in draws
+    ]
     changes = [(draw, text) for draw, text in zip(draws, texts, strict=True) if text is not None]
     if torch is None or len(changes) != len(draws):
         return None
@@ -107,7 +128,8 @@ def _by_torch(program: Program, draws: list[ast.Call]) -> Fix | None:
 
 
 def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
-    """The remedy for a checkpointed block that changes an attribute by ``+=`` and the like: it names that line, and has no fix.
+    """The remedy for a checkpointed block that changes an attribute by ``+=`` and the like: it
+    names that line, and has no fix.
 
     None if the block has no such line.
     """
@@ -118,11 +140,10 @@ def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
                 name, place = program.segment(node.target), program.place(node)
                 where, here = at_line(story, place), at_line(story, refused.span)
                 said = T(
-                    en=f"{capital(where.en)} changes `{name}` inside a checkpointed block: the backward on {here.en} runs the block "
-                    "again, with "
-                    "another value than the first time, and it does something else.",
-                    zh=f"{where.zh}在 checkpoint 的块里修改 `{name}`：{here.zh}的反向传播重新运行这个块时，它的值与第一次不同，块做的事"
-                    "也就不同。",
+                    en=f"{capital(where.en)} changes `{name}` inside a checkpointed block: the backward on {here.en} "
+                    "runs the block again, with another value than the first time, and it does something else.",
+                    zh=f"{where.zh}在 checkpoint 的块里修改 `{name}`：{here.zh}的反向传播重新运行这个块时，它的值与第"
+                    "一次不同，块做的事也就不同。",
                 )
                 related = (Related("changed", place, None, T(en="changed in each run", zh="每次运行都会改变")),)
                 return Remedy((), said, None, place, None, related)
@@ -135,7 +156,9 @@ def not_reentrant(error: Error) -> Remedy | None:
     None if the text has no such call.
     """
     program = error.refused.story.program
-    calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("checkpoint", "checkpoint_sequential")]
+    calls = [
+        n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("checkpoint", "checkpoint_sequential")
+    ]
     changes = [change for call in calls if (change := keyword_set(program, call, "use_reentrant=False")) is not None]
     if not changes:
         return None

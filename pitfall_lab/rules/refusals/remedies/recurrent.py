@@ -1,4 +1,6 @@
-"""Refusals of a recurrent layer: states with their dimensions in another order or for another batch, and packed sequences."""
+"""Refusals of a recurrent layer: states with their dimensions in another order or for another
+batch, and packed sequences.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ FURTHEST = 400
 
 
 def state(error: Error) -> Remedy | None:
-    """The fixes for a hidden state of another shape than the layer needs: its sizes in the right order, or the batch size of the input.
+    """The fixes for a hidden state of another shape than the layer needs: its sizes in the right order, or
+    the batch size of the input.
 
     Or ``drop_last=True`` of the loader, where one size differs. None if the number of dimensions differs.
     """
@@ -53,9 +56,10 @@ def state(error: Error) -> Remedy | None:
     where, here, name = at_line(story, found[1]), at_line(story, refused.span), refused.name(wrong)
     needed = shape_text(wanted, "en")
     said = T(
-        en=f"{capital(where.en)} makes the state {name.en} of shape {shape_text(got, 'en')}, and the layer on {here.en} takes {needed}: "
-        "layers × batch × hidden size.",
-        zh=f"{where.zh}创建的状态 {name.zh} 形状是 {shape_text(got, 'zh')}，而{here.zh}的层要求 {needed}：层数 × 批大小 × 隐藏大小。",
+        en=f"{capital(where.en)} makes the state {name.en} of shape {shape_text(got, 'en')}, and the layer on "
+        f"{here.en} takes {needed}: layers × batch × hidden size.",
+        zh=f"{where.zh}创建的状态 {name.zh} 形状是 {shape_text(got, 'zh')}，而{here.zh}的层要求 {needed}：层"
+        "数 × 批大小 × 隐藏大小。",
     )
     related = (Related("made", found[1], found[2], T(en=f"{name.en} is made here", zh=f"{name.zh} 在这里创建")),)
     return Remedy(unique(story.program.text, fixes), said, None, found[1], found[2], related)
@@ -86,19 +90,27 @@ def _sizes(call: ast.Call) -> list[ast.expr]:
 
 
 def _reordered(program: Program, makers: list[ast.Call], order: tuple[int, ...]) -> Fix | None:
-    """The fix that gives the sizes of each state in another order; None if the program does not write them one by one."""
-    if not makers or any(len(_sizes(call)) != len(order) or any(isinstance(a, ast.Starred) for a in call.args) for call in makers):
+    """The fix that gives the sizes of each state in another order; None if the program
+    does not write them one by one.
+    """
+    if not makers or any(
+        len(_sizes(call)) != len(order) or any(isinstance(a, ast.Starred) for a in call.args) for call in makers
+    ):
         return None
     changes = [
         (size, program.segment(_sizes(call)[k])) for call in makers for size, k in zip(_sizes(call), order, strict=True)
         if size is not _sizes(call)[k]
     ]  # fmt: skip
     text = ", ".join(program.segment(_sizes(makers[0])[k]) for k in order)
-    return Fix(T(en=f"Make it with the sizes in this order: `{text}`", zh=f"按这个次序给出大小：`{text}`"), program.replace(*changes))
+    return Fix(
+        T(en=f"Make it with the sizes in this order: `{text}`", zh=f"按这个次序给出大小：`{text}`"),
+        program.replace(*changes),
+    )
 
 
 def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix]:
-    """Yield fixes that take the batch size of a state from the layer's input; none if another size differs, or is not written there.
+    """Yield fixes that take the batch size of a state from the layer's input; none if another size
+    differs, or is not written there.
 
     None too if the input is no name, or the state is made in another function.
     """
@@ -113,7 +125,10 @@ def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix
         shape = next((g.shape for g in error.refused.tensors if g.text == program.segment(given)), None)
         if shape is None or shape[dim : dim + 1] == (int(re.findall(r"\d+", error.match[1])[1]),):
             changes = [(_sizes(call)[at], text) for call in makers]
-            yield Fix(T(en=f"Take the batch size from the input: `{text}`", zh=f"批大小取自输入：`{text}`"), program.replace(*changes))
+            yield Fix(
+                T(en=f"Take the batch size from the input: `{text}`", zh=f"批大小取自输入：`{text}`"),
+                program.replace(*changes),
+            )
 
 
 def _complete_batches(story: Story, step: int) -> Fix | None:
@@ -128,7 +143,8 @@ def _complete_batches(story: Story, step: int) -> Fix | None:
 
 
 def padded_again(error: Error) -> Remedy | None:
-    """The fix for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest sequence: ``total_length=``.
+    """The fix for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest
+    sequence: ``total_length=``.
 
     None if neither tensor was computed from its result, or if their sizes are not the two lengths.
     """
@@ -149,7 +165,9 @@ def padded_again(error: Error) -> Remedy | None:
 
 
 def _unpacking(story: Story, label: str | None, step: int) -> Event | None:
-    """The call of ``pad_packed_sequence`` that a tensor was computed from; None if there is none within ``FURTHEST`` tensors."""
+    """The call of ``pad_packed_sequence`` that a tensor was computed from; None if there is none
+    within ``FURTHEST`` tensors.
+    """
     pending, seen = [label], set[str | None]()
     while pending and len(seen) < FURTHEST:
         here = pending.pop()
@@ -159,7 +177,11 @@ def _unpacking(story: Story, label: str | None, step: int) -> Event | None:
         seen.add(here)
         if event.name == "_pad_packed_sequence":
             return event
-        pending += [o.label for o in event.operands if o.label is not None and (story.tensor(o.label) or {}).get("kind") != "parameter"]
+        pending += [
+            o.label
+            for o in event.operands
+            if o.label is not None and (story.tensor(o.label) or {}).get("kind") != "parameter"
+        ]
     return None
 
 
@@ -182,33 +204,49 @@ def _lengths(story: Story, packing: Event | None, unpacked: Event) -> tuple[int,
     return (at, packed[at], again[at]) if at is not None else None
 
 
-def _with_total(error: Error, node: ast.Call, unpacked: Event, packing: Event | None, lengths: tuple[int, int, int]) -> Remedy | None:
+def _with_total(
+    error: Error, node: ast.Call, unpacked: Event, packing: Event | None, lengths: tuple[int, int, int]
+) -> Remedy | None:
     refused, story = error.refused, error.refused.story
     program, (at, long, short) = story.program, lengths
     where, here = at_line(story, program.place(node)), at_line(story, refused.span)
     fixes = []
     for text in _long_ones(story, packing, program.function(node), at, long):
         change = with_keyword(program, node, f"total_length={text}")
-        title = T(en=f"Pad to the length that was packed: `total_length={text}`", zh=f"补齐到打包前的长度：`total_length={text}`")
+        title = T(
+            en=f"Pad to the length that was packed: `total_length={text}`",
+            zh=f"补齐到打包前的长度：`total_length={text}`",
+        )
         fixes += [Fix(title, program.splice(change))] if change is not None else []
     said = T(
-        en=f"{capital(where.en)} pads the sequences to the longest of this batch, {short}, and not to the {long} that they had before they "
-        f"were packed, so that on {here.en} {long} and {short} do not line up.",
-        zh=f"{where.zh}只把序列补齐到这一批的最大长度 {short}，而不是打包之前的 {long}：到了{here.zh}，{long} 与 {short} 对不上。",
+        en=f"{capital(where.en)} pads the sequences to the longest of this batch, {short}, and not to the {long} that "
+        f"they had before they were packed, so that on {here.en} {long} and {short} do not line up.",
+        zh=f"{where.zh}只把序列补齐到这一批的最大长度 {short}，而不是打包之前的 {long}：到了{here.zh}，"
+        f"{long} 与 {short} 对不上。",
     )
     accepts = T(en=f"sequences of length {long}: `pad_packed_sequence(…, total_length={long})`",
                 zh=f"长度为 {long} 的序列：`pad_packed_sequence(…, total_length={long})`")  # fmt: skip
-    related = (Related("made", program.place(node), unpacked.step, T(en=f"padded to {short} here", zh=f"在这里补齐到 {short}")),)
+    related = (
+        Related(
+            "made", program.place(node), unpacked.step, T(en=f"padded to {short} here", zh=f"在这里补齐到 {short}")
+        ),
+    )
     return Remedy(unique(program.text, fixes), said, accepts, program.place(node), unpacked.step, related)
 
 
 def _long_ones(story: Story, packing: Event | None, function: ast.AST | None, at: int, long: int) -> Iterator[str]:
-    """Yield expressions for the length before packing, in the scope of a function: of the tensor that was packed; else the number."""
+    """Yield expressions for the length before packing, in the scope of a function: of the tensor that
+    was packed; else the number.
+    """
     program = story.program
     label = packing.operands[0].label if packing is not None and packing.operands else None
     expression = written_as(story, packing, label) if packing is not None else None
-    called_ones = {id(n.func) for n in ast.walk(expression) if isinstance(n, ast.Call)} if expression is not None else set()
-    names = [n for n in ast.walk(expression) if isinstance(n, ast.expr) and is_name(n)] if expression is not None else []
+    called_ones = (
+        {id(n.func) for n in ast.walk(expression) if isinstance(n, ast.Call)} if expression is not None else set()
+    )
+    names = (
+        [n for n in ast.walk(expression) if isinstance(n, ast.expr) and is_name(n)] if expression is not None else []
+    )
     texts = [program.segment(n) for n in names if id(n) not in called_ones and program.function(n) is function]
     yield from (f"{text}.size({at})" for text in texts if text != "self")
     if not set(texts) - {"self"}:

@@ -1,4 +1,6 @@
-"""Refusals of a state dict: names with another prefix, a head of another size, a state inside a checkpoint, a model on ``meta``."""
+"""Refusals of a state dict: names with another prefix, a head of another size, a state inside a
+checkpoint, a model on ``meta``.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,15 @@ def that_does_not_fit(error: Error) -> Remedy | None:
 
     None if the line does not show call and state.
 
-    Take the names' prefix off, load into a part, take the part of a checkpoint, leave out one module's entries, or ``strict=False``.
+    Take the names' prefix off, load into a part, take the part of a checkpoint, leave out one module's
+    entries, or ``strict=False``.
     """
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
     state = (
-        (call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "state_dict"), None)) if call is not None else None
+        (call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "state_dict"), None))
+        if call is not None
+        else None
     )
     if call is None or state is None or statement is None or not isinstance(call.func, ast.Attribute):
         return None
@@ -50,7 +55,8 @@ def that_does_not_fit(error: Error) -> Remedy | None:
     elif missing and not unexpected and not sizes and len(_parts(missing)) == 1:
         part, change = _parts(missing)[0], keyword_set(program, call, "strict=False")
         title = T(
-            en=f"Let the new part `{part}` begin as it was made: `strict=False`", zh=f"让新的部分 `{part}` 保持初始值：`strict=False`"
+            en=f"Let the new part `{part}` begin as it was made: `strict=False`",
+            zh=f"让新的部分 `{part}` 保持初始值：`strict=False`",
         )
         fixes.append(Fix(title, program.splice(change), meaning="later") if change is not None else None)
     return Remedy(unique(program.text, fixes))
@@ -70,13 +76,18 @@ def _prefixes(keys: list[str]) -> list[str]:
     return list(dict.fromkeys(f"{key.rpartition('.')[0]}." for key in keys if "." in key))
 
 
-def _renamings(program: Program, call: ast.Call, state: ast.expr, missing: list[str], unexpected: list[str]) -> Iterator[Fix | None]:
+def _renamings(
+    program: Program, call: ast.Call, state: ast.expr, missing: list[str], unexpected: list[str]
+) -> Iterator[Fix | None]:
     text = operand(program, state)
     assert isinstance(call.func, ast.Attribute)
     for key in unexpected:
         if key in WHOLE and missing:
             new = f'{text}["{key}"]'
-            title = T(en=f"Load the state that the checkpoint has for the model: `{new}`", zh=f"装入检查点中模型的状态：`{new}`")
+            title = T(
+                en=f"Load the state that the checkpoint has for the model: `{new}`",
+                zh=f"装入检查点中模型的状态：`{new}`",
+            )
             yield Fix(title, program.replace((state, new)), meaning="later")
     prefix = _common(unexpected, [*missing, *(f"{part}{COUNTER}" for part in _prefixes(missing))])
     if prefix:
@@ -84,8 +95,13 @@ def _renamings(program: Program, call: ast.Call, state: ast.expr, missing: list[
         title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
         yield Fix(title, program.replace((state, new)), meaning="later")
     elif prefix := _of_some(unexpected, missing):
-        new = f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items() if name.startswith("{prefix}")}}'
-        title = T(en=f"Take the entries of `{prefix[:-1]}` alone, without the prefix", zh=f"只取 `{prefix[:-1]}` 的条目，并去掉前缀")
+        new = (
+            f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items() if name.startswith("{prefix}")}}'
+        )
+        title = T(
+            en=f"Take the entries of `{prefix[:-1]}` alone, without the prefix",
+            zh=f"只取 `{prefix[:-1]}` 的条目，并去掉前缀",
+        )
         yield Fix(title, program.replace((state, new)), meaning="later")
     for mark in _marks(unexpected, missing):
         new = f'{{name.replace("{mark}", ""): value for name, value in {text}.items()}}'
@@ -101,7 +117,9 @@ def _renamings(program: Program, call: ast.Call, state: ast.expr, missing: list[
 
 
 def _common(longer: list[str], shorter: list[str]) -> str:
-    """The prefix with which all ``longer`` names begin and without which they are among the ``shorter`` ones; empty if there is none."""
+    """The prefix with which all ``longer`` names begin and without which they are among the ``shorter``
+    ones; empty if there is none.
+    """
     for short in shorter:
         for name in longer[:1]:
             if name.endswith(short) and name != short:
@@ -112,7 +130,9 @@ def _common(longer: list[str], shorter: list[str]) -> str:
 
 
 def _of_some(longer: list[str], shorter: list[str]) -> str:
-    """The only prefix, up to a dot, with which some of the ``longer`` names give all ``shorter`` ones; empty if none or several do."""
+    """The only prefix, up to a dot, with which some of the ``longer`` names give all ``shorter`` ones;
+    empty if none or several do.
+    """
     known, first = set(longer), f".{shorter[0]}" if shorter else "\n"
     prefixes = [name[: len(name) - len(first) + 1] for name in longer if name.endswith(first)]
     whole = [prefix for prefix in prefixes if all(f"{prefix}{each}" in known for each in shorter)]
@@ -120,7 +140,8 @@ def _of_some(longer: list[str], shorter: list[str]) -> str:
 
 
 def _marks(longer: list[str], shorter: list[str]) -> list[str]:
-    """A part of the ``longer`` names, such as ``_orig_mod.``, whose removal gives all of the ``shorter`` ones, as a list of one.
+    """A part of the ``longer`` names, such as ``_orig_mod.``, whose removal gives all of the
+    ``shorter`` ones, as a list of one.
 
     Empty if there is none, or if all ``longer`` names begin with it.
     """
@@ -132,7 +153,8 @@ def _marks(longer: list[str], shorter: list[str]) -> list[str]:
 def _without(
     program: Program, statement: ast.stmt, call: ast.Call, state: ast.expr, prefixes: list[str], *, strict: bool = False
 ) -> Fix | None:
-    """The fix that leaves the entries with a prefix out of the state, as for a head of another size; None if there are several prefixes.
+    """The fix that leaves the entries with a prefix out of the state, as for a head of another size; None
+    if there are several prefixes.
 
     With ``strict``, the load stays strict; else it gets ``strict=False``.
     """
@@ -141,12 +163,19 @@ def _without(
     own, text = prefixes[0], operand(program, state)
     kept = f'{{name: value for name, value in {text}.items() if not name.startswith("{own}")}}'
     change = None if strict else keyword_set(program, call, "strict=False")
-    title = T(en=f"Leave out the entries of `{own[:-1]}`, which is made anew", zh=f"去掉 `{own[:-1]}` 的条目，它是新建的")
+    title = T(
+        en=f"Leave out the entries of `{own[:-1]}`, which is made anew", zh=f"去掉 `{own[:-1]}` 的条目，它是新建的"
+    )
     if isinstance(state, ast.Name) and program.stands_alone(statement):
         place = program.place(statement)
-        line = (type(place)(place.line, place.column, place.line, place.column), f"{text} = {kept}\n{program.indent(statement)}")
+        line = (
+            type(place)(place.line, place.column, place.line, place.column),
+            f"{text} = {kept}\n{program.indent(statement)}",
+        )
         return Fix(title, program.splice(line, *([change] if change is not None else [])), meaning="later")
-    return Fix(title, program.splice((program.place(state), kept), *([change] if change is not None else [])), meaning="later")
+    return Fix(
+        title, program.splice((program.place(state), kept), *([change] if change is not None else [])), meaning="later"
+    )
 
 
 def on_meta(error: Error) -> Remedy | None:
@@ -167,19 +196,23 @@ def on_meta(error: Error) -> Remedy | None:
         en, zh = (f" ({at_line(story, made).en})", f"（{at_line(story, made).zh}）") if made is not None else ("", "")
         name = refused.name(error.wrong).en if error.wrong is not None else "the result"
         said = T(
-            en=f"{capital(where.en)} loads a state into a `{loading.module}` that was made on the device `meta`{en}: nothing can be "
-            "copied into "
-            f"tensors without memory, so {name} on {here.en} has no numbers either.",
-            zh=f"{where.zh}把状态装入在 `meta` 设备上建立的 `{loading.module}`{zh}：没有内存的张量什么也装不下，所以{here.zh}的 {name} "
-            "也没有数值。",
+            en=f"{capital(where.en)} loads a state into a `{loading.module}` that was made on the device `meta`{en}: "
+            f"nothing can be copied into tensors without memory, so {name} on {here.en} has no numbers either.",
+            zh=f"{where.zh}把状态装入在 `meta` 设备上建立的 `{loading.module}`{zh}：没有内存的张量什么也装不下，所"
+            f"以{here.zh}的 {name} 也没有数值。",
         )
         accepts = T(
             en="a model that takes over the tensors of the state: `load_state_dict(state, assign=True)`",
             zh="直接接管状态中的张量的模型：`load_state_dict(state, assign=True)`",
         )
-        title = T(en="Let the model take over the tensors of the state: `assign=True`", zh="让模型接管状态中的张量：`assign=True`")
+        title = T(
+            en="Let the model take over the tensors of the state: `assign=True`",
+            zh="让模型接管状态中的张量：`assign=True`",
+        )
         related = (Related("used", place, loading.step, T(en="nothing is copied here", zh="这里什么也没有复制")),)
-        return Remedy((Fix(title, program.splice(change), meaning="later"),), said, accepts, place, loading.step, related)
+        return Remedy(
+            (Fix(title, program.splice(change), meaning="later"),), said, accepts, place, loading.step, related
+        )
     return _moved(error)
 
 
@@ -194,7 +227,10 @@ def _built(story: Story, parameters: tuple[str, ...]) -> Span | None:
 
 
 def _moved(error: Error) -> Remedy | None:
-    """The fix for ``model.to(device)`` of a model on ``meta`` whose state is loaded in a later line: ``to_empty``. None for other calls."""
+    """The fix for ``model.to(device)`` of a model on ``meta`` whose state is loaded in a later line: ``to_empty``.
+
+    None for other calls.
+    """
     program, call = error.refused.story.program, error.refused.call
     later = [
         n
@@ -204,8 +240,12 @@ def _moved(error: Error) -> Remedy | None:
     if call is None or called(call) != "to" or len(call.args) != 1 or call.keywords or not later:
         return None
     name, device = renamed(program, call, "to_empty"), program.segment(call.args[0])
-    title = T(en="Make memory for it, which the state then fills: `to_empty`", zh="先分配内存，再由状态填充：`to_empty`")
-    return Remedy((Fix(title, program.splice(name, (program.place(call.args[0]), f"device={device}")), meaning="later"),))
+    title = T(
+        en="Make memory for it, which the state then fills: `to_empty`", zh="先分配内存，再由状态填充：`to_empty`"
+    )
+    return Remedy(
+        (Fix(title, program.splice(name, (program.place(call.args[0]), f"device={device}")), meaning="later"),)
+    )
 
 
 def not_a_state(error: Error) -> Remedy | None:
@@ -226,34 +266,46 @@ def not_a_state(error: Error) -> Remedy | None:
         new = f"{operand(program, state)}.state_dict()"
         title = T(en=f"Give its state: `{new}`", zh=f"给出它的状态：`{new}`")
     said = T(
-        en=f"{refused.words('en')['Line']} gives `load_state_dict` a {kind}, `{text}`; it takes the state itself, a dictionary of tensors.",
-        zh=f"{refused.words('zh')['Line']}交给 `load_state_dict` 的是 {kind}（`{text}`），而它要的是状态本身，即张量的字典。",
+        en=f"{refused.words('en')['Line']} gives `load_state_dict` a {kind}, `{text}`; it takes the state itself, a "
+        "dictionary of tensors.",
+        zh=f"{refused.words('zh')['Line']}交给 `load_state_dict` 的是 {kind}（`{text}`），而它要的是状"
+        "态本身，即张量的字典。",
     )
     accepts = T(en=f"a dictionary of tensors by name, such as `{new}`", zh=f"按名字存放张量的字典，例如 `{new}`")
     return Remedy((Fix(title, program.replace((state, new)), meaning="later"),), said, accepts)
 
 
 def whole_objects(error: Error) -> Remedy | None:
-    """The fix for loading a whole module in a program that calls ``torch.save``: ``weights_only=False``. None for others."""
+    """The fix for loading a whole module in a program that calls ``torch.save``: ``weights_only=False``.
+
+    None for others.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     saves = [n for n in program.nodes if isinstance(n, ast.Call) and program.segment(n.func).endswith("torch.save")]
-    change = keyword_set(program, call, "weights_only=False") if call is not None and saves and "load" in called(call) else None
+    change = (
+        keyword_set(program, call, "weights_only=False")
+        if call is not None and saves and "load" in called(call)
+        else None
+    )
     if call is None or change is None or "Weights only load failed" not in refused.message:
         return None
     kind = re.search(r"GLOBAL (\S+) was not an allowed global", refused.message)
     what = f"an object of `{kind[1]}`" if kind is not None else "an object that is no tensor"
     what_zh = f"`{kind[1]}` 的对象" if kind is not None else "不是张量的对象"
     said = T(
-        en=f"{refused.words('en')['Line']} reads a file with {what}; by default `torch.load` reads tensors and plain containers "
-        "only, because other objects run code.",
-        zh=f"{refused.words('zh')['Line']}读取的文件含有{what_zh}；默认情况下 `torch.load` 只读取张量和普通容器，因为其他对象会运行代码。",
+        en=f"{refused.words('en')['Line']} reads a file with {what}; by default `torch.load` reads tensors and plain "
+        "containers only, because other objects run code.",
+        zh=f"{refused.words('zh')['Line']}读取的文件含有{what_zh}；默认情况下 `torch.load` 只读取张量和普通容器，因为"
+        "其他对象会运行代码。",
     )
     accepts = T(
-        en="a file with `model.state_dict()` only; for a file of one's own also `weights_only=False`, which runs its code",
+        en="a file with `model.state_dict()` only; for a file of one's own also "
+        "`weights_only=False`, which runs its code",
         zh="只含 `model.state_dict()` 的文件；自己写的文件也可以用 `weights_only=False`，它会运行其中的代码",
     )
     title = T(
-        en="Read the whole object, from a file of your own: `weights_only=False`", zh="读取整个对象（自己写的文件）：`weights_only=False`"
+        en="Read the whole object, from a file of your own: `weights_only=False`",
+        zh="读取整个对象（自己写的文件）：`weights_only=False`",
     )
     return Remedy((Fix(title, program.splice(change), meaning="later"),), said, accepts)

@@ -15,7 +15,8 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(error: Error) -> Remedy | None:
-    """Fixes that move ``unscale_`` into the branch that steps, add a missing ``update``, or leave out a second call of the same text.
+    """Fixes that move ``unscale_`` into the branch that steps, add a missing ``update``, or leave out a
+    second call of the same text.
 
     None if the refused line is no statement with a call of a method.
     """
@@ -28,10 +29,19 @@ def out_of_order(error: Error) -> Remedy | None:
     if called(call) == "unscale_":
         fixes += [_into_branch(program, statement, scaler)]
     fixes += [_with_update(program, scaler), _left_out(program, statement)]
-    others = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("update", "step") and isinstance(n.func, ast.Attribute)]
+    others = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and called(n) in ("update", "step") and isinstance(n.func, ast.Attribute)
+    ]
     own = [n for n in others if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == scaler]
     related = tuple(
-        Related("step", program.place(n), None, T(en=f"`{scaler}.{called(n)}` is called here", zh=f"`{scaler}.{called(n)}` 在这里调用"))
+        Related(
+            "step",
+            program.place(n),
+            None,
+            T(en=f"`{scaler}.{called(n)}` is called here", zh=f"`{scaler}.{called(n)}` 在这里调用"),
+        )
         for n in own[:3]
     )
     return Remedy(unique(program.text, fixes), _said(error, own, scaler), related=related)
@@ -44,13 +54,19 @@ def kept_in_float32(error: Error) -> Remedy | None:
     """
     program = error.refused.story.program
     halved = [
-        n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "half" and not n.args and isinstance(n.func, ast.Attribute)
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and called(n) == "half" and not n.args and isinstance(n.func, ast.Attribute)
     ]
     if len(halved) != 1 or not isinstance(halved[0].func, ast.Attribute):
         return None
     statement, inner = program.statement(halved[0]), halved[0].func.value
     alone = isinstance(statement, ast.Expr) and statement.value is halved[0] and program.stands_alone(statement)
-    edits = program.delete(statement) if alone and statement is not None else program.replace((halved[0], program.segment(inner)))
+    edits = (
+        program.delete(statement)
+        if alone and statement is not None
+        else program.replace((halved[0], program.segment(inner)))
+    )
     place = program.place(halved[0])
     title = T(en="Leave the parameters in float32: no `half()`", zh="让参数保持 float32：不用 `half()`")
     related = (Related("made", place, None, T(en="the parameters become float16 here", zh="参数在这里变成 float16")),)
@@ -65,11 +81,10 @@ def _said(error: Error, own: list[ast.Call], scaler: str) -> T | None:
     here, there = refused.words("en")["Line"], at_line(story, story.program.place(update))
     name = called(refused.call) if refused.call is not None else "unscale_"
     return T(
-        en=f"{here} calls `{scaler}.{name}` a second time before `{scaler}.update` on {there.en}: a scaler unscales the gradients of "
-        "an optimizer "
-        "once between two updates.",
-        zh=f"{refused.words('zh')['Line']}在{there.zh}的 `{scaler}.update` 之前第二次调用 `{scaler}.{name}`：两次 update 之间，"
-        "缩放器对一个优化器的梯度只还原一次。",
+        en=f"{here} calls `{scaler}.{name}` a second time before `{scaler}.update` on {there.en}: a scaler unscales "
+        "the gradients of an optimizer once between two updates.",
+        zh=f"{refused.words('zh')['Line']}在{there.zh}的 `{scaler}.update` 之前第二次调用 `{scaler}.{name}`：两次 "
+        "update 之间，缩放器对一个优化器的梯度只还原一次。",
     )
 
 
@@ -81,7 +96,9 @@ def _into_branch(program: Program, statement: ast.stmt, scaler: str) -> Fix | No
     block = program.block(statement)
     after = block[block.index(statement) :]
     branch = next((s for s in after if isinstance(s, ast.If)), None)
-    stepping = next((s for s in branch.body if _calls(program, s, f"{scaler}.step")), None) if branch is not None else None
+    stepping = (
+        next((s for s in branch.body if _calls(program, s, f"{scaler}.step")), None) if branch is not None else None
+    )
     if branch is None or stepping is None:
         return None
     moved = after[: after.index(branch)]
@@ -105,7 +122,9 @@ def _with_update(program: Program, scaler: str) -> Fix | None:
     if any(_calls(program, s, f"{scaler}.update") for s in statements):
         return None
     stepping = [s for s in statements if _calls(program, s, f"{scaler}.step")]
-    title = T(en=f"Update the scale after the step: `{scaler}.update()`", zh=f"更新之后更新缩放比例：`{scaler}.update()`")
+    title = T(
+        en=f"Update the scale after the step: `{scaler}.update()`", zh=f"更新之后更新缩放比例：`{scaler}.update()`"
+    )
     return Fix(title, program.insert_after(stepping[-1], f"{scaler}.update()"), meaning="later") if stepping else None
 
 
@@ -114,4 +133,8 @@ def _left_out(program: Program, statement: ast.stmt) -> Fix | None:
     block, text = program.block(statement), program.segment(statement)
     before = block[: block.index(statement)]
     title = T(en=f"Leave out the second `{text}`", zh=f"去掉第二个 `{text}`")
-    return Fix(title, program.delete(statement), meaning="later") if any(program.segment(s) == text for s in before) else None
+    return (
+        Fix(title, program.delete(statement), meaning="later")
+        if any(program.segment(s) == text for s in before)
+        else None
+    )

@@ -20,8 +20,9 @@ GROWING = {"append", "add", "update", "setdefault", "extend", "insert"}
 def rows(error: Error) -> Remedy | None:
     """The fix for an embedding table with too few rows for the numbers that it looks up.
 
-    If the rows were counted before all entries were added, count them afterwards; else as many rows as the largest number needs, where the
-    number of rows is a literal, or one more, if that is enough. None if it is not known how the table was made, or if a number is negative.
+    If the rows were counted before all entries were added, count them afterwards; else as many rows as the largest
+    number needs, where the number of rows is a literal, or one more, if that is enough. None if it is not known how the
+    table was made, or if a number is negative.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong, table = error.wrong, error.other
@@ -53,13 +54,14 @@ def rows(error: Error) -> Remedy | None:
             fixes.append(_as_many(program, each, _one_more(program, each)))
     where, here, name = at_line(story, span), at_line(story, refused.span), refused.name(wrong)
     said = T(
-        en=f"{capital(where.en)} makes a table of {count} rows, numbers 0 to {count - 1}, and {here.en} looks up number {wrong.high} "
-        "in it: the "
-        f"numbers in {name.en} go from {wrong.low} to {wrong.high}.",
-        zh=f"{where.zh}建立的表有 {count} 行，编号 0 到 {count - 1}，而{here.zh}要查编号 {wrong.high}：{name.zh} 中的编号从 "
-        f"{wrong.low} 到 {wrong.high}。",
+        en=f"{capital(where.en)} makes a table of {count} rows, numbers 0 to {count - 1}, and {here.en} looks up "
+        f"number {wrong.high} in it: the numbers in {name.en} go from {wrong.low} to {wrong.high}.",
+        zh=f"{where.zh}建立的表有 {count} 行，编号 0 到 {count - 1}，而{here.zh}要查编号 {wrong.high}：{name.zh} 中的"
+        f"编号从 {wrong.low} 到 {wrong.high}。",
     )
-    related = (Related("made", span, None, T(en=f"a table of {count} rows is made here", zh=f"在这里建立 {count} 行的表")),)
+    related = (
+        Related("made", span, None, T(en=f"a table of {count} rows is made here", zh=f"在这里建立 {count} 行的表")),
+    )
     return Remedy(unique(program.text, fixes), said, None, span, (record or {}).get("born"), related)
 
 
@@ -80,18 +82,26 @@ def _as_many(program: Program, size: ast.expr, text: str) -> Fix:
 
 
 def _counted_early(program: Program, value: ast.expr) -> tuple[ast.stmt, ast.stmt, ast.expr] | None:
-    """For ``size = len(index)``, where later statements of the same block put more into ``index``: it, the last of them, and ``index``.
+    """For ``size = len(index)``, where later statements of the same block put more into ``index``: it, the
+    last of them, and ``index``.
 
     None for other values, and if these statements use ``size``.
     """
     statement = program.statement(value)
-    if not isinstance(value, ast.Call) or called(value) != "len" or len(value.args) != 1 or not isinstance(statement, ast.Assign):
+    if (
+        not isinstance(value, ast.Call)
+        or called(value) != "len"
+        or len(value.args) != 1
+        or not isinstance(statement, ast.Assign)
+    ):
         return None
     block = program.block(statement)
     held = program.segment(value.args[0])
     later = [s for s in block[block.index(statement) + 1 :] if _grows(program, s, held)]
     names = {program.segment(t) for t in statement.targets}
-    if not later or any(program.segment(n) in names for s in later for n in ast.walk(s) if isinstance(n, ast.Name | ast.Attribute)):
+    if not later or any(
+        program.segment(n) in names for s in later for n in ast.walk(s) if isinstance(n, ast.Name | ast.Attribute)
+    ):
         return None
     return statement, later[-1], value.args[0]
 
@@ -114,7 +124,10 @@ def _grows(program: Program, statement: ast.stmt, held: str, depth: int = 0) -> 
 
 
 def _early(
-    story: Story, about: tuple[Error, Given, Given], table: tuple[Span | None, ast.expr], counted: tuple[ast.stmt, ast.stmt, ast.expr]
+    story: Story,
+    about: tuple[Error, Given, Given],
+    table: tuple[Span | None, ast.expr],
+    counted: tuple[ast.stmt, ast.stmt, ast.expr],
 ) -> Remedy:
     error, wrong, weight = about
     program, refused = story.program, error.refused
@@ -124,21 +137,34 @@ def _early(
     count = weight.shape[0] if weight.shape is not None else 0
     name = program.segment(held)
     said = T(
-        en=f"{capital(where.en)} counts `{name}` before {more.en} adds to it: the table made on {made.en} has {count} rows, numbers 0 to "
-        f"{count - 1}, and {here.en} looks up number {wrong.high}.",
-        zh=f"{where.zh}在{more.zh}往 `{name}` 里添加之前就数了它：{made.zh}建立的表只有 {count} 行，编号 0 到 {count - 1}，而"
-        f"{here.zh}要查编号 {wrong.high}。",
+        en=f"{capital(where.en)} counts `{name}` before {more.en} adds to it: the table made on {made.en} has {count} "
+        f"rows, numbers 0 to {count - 1}, and {here.en} looks up number {wrong.high}.",
+        zh=f"{where.zh}在{more.zh}往 `{name}` 里添加之前就数了它：{made.zh}建立的表只有 {count} 行，编号 0 到 "
+        f"{count - 1}，而{here.zh}要查编号 {wrong.high}。",
     )
-    accepts = T(en=f"a table with a row for each number up to {wrong.high}", zh=f"编号到 {wrong.high} 为止每个都有一行的表")
+    accepts = T(
+        en=f"a table with a row for each number up to {wrong.high}", zh=f"编号到 {wrong.high} 为止每个都有一行的表"
+    )
     end = program.place(last).end_line
     text = program.indent(statement) + " ".join(program.segment(statement).split())
     line = program.lines[end - 1]
-    edits = merge((Edit(end, end, f"{line if line.endswith(chr(10)) else line + chr(10)}{text}\n"),), program.delete(statement))
+    edits = merge(
+        (Edit(end, end, f"{line if line.endswith(chr(10)) else line + chr(10)}{text}\n"),), program.delete(statement)
+    )
     title = T(en=f"Count `{name}` when everything is in it", zh=f"等全部放入之后再数 `{name}`")
-    fixes = (Fix(title, edits, meaning="later"),) if edits and program.stands_alone(statement) and program.stands_alone(last) else ()
+    fixes = (
+        (Fix(title, edits, meaning="later"),)
+        if edits and program.stands_alone(statement) and program.stands_alone(last)
+        else ()
+    )
     related = (
         Related("made", place, None, T(en=f"`{name}` is counted here", zh=f"在这里数 `{name}`")),
-        Related("changed", program.place(last), None, T(en=f"`{name}` gets more entries here", zh=f"`{name}` 在这里又增加了条目")),
+        Related(
+            "changed",
+            program.place(last),
+            None,
+            T(en=f"`{name}` gets more entries here", zh=f"`{name}` 在这里又增加了条目"),
+        ),
         Related("made", table[0], None, T(en=f"a table of {count} rows is made here", zh=f"在这里建立 {count} 行的表")),
     )
     return Remedy(fixes, said, accepts, place, None, related)

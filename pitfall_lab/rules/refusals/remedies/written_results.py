@@ -15,7 +15,9 @@ FACTORIES = {"empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like", 
 
 
 def as_new_tensor(error: Error) -> Remedy | None:
-    """The fix that writes the refused line without changing a tensor in place: ``x = x / 2`` for ``x /= 2``; None if it has none."""
+    """The fix that writes the refused line without changing a tensor in place: ``x = x / 2`` for
+    ``x /= 2``; None if it has none.
+    """
     program = error.refused.story.program
     node, statement = program.at(error.refused.span), program.statement_at(error.refused.span)
     fix = new_value(program, node, statement) if node is not None and statement is not None else None
@@ -23,7 +25,8 @@ def as_new_tensor(error: Error) -> Remedy | None:
 
 
 def without_out(error: Error) -> Remedy | None:
-    """The fix for a call with ``out=``: assign its result to the name instead, and remove the line that only made memory for it.
+    """The fix for a call with ``out=``: assign its result to the name instead, and remove the line
+    that only made memory for it.
 
     If ``out`` is no name, that of :func:`as_new_tensor`, or None.
     """
@@ -35,10 +38,17 @@ def without_out(error: Error) -> Remedy | None:
         return found
     made = _prepared(program, room, statement)
     edits = merge(found.fixes[0].edits, program.delete(made)) if made is not None else found.fixes[0].edits
-    title = T(en=f"Give the result the name `{room.id}` instead of writing it there", zh=f"把结果命名为 `{room.id}`，而不是写入其中")
+    title = T(
+        en=f"Give the result the name `{room.id}` instead of writing it there",
+        zh=f"把结果命名为 `{room.id}`，而不是写入其中",
+    )
     fix = Fix(title, edits or found.fixes[0].edits)
     related = (
-        (Related("made", program.place(made), None, T(en=f"`{room.id}` is prepared here", zh=f"`{room.id}` 在这里准备好")),)
+        (
+            Related(
+                "made", program.place(made), None, T(en=f"`{room.id}` is prepared here", zh=f"`{room.id}` 在这里准备好")
+            ),
+        )
         if made is not None
         else ()
     )
@@ -48,7 +58,11 @@ def without_out(error: Error) -> Remedy | None:
 def _prepared(program: Program, room: ast.Name, user: ast.stmt) -> ast.stmt | None:
     """The statement that only made memory for ``room``, if nothing reads it before the call; else None."""
     function = program.function(user)
-    names = [n for n in program.nodes if isinstance(n, ast.Name) and n.id == room.id and n is not room and program.function(n) is function]
+    names = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Name) and n.id == room.id and n is not room and program.function(n) is function
+    ]
     stores = [program.statement(n) for n in names if isinstance(n.ctx, ast.Store)]
     made = stores[0] if len(stores) == 1 else None
     if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.Call) or called(made.value) not in FACTORIES:

@@ -1,4 +1,6 @@
-"""A write at positions, or through a mask, of numbers of another type: the numbers converted, or the memory made for them."""
+"""A write at positions, or through a mask, of numbers of another type: the numbers converted,
+or the memory made for them.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,20 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, T
 
 POSITIONS = {
-    "index_put": 1, "masked_scatter": 1, "put": 1, "index_add": 2, "index_copy": 2, "index_reduce": 2, "scatter": 2, "scatter_add": 2,
-    "scatter_reduce": 2,
+    "index_put": 1, "masked_scatter": 1, "put": 1, "index_add": 2, "index_copy": 2, "index_reduce": 2, "scatter": 2,
+    "scatter_add": 2, "scatter_reduce": 2,
 }  # fmt: skip
 """Which argument of these methods is written."""
 KEYWORDS = {"values", "source", "src"}
-MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty",
-          "new_full", "tensor", "arange"}  # fmt: skip
+MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros",
+          "new_ones", "new_empty", "new_full", "tensor", "arange"}  # fmt: skip
 
 
 def converted(error: Error) -> Remedy | None:
     """The fix for a written value of another type: convert it to the type of the memory.
 
-    If that would lose fractions, make the memory in the value's type instead (no fix if the text does not show its making). None if the
-    line does not show the value.
+    If that would lose fractions, make the memory in the value's type instead (no fix if the text does not show its
+    making). None if the line does not show the value.
     """
     refused, program = error.refused, error.refused.story.program
     if error.wrong is None or error.other is None:
@@ -41,10 +43,16 @@ def converted(error: Error) -> Remedy | None:
         return None
     value, into = written
     name = root(into) if into is not None else None
-    cast = f".to({program.segment(name)}.dtype)" if name is not None and is_name(name) else CASTS.get(error.other.dtype, "")
+    cast = (
+        f".to({program.segment(name)}.dtype)"
+        if name is not None and is_name(name)
+        else CASTS.get(error.other.dtype, "")
+    )
     text = f"{operand(program, value)}{cast}"
     shown = " ".join(text.split())
-    shown = shown if len(shown) <= 60 else f"….to({cast.removeprefix('.to(')}" if cast.startswith(".to(") else f"…{cast}"
+    shown = (
+        shown if len(shown) <= 60 else f"….to({cast.removeprefix('.to(')}" if cast.startswith(".to(") else f"…{cast}"
+    )
     title = T(en=f"Convert what is written: `{shown}`", zh=f"转换要写入的数：`{shown}`")
     return Remedy(unique(program.text, [Fix(title, program.replace((value, text)))]), said)
 
@@ -53,14 +61,19 @@ def _said(error: Error, value: ast.expr) -> T | None:
     refused, wrong, other = error.refused, error.wrong, error.other
     if wrong is None or other is None:
         return None
-    text, here, name = " ".join(refused.story.program.segment(value).split()), at_line(refused.story, refused.span), refused.name(other)
+    text, here, name = (
+        " ".join(refused.story.program.segment(value).split()),
+        at_line(refused.story, refused.span),
+        refused.name(other),
+    )
     call = T(en=f"`{refused.called}`", zh=f" `{refused.called}` ")
     write = T(en="such an assignment", zh="这样的赋值") if refused.called == "__setitem__" else call
     text = text if len(text) <= 48 else f"{text[:47]}…"
     return T(
-        en=f"{capital(here.en)} writes `{text}`, numbers of type {wrong.dtype}, into {name.en}, which holds {other.dtype}; {write.en} "
-        "converts nothing.",
-        zh=f"{here.zh}把 {wrong.dtype} 类型的数 `{text}` 写入 {name.zh}，而后者存的是 {other.dtype}；{write.zh.strip()}不做转换。",
+        en=f"{capital(here.en)} writes `{text}`, numbers of type {wrong.dtype}, into {name.en}, which holds "
+        f"{other.dtype}; {write.en} converts nothing.",
+        zh=f"{here.zh}把 {wrong.dtype} 类型的数 `{text}` 写入 {name.zh}，而后者存的是 {other.dtype}；"
+        f"{write.zh.strip()}不做转换。",
     )
 
 
@@ -76,13 +89,25 @@ def _written(refused: Refused) -> tuple[ast.expr, ast.expr | None] | None:
     if name in POSITIONS and call is not None and called(call).removesuffix("_") == name:
         method = refused.failure.op.startswith("torch.Tensor.")
         at = POSITIONS[name] + (not method)
-        value = next((k.value for k in call.keywords if k.arg in KEYWORDS), call.args[at] if at < len(call.args) else None)
+        value = next(
+            (k.value for k in call.keywords if k.arg in KEYWORDS), call.args[at] if at < len(call.args) else None
+        )
         first = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "input"), None)
         into = call.func.value if method and isinstance(call.func, ast.Attribute) else first
         return (value, into) if value is not None else None
     statement = program.statement_at(refused.span)
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AugAssign) else []
-    if len(targets) == 1 and isinstance(targets[0], ast.Subscript) and isinstance(statement, ast.Assign | ast.AugAssign):
+    targets = (
+        statement.targets
+        if isinstance(statement, ast.Assign)
+        else [statement.target]
+        if isinstance(statement, ast.AugAssign)
+        else []
+    )
+    if (
+        len(targets) == 1
+        and isinstance(targets[0], ast.Subscript)
+        and isinstance(statement, ast.Assign | ast.AugAssign)
+    ):
         return statement.value, targets[0].value
     return None
 
@@ -95,5 +120,8 @@ def _made(refused: Refused, memory: Given, dtype: str) -> Fix | None:
         return None
     change = keyword_set(program, call, f"dtype={torch}.{dtype}")
     name = memory.text or refused.name(memory).en.strip("`")
-    title = T(en=f"Make `{name}` for such numbers: `dtype={torch}.{dtype}`", zh=f"让 `{name}` 装得下这样的数：`dtype={torch}.{dtype}`")
+    title = T(
+        en=f"Make `{name}` for such numbers: `dtype={torch}.{dtype}`",
+        zh=f"让 `{name}` 装得下这样的数：`dtype={torch}.{dtype}`",
+    )
     return Fix(title, program.splice(change), meaning="later") if change is not None else None
