@@ -1,5 +1,4 @@
 """The Trace: an immutable event log of what a program did.
-
 It connects the engines with the views. Standard library only.
 """
 

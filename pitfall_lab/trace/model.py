@@ -108,7 +108,6 @@ class Effect:
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One argument of a call: a tensor's ``label``, or the ``text`` of a plain value.
-
     ``name`` is the parameter, if known.
     """
 

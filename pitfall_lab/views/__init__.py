@@ -29,7 +29,6 @@ __all__ = ["fragment", "later_stories", "names", "page", "rest", "scene", "text"
 
 class SceneEvent(TypedDict):
     """A step in a sentence; ``matters`` if a failure or a finding depends on it.
-
     A look at live tensors has no lines.
     """
 

@@ -57,7 +57,6 @@ Sign = Literal[" ", "−", "+"]
 
 class Edit(TypedDict):
     """An edit of the program's first source: whole lines, both ends included, from 1.
-
     In a notebook it also has the place in its cell.
     """
 

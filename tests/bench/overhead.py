@@ -354,7 +354,7 @@ def main() -> int:
         lens = None if asked.short else torchlens_elsewhere(name)
         added, batches = middle["metadata"] - middle["eager"], BATCHES.get(name, 1)
         told = "not measured" if lens is None else f"adds {lens * batches / added:.0f} x"
-        title = (program.__doc__ or "").rstrip(".")
+        title = " ".join((program.__doc__ or "").split()).rstrip(".")
         widths = {"nothing": 14, "anomaly": 12, "metadata": 19, "values": 19}
         times = {
             way: held(f"{name}, {way}", middle[way] / middle["eager"], BUDGETS.get((name, way)), "x")

@@ -181,8 +181,9 @@ def mirrored() -> tuple[Operation, ...]:
 
 
 def topic_words(topic: str) -> str:
-    """The description of a topic: the first line of its file's docstring."""
-    return (sys.modules[f"pitfall_lab.shadow.ops.{topic}"].__doc__ or topic).splitlines()[0]
+    """The description of a topic: the first paragraph of its file's docstring."""
+    said = sys.modules[f"pitfall_lab.shadow.ops.{topic}"].__doc__ or topic
+    return " ".join(said.split("\n\n", maxsplit=1)[0].split())
 
 
 def find(word: str) -> list[Operation]:

@@ -144,7 +144,6 @@ class Boxes(TypedDict):
 
 class GraphScene(Drawing):
     """The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes.
-
     ``cards`` have no places of their own.
     """
 
