@@ -8,6 +8,7 @@ pages with what would be written.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import dataclass, replace
 
@@ -195,4 +196,11 @@ def main(codes: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(
+        prog="python -m pitfall_lab.reference.pages", description="Write the pages of rules and families of errors."
+    )
+    parser.add_argument("codes", nargs="*", metavar="code", help="such as PL301 or PLE12; without one, all are written")
+    words = parser.parse_args().codes
+    if unknown := sorted(set(words) - {each.code for each in CATALOGUE}):
+        parser.error(f"there is no rule or family {', '.join(unknown)}")
+    sys.exit(main(words))

@@ -163,7 +163,10 @@ print(w.grad)
         Trap(
             "torch.zeros(2)\n",
             "torch.zeros(2).clone()\n",
-            T(en="The copy is one tensor with two names, too.", zh="副本也只是一个有两个名字的张量。"),
+            T(
+                en="`clone()` is called once, too: both names are bound to the one copy.",
+                zh="`clone()` 也只调用一次：两个名字都绑定到这同一个副本。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.zeros.html",),

@@ -159,7 +159,14 @@ def _of_weight(story: Story, found: Weighed) -> Finding:
                 difference.step,
                 T(en="the weight is made here, with its history", zh="权重在这里算出，带着它的历史"),
             ),
-            story.related("used", product.step, T(en="the gradient goes both ways from here", zh="梯度从这里流向两边")),
+            story.related(
+                "used",
+                product.step,
+                T(
+                    en="backward goes on from here into both factors: the weight and the other",
+                    zh="反向传播从这里同时进入两个因子：权重与另一个",
+                ),
+            ),
         ],
         fixes=_detached(
             story,
@@ -304,7 +311,14 @@ def _finding(story: Story, found: Moving) -> Finding:
             story.related(
                 "made", made.step, T(en="the target is made here, with its history", zh="目标在这里算出，带着它的历史")
             ),
-            story.related("used", loss.step, T(en="the gradient goes both ways from here", zh="梯度从这里流向两边")),
+            story.related(
+                "used",
+                loss.step,
+                T(
+                    en="backward goes on from here into both: the prediction and the target",
+                    zh="反向传播从这里同时进入两者：预测与目标",
+                ),
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[
