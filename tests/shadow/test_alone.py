@@ -24,7 +24,6 @@ from pitfall_lab.lessons.claims import RECORDED_WITH, ledger
 from pitfall_lab.observe.release import numbers
 from tests.turns import EVERYTHING, todays
 
-
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
