@@ -38,7 +38,8 @@ LONGEST = (
     "test_safe_path.py", "test_warm.py", "observer", "panel", "lessons", "views", "shadow/test_variants.py", "verify",
     "shadow/test_entries.py", "shadow/test_alone.py", "shadow/test_types.py",
 )  # fmt: skip
-RULES = ("tests/rules/", "tests/docs/test_pages.py")
+RULES = tuple(f"tests/{name}.py" for name in ("rules/test_programs", "rules/test_findings", "docs/test_pages"))
+"""What asks something of the rules' own programs: each is run once."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -101,8 +102,8 @@ def _place(path: Path) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Hand out whole files in the order above, but the notebooks one by one, and together what runs the
-    rules' programs: each runs once.
+    """Hand out whole files in the order above, but the notebooks one by one, and together what
+    runs the rules' own programs.
     """
     if config.getoption("dist") != "loadfile":
         return None

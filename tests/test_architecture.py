@@ -103,35 +103,41 @@ def modules() -> list[Path]:
     return sorted(p for p in PACKAGE.rglob("*.py") if "node_modules" not in p.parts and "programs" not in p.parts)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
+def room_of(path: Path) -> str:
+    """The folder of the package in which a module is; empty for one on top."""
     parts = path.relative_to(PACKAGE).parts
-    layer = parts[0] if len(parts) > 1 else ""
+    return parts[0] if len(parts) > 1 else ""
+
+
+ROOMS = sorted({room_of(path) for path in modules()})
+
+
+@pytest.mark.parametrize("layer", ROOMS)
+def test_a_module_imports_only_from_the_layers_below_it(layer: str) -> None:
     allowed_outside = OUTSIDE.get(layer)
-    for name in sorted(imports(path)):
+    for path, name in [(each, name) for each in modules() if room_of(each) == layer for name in sorted(imports(each))]:
         top, *rest = name.split(".")
         if top == "pitfall_lab":
             if layer in LAYERS and rest and (PACKAGE / rest[0]).is_dir():
-                assert rest[0] == layer or rest[0] in LAYERS[layer], f"{layer} may not import {name}"
+                assert rest[0] == layer or rest[0] in LAYERS[layer], f"{path}: {layer} may not import {name}"
             elif layer in LIBRARY and rest and not (len(rest) == 1 and rest[0] in BELOW):
-                pytest.fail(f"{layer} may not import {name}: the modules on top stand above the layers")
+                pytest.fail(f"{path}: {layer} may not import {name}: the modules on top stand above the layers")
         elif top not in sys.stdlib_module_names:
-            assert top != "torch" or layer in {"observe", "verify"}, "only observe and verify import torch"
+            assert top != "torch" or layer in {"observe", "verify"}, f"{path}: only observe and verify import torch"
             if allowed_outside is not None:
-                assert top in allowed_outside, f"{layer} may not import {name}"
+                assert top in allowed_outside, f"{path}: {layer} may not import {name}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
-def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_folder(path: Path) -> None:
-    if path == PACKAGE / f"{STARTER}.py":
-        assert not [name for name in imports(path) if name.startswith("pitfall_lab")]
-    else:
+def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_folder() -> None:
+    starter = PACKAGE / f"{STARTER}.py"
+    assert not [name for name in imports(starter) if name.startswith("pitfall_lab")]
+    for path in set(modules()) - {starter}:
         watches = (
             {"multiprocessing"} if path == PACKAGE / "observe" / "forks.py" else set()
         )  # it notices processes, and starts none
-        assert not imports(path) & STARTS - watches
+        assert not imports(path) & STARTS - watches, path
         starts = r"ProcessPoolExecutor|os\.(?:system|popen|exec|spawn|posix_spawn)|\.pipe\(format"
-        assert not re.search(starts, path.read_text(encoding="utf-8"))
+        assert not re.search(starts, path.read_text(encoding="utf-8")), path
 
 
 def test_every_package_folder_is_a_known_layer() -> None:

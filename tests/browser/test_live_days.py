@@ -1,7 +1,7 @@
 """What a day beside one's own notebooks brings: interrupts, lost connections, many cells and tensors, hostile
 notebooks, another language.
 
-Each takes a while: one of them has its turn each day. ``PITFALL_ALL_VARIANTS=1 python -m pytest
+Each takes a while: one of them has its turn each day. ``PITFALL_EVERYTHING=1 python -m pytest
 tests/browser/test_live_days.py`` runs all.
 """
 

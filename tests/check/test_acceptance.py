@@ -2,7 +2,7 @@
 ``programs/``, with a verified fix.
 
 The programs say themselves which lines these are: comments like ``# PL101 changed``
-(:mod:`pitfall_lab.rules.kit.expected_marks`). Fixes are tried for every sixth program, since that takes tens of runs
+(:mod:`pitfall_lab.rules.kit.expected_marks`). Fixes are tried for every twelfth program, since that takes tens of runs
 each: in turns (:mod:`tests.turns`).
 """
 
@@ -21,7 +21,7 @@ from tests.turns import todays
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROLES = ("saved", "changed", "backward")
-TRIED = {*todays(PROGRAMS, of=6), *(path for path in PROGRAMS if "gan" in path.stem)}
+TRIED = {*todays(PROGRAMS, of=12), *(path for path in PROGRAMS if "gan" in path.stem)}
 
 
 EXAMINED: dict[Path, tuple[Subject, Trace, list[Finding]]] = {}

@@ -18,6 +18,7 @@ import pitfall_lab
 from pitfall_lab.check import Subject, Unchecked, Workshop, check, check_file, examine
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.check.terminal import Style, columns, report, shown, wants_colours
+from pitfall_lab.check.workshop import _WORKER
 from pitfall_lab.cli import main
 from pitfall_lab.trace import Disagreement
 from pitfall_lab.trace.words import Language
@@ -36,10 +37,10 @@ h.sum().backward()
 KEYS = ["file", "torch", "outcome", "error", "observation", "agreement", "findings"]
 
 
-def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str, by: str = sys.executable, **more: str) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own as a user would start it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
-    start = [sys.executable, "-m", "pitfall_lab", "check", *words]
+    start = [by, "-m", "pitfall_lab", "check", *words]
     return subprocess.run(
         start, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False
     )
@@ -100,9 +101,9 @@ def test_a_trace_with_disagreements_says_how_to_get_their_report(language: Langu
     assert names["disagreement_report"](wrong).startswith("# The shadow engine and torch disagree")
 
 
-def test_a_report_shows_place_story_and_a_tried_fix(tmp_path: Path) -> None:
+def test_a_report_shows_place_story_and_a_tried_fix(tmp_path: Path, warm_python: str) -> None:
     path = write(tmp_path, BAD)
-    done = command(path)
+    done = command(path, by=warm_python)
     assert done.returncode == 1
     assert f"{path}:5:1: error PL101 saved-tensor-overwritten" in done.stdout
     assert "verified" in done.stdout
@@ -222,8 +223,11 @@ def test_a_report_lines_up_wide_characters_and_shows_control_characters(tmp_path
     assert columns(lines[row][: lines[row].index("h.mul_(2)")]) == columns(lines[row + 1][: lines[row + 1].index("^")])
 
 
-def test_without_fork_each_run_gets_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fork_each_run_gets_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_python: str
+) -> None:
     monkeypatch.delattr(os, "fork")
+    monkeypatch.setattr("pitfall_lab.check.workshop._WORKER", [warm_python, *_WORKER[1:]])
     with Workshop() as shop:
         path = tmp_path / "program.py"
         path.write_text(BAD, encoding="utf-8")

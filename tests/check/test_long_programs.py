@@ -7,7 +7,6 @@ import io
 import random
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -273,11 +272,11 @@ WATCHED = (
 )
 
 
-def test_watching_reports_at_the_end_of_its_block(tmp_path: Path) -> None:
+def test_watching_reports_at_the_end_of_its_block(tmp_path: Path, warm_python: str) -> None:
     file = tmp_path / "script.py"
     late = "    if number == 43:\n        (model(x)[:, :1] - y).pow(2).mean().backward()\n"
     file.write_text(WATCHED + textwrap.indent(late, "    ") + "print('after')\n", encoding="utf-8")
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
+    done = subprocess.run([warm_python, "-P", str(file)], capture_output=True, text=True, check=True)
     assert done.stdout == "after\n"
     assert "script.py:18:" in done.stderr
     assert "warning PL401 loss-broadcast" in done.stderr
@@ -296,7 +295,7 @@ def test_watching_changes_nothing_about_an_error_and_explains_it() -> None:
     assert "test_long_programs.py" in watched.text
 
 
-def test_watching_in_a_test_is_finished_when_its_block_is(tmp_path: Path) -> None:
+def test_watching_in_a_test_is_finished_when_its_block_is(tmp_path: Path, warm_python: str) -> None:
     file = tmp_path / "test_it.py"
     body = textwrap.indent(HEAD + ROUNDS + "    step(x, y)\n", " " * 8)
     file.write_text(
@@ -306,7 +305,7 @@ def test_watching_in_a_test_is_finished_when_its_block_is(tmp_path: Path) -> Non
         "    assert watched.trace.unseen\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    command = [warm_python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,9 @@ while torch._C._len_torch_function_stack():
 y = x + 1
 """
 # each round leaves a longer graph behind, so none is left out
-LONG = "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(21_000):\n    x = x * 1.0\nprint(x.sum())\n"
+LONG = "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(2_100):\n    x = x * 1.0\nprint(x.sum())\n"
+STEPS = 2_000
+"""What is looked at here of a program; by default it is ten times as much."""
 BLIND = {
     "at the first call": Blind(f"{BREAK}Lockstep.before = boom\nx = torch.ones(2)\ny = x + 1\n", "failure", 6, 0),
     "after the first call": Blind(f"{BREAK}Lockstep.after = boom\nx = torch.ones(2)\ny = x + 1\n", "failure", 6, 0),
@@ -104,18 +107,20 @@ BLIND = {
     "a name that this torch lacks": Blind(BREAK + LACKS, "failure", 10, 1),
     "the mode is taken away": Blind(REMOVED, "removed", 2, 1),
     "all modes are taken away": Blind(EMPTIED, "removed", 2, 1),
-    "a limit": Blind(LONG, "limit", 4, 20_001),
+    "a limit": Blind(LONG, "limit", 4, STEPS + 1),
 }
 
 
-def checked(shop: Workshop, folder: Path, program: str, name: str = "program.py") -> Checked:
+def checked(shop: Workshop, folder: Path, program: str, name: str = "program.py", *, steps: int = STEPS) -> Checked:
     path = folder / name
     path.write_text(program, encoding="utf-8")
-    return examine(path, shop, Settings(), name=name, fixes=False)
+    return examine(path, shop, Settings(steps=steps), name=name, fixes=False)
 
 
 @pytest.mark.parametrize("name", BLIND)
-def test_where_observation_stops_it_is_said_first_and_everywhere(name: str, shop: Workshop, tmp_path: Path) -> None:
+def test_where_observation_stops_it_is_said_first_and_everywhere(
+    name: str, shop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blind = BLIND[name]
     program, line = blind.program, blind.line
     found = checked(shop, tmp_path, program)
@@ -149,12 +154,14 @@ def test_where_observation_stops_it_is_said_first_and_everywhere(name: str, shop
     assert github([found]).startswith(
         f"::error file=program.py,line={line}::program.py:{line}: Observation stopped here"
     )
+    monkeypatch.setattr("pitfall_lab.check.Workshop", partial(Workshop, steps=STEPS))
     with pytest.raises(Unchecked, match="Observation stopped here"):
         check(program)
 
 
 def test_after_its_limit_a_recording_goes_on_at_lines_that_are_new(shop: Workshop, tmp_path: Path) -> None:
-    stopped = document(checked(shop, tmp_path, LONG))["observation"]["stopped"]
+    usual = checked(shop, tmp_path, LONG.replace("2_100", "21_000"), steps=Settings().steps)
+    stopped = document(usual)["observation"]["stopped"]
     assert stopped["calls_after"] == 21_000 + 1 - 20_000
     assert stopped["lines_after"] == []
     loop = LONG.replace("print(x.sum())\n", "")

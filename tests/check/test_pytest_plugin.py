@@ -61,13 +61,21 @@ class Old(unittest.TestCase):
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+def cold(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Runs pytest in a Python that has imported nothing."""
     monkeypatch.setenv("PYTHONPATH", ROOT)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_it=TESTS)
     return lambda *words: pytester.runpytest_subprocess(
         "-p", "pitfall_lab.pytest_plugin", "-p", "no:cacheprovider", *words
     )
+
+
+@pytest.fixture
+def run(cold, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, warm_python: str):
+    """Runs pytest in one that has torch already."""
+    monkeypatch.setattr(pytester, "_getpytestargs", lambda: (warm_python, "-m", "pytest"))
+    return cold
 
 
 def test_tests_that_trigger_a_finding_fail_with_the_report(run) -> None:
@@ -101,13 +109,13 @@ def test_settings_are_read_from_pyproject(run, pytester: pytest.Pytester) -> Non
     run("--pitfalls").assert_outcomes(passed=5, failed=1)
 
 
-def test_without_the_option_nothing_is_imported(run, pytester: pytest.Pytester) -> None:
+def test_without_the_option_nothing_is_imported(cold, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_it="import sys\n"
         "def test_imports():\n"
         "    assert not {'torch', 'pitfall_lab.rules', 'pitfall_lab.verify'} & set(sys.modules)\n"
     )
-    run().assert_outcomes(passed=1)
+    cold().assert_outcomes(passed=1)
 
 
 def test_the_plugin_is_known_to_pytest_when_the_package_is_installed() -> None:

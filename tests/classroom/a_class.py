@@ -795,9 +795,9 @@ def _two(folder: Path, stem: Path) -> None:
     progress.keep(progress.Entry("12", "q-1", "question", 0, 1, ("detach_copies", "<no such belief>")), folder / stem)
 
 
-def write_class(folder: Path, only: Collection[int] = ()) -> list[Case]:
-    """Write an assignment of chapter 12 with all submissions, or those of some rounds, into
-    ``folder`` and return the cases.
+def write_class(folder: Path, only: Collection[int] = (), named: Collection[str] = ()) -> list[Case]:
+    """Write an assignment of chapter 12 with all submissions into ``folder``, or those of some rounds or
+    names, and return the cases.
     """
     (folder / "submissions").mkdir(parents=True)
     (folder / "notes.txt").write_text("the teacher's notes", encoding="utf-8")
@@ -807,7 +807,7 @@ def write_class(folder: Path, only: Collection[int] = ()) -> list[Case]:
         f"timeout = 3\nmemory = 512\n[points]\n{points}\n",
         encoding="utf-8",
     )
-    cases = the_class(folder, only)
+    cases = [case for case in the_class(folder, only) if not named or case.name in named]
     for case in cases:
         write(case, folder / "submissions")
     return cases

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "pitfall_lab" / "docs"
@@ -17,6 +16,7 @@ PAGES = [
 ]
 
 
+@cache
 def prose(path: Path) -> str:
     """A page without its programs: `a[0](b)` in code is no link."""
     text = re.sub(r"^\s*```.*?^\s*```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -32,20 +32,20 @@ def links(path: Path) -> list[tuple[Path, str]]:
     ]
 
 
+@cache
 def anchors(path: Path) -> set[str]:
     """The anchors that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", prose(path), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_what_a_page_points_to_is_there(page: Path) -> None:
+def test_what_the_pages_point_to_is_there() -> None:
     faults = []
-    for target, anchor in links(page):
+    for page, target, anchor in [(each, *link) for each in PAGES for link in links(each)]:
         if not target.exists():
-            faults.append(str(target))
+            faults.append(f"{page}: {target}")
         elif anchor and anchor not in anchors(target):
-            faults.append(f"{target}#{anchor}")
+            faults.append(f"{page}: {target}#{anchor}")
     assert faults == []
 
 

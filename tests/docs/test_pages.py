@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +19,11 @@ import pytest
 from pitfall_lab.check import Workshop
 from pitfall_lab.reference import pages
 from pitfall_lab.rules import CATALOGUE, FAMILIES, RULES, Rule, find
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.trace import LANGUAGES, Language
 from pitfall_lab.verify import trace_program
+from tests.rules.build import examined
+from tests.turns import todays
 from tests.workers import Remembering
 
 ROOT = Path(pages.__file__).parent.parent
@@ -32,7 +36,23 @@ def shop() -> Iterator[Workshop]:
         yield workshop
 
 
-demonstrated = cache(pages.demonstrate)
+TODAYS = todays(RULES, of=3)
+
+
+@cache
+def demonstrated(rule: Rule, shop: Workshop) -> pages.Demonstration:
+    """What the page is made of; what the programs print unrecorded is taken from the page where the
+    rule does not have its turn.
+    """
+    if rule in TODAYS:
+        return pages.demonstrate(rule, shop)
+    written = (pages.FOLDER / pages.page_name(rule.code, "en")).read_text(encoding="utf-8")
+    bad, _, good = re.findall(r"^```text\n(.*?)\n?```$", written, flags=re.MULTILINE | re.DOTALL)
+    found = (
+        each.with_fixes(tuple(replace(fix, printed=None) for fix in each.fixes))
+        for each in examined(shop, plain(rule.bad))
+    )
+    return pages.Demonstration(bad, good, tuple(found))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -17,7 +17,7 @@ FILE = re.compile(r"^`(pitfall_lab/[\w/]+\.py)`\n\n```python\n(.*?)^```$", re.MU
 TRIED = re.compile(r"^Try it: ([^\n]*)\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCRIPT = re.compile(r"^`(pitfall_lab/frontend/[\w/]+\.ts)`\n\n```ts\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TESTS = (
-    "conftest.py", "turns.py", "workers.py", "rules/conftest.py", "rules/test_programs.py",
+    "conftest.py", "turns.py", "workers.py", "rules/conftest.py", "rules/build.py", "rules/test_programs.py",
     "shadow/side_by_side.py", "shadow/test_entries.py",
 )  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "frontend", "labextension", "docs", "*.png")
@@ -66,12 +66,14 @@ def test_the_operation_and_the_pitfall_pass_the_tests_that_the_page_names(copy: 
     shutil.copy(ROOT / "pyproject.toml", copy)
     named = re.findall(r"`python3 tests/run\.py (tests/\S+) -q -k (\w+)`", PAGE)
     assert len(named) == 2
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-v", "-p", "no:cacheprovider", *(test for test, _ in named),
+         "-k", " or ".join(word for _, word in named)],
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     for test, word in named:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", test, "-k", word],
-            cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+        assert re.search(rf"^{re.escape(test)}::.*{word}.* PASSED", done.stdout, re.MULTILINE), (test, word)
 
 
 def test_the_tab_uses_what_the_front_end_has() -> None:

@@ -13,7 +13,6 @@ import os
 import random
 import re
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -206,10 +205,10 @@ def test_what_a_recorder_might_change_is_seen(
     assert what.rstrip(":") in problem
 
 
-def test_the_command_counts_and_can_be_resumed(tmp_path: Path) -> None:
+def test_the_command_counts_and_can_be_resumed(tmp_path: Path, warm_python: str) -> None:
     state = tmp_path / "state.jsonl"
     command = [
-        sys.executable,
+        warm_python,
         "-m",
         "tests.fuzz",
         "--programs",

@@ -46,6 +46,7 @@ from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.notebook import practice
 from pitfall_lab.trace import T
 from tests.lessons.cheats import CHEATS, UNUSUAL, made_of
+from tests.turns import todays
 
 KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
 
@@ -56,12 +57,17 @@ KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
 @pytest.mark.parametrize("key", exercises())
 def test_an_exercise_tells_right_from_wrong(key: str) -> None:
     exercise = exercises()[key]
+    number = list(exercises()).index(key)
     assert not grade(exercise, exercise.given).solved
-    for right in exercise.right:
+    for right in (exercise.right[0], *todays(exercise.right[1:], of=3, begin=number)):
         assert grade(exercise, right).solved, (right, str(grade(exercise, right)))
     # An answer that is commented out is none.
     commented = "".join(f"# {line}\n" for line in exercise.right[0].splitlines())
-    for wrong in (*exercise.wrong, commented, *made_of(exercise)):
+    for wrong in (
+        commented,
+        *todays(exercise.wrong, of=3, begin=number),
+        *todays(made_of(exercise), of=4, begin=number),
+    ):
         assert not grade(exercise, wrong).solved, wrong
 
 

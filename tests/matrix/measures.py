@@ -50,7 +50,7 @@ class Bench:
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "PYTHONPATH": "",
-            "PITFALL_ALL_VARIANTS": "1",
+            "PITFALL_EVERYTHING": "1",
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # torch's modules are compiled once
         command = [self.python, *words]

@@ -16,12 +16,13 @@ import pytest
 
 from pitfall_lab.commands import book as pages
 from tests.notebooks.books import ANNOUNCED, NAMES, code, read, run, said, shown_claims, tags
+from tests.turns import todays
 
 COLD = ("00-start-here.ipynb", "09-autograd-in-training.ipynb")
-"""Notebooks whose kernels, like a reader's, import everything themselves; the second one makes an optimizer."""
+"""Notebooks whose kernels, like a reader's, import everything themselves, one each day; the second one makes an optimizer."""
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=todays(NAMES, of=2))
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One notebook after execution, once per module."""
     python = sys.executable if request.param in COLD else request.getfixturevalue("warm_python")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.check.trials import tried
-from pitfall_lab.rules import find
+from pitfall_lab.rules import Finding, find
 from pitfall_lab.rules.kit.expected_marks import met, plain
 from pitfall_lab.trace import Effect, Event, Failure, Forecast, Harm, Operand, Outcome, Source, Span, StaleRead, Trace
 
@@ -228,6 +228,22 @@ def compared(left: list[int], right: list[int], op: str = "torch.nn.functional.m
         ),
     )
     return Trace((Source("program.py", text),), events)
+
+
+EXAMINED: dict[str, list[Finding]] = {}
+
+
+def examined(shop: Workshop, source: str) -> list[Finding]:
+    """What is found in a rule's program, with the fixes that work; once for all tests.
+
+    Asserts that the engines agree on it.
+    """
+    if source not in EXAMINED:
+        subject = Subject(source, "program.py")
+        trace = shop.trace(subject)
+        assert trace.disagreements == ()
+        EXAMINED[source] = tried(shop, subject, trace)
+    return EXAMINED[source]
 
 
 def assert_found(shop: Workshop, program: str, *, only: tuple[str, ...] = (), repaired: bool = False) -> None:

@@ -14,11 +14,12 @@ import pytest
 
 import pitfall_lab
 import pitfall_lab.rules
-from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.check import Workshop
 from pitfall_lab.rules import RULES, find, rule
 from pitfall_lab.rules.kit.advice import last_sentence
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.trace import LANGUAGES, Failure, T, Trace
-from tests.rules.build import SIGMOID, bypassed, compared, refused
+from tests.rules.build import SIGMOID, bypassed, compared, examined, refused
 
 
 def test_rules_are_found_by_being_in_the_folder() -> None:
@@ -38,7 +39,7 @@ def test_a_rule_is_documented_in_both_languages_with_a_bad_and_a_good_program(ea
 
 @pytest.mark.parametrize("each", RULES, ids=lambda r: r.code)
 def test_a_rule_says_what_to_do_where_no_edit_holds(each: pitfall_lab.rules.Rule, shop: Workshop) -> None:
-    found = [finding for finding in find(shop.trace(Subject(each.bad, "program.py"))) if finding.rule == each.code]
+    found = [finding for finding in examined(shop, plain(each.bad)) if finding.rule == each.code]
     assert found
     for advice in (finding.advice for finding in found):
         assert advice is not None

@@ -145,7 +145,8 @@ F.cross_entropy((z @ z.T).masked_fill(torch.eye(12).bool(), -1e9), torch.arange(
 
 
 def test_views_that_are_paired_in_another_order_are_found_and_joined_anew(shop: Workshop) -> None:
-    assert_found(shop, together(WRONG), repaired=True)
+    for title, text in WRONG.items():  # each alone: a fix would be tried on all of them together
+        assert_found(shop, together({title: text}), repaired=True)
 
 
 def test_views_in_the_order_of_their_pairs_are_right(shop: Workshop) -> None:

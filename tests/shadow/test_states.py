@@ -1,7 +1,7 @@
 """The samples once more, on operands in unusual states, with other endings: what is rare alone
 is common in whole programs.
 
-``PITFALL_ALL_VARIANTS=1`` runs every sample in every state with every ending; otherwise one in a hundred.
+``PITFALL_EVERYTHING=1`` runs every sample in every state with every ending; otherwise one in a hundred.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ into the given one does to it.
 """
 PAIRS = [(state, ending) for state in STATES for ending in ENDINGS if (state, ending) != UNPREDICTED]
 ALL = [(sample, kind, *pair) for pair in PAIRS for sample, kind in SAMPLES if CRASHES not in sample]
-STEP = 1 if os.environ.get("PITFALL_ALL_VARIANTS") else 101
+STEP = 1 if os.environ.get("PITFALL_EVERYTHING") else 101
 
 
 def program(sample: str, kind: str, state: str, ending: str) -> str | None:

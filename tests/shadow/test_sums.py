@@ -2,7 +2,7 @@
 what each formula hands out.
 
 Each sample's operands get a second gradient, from before the operation and so after it in backward.
-``PITFALL_ALL_VARIANTS=1`` runs all samples; otherwise one in eight.
+``PITFALL_EVERYTHING=1`` runs all samples; otherwise one in eight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SAMPLES = sorted(
         if not re.search("rand|dropout|empty", sample)
     }
 )
-STEP = 1 if os.environ.get("PITFALL_ALL_VARIANTS") else 8
+STEP = 1 if os.environ.get("PITFALL_EVERYTHING") else 8
 
 
 def program(sample: str, kind: str) -> str | None:

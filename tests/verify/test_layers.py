@@ -233,8 +233,14 @@ def check(trace: Trace, mirrored: str = "") -> None:
     assert trace.agreement.agreed == trace.agreement.checked > 0
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} of {row[1]}")
+MODES = [(row, mode) for number, row in enumerate(ROWS) for mode in todays(("train", "eval"), of=2, begin=number)]
+
+
+def named(part: list[str] | str) -> str:
+    return part if isinstance(part, str) else f"{part[0]} of {part[1]}"
+
+
+@pytest.mark.parametrize(("row", "mode"), MODES, ids=named)
 def test_both_engines_agree_on_a_layer(row: list[str], mode: str) -> None:
     trace = observe(BEGIN.format(layer=row[0]) + f"net.{mode}()\n" + RUN.format(call=call(row)))
     assert trace.outcome.kind == "finished", trace.outcome
@@ -260,11 +266,7 @@ OTHERWISE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("row", "variant"),
-    todays(OTHERWISE, of=4),
-    ids=lambda part: part if isinstance(part, str) else f"{part[0]} of {part[1]}",
-)
+@pytest.mark.parametrize(("row", "variant"), todays(OTHERWISE, of=8, kind=lambda part: part[1]), ids=named)
 def test_both_engines_agree_on_a_layer_in_other_circumstances(row: list[str], variant: str) -> None:
     network, change = VARIANTS[variant]
     source = BEGIN.format(layer=row[0]) + network + "\n" + RUN.format(call=call(row, change))

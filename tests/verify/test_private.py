@@ -113,7 +113,7 @@ def test_canary_the_name_is_there(path):
     assert (private.found(path) is not None) == (release.numbers(torch.__version__) >= SINCE.get(path, (0,)))
 
 
-@pytest.mark.parametrize("path", todays([path for path in PATHS if private.found(path) is not None], of=4))
+@pytest.mark.parametrize("path", todays([path for path in PATHS if private.found(path) is not None], of=8))
 def test_without_the_name_the_recording_goes_on_and_says_what_it_does_not_observe(python, whole, path):
     name = next(name for name in private.NAMES if name.path == path)
     seen = recorded(python, path)

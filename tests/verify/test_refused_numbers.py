@@ -110,7 +110,7 @@ GOES_ON = {
 }  # fmt: skip
 #: What the operands are filled with: floats, and whole numbers. A sample gets one of them in the default run, else all.
 FILLS = ((float("nan"), -3), (0.0, 9), (-1.0, 0), (9.0, -1))
-EVERY = bool(os.environ.get("PITFALL_ALL_VARIANTS"))
+EVERY = bool(os.environ.get("PITFALL_EVERYTHING"))
 SAMPLES = sorted({sample for entry in ENTRIES.values() for sample in entry.samples})
 
 

@@ -9,10 +9,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 from pitfall_lab.rules.kit.call_stack import call_chain
-from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, called, reads, root
 from pitfall_lab.rules.kit.wording import flat
@@ -71,6 +71,11 @@ class Unreached:
 
 class Flow:
     """Look-ups from results to the calls that made them, in one trace."""
+
+    def __new__(cls, story: Story) -> Self:
+        """The look-ups of a story: one object for all rules, since each of them would make the same tables anew."""
+        kept: Self = vars(story).setdefault(cls.__qualname__, object.__new__(cls))
+        return kept
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -374,17 +379,31 @@ class Flow:
 
         Three assignments deep, wherever in the function they stand.
         """
+        if (node, statement) not in self._named:
+            names = reads(self.story.program, node)
+            for _ in range(3):
+                for targets, read in self._assignments[self.story.program.function(statement)]:
+                    if targets & names:
+                        names = names | read
+            self._named[node, statement] = names
+        return self._named[node, statement]
+
+    @cached_property
+    def _named(self) -> dict[tuple[ast.AST, ast.stmt], set[str]]:
+        """What :meth:`_names` has returned: a loop asks the same for each of its rounds."""
+        return {}
+
+    @cached_property
+    def _assignments(self) -> dict[Function | None, list[tuple[set[str], set[str]]]]:
+        """The assignments by the function in which they stand, in order: the names that each assigns,
+        and those that its value reads.
+        """
         program = self.story.program
-        names = reads(program, node)
-        for _ in range(3):
-            for other in (
-                n
-                for n in program.nodes
-                if isinstance(n, (ast.Assign, ast.AugAssign)) and _shares(program, n, statement)
-            ):
-                if assigned(program, other) & names:
-                    names = names | reads(program, other.value)
-        return names
+        found: dict[Function | None, list[tuple[set[str], set[str]]]] = defaultdict(list)
+        for node in program.nodes:
+            if isinstance(node, (ast.Assign, ast.AugAssign)):
+                found[program.function(node)].append((assigned(program, node), reads(program, node.value)))
+        return found
 
 
 def converted(story: Story, conversion: Event) -> float | None:
