@@ -114,8 +114,8 @@ def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[s
 
 
 def _after_brackets(program: str, node: ast.BinOp) -> int:
-    """Return where the left operand ends in the text, its closing parentheses included (the syntax
-    tree does not contain them).
+    """Return the column, in bytes of its line, where the left operand ends, its closing parentheses included (the
+    syntax tree does not contain them). The operation must be on one line.
     """
     begin, end = node.left.end_col_offset or 0, node.right.col_offset
     between = program.splitlines()[node.lineno - 1].encode()[begin:end]

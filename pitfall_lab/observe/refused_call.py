@@ -132,10 +132,11 @@ def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments (name, value) of the torch function that raised; of library
-    code, if no frame is torch's.
+    """The qualified name and arguments (name, value) of the innermost public torch function with tensor arguments
+    among ``frames``, which need not be the one that raised.
 
-    A private function is replaced by the nearest public one around it with tensor arguments.
+    If no public one has a tensor, the innermost public one, else the innermost. Library code's functions if no frame
+    is torch's.
     """
     mine = [frame for frame in frames if _is_torchs(frame)] or frames
     named = [frame for frame in mine if frame.f_code.co_name not in THROUGH] or mine

@@ -29,9 +29,10 @@ class Failures:
         self._by_text: dict[str, Failed] = {}
 
     def ran(self, cell: Cell, error: BaseException | None, cause: Cause | None, ran: Ran) -> None:
-        """Called after a cell has run.
+        """Remember the failure of a cell that has just run.
 
-        A failure that followed from the one before, with nothing run in between, does not replace it.
+        One with another message does not replace the cell's earlier failure if since then only this cell ran, or
+        cells that bind and write nothing: it may only follow from the earlier one.
         """
         if not cell.whole:
             return
@@ -41,8 +42,8 @@ class Failures:
             del self._by_text[next(iter(self._by_text))]
 
     def before(self, text: str, error: BaseException | None, ran: Ran) -> Failed | None:
-        """The failure of the run before of the cell with this text, if nothing else ran since and
-        ``error`` is another one or None.
+        """The earlier failure of the cell with this text, if ``error`` is another one or None, and since then
+        only this cell ran, or cells that bind and write nothing.
         """
         failed = self._by_text.get(text)
         if failed is None or (error is not None and str(error) == failed.message):

@@ -198,10 +198,10 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _label(story: Story, custom: Custom, calls: list[Event], value: ast.expr) -> str | None:
-    """The tensor that an expression of the ``return`` is: the result of the call that is written
-    there, or of the last assignment.
+    """The tensor that an expression of the ``return`` is: the result of the call that is written there, or, for a
+    name, of the call in its only assignment.
 
-    None if it is neither.
+    None if there is no such call, if the name is assigned more than once, or if the call did not run exactly once.
     """
     program = story.program
     if isinstance(value, ast.Name):

@@ -140,7 +140,8 @@ def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None
     """The syntax node to replace and its new text, which make a conversion, or the making
     of the tensor, one to float64.
 
-    None if the node is no call, or shows neither a type nor a conversion to one.
+    None if the node is no call, or none that has a type among its arguments, converts to a short float type, or makes
+    a tensor from one argument (``tensor``, ``as_tensor``, ``asarray``).
     """
     if not isinstance(node, ast.Call):
         return None

@@ -103,9 +103,9 @@ print(generator.bias.grad)
             "fused=True",
             "fused=False",
             T(
-                en="Now torch notices and raises. That is better than a wrong gradient, but it is the order of the "
-                "lines that has to change.",
-                zh="现在 torch 会察觉并报错。这比错误的梯度好，但要改的是各行的顺序。",
+                en="Now torch notices and raises. That is better than a wrong gradient, but the program needs another "
+                "change: compute the result again after the step.",
+                zh="现在 torch 会察觉并报错。这比错误的梯度好，但程序要改的是别处：在更新之后重新计算结果。",
             ),
         ),
     ),

@@ -24,8 +24,11 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """``layer`` is the first layer that data was given to; ``steps`` computed these data (latest
-    first) from one of the ``tables``.
+    """``layer`` is the first layer of a network and ``given`` its input; ``steps`` are the calls that computed it,
+    latest first.
+
+    ``tables`` are the tensors on this way, ``given`` first, and the places of calls inside functions: one that two
+    layers have in common is where their data come from.
     """
 
     layer: Event

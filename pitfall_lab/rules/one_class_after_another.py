@@ -117,9 +117,9 @@ def _finding(story: Story, found: Sorted) -> Finding:
         T(
             en="The examples are in the order of their classes, and nothing shuffles them. Each step moves the "
             "weights towards the one class of its batch, and what was learned of the others is forgotten; the loss "
-            "within a batch looks fine. Draw the batches in a random order, in each round another one.",
+            "within a batch looks fine. Shuffle the examples before they are cut into batches, anew in each round.",
             zh="样本按类别排序，而没有任何东西打乱它们。每一步都把权重推向该批次唯一的类别，其他类别学到的东西被忘掉；"
-            "单看一个批次，损失却很好看。请以随机顺序抽取批次，每一轮换一个顺序。",
+            "单看一个批次，损失却很好看。请在切成批次之前打乱样本，每一轮重新打乱。",
         ),
         related=[Related("used", given.span, given.step, T(en="the batches come from here", zh="批次来自这里"))]
         if given

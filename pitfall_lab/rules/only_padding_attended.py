@@ -129,8 +129,8 @@ def _from_lengths(story: Story, made: Event, name: str, *, turned: bool) -> Mark
 
 
 def _is_positions(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor counts the positions of a row: the numbers of ``arange``, in a shape that
-    can be compared with lengths.
+    """Whether the numbers of a tensor come from ``arange``, as the positions of a row do; in whatever shape, and
+    perhaps only some of them.
     """
     made = origin(story, label, step)
     return made is not None and made.name == "arange"

@@ -75,14 +75,30 @@ def _read_copy(story: Story, event: Event, born: int | None) -> tuple[Fix, ...]:
     return unique(program.text, candidates)
 
 
+def _reached(found: SharedWrite) -> T:
+    """The end of a sentence: what the write does besides the elements that it was meant for."""
+    if found.changed is None or found.places is None:
+        return T(
+            en=", which share places in memory: such a place is written several times.",
+            zh="，它们共用内存中的位置：这样的位置会被写入好几次。",
+        )
+    if found.places < found.written:
+        return T(
+            en=f", which lie in only {found.places} places in memory: a place is written as often as an element lies "
+            "in it.",
+            zh=f"，它们在内存中只占 {found.places} 个位置：一个位置上有几个元素，就会被写入几次。",
+        )
+    return T(
+        en=f"; {found.changed} change, because others lie in the same places.",
+        zh=f"；改变的却有 {found.changed} 个，因为其他元素也在这些位置上。",
+    )
+
+
 def _finding(story: Story, found: SharedWrite) -> Finding:
     step = found.event.step
     span, record = story.span(step), story.tensor(found.label, step) or {}
     name, here = expression(story, found.label, step), at_line(story, span)
-    reached = T(
-        en=f" and reaches {found.changed}" if found.changed is not None else ", some of them several times",
-        zh=f"，触及 {found.changed} 个" if found.changed is not None else "，其中一些赋值好几次",
-    )
+    reached = _reached(found)
     return RULE.finding(
         span,
         step,
@@ -95,12 +111,10 @@ def _finding(story: Story, found: SharedWrite) -> Finding:
         T(
             en=f"{capital(name.en)} has shape {tuple(record.get('shape') or ())}, but one step along each dimension "
             f"moves by only {', '.join(map(str, record.get('stride') or ()))} elements, so windows share elements. "
-            f"`{statement_text(story, span)}` gives {found.written} elements a value{reached.en}; what comes out "
-            "depends on the order of writing. Torch does not notice.",
+            f"`{statement_text(story, span)}` writes {found.written} elements{reached.en} Torch does not notice.",
             zh=f"{name.zh} 的形状是 {tuple(record.get('shape') or ())}，但沿各维走一步只跨过 "
             f"{', '.join(map(str, record.get('stride') or ()))} 个元素，所以窗口共用元素。"
-            f"`{statement_text(story, span)}` 给 {found.written} 个元素赋值{reached.zh}；结果取决于写入的次"
-            "序。torch 不会察觉。",
+            f"`{statement_text(story, span)}` 写入 {found.written} 个元素{reached.zh}torch 不会察觉。",
         ),
         related=[
             story.related(

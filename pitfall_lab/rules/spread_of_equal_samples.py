@@ -79,10 +79,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _samples(story: Story, event: Event) -> Samples | None:
-    """The samples whose spread ``event`` computes: along axis 0 of a stack, of a vmap or of
-    draws for many samples at once.
+    """The samples whose spread ``event`` computes, along axis 0: of a stack (or ``cat``), of a vmap, or of a mean,
+    median or sum over the other axes. Whether random numbers are behind them is not looked at here.
 
-    None if it computes the spread of something else, or of fewer than ``FEWEST``.
+    None for anything else, or for fewer than ``FEWEST``.
     """
     label, shape = event.operands[0].label, story.shape(event.operands[0].label, event.step) or ()
     axis = whole(argument(event, "dim", 2 if "quantile" in event.name else 1))

@@ -76,7 +76,7 @@ class Picture:
         what else this picture knows.
 
         Raises:
-            ValueError: the ending is none of these.
+            ValueError: the ending is none of these, or ``.svg`` where the picture has no drawing.
             OSError: the file cannot be written, or the program that it takes is not installed.
         """
         path = Path(path)
@@ -87,7 +87,7 @@ class Picture:
         elif kind in plain and (plain[kind] or kind != ".svg"):
             path.write_text(plain[kind], encoding="utf-8")
         else:
-            known = ", ".join(sorted({*plain, *self._files}))
+            known = ", ".join(sorted({each for each in plain if plain[each] or each != ".svg"} | {*self._files}))
             raise ValueError(
                 f"This picture cannot be saved as {kind or 'a file without an ending'}; it can as {known}."
             )

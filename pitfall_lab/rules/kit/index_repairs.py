@@ -217,8 +217,8 @@ def called_or_none(node: ast.expr) -> str:
 
 
 def _filled(story: Story, event: Event) -> int | None:
-    """The dimension along which a tensor was filled, each index once and in order up to the
-    last one; None if it was not.
+    """The dimension along which the tensor that ``event`` writes to was filled: by one write for each index, in
+    order, from 0 to the last. None if it was not.
     """
     label = event.operands[0].label if event.operands else None
     shape = story.shape(label, event.step)

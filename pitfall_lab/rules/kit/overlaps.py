@@ -24,14 +24,15 @@ EVEN = {"zero_", "fill_"}
 
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
-    """``event`` wrote ``written`` elements of the tensor ``label``, which changed ``changed`` of its
-    elements; None: too many to count.
+    """``event`` wrote ``written`` elements of the tensor ``label``, in ``places`` places of memory, which changed
+    ``changed`` of its elements; None: too many to count.
     """
 
     event: Event
     label: str
     written: int
     changed: int | None
+    places: int | None
 
 
 @lru_cache(maxsize=1)
@@ -199,13 +200,14 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
     even = event.name in EVEN or (event.name == "__setitem__" and event.operands[-1].label is None)
     everywhere, here = places(whole), places(written)
     if here is None and not even and repeats(written):
-        return SharedWrite(event, label, math.prod(written.get("shape") or ()), None)
+        return SharedWrite(event, label, math.prod(written.get("shape") or ()), None, None)
     if everywhere is None or here is None or not here:
         return None
     counted, given = Counter(everywhere), Counter(here)
     changed = sum(counted[place] for place in given)
     twice = not even and max(given.values()) > 1
-    return SharedWrite(event, label, len(here), changed) if changed > len(here) or twice else None
+    found = SharedWrite(event, label, len(here), changed, len(given))
+    return found if changed > len(here) or twice else None
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
@@ -223,7 +225,7 @@ def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedW
         return None
     hit = [place for place, source in zip(everywhere, at, strict=True) if cells[source]]
     changed = sum(place in set(hit) for place in everywhere)
-    return SharedWrite(event, label, len(hit), changed) if changed > len(hit) else None
+    return SharedWrite(event, label, len(hit), changed, len(set(hit))) if changed > len(hit) else None
 
 
 def _read_later(story: Story, found: SharedWrite) -> bool:

@@ -77,8 +77,8 @@ SHORT: dict[str, T] = {
         "不同设备上的张量在这里相遇，而运算不能跨设备。把模型和数据送到同一个设备。",
     ),
     "PLE31": T(
-        "this tensor has a history of gradients, which NumPy and copies cannot take: `x.detach()` gives it without.",
-        "这个张量带有梯度的历史，NumPy 和复制都不能接受：`x.detach()` 给出不带历史的张量。",
+        "this tensor requires grad, and NumPy computes no gradients: `x.detach().numpy()` gives the numbers.",
+        "这个张量需要梯度，而 NumPy 不计算梯度：`x.detach().numpy()` 给出它的数值。",
     ),
     "PLE32": T(
         "backward cannot begin here: what it was called on has no graph, or does not fit what was given to it.",
@@ -163,6 +163,14 @@ SHORT: dict[str, T] = {
     ),
 }
 EXACT: tuple[tuple[str, T], ...] = (
+    (
+        r"support the deepcopy protocol",
+        T(
+            "this tensor was computed and has a history, which `copy.deepcopy` cannot copy: "
+            "`x.detach().clone()` has none.",
+            "这个张量是计算出来的，带有历史，而 `copy.deepcopy` 不能复制历史：`x.detach().clone()` 不带历史。",
+        ),
+    ),
     (
         r"Target (-?\d+) is out of bounds",
         T(

@@ -19,7 +19,9 @@ SENT = 500
 """The largest number of storages sent to the browser; the picture gives the number of those left out."""
 COLUMNS = 16
 ENUMERATED = 4096
-"""The largest number of elements with which a brush contains the index that reads each cell."""
+"""The largest number of elements of a tensor for which a brush names every index that reads a cell (at most
+``LABELS``); for a larger one it names one.
+"""
 HISTORY = 400
 LABELS = 4
 

@@ -38,6 +38,18 @@ interface Line {
   within: string;
 }
 
+/** Lines between two lines of the diagnosis that are out of sight until the reader opens them. */
+interface Fold {
+  /** Positions of the first and the last of them. */
+  from: number;
+  to: number;
+  row: HTMLElement;
+  /** The code of the current step's line, if it is one of them. */
+  now: HTMLElement;
+}
+
+/** The height of the row that stands for folded lines, in px. */
+const FOLD = 24;
 const LINE_LIMIT = 3000;
 /** The letters of a number as `brief` writes it. */
 const NUMBER = 8;
@@ -107,8 +119,13 @@ export class CodeView {
   #source = -1;
   #lines: Line[] = [];
   #lit: HTMLElement[] = [];
+  #folds: Fold[] = [];
   #pinned = "";
   #revealed = false;
+  #opened = false;
+  /** The height of the view when it opened; another one is opened anew until the reader has touched the code. */
+  #height = 0;
+  readonly #resized = new ResizeObserver(() => this.#resize());
   #turns: Map<string, number[]> | null = null;
   readonly #crumbs = h("div", { class: "pl-crumbs" });
   readonly #box = h("div", { class: "pl-code", role: "group", tabindex: "-1" });
@@ -127,10 +144,22 @@ export class CodeView {
     this.#box.addEventListener("pointermove", (event) => this.#hover(event));
     this.#box.addEventListener("pointerleave", () => this.#leave());
     this.#box.addEventListener("click", (event) => this.#click(event));
+    for (const kind of ["pointerdown", "wheel", "keydown"])
+      this.#box.addEventListener(kind, () => this.#resized.disconnect(), { passive: true });
+    this.update();
+    this.#resized.observe(this.#box);
+  }
+
+  /** The page gives the view its height only after it was drawn, and once more when the fixes come in. */
+  #resize(): void {
+    if (!this.#box.clientHeight || this.#box.clientHeight === this.#height) return;
+    for (const fold of this.#folds) this.#unfold(fold);
+    this.#revealed = this.#opened = false;
     this.update();
   }
 
   destroy(): void {
+    this.#resized.disconnect();
     this.#root.replaceChildren();
   }
 
@@ -140,13 +169,29 @@ export class CodeView {
     if (wanted !== this.#source) this.#open(wanted);
     for (const element of this.#lit) element.classList.remove("pl-now", "pl-now-row", "pl-origin", "pl-same");
     this.#lit = [];
+    for (const { now } of this.#folds) now.textContent = "";
     this.#lightFocus();
     if (event?.kind === "node") this.#light(this.#bornSpan(event), "pl-origin");
-    const row = this.#light(this.#spanOf(event), "pl-now");
+    const told = this.#toldRow(event);
+    if (told) this.#add(told, "pl-now-row");
+    const row = told ?? this.#light(this.#spanOf(event), "pl-now");
     this.#updateMarks();
     this.#updateHints();
     this.#updateCrumbs(event);
     if (row) this.#reveal(row);
+  }
+
+  /**
+   * The line that the story tells of at this step, where the step's call stands in another one: `scheduler.step()` calls nothing of
+   * torch, so the story goes to a call near it.
+   */
+  #toldRow(event: TraceEvent | null): HTMLElement | null {
+    const span = this.#spanOf(event);
+    const beat = this.#model.story?.beats.find(
+      ({ step, line, source }) => step === this.#model.step && line !== null && (source ?? span?.source ?? 0) === this.#source,
+    );
+    if (!beat?.line || (span && span.line <= beat.line && beat.line <= span.end_line)) return null;
+    return this.#lines[beat.line - 1]?.row ?? null;
   }
 
   /** Which file, inside which calls, and for the how manyth time: a line of a loop runs often. */
@@ -155,7 +200,7 @@ export class CodeView {
     const name = sources.length > 1 || !event ? (sources[this.#source]?.name ?? "") : "";
     const calls = (event?.scope ?? []).filter((one) => !one.includes("<"));
     const crumbs = [name, ...calls].filter(Boolean).map((one) => h("span", {}, one));
-    const turns = event ? this.#turnsOf(event) : [];
+    const turns = event && !this.#toldRow(event) ? this.#turnsOf(event) : [];
     const turn =
       event && turns.length > 1
         ? this.#model.t(
@@ -238,6 +283,7 @@ export class CodeView {
       for (let line = event.span.line; line <= event.span.end_line && line <= shown.length; line += 1) spans[line - 1]?.push(event);
     }
     const around = functions(shown);
+    this.#folds = [];
     this.#lines = shown.map((text, index) => ({
       ...this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []),
       within: around[index] ?? "",
@@ -386,11 +432,17 @@ export class CodeView {
   /** Scrolls inside the view only: the page never moves under the reader. It opens, at once, on as much of the diagnosis as there is room for. */
   #reveal(row: HTMLElement): void {
     const box = this.#box;
-    const top = row.offsetTop - box.offsetTop;
     if (!this.#revealed) {
       if (!box.clientHeight) return;
       this.#revealed = true;
-      let [from, to] = [top, top + row.offsetHeight];
+      this.#height = box.clientHeight;
+      this.#fold(row);
+    }
+    const top = this.#seen(row).offsetTop - box.offsetTop;
+    if (!this.#opened) {
+      this.#opened = true;
+      const own = this.#seen(row);
+      let [from, to] = [top, top + own.offsetHeight];
       const noted = this.#lines.map((line) => line.row).filter((one) => one.querySelector(".pl-note"));
       for (const one of noted.sort((a, b) => Math.abs(a.offsetTop - row.offsetTop) - Math.abs(b.offsetTop - row.offsetTop))) {
         const [first, last] = [
@@ -400,14 +452,71 @@ export class CodeView {
         if (last - first <= box.clientHeight) [from, to] = [first, last];
       }
       const middle = Math.max(0, (from + to - box.clientHeight) / 2);
-      const tops = this.#lines.map((line) => line.row.offsetTop - box.offsetTop);
+      const open = this.#lines.filter(({ row }) => !row.classList.contains("pl-folded"));
+      const tops = open.map((line) => line.row.offsetTop - box.offsetTop);
       // A whole line at the top; the diagnosis stays in sight.
       const most = Math.min(from, box.scrollHeight - box.clientHeight);
       const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= middle) ?? 0;
       return box.scrollTo({ top: begin, behavior: "instant" });
     }
+    const bottom = top + this.#seen(row).offsetHeight;
     if (top < box.scrollTop) box.scrollTop = Math.max(0, top - 40);
-    else if (top + row.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = top + row.offsetHeight - box.clientHeight + 40;
+    else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 40;
+  }
+
+  /**
+   * Where the lines of the diagnosis do not fit into the view together, those between them fold into one row, but for the neighbours of
+   * each and the head of its function where there is room for them. A fold stays closed while the reader steps through its lines: it shows the current one.
+   */
+  #fold(now: HTMLElement): void {
+    const box = this.#box;
+    const kept = this.#lines.flatMap(({ row }, at) => (row === now || row.querySelector(".pl-note") ? [at] : []));
+    const [first, last] = [this.#lines[kept[0] ?? 0]?.row, this.#lines[kept.at(-1) ?? 0]?.row];
+    if (kept.length < 2 || !first || !last || last.offsetTop + last.offsetHeight - first.offsetTop <= box.clientHeight) return;
+    const heads = kept.flatMap((at) => {
+      const within = this.#lines[at]?.within;
+      const head = within ? this.#lines.findIndex((line) => line.within === within) : 0;
+      return head > 0 ? [head - 1] : [];
+    });
+    const height = (lines: number[]): number => lines.reduce((all, at) => all + (this.#lines[at]?.row.offsetHeight ?? 0), 0);
+    const choices = [[...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads], [...kept, ...heads], kept];
+    const shown = choices.map((lines) => new Set(lines.filter((at) => at >= (kept[0] ?? 0) && at <= (kept.at(-1) ?? 0))));
+    const near = shown.find((lines) => height([...lines]) + FOLD * kept.length <= box.clientHeight) ?? new Set(kept);
+    let from = (kept[0] ?? 0) + 1;
+    for (let at = from; at <= (kept.at(-1) ?? 0); at += 1) {
+      if (!near.has(at)) continue;
+      if (at - from > 1) this.#close(from, at - 1);
+      from = at + 1;
+    }
+  }
+
+  #close(from: number, to: number): void {
+    const [first, last] = [from, to].map((at) => this.#lines[at]?.row.querySelector(".pl-no")?.textContent ?? "");
+    const said = this.#model.t(`lines ${first} to ${last}`, `第 ${first} 至 ${last} 行`);
+    const label = this.#model.t(`Show ${said}`, `显示${said}`);
+    const now = h("code", { class: "pl-fold-now", "aria-hidden": "true" });
+    const row = h("button", { class: "pl-fold", tabindex: "-1", label }, h("span", { class: "pl-fold-said" }, "⋯ ", said), now);
+    const fold = { from, to, row, now };
+    row.addEventListener("click", () => this.#unfold(fold));
+    this.#lines[from]?.row.before(row);
+    for (const { row: each } of this.#lines.slice(from, to + 1)) each.classList.add("pl-folded");
+    this.#folds.push(fold);
+  }
+
+  #unfold(fold: Fold): void {
+    fold.row.remove();
+    this.#folds = this.#folds.filter((one) => one !== fold);
+    for (const { row } of this.#lines.slice(fold.from, fold.to + 1)) row.classList.remove("pl-folded");
+  }
+
+  /** The line's own row, or that of the fold it is in. */
+  #seen(row: HTMLElement): HTMLElement {
+    const at = this.#lines.findIndex((line) => line.row === row);
+    const fold = this.#folds.find((one) => one.from <= at && at <= one.to);
+    if (!fold) return row;
+    fold.now.textContent = this.#textOf(this.#lines[at] as Line).trim();
+    this.#add(fold.row, "pl-now-row");
+    return fold.row;
   }
 
   #at(target: EventTarget | null): { line: Line; piece: Piece | null } | null {

@@ -220,7 +220,7 @@ def _with_total(
         fixes += [Fix(title, program.splice(change))] if change is not None else []
     said = T(
         en=f"{capital(where.en)} pads the sequences to the longest of this batch, {short}, and not to the {long} that "
-        f"they had before they were packed, so that on {here.en} {long} and {short} do not line up.",
+        f"they had before they were packed, so that {long} and {short} do not line up on {here.en}.",
         zh=f"{where.zh}只把序列补齐到这一批的最大长度 {short}，而不是打包之前的 {long}：到了{here.zh}，"
         f"{long} 与 {short} 对不上。",
     )
