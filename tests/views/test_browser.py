@@ -11,6 +11,7 @@ import pitfall_lab
 from pitfall_lab import rules, views
 from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
+from pitfall_lab.widgets.explorer import opening_step
 from tests.frontend.stage import state_of
 from tests.views import build
 from tests.views.twelve import recorded, shown
@@ -420,6 +421,7 @@ CUT = """(root) => [...root.querySelectorAll('.pl-hint-value')].filter((hint) =>
 }).map((hint) => hint.textContent)"""  # noqa: E501
 PLACED = """(root) => [...root.querySelectorAll('.pl-line, [data-part]')].map((one) => {
   const lines = one.closest('.pl-lines');
+  if (one.classList.contains('pl-folded')) return 'folded';
   return Math.round(one.getBoundingClientRect().top - (lines ?? root).getBoundingClientRect().top);
 })"""
 
@@ -427,6 +429,8 @@ PLACED = """(root) => [...root.querySelectorAll('.pl-line, [data-part]')].map((o
 @pytest.mark.parametrize("name", ["lstm", "gan"])
 def test_values_beside_the_code_are_never_cut_and_stepping_moves_no_line(stage, name):
     root = shown(stage, recorded(name, fixes=False), 1280, 800, "light")
+    # The panels get their height, and the code its folds, in the first frame that is painted.
+    stage.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     before = root.evaluate(PLACED)
     last = int(root.locator("input[type=range]").get_attribute("max"))
     for at in range(0, last, max(1, last // 25)):
@@ -488,3 +492,28 @@ def test_the_table_of_a_softmax_shows_both_sums_and_is_cut_nowhere(stage, width)
     grid = root.locator(".pl-grid").bounding_box()
     assert grid["x"] >= edge["x"]
     assert grid["x"] + grid["width"] <= edge["x"] + edge["width"]
+
+
+FAR_APART = "import torch\nx = torch.ones(3, requires_grad=True)\ny = x.exp()\n" + "".join(
+    f"other{k} = torch.ones({k + 1}) * 2\n" for k in range(60)
+) + "y.mul_(2)\ny.sum().backward()\n"  # fmt: skip
+
+
+def test_lines_of_a_diagnosis_that_are_far_apart_are_seen_together(stage):
+    trace = pitfall_lab.record(FAR_APART, "far.py")
+    found = rules.find(trace)
+    root = shown(stage, state_of(trace, found, step=opening_step(trace, found), focus=""), 1280, 800, "light")
+    fold = root.locator(".pl-fold")
+    fold.wait_for()
+    assert "lines" in fold.inner_text()
+    box = root.locator(".pl-code").bounding_box()
+    notes = [root.locator(".pl-note").nth(k).bounding_box() for k in range(root.locator(".pl-note").count())]
+    assert len(notes) >= 3
+    assert all(box["y"] <= one["y"] and one["y"] + one["height"] <= box["y"] + box["height"] + 1 for one in notes)
+    stage.page.evaluate("step => window.widgets[0].set('step', step)", 41)
+    assert "torch.ones(" in fold.locator(".pl-fold-now").inner_text(), "the fold shows the line that runs"
+    hidden = root.locator('.pl-line[data-line="30"]')
+    assert not hidden.is_visible()
+    fold.click()
+    assert hidden.is_visible()
+    assert root.locator(".pl-fold").count() == 0

@@ -123,7 +123,8 @@ export class CodeView {
   #pinned = "";
   #revealed = false;
   #opened = false;
-  /** The height of the view when it opened; another one is opened anew until the reader has touched the code. */
+  /** The step and the height of the view when it opened; at another height it is opened anew until the reader has done anything. */
+  readonly #begun: number;
   #height = 0;
   readonly #resized = new ResizeObserver(() => this.#resize());
   #turns: Map<string, number[]> | null = null;
@@ -137,6 +138,7 @@ export class CodeView {
   constructor(root: HTMLElement, model: ExplorerModel) {
     this.#root = root;
     this.#model = model;
+    this.#begun = model.step;
     this.#shapes = shapesOf(model.trace.events);
     root.append(this.#crumbs, this.#box);
     this.#box.setAttribute("aria-label", model.t("Source code", "源代码"));
@@ -152,6 +154,7 @@ export class CodeView {
 
   /** The page gives the view its height only after it was drawn, and once more when the fixes come in. */
   #resize(): void {
+    if (this.#model.step !== this.#begun) return this.#resized.disconnect();
     if (!this.#box.clientHeight || this.#box.clientHeight === this.#height) return;
     for (const fold of this.#folds) this.#unfold(fold);
     this.#revealed = this.#opened = false;
@@ -178,7 +181,9 @@ export class CodeView {
     this.#updateMarks();
     this.#updateHints();
     this.#updateCrumbs(event);
-    if (row) this.#reveal(row);
+    const noted = this.#opened ? null : this.#box.querySelector<HTMLElement>(".pl-line:has(.pl-note)");
+    const place = row ?? noted;
+    if (place) this.#reveal(place);
   }
 
   /**
@@ -284,6 +289,7 @@ export class CodeView {
     }
     const around = functions(shown);
     this.#folds = [];
+    this.#revealed = false;
     this.#lines = shown.map((text, index) => ({
       ...this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []),
       within: around[index] ?? "",
