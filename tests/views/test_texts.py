@@ -51,6 +51,39 @@ def test_the_writing_step_says_what_moved_and_what_it_will_break():
     )
 
 
+SQUARE = """import torch
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        ctx.save_for_backward(t)
+        return t * t
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (t,) = ctx.saved_tensors
+        return 2 * t * gradient
+
+x = torch.tensor([3.0, -1.0], requires_grad=True)
+y = Square.apply(x)
+y.sum().backward()
+"""
+
+
+def test_what_a_custom_backward_makes_and_drops_is_new_and_within_the_backward():
+    """Its tensors are gone when the backward ends: they were described as dead before they were made."""
+    trace = record(SQUARE)
+    lines = said(trace)
+    assert lines[2].startswith("`Square.apply(x)` makes y (t2), shape (2,), float32.")
+    assert [line.split(", shape")[0] for line in lines if line.startswith("Within")] == [
+        "Within this backward: `2 * t` makes t4",
+        "Within this backward: `2 * t * gradient` makes t6",
+    ]
+    assert [line for line in said(trace, "zh") if "本身" in line] == []
+    paths = [effect.path for event in trace.events for effect in event.effects]
+    for dead in ("tensors.t4", "storages.S4"):
+        assert paths.index(dead) < paths.index(f"{dead}.alive")
+
+
 def test_views_say_that_nothing_is_copied_and_which_counter_they_share():
     lines = said(build.views())
     assert "over the existing storage S1 (stride (3,), offset 1): nothing is copied. It shares counter C1." in lines[1]
