@@ -224,8 +224,8 @@ RULE = Rule(
         en="if the backward on {freed} is not meant to go through {made}, give it the `.detach()` of that result; else "
         "compute the result again before {backward}, or let the backward on {freed} keep the record: "
         "`backward(retain_graph=True)`.",
-        zh="如果{freed}的反向传播不该经过{made}，就给它那个结果的 `.detach()`；否则在{backward}之前重新计算那个结果，或让"
-        "{freed}的反向传播保留记录：`backward(retain_graph=True)`。",
+        zh="如果{freed}的反向传播不该经过{made}，就给它那个结果的 `.detach()`；否则在{backward}之前重新计算那个结果，"
+        "或让{freed}的反向传播保留记录：`backward(retain_graph=True)`。",
     ),
     bad="""import torch
 

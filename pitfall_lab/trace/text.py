@@ -286,6 +286,8 @@ def _result(label: str, event: Event, look: _Look, code: str) -> T:
     tensor, before = look.tensor(label), look.before.get("tensors", {}).get(label) or {}
     name, storage, counter = look.name(label), tensor.get("storage"), tensor.get("counter")
     what = _form(tensor)
+    # The event of a backward has an earlier step than what it calls, and the ends of tensors that are made there:
+    # only what has more than an end was there before.
     if "kind" in before:
         # A custom Function's tensor was made by an operation within it; with its node it becomes the result.
         if tensor.get("grad_fn") != before.get("grad_fn") and label not in [o.label for o in event.operands]:
@@ -293,7 +295,7 @@ def _result(label: str, event: Event, look: _Look, code: str) -> T:
         return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
     if storage is None:
         return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
-    if storage in look.before.get("storages", {}):
+    if "size" in (look.before.get("storages", {}).get(storage) or {}):
         return _sharing(label, look, code)
     leaf = tensor.get("requires_grad") and tensor.get("is_leaf")
     leaf_en, leaf_zh = (" It is a leaf that requires a gradient.", "它是需要梯度的叶子张量。") if leaf else ("", "")

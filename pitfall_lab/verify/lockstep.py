@@ -591,14 +591,7 @@ class Lockstep:
         )
 
     def _put(self, call: Call, effects: list[Effect], by: By, reason: str, **ending: Any) -> None:
-        """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have.
-
-        What died during a call that ran others, such as a backward with a hook, is told by the last of these: it may
-        have been made by one of them.
-        """
-        deaths = self._describe.deaths()
-        if not self._writer.append(call.memory["step"], deaths):
-            effects = [*effects, *deaths]
+        """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have."""
         self._writer.put(
             Event(
                 call.memory["step"],
@@ -608,7 +601,7 @@ class Lockstep:
                 call.scope,
                 call.memory["parent"],
                 self._naming.operands(call),
-                effects=tuple(effects),
+                effects=(*effects, *self._describe.deaths()),
                 by=by,
                 reason=reason,
                 **ending,

@@ -260,14 +260,6 @@ class Writer:
         if isinstance(event, Event):
             self.events[step] = replace(event, **fields)
 
-    def append(self, step: int, effects: list[Effect]) -> bool:
-        """Add effects to the last event after ``step``; False if none was written after it, or if it is a row."""
-        last = self.events[-1]
-        if len(self.events) - 1 <= step or not isinstance(last, Event):
-            return False
-        self.events[-1] = replace(last, effects=(*last.effects, *effects))
-        return True
-
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:

@@ -56,7 +56,9 @@ def _tensors(facts: Facts) -> dict[str, str]:
         if label in used:
             out[label] = written(used[label])
         elif label not in out:
-            out[label] = _made_by(facts, label, history[0][0]) or label
+            # What a backward's hook makes and drops is first met at its end, in the event of the backward.
+            made = next((step for step, record in history if record and "kind" in record), history[0][0])
+            out[label] = _made_by(facts, label, made) or label
     return out
 
 
