@@ -26,7 +26,7 @@ import hashlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from pitfall_lab import shadow
@@ -520,6 +520,11 @@ def _lines(program: str, actual: Outcome, endings: dict[Outcome, list[Mistake]])
         Choice(T(en=f"line {n}", zh=f"第 {n} 行"), n == actual.line, tuple(beliefs.get(n, ())), n)
         for n in range(1, len(lines) + 1)
         if n in starts
+    ]
+    taken = {end.line: ways[0].slip for end, ways in endings.items() if end.error and ways[0].slip}
+    choices = [
+        one if one.right or one.beliefs or one.line not in taken else replace(one, without=taken[one.line])
+        for one in choices
     ]
     none = T(en="no line fails", zh="没有哪一行失败")
     return (*choices, Choice(none, not actual.error, tuple(beliefs.get(None, ()))))

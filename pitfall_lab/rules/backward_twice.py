@@ -71,7 +71,33 @@ def _finding(reuse: Reuse) -> Finding:
         fixes=_fixes(reuse),
         facts=[Fact("node", reuse.failure.node, story.by(step))],
         predicted=story.predicted(reuse.failure, step),
+        advice=None
+        if _has_another_leaf(reuse)
+        else T(
+            en=f"Compute the result of {built.en} again before {here.en}, or let the backward on {before.en} keep "
+            "the record: `backward(retain_graph=True)`.",
+            zh=f"在{here.zh}之前重新计算{built.zh}的结果，或让{before.zh}的反向传播保留记录："
+            "`backward(retain_graph=True)`。",
+        ),
     )
+
+
+def _has_another_leaf(reuse: Reuse) -> bool:
+    """Whether the first backward reaches a leaf without the shared part: without such a leaf, nothing is left of it
+    if the shared part is detached.
+    """
+    story = reuse.story
+    ends, todo = {(story.tensor(reuse.shared()) or {}).get("grad_fn")}, []
+    todo.append((story.tensor(root(reuse.freed), reuse.freed.step) or {}).get("grad_fn"))
+    while todo:
+        node = todo.pop()
+        record = story.record("nodes", node) if node not in ends else None
+        if record is not None:
+            ends.add(node)
+            if record.get("name") == "AccumulateGrad":
+                return True
+            todo += record.get("next") or ()
+    return False
 
 
 def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
@@ -196,8 +222,10 @@ RULE = Rule(
     ),
     advice=T(
         en="if the backward on {freed} is not meant to go through {made}, give it the `.detach()` of that result; else "
-        "compute the result again before {backward}.",
-        zh="如果{freed}的反向传播不该经过{made}，就给它那个结果的 `.detach()`；否则在{backward}之前重新计算那个结果。",
+        "compute the result again before {backward}, or let the backward on {freed} keep the record: "
+        "`backward(retain_graph=True)`.",
+        zh="如果{freed}的反向传播不该经过{made}，就给它那个结果的 `.detach()`；否则在{backward}之前重新计算那个结果，"
+        "或让{freed}的反向传播保留记录：`backward(retain_graph=True)`。",
     ),
     bad="""import torch
 

@@ -316,7 +316,7 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
         event.span,
         event.step,
         _message(story, event, names, shapes, values),
-        _explanation(names, shapes, counted=_plain(event) in COMPARISONS, weighed=_plain(event) in PRODUCTS),
+        _explanation(names, shapes, _harm(story, event)),
         related=related,
         fixes=_fixes(story, event, column, row),
         facts=facts,
@@ -394,29 +394,46 @@ def _message(
     )
 
 
-def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, counted: bool, weighed: bool) -> T:
+def _harm(story: Story, event: Event) -> T:
+    """What becomes of the table: a loss, a sum of products, a count, or a number that nothing is trained with."""
+    if _plain(event) in PRODUCTS:
+        return T(
+            en="It is still reduced to one number, but most of what goes into it pairs the number of one example "
+            "with that of another.",
+            zh="它照样被归约成一个数，但其中大部分是把一个样本的数与另一个样本的数配在一起。",
+        )
+    if _plain(event) in COMPARISONS:
+        return T(
+            en="What is counted there looks like an accuracy, but most of it compares an example with "
+            "the answers of others.",
+            zh="在其中数出来的结果看起来像准确率，但大部分是拿一个样本与别的样本的答案相比。",
+        )
+    if _went_backward(story, event):
+        return T(
+            en="Its mean is still one number and training still moves, but it pulls every prediction towards the "
+            "mean of all targets.",
+            zh="它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
+        )
+    return T(
+        en="Its mean is still one number and looks like an error, but most of it compares the prediction for one "
+        "example with the target of another: it is not 0 even where every prediction is right.",
+        zh="它的平均值仍是一个数，看起来像误差，但大部分是拿一个样本的预测与另一个样本的目标相比："
+        "即使每个预测都对，它也不是 0。",
+    )
+
+
+def _went_backward(story: Story, event: Event) -> bool:
+    record = story.tensor(event.results[0], event.step) if event.results else None
+    node = story.record("nodes", (record or {}).get("grad_fn")) or {}
+    return node.get("ran") is not None
+
+
+def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], harm: T) -> T:
     outer = (
         _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1]))
         if len(shapes[1]) == 1
         else _shown((*shapes[1][:1], *shapes[1]))
     )
-    harm = T(
-        en="Its mean is still one number and training still moves, but it pulls every prediction towards the "
-        "mean of all targets.",
-        zh="它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
-    )
-    if weighed:
-        harm = T(
-            en="It is still reduced to one number, but most of what goes into it pairs the number of one example "
-            "with that of another.",
-            zh="它照样被归约成一个数，但其中大部分是把一个样本的数与另一个样本的数配在一起。",
-        )
-    elif counted:
-        harm = T(
-            en="What is counted there looks like an accuracy, but most of it compares an example with "
-            "the answers of others.",
-            zh="在其中数出来的结果看起来像准确率，但大部分是拿一个样本与别的样本的答案相比。",
-        )
     return T(
         en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched "
         f"to fit {names[1].en}, and {names[1].en} is repeated for every row. The result has shape {outer}. {harm.en}",

@@ -243,10 +243,13 @@ def _call(event: Event, look: _Look, trace: Trace) -> T:
     if event.op == "torch.Tensor.grad.__get__":
         name = look.name(event.results[0])
         return T(en=f"{code} is {name}.", zh=f"{code} 是 {name}。")
-    texts = [_result(label, look, code) for label in event.results]
+    texts = [_result(label, event, look, code) for label in event.results]
     graph = _recorded(event, look)
     en = " ".join(t.en for t in texts) + graph.en
-    return T(en=en, zh="".join(t.zh for t in texts) + graph.zh)
+    zh = "".join(t.zh for t in texts) + graph.zh
+    if event.parent is not None and event.parent < event.step and trace.events[event.parent].name == "backward":
+        return T(en=f"Within this backward: {en}", zh=f"在这次反向传播中：{zh}")
+    return T(en=en, zh=zh)
 
 
 def _backward(event: Event, look: _Look, code: str) -> T:
@@ -279,15 +282,20 @@ def _quiet(look: _Look, code: str) -> T:
     return T(en=f"{code} reads; no tensor changes.", zh=f"{code} 只读取，没有张量改变。")
 
 
-def _result(label: str, look: _Look, code: str) -> T:
-    tensor = look.tensor(label)
+def _result(label: str, event: Event, look: _Look, code: str) -> T:
+    tensor, before = look.tensor(label), look.before.get("tensors", {}).get(label) or {}
     name, storage, counter = look.name(label), tensor.get("storage"), tensor.get("counter")
-    if label in look.before.get("tensors", {}):
-        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
     what = _form(tensor)
+    # The event of a backward has an earlier step than what it calls, and the ends of tensors that are made there:
+    # only what has more than an end was there before.
+    if "kind" in before:
+        # A custom Function's tensor was made by an operation within it; with its node it becomes the result.
+        if tensor.get("grad_fn") != before.get("grad_fn") and label not in [o.label for o in event.operands]:
+            return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
+        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
     if storage is None:
         return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
-    if storage in look.before.get("storages", {}):
+    if "size" in (look.before.get("storages", {}).get(storage) or {}):
         return _sharing(label, look, code)
     leaf = tensor.get("requires_grad") and tensor.get("is_leaf")
     leaf_en, leaf_zh = (" It is a leaf that requires a gradient.", "它是需要梯度的叶子张量。") if leaf else ("", "")

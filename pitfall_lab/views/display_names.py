@@ -56,7 +56,9 @@ def _tensors(facts: Facts) -> dict[str, str]:
         if label in used:
             out[label] = written(used[label])
         elif label not in out:
-            out[label] = _made_by(facts, label, history[0][0]) or label
+            # What a backward's hook makes and drops is first met at its end, in the event of the backward.
+            made = next((step for step, record in history if record and "kind" in record), history[0][0])
+            out[label] = _made_by(facts, label, made) or label
     return out
 
 
@@ -71,15 +73,20 @@ def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
     """Names for an optimizer's state, by label: ``momentum of w`` for what ``opt.step()`` made of a
     known tensor ``w`` or ``w.grad``.
 
-    Made by ``zeros_like``, ``clone`` or ``detach``; ``mean square of w`` if it is then written by ``addcmul_``.
+    Made by ``zeros_like`` or ``clone``; ``mean square of w`` if it is then written by ``addcmul_``. What ``detach``
+    returns has the memory of the tensor that it is given, and its name.
     """
     out: dict[str, str] = {}
+    known = dict(known)
     for event in facts.trace.events:
         if event.kind != "call" or not event.operands or not facts.code(event.step).endswith(".step()"):
             continue
-        of = known.get(event.operands[0].label or "", "").removesuffix(".grad")
-        if event.name in ("zeros_like", "clone", "detach") and of and event.results:
-            out.setdefault(event.results[0], f"momentum of {of}")
+        of = known.get(event.operands[0].label or "", "")
+        if event.name in ("zeros_like", "clone") and of and event.results:
+            of = of.removeprefix("momentum of ").removesuffix(".grad")
+            known[event.results[0]] = out[event.results[0]] = f"momentum of {of}"
+        elif event.name == "detach" and of and event.results:
+            known[event.results[0]] = out[event.results[0]] = of
         elif event.name == "addcmul_" and event.operands[0].label in out:
             out[event.operands[0].label] = f"mean square of {out[event.operands[0].label].removeprefix('momentum of ')}"
     return out

@@ -328,7 +328,7 @@ class _Board:
             if not _is_within(columns[at : at + 2], freed=moments[at]["was"] == "freed")
         ]
         moments, columns = [moments[at] for at in kept], [columns[at] for at in kept]
-        keeper = self._keeper(known, moments)
+        keeper = self._keeper(known, moments, columns)
         _mark_changes(columns)
         about = list(dict.fromkeys(m["storage"] for column in columns for m in column["memory"]))
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
@@ -521,10 +521,11 @@ class _Board:
         history = [v for s, v in self.facts.counters.get(counter, []) if s <= step and isinstance(v, int)]
         return history[-1] if history else None
 
-    def _keeper(self, known: Data, moments: list[Beat]) -> Keeper | None:
+    def _keeper(self, known: Data, moments: list[Beat], columns: list[Moment]) -> Keeper | None:
         """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that
         reads it, or to the last moment.
 
+        Its slot is named only if the tensor in it is drawn: a number that was saved is not what stands above.
         None if the finding names no node, or if there is no such moment.
         """
         node = known.get("node")
@@ -537,10 +538,12 @@ class _Board:
         )
         if first is None or last <= first:
             return None
-        slots = (self.facts.nodes[node][0][1] or {}).get("saved", ())
+        drawn = {each["storage"] for each in columns[first]["memory"]}
+        saved = (self.facts.nodes[node][0][1] or {}).get("saved", ())
+        slots = [slot for slot in saved if slot.get("storage") in drawn]
         chosen = next((s for s in slots if s.get("name") == known.get("saved")), None)
         if chosen is None:
-            chosen = next((s for s in slots if s.get("storage") == known.get("storage")), None)
+            chosen = next((s for s in slots if s.get("storage") == known.get("storage")), slots[0] if slots else None)
         return {
             "node": node,
             "name": self.names.get(node, node),

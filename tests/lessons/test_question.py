@@ -367,6 +367,13 @@ def test_the_line_that_fails_is_chosen_among_all_lines() -> None:
     assert pose(BACKUP, kind="line").answer.text.en == "no line fails"
 
 
+def test_a_line_that_the_lesson_answers_for_is_answered_for_among_the_lines() -> None:
+    posed = pose(SAVED, kind="line", beliefs=[], taken_for=[(5, "raise RuntimeError", "It is counted.", "只计数。")])
+    said = {posed.choices[n].line: one.without for one in posed.predictions for n in one.marks if one.without}
+    assert {line: slip.said for line, slip in said.items()} == {5: T("It is counted.", "只计数。")}
+    assert posed.answer.without is None
+
+
 def test_what_changes_is_several_names_and_beliefs_predict_other_ones() -> None:
     posed = pose(GRID, "grid, row, flat", kind="changes")
     assert said(posed) == ["grid = [[0, 0, 0], [0, 0, 0]]", "row = [0, 0, 0]"]

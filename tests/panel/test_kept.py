@@ -84,3 +84,11 @@ def test_it_is_said_when_the_weights_change(notebook, cells, row, rule):
 )  # fmt: skip
 def test_a_copy_and_what_is_only_looked_at_are_not(notebook, cells):
     assert [notebook.run(text, cell) for cell, text in (*START, *cells)] == [[]] * (len(START) + len(cells))
+
+
+def test_weights_without_memory_are_shared_with_nobody(notebook):
+    """Every tensor of the meta device has the address 0, and so has a tensor whose address is not read."""
+    notebook.run("net = nn.Linear(2, 1, device='meta')", "meta")
+    assert notebook.run("a = torch.ones(1, requires_grad=True)\nb = [torch.ones(2, device='meta')]", "a") == []
+    assert notebook.run("net.weight = nn.Parameter(torch.empty(1, 2, device='meta'))", "changed") == []
+    assert notebook.run("with torch.no_grad():\n    net.weight.add_(1)", "written") == []

@@ -78,3 +78,20 @@ def test_it_goes_when_the_optimizer_is_made_again(notebook):
     assert len(notebook.run(STEP[1], "step")) == 1
     assert notebook.run(START[2][1], "opt") == []
     assert notebook.run(STEP[1], "step") == []
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(0, 1), (20, 0)])
+def test_a_new_module_that_a_function_has_trained_is_no_stale_one(notebook, rounds, said):
+    """Its optimizer is gone with the function; the one that is there belonged to another model of the same name."""
+    fit_here = f"""def fit_here(made):
+    own = torch.optim.SGD(made.parameters(), lr=0.1)
+    for _ in range({rounds}):
+        own.zero_grad()
+        fit(made(X), Y).backward()
+        own.step()
+    return made
+net = fit_here(nn.Linear(4, 3))
+loss = fit(net(X), Y)"""
+    for cell, text in START:
+        notebook.run(text, cell)
+    assert len(notebook.run(fit_here, "fit")) == said

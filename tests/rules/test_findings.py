@@ -71,6 +71,41 @@ def test_advice_has_the_program_s_own_lines_and_code() -> None:
     assert "between line 8 and the next `loss.backward()` on line 6" in advice.en
 
 
+TWICE = """import torch
+
+x = torch.tensor([3.0], requires_grad=True)
+w = torch.tensor([2.0], requires_grad=True)
+y = x * 2
+y.sum().backward()
+(y).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("first", "detached"), [("y.sum()", False), ("(w * y.exp()).sum()", True)])
+def test_detaching_is_advised_only_where_the_first_backward_reaches_another_leaf(first: str, detached: bool) -> None:
+    program = TWICE.replace("y.sum()", first, 1)
+    advice = next(finding.advice for finding in find(pitfall_lab.record(program)) if finding.rule == "PL501")
+    assert advice is not None
+    assert (".detach()" in advice.en) == (".detach()" in advice.zh) == detached
+    assert "`backward(retain_graph=True)`" in advice.en
+
+
+LOGGED = """import torch
+
+torch.manual_seed(0)
+points = torch.rand(6, 2)
+model = torch.nn.Linear(2, 1)
+error = ((model(points) - points.sum(1)) ** 2).mean()
+"""
+
+
+@pytest.mark.parametrize(("rest", "trained"), [("print(error.item())\n", False), ("error.backward()\n", True)])
+def test_only_what_a_backward_went_through_is_said_to_train(rest: str, trained: bool) -> None:
+    (finding,) = (each for each in find(pitfall_lab.record(LOGGED + rest)) if each.rule == "PL401")
+    assert ("training still moves" in finding.explanation.en) == trained
+    assert ("训练也在进行" in finding.explanation.zh) == trained
+
+
 def test_what_torch_refuses_comes_with_what_it_would_accept() -> None:
     (finding,) = find(pitfall_lab.record("import torch\nx = torch.ones(2, 3)\nx.view(4)\n"))
     assert finding.advice is not None

@@ -263,6 +263,39 @@ def test_everything_has_a_name_of_the_programs():
         assert name in called.values(), name
 
 
+def test_a_number_that_a_node_saved_is_not_the_tensor_that_is_drawn():
+    """``y * 2`` keeps the 2, and what is drawn above its bar is ``y``."""
+    program = "import torch\nx = torch.ones(1, requires_grad=True)\ny = x * 2\ny.sum().backward()\ny.sum().backward()\n"
+    picture = story(program, "PL501")["picture"]
+    assert picture["keeper"]["slot"] is None
+    assert [one["names"] for one in picture["moments"][0]["memory"]] == [["y"]]
+    kept = story(program.replace("x * 2", "x.exp()"), "PL501")["picture"]
+    assert kept["keeper"]["slot"] == "result"
+
+
+MOMENTUM = """import torch
+from torch import nn
+
+layer = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+for _ in range(2):
+    optimizer.zero_grad()
+    layer(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_momentum_is_called_so_and_the_memory_of_the_gradient_is_not():
+    """Torch clones a detached gradient: the clone is the buffer, and what is detached is the gradient."""
+    facts = gather(trace_program(MOMENTUM))
+    called = names(facts)
+    for parameter in ("layer.weight", "layer.bias"):
+        for name in (f"momentum of {parameter}", f"{parameter}.grad"):
+            storages = {facts.tensor(label)["storage"] for label in facts.tensors if called[label] == name}
+            assert [called[storage] for storage in storages] == [name] * len(storages)
+            assert storages, name
+
+
 def test_a_damaged_finding_costs_only_its_picture():
     trace = build.overwritten()
     facts = [{"name": "node", "value": "n1"}, {"name": "storage", "value": "S99"}]

@@ -16,6 +16,8 @@ from pitfall_lab.trace import Trace
 from pitfall_lab.trace.slice import Slices, failures, slice_of, story
 from pitfall_lab.trace.text import sentences
 from pitfall_lab.views import document
+from pitfall_lab.views.display_names import names
+from pitfall_lab.views.label_history import gather
 from tests.views import build
 
 
@@ -49,6 +51,37 @@ def test_the_writing_step_says_what_moved_and_what_it_will_break():
         "`h.mul_(10)` 就地写入存储 S2：版本计数器 C2 从 0 变为 1。节点 n1 (SigmoidBackward0) 保存的是版本 0，它的"
         "反向传播现在必定出错。"
     )
+
+
+SQUARE = """import torch
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        ctx.save_for_backward(t)
+        return t * t
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (t,) = ctx.saved_tensors
+        return 2 * t * gradient
+
+x = torch.tensor([3.0, -1.0], requires_grad=True)
+y = Square.apply(x)
+y.sum().backward()
+"""
+
+
+def test_what_a_custom_backward_makes_and_drops_is_new_and_within_the_backward():
+    """Its tensors are gone when the backward ends, and its event, with an earlier step, says so."""
+    trace = record(SQUARE)
+    lines = said(trace)
+    assert lines[2].startswith("`Square.apply(x)` makes y (t2), shape (2,), float32.")
+    assert [line.split(", shape")[0] for line in lines if line.startswith("Within")] == [
+        "Within this backward: `2 * t` makes t4",
+        "Within this backward: `2 * t * gradient` makes t6",
+    ]
+    assert [line for line in said(trace, "zh") if "本身" in line] == []
+    assert {"2 * t", "2 * t * gradient"} <= set(names(gather(trace)).values())
 
 
 def test_views_say_that_nothing_is_copied_and_which_counter_they_share():

@@ -81,6 +81,7 @@ def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
         for each in reversed(found.parameters)
         if budget.goes_on() and is_own(each.value) and not is_opaque(each.value) and each.value.numel()
     }
+    weights.pop(0, None)  # weights on the meta device have no memory, and 0 for an address
     named = (
         {thing.path[0]: thing for thing in found.names if thing.kind in ("group", "tensor", "array")} if weights else {}
     )

@@ -3,9 +3,9 @@ later, layers behind trained ones.
 
 A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like
 that. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The
-optimizer holds the parameters of an earlier object with the same name; or it holds other parameters of the module, and
-this one was created after the optimizer, or was frozen when the optimizer was there already; or a gradient passes
-through the operation that uses it to parameters that the optimizer holds.
+optimizer holds the parameters of an earlier object with the same name, and nothing else trains this one; or it holds
+other parameters of the module, and this one was created after the optimizer, or was frozen when the optimizer was
+there already; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from pitfall_lab.observe.live.found import Found, Path, Thing, parts
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.inside import held_by
 from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own, tables
+
+MADE = 8
+"""A parameter that was written into more often than this was not only initialised and loaded: it is trained."""
 
 _TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0", "UnsqueezeBackward0"}
 
@@ -98,7 +101,7 @@ class Owners:
         name, came = thing.path[0], self._came[id(thing.value)]
         former = next((o for at, o in holders.items() if at in self._former.get(name, ())), None)
         of_module = next((holders[at] for at in self._was[name] if at in holders), None)
-        if former is not None:
+        if former is not None and not _is_trained(thing.value):
             return self._left("replaced", thing, former, came)
         if of_module is not None and came > self._took[of_module.text, id(of_module.value)]:
             return self._left("later", thing, of_module, came)
@@ -125,6 +128,11 @@ class Owners:
     def _left(self, why: str, thing: Thing, optimizer: Thing, came: int) -> LeftOut:
         took = self._took[optimizer.text, id(optimizer.value)]
         return LeftOut(why, thing.text, thing.path, 0, thing.path[0], optimizer.text, optimizer.path, came, took)
+
+
+def _is_trained(parameter: Any) -> bool:
+    """Whether an optimizer that no name leads to, such as one inside a function, must have moved the parameter."""
+    return not parameter.is_inference() and parameter._version > MADE
 
 
 def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], budget: Budget) -> Thing | None:

@@ -215,7 +215,7 @@ function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: Ex
 }
 
 function keeps(keeper: Keeper, model: ExplorerModel): string {
-  if (keeper.slot === null) return model.t("keeps what it needs", "保留它所需的值");
+  if (keeper.slot === null) return model.t("keeps what backward needs", "保留反向传播所需的值");
   const { expected } = keeper;
   if (expected === null) return model.t("keeps it for backward", "为反向传播保留它");
   return model.t(`keeps it for backward, at version ${expected}`, `为反向传播保留它，版本 ${expected}`);
@@ -223,6 +223,7 @@ function keeps(keeper: Keeper, model: ExplorerModel): string {
 
 function needs(keeper: Keeper, raised: boolean, model: ExplorerModel): string {
   const { expected, found } = keeper;
+  if (keeper.freed !== null && keeper.slot === null) return model.t("needs that again", "又需要这些值");
   if (keeper.freed !== null) return model.t("needs it again", "又需要它");
   if (expected === null && raised) return model.t("needs it here", "在此需要它");
   if (expected === null) return model.t("uses the changed numbers", "用了改变后的数");
