@@ -461,12 +461,25 @@ def _several(whole: int, values: Iterable[Any]) -> int:
 
 
 def living_nodes(starts: Iterable[Any]) -> int:
-    """Return the number of nodes in the graphs of the nodes ``starts``."""
-    seen: set[int] = set()
+    """Return the number of nodes in the graphs of the nodes ``starts`` that a backward can still go through.
+
+    A node is not counted if a backward from it would come to one whose saved tensors are freed: nothing that the program
+    computes later can depend on whether the calls that made such a graph were recorded.
+    """
+    usable: dict[int, bool] = {}
     stack = [node for node in starts if node is not None]
     while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack += [child for child in node.children if child is not None]
-    return len(seen)
+        node = stack[-1]
+        if id(node) in usable:
+            stack.pop()
+            continue
+        if node.freed and node.saved:
+            usable[id(node)] = False
+            continue
+        children = [child for child in node.children if child is not None]
+        waiting = [child for child in children if id(child) not in usable]
+        if waiting:
+            stack += waiting
+        else:
+            usable[id(node)] = all(usable[id(child)] for child in children)
+    return sum(usable.values())

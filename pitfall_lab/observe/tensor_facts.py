@@ -538,7 +538,11 @@ def slots_of(node: Any) -> list[Slot]:
     out = []
     for raw_name in [name for name in dir(node) if name.startswith("_raw_saved_")]:
         name = raw_name.removeprefix("_raw_saved_")
-        raw = getattr(node, raw_name)
+        try:
+            raw = getattr(node, raw_name)
+        except RuntimeError:  # a custom Function's node has one list for all, which raises once it is freed
+            out.append(Slot(name, "freed"))
+            continue
         for index, saved in enumerate(raw if isinstance(raw, tuple) else (raw,)):
             slot = _slot(node, name, index if isinstance(raw, tuple) else None, saved)
             if slot is not None:
