@@ -384,6 +384,7 @@ class Beside:
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.left_switched import left_switched
+        from pitfall_lab.panel.warnings.leftover import leftover
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
@@ -403,6 +404,8 @@ class Beside:
         said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
+        adds_up = any(each is not None and each["kind"] == "gradients-add-up" for each in said)
+        said += [leftover(look.leftover, self._ran)] if look.leftover is not None and not adds_up else []
         said += [unread(each, self._ran) for each in look.unread]
         said += [equal(look.equal, self._ran)] if look.equal is not None else []
         said += [reordered(each, self._ran) for each in look.reordered]

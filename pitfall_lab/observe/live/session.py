@@ -20,6 +20,7 @@ from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
+from pitfall_lab.observe.live.leftover_gradients import Leftover, Leftovers
 from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
@@ -68,6 +69,7 @@ class Look:
     rewritten: list[WrittenAgain] = field(default_factory=list)
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
+    leftover: Leftover | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -110,6 +112,7 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
+        self._leftovers = Leftovers()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -187,6 +190,7 @@ class Live:
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
             look.leaves = leaf_losses(found, graphs)
             look.stacked = self._gradients.compare(found, self._cells.now, graphs)
+            look.leftover = self._leftovers.compare(found, self._cells.now, graphs)
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []

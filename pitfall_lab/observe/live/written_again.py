@@ -200,6 +200,15 @@ def _place(thing: Thing) -> _Place | None:
     return (address, count * kind.itemsize, kind) if count >= LEAST and address else None
 
 
+def samples(thing: Thing) -> np.ndarray | None:
+    """Some numbers of a tensor's or an array's memory; ``None`` if it cannot be read or has fewer than :data:`LEAST`.
+
+    Two samples of unchanged memory are equal.
+    """
+    place = _place(thing)
+    return _sample(place) if place is not None else None
+
+
 def _sample(place: _Place) -> np.ndarray:
     """A copy of up to :data:`SAMPLED` of the numbers, from places that are spread over all of them."""
     address, size, kind = place
