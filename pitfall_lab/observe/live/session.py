@@ -32,6 +32,7 @@ from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
+from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
@@ -70,6 +71,7 @@ class Look:
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     leftover: Leftover | None = None
+    schedulers: list[Stale] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -112,7 +114,7 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
-        self._leftovers = Leftovers()
+        self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -196,6 +198,7 @@ class Live:
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
             others = Budget(seconds * OTHERS)
             look.growing += self._rounds.compare(roots, self._cells, others)
+            look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.split_again = self._splits.compare(namespace, self._cells.now, others)
