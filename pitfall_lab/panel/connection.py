@@ -391,6 +391,7 @@ class Beside:
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.reordered import reordered
         from pitfall_lab.panel.warnings.rewritten import rewritten
+        from pitfall_lab.panel.warnings.shared_write import shared_writes
         from pitfall_lab.panel.warnings.split_twice import split_twice
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.stale_scheduler import stale_scheduler
@@ -419,6 +420,7 @@ class Beside:
         said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
+        said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
         said += [left_switched(each, self._ran) for each in look.switched]
         said += [hooked_twice(each, self._ran) for each in look.twice]
         if self._led is not None and self._led not in look.used:

@@ -30,6 +30,7 @@ from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
@@ -71,6 +72,7 @@ class Look:
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     leftover: Leftover | None = None
+    shared: list[Shared] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -115,6 +117,7 @@ class Live:
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
+        self._shared = SharedWrites()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -204,6 +207,7 @@ class Live:
             look.split_again = self._splits.compare(namespace, self._cells.now, others)
             look.switched = self._states.compare(found)
             look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
+            look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
             look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
             drawing = Budget(seconds * ROWS)
             if page is not None:
