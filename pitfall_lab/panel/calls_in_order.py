@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from pitfall_lab.panel.calls import definitions
 from pitfall_lab.panel.cells_run import Cell
 
 DEEP = 5
@@ -13,7 +12,7 @@ DEEP = 5
 
 
 def in_order(tree: ast.AST, runs: list[Cell]) -> Iterator[ast.Call | ast.Assign]:
-    """Yield the calls and assignments of the code, each loop once, and those of the functions where they are called.
+    r"""Yield the calls and assignments of the code, each loop once, and those of the functions where they are called.
 
     A function that is given to another one (``opt.step(closure)``) counts as called there.
 
@@ -21,7 +20,35 @@ def in_order(tree: ast.AST, runs: list[Cell]) -> Iterator[ast.Call | ast.Assign]
     >>> [ast.unparse(each) for each in in_order(ast.parse("for x in a():\\n    f()\\n    c(d())"), cells)]
     ['a()', 'f()', 'b()', 'd()', 'c(d())']
     """
-    yield from _events(tree, definitions(runs), DEEP)
+    yield from _events(tree, own_functions(runs), DEEP)
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def own_functions(runs: list[Cell]) -> dict[str, Function]:
+    """The functions of the notebook by name, and the methods of its classes by their name with a dot before it, so
+    that ``opt.step()`` does not lead into a function ``step``; the newest wins.
+    """
+    found: dict[str, Function] = {}
+    for node in (each for run in runs for each in ast.walk(run.tree)):
+        methods = node.body if isinstance(node, ast.ClassDef) else ()
+        found |= {f".{each.name}": each for each in methods if isinstance(each, Function)}
+    inside = {id(each) for each in found.values()}
+    for node in (each for run in runs for each in ast.walk(run.tree)):
+        if isinstance(node, Function) and id(node) not in inside:
+            found[node.name] = node
+    return found
+
+
+def key_of(call: ast.Call) -> str:
+    """The key in :func:`own_functions` of what is called."""
+    return ("." if isinstance(call.func, ast.Attribute) else "") + name_called(call)
+
+
+def keys_called(node: ast.AST) -> Iterator[str]:
+    """The keys of all that the code calls."""
+    return (key_of(each) for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
 def name_called(call: ast.Call) -> str:
@@ -32,27 +59,29 @@ def name_called(call: ast.Call) -> str:
     )
 
 
-def _events(node: ast.AST, functions: Mapping[str, ast.AST], depth: int) -> Iterator[ast.Call | ast.Assign]:
+def _events(node: ast.AST, functions: Mapping[str, Function], depth: int) -> Iterator[ast.Call | ast.Assign]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        inner: list[ast.AST] = [node.iter, *node.body, *node.orelse]
-    elif isinstance(node, ast.Call):
-        inner = [node.func, *node.args, *node.keywords]
-    elif isinstance(node, (ast.Assign, ast.AugAssign)):
-        inner = [node.value]
-    elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        inner = [*node.generators, node.elt]
-    else:
-        inner = list(ast.iter_child_nodes(node))
-    for each in inner:
+    for each in _inner(node):
         yield from _events(each, functions, depth)
     if isinstance(node, ast.Assign):
         yield node
     if isinstance(node, ast.Call):
         yield node
         given = [each.id for each in node.args if isinstance(each, ast.Name)]
-        for name in (name_called(node), *given):
-            if depth and isinstance(function := functions.get(name), (ast.FunctionDef, ast.AsyncFunctionDef)):
-                for statement in function.body:
-                    yield from _events(statement, functions, depth - 1)
+        bodies = [functions[name].body for name in (key_of(node), *given) if depth and name in functions]
+        for statement in (each for body in bodies for each in body):
+            yield from _events(statement, functions, depth - 1)
+
+
+def _inner(node: ast.AST) -> list[ast.AST]:
+    """The parts of the code in the order in which they run."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return [node.iter, *node.body, *node.orelse]
+    if isinstance(node, ast.Call):
+        return [node.func, *node.args, *node.keywords]
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        return [node.value]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return [*node.generators, node.elt]
+    return list(ast.iter_child_nodes(node))

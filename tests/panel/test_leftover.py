@@ -23,26 +23,40 @@ def before(n=3):
 PROBE = "probe = X[:8].clone().requires_grad_()\nnet(probe).sum().backward()\nprint(probe.grad.abs().mean(0))"
 
 PLANTED = {
-    "a look at the input's gradient": ["after()", PROBE, "after()"],
+    "a look at the input's gradient": [
+        "after()",
+        PROBE,
+        "after()",
+    ],
     "the size of the gradients": [
         "after()",
-        "(net(X[:16]) - Y[:16]).square().mean().backward()\nprint([p.grad.norm().item() for p in net.parameters()])",
+        ("(net(X[:16]) - Y[:16]).square().mean().backward()\nprint([p.grad.norm().item() for p in net.parameters()])"),
         "print('more')",
         "for group in opt.param_groups:\n    group['lr'] = 0.01\nafter(5)",
     ],
     "in a function, before any training": [
-        "def check():\n    loss = net(X[:1]).square().sum()\n    loss.backward()\n    return net[0].weight.grad is not None\ncheck()",
-        "for x, y in zip(X.split(16), Y.split(16)):\n    (net(x) - y).square().mean().backward()\n    opt.step()\n"
-        "    net.zero_grad()",
+        (
+            "def check():\n    loss = net(X[:1]).square().sum()\n    loss.backward()\n"
+            "    return net[0].weight.grad is not None\ncheck()"
+        ),
+        (
+            "for x, y in zip(X.split(16), Y.split(16)):\n    (net(x) - y).square().mean().backward()\n"
+            "    opt.step()\n    net.zero_grad()"
+        ),
     ],
     "accumulated over rounds": [
         PROBE,
-        "for i in range(4):\n    ((net(X) - Y).square().mean() / 2).backward()\n    if i % 2:\n        opt.step()\n"
-        "        opt.zero_grad()",
+        (
+            "for i in range(4):\n    ((net(X) - Y).square().mean() / 2).backward()\n    if i % 2:\n"
+            "        opt.step()\n        opt.zero_grad()"
+        ),
     ],
-    "one step per cell": ["loss = (net(X) - Y).square().mean()\nloss.backward()\nopt.step()\nopt.zero_grad()", PROBE,
-                          "loss = (net(X) - Y).square().mean()\nloss.backward()\nopt.step()\nopt.zero_grad()"],
-}  # fmt: skip
+    "one step per cell": [
+        "loss = (net(X) - Y).square().mean()\nloss.backward()\nopt.step()\nopt.zero_grad()",
+        PROBE,
+        "loss = (net(X) - Y).square().mean()\nloss.backward()\nopt.step()\nopt.zero_grad()",
+    ],
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -61,22 +75,61 @@ def test_it_is_named_after_the_training_cell(notebook, name):
 @pytest.mark.parametrize(
     "cells",
     [
-        ["before()", PROBE, "before()"],
-        ["after()", PROBE, "opt.zero_grad()", "after()"],
-        ["after()", PROBE, "net.zero_grad(set_to_none=False)", "after()"],
-        ["after()", PROBE.replace("net(probe).sum().backward()", "probe.grad, = torch.autograd.grad(net(probe).sum(), probe)"),
-         "after()"],
-        ["after()", "probe = X[:8].clone().requires_grad_()\nnet(probe).sum().backward(inputs=[probe])", "after()"],
-        ["(net(X) - Y).square().mean().backward()", "(1e-3 * net[0].weight.square().sum()).backward()\nopt.step()\n"
-         "opt.zero_grad()"],  # the two parts of one loss
-        ["loss = (net(X) - Y).square().mean()", "loss.backward()", "opt.step()\nopt.zero_grad()",
-         "loss = (net(X) - Y).square().mean()", "loss.backward()", "opt.step()\nopt.zero_grad()"],
-        ["after()", PROBE, "net = nn.Sequential(nn.Linear(4, 1))\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\nafter()"],
-        ["from torch.optim import LBFGS\nopt = LBFGS(net.parameters())\ndef closure():\n    opt.zero_grad()\n"
-         "    loss = (net(X) - Y).square().mean()\n    loss.backward()\n    return loss", PROBE,
-         "for _ in range(2):\n    opt.step(closure)"],
+        [
+            "before()",
+            PROBE,
+            "before()",
+        ],
+        [
+            "after()",
+            PROBE,
+            "opt.zero_grad()",
+            "after()",
+        ],
+        [
+            "after()",
+            PROBE,
+            "net.zero_grad(set_to_none=False)",
+            "after()",
+        ],
+        [
+            "after()",
+            PROBE.replace("net(probe).sum().backward()", "probe.grad, = torch.autograd.grad(net(probe).sum(), probe)"),
+            "after()",
+        ],
+        [
+            "after()",
+            "probe = X[:8].clone().requires_grad_()\nnet(probe).sum().backward(inputs=[probe])",
+            "after()",
+        ],
+        [
+            "(net(X) - Y).square().mean().backward()",
+            "(1e-3 * net[0].weight.square().sum()).backward()\nopt.step()\nopt.zero_grad()",
+        ],
+        [
+            "loss = (net(X) - Y).square().mean()",
+            "loss.backward()",
+            "opt.step()\nopt.zero_grad()",
+            "loss = (net(X) - Y).square().mean()",
+            "loss.backward()",
+            "opt.step()\nopt.zero_grad()",
+        ],
+        [
+            "after()",
+            PROBE,
+            "net = nn.Sequential(nn.Linear(4, 1))\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\nafter()",
+        ],
+        [
+            (
+                "from torch.optim import LBFGS\nopt = LBFGS(net.parameters())\ndef closure():\n"
+                "    opt.zero_grad()\n    loss = (net(X) - Y).square().mean()\n    loss.backward()\n"
+                "    return loss"
+            ),
+            PROBE,
+            "for _ in range(2):\n    opt.step(closure)",
+        ],
     ],
-)  # fmt: skip
+)
 def test_what_is_cleared_before_is_right(notebook, cells):
     for text in (START, *cells):
         assert notebook.run(text) == []

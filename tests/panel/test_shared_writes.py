@@ -18,30 +18,47 @@ def fit(n=4, epochs=2):
         opt.step()
     return net"""
 PLANTED = {
-    "a shuffle": ["net = fit()", "for _ in range(3):\n    rng.shuffle(labels)", "print('on')", "wide = fit(8)"],
+    "a shuffle": [
+        "net = fit()",
+        "for _ in range(3):\n    rng.shuffle(labels)",
+        "print('on')",
+        "wide = fit(8)",
+    ],
     "noise, in a function": [
-        "def blur(a, s):\n    a += s * rng.normal(size=a.shape)\n    return a.std()", "net = fit()", "blur(points, 0.3)", "wide = fit(8)",
+        "def blur(a, s):\n    a += s * rng.normal(size=a.shape)\n    return a.std()",
+        "net = fit()",
+        "blur(points, 0.3)",
+        "wide = fit(8)",
     ],
     "a sort, to look at quantiles": [
-        "net = fit()", "flat = points.reshape(-1)\nflat.sort()\nprint(flat[:3])", "print((net(X).argmax(1) == y).float().mean())",
+        "net = fit()",
+        "flat = points.reshape(-1)\nflat.sort()\nprint(flat[:3])",
+        "print((net(X).argmax(1) == y).float().mean())",
     ],
     "a second name made in the cell": [
-        "Z = torch.randn(60, 4)\nt = Z.sum(1, keepdim=True)\nnet = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)",
+        (
+            "Z = torch.randn(60, 4)\nt = Z.sum(1, keepdim=True)\nnet = nn.Linear(4, 1)\n"
+            "opt = torch.optim.SGD(net.parameters(), 0.1)"
+        ),
         "for _ in range(3):\n    opt.zero_grad()\n    (net(Z) - t).square().mean().backward()\n    opt.step()",
         "noisy = Z.numpy()\nnoisy += 0.5 * rng.normal(size=noisy.shape)",
         "for _ in range(3):\n    opt.zero_grad()\n    (net(Z) - t).square().mean().backward()\n    opt.step()",
     ],
     "a slice that is set to zero": [
-        "Z = torch.randn(60, 4)\npart = Z[:40]\nt = Z.sum(1, keepdim=True)\nnet = nn.Linear(4, 1)\n"
-        + "opt = torch.optim.SGD(net.parameters(), 0.1)",
+        (
+            "Z = torch.randn(60, 4)\npart = Z[:40]\nt = Z.sum(1, keepdim=True)\nnet = nn.Linear(4, 1)\n"
+            "opt = torch.optim.SGD(net.parameters(), 0.1)"
+        ),
         "for _ in range(3):\n    opt.zero_grad()\n    (net(Z) - t).square().mean().backward()\n    opt.step()",
-        "part[:, 2] = 0\nprint(net(part).mean())", "print((net(Z) - t).square().mean())",
+        "part[:, 2] = 0\nprint(net(part).mean())",
+        "print((net(Z) - t).square().mean())",
     ],
     "features made before the rows were shuffled": [
-        "frozen = nn.Linear(4, 3).requires_grad_(False)\nfeats = frozen(X)", "np.random.default_rng(1).shuffle(points)",
+        "frozen = nn.Linear(4, 3).requires_grad_(False)\nfeats = frozen(X)",
+        "np.random.default_rng(1).shuffle(points)",
         "gap = (frozen(X) - feats).abs().mean()",
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -58,25 +75,62 @@ def test_it_is_named_where_the_data_is_used_again(notebook, name):
 @pytest.mark.parametrize(
     "cells",
     [
-        ["points -= points.mean(0)\npoints /= points.std(0)", "net = fit()", "wide = fit(8)"],  # before any use
-        ["mean, std = X.mean(0), X.std(0)", "points -= mean.numpy()\npoints /= std.numpy()", "net = fit()", "wide = fit(8)"],
-        ["net = fit()", "backup = labels.copy()\nrng.shuffle(labels)\nlabels[:] = backup", "wide = fit(8)"],
-        ["net = fit()", "mixed = labels.copy()\nrng.shuffle(mixed)", "wide = fit(8)"],
-        ["net = fit()", "y.mul_(-1).add_(1)\nlabels.mean()", "wide = fit(8)"],  # named as what it is
         [
-            "buffer = np.zeros((16, 4), dtype='float32')\nbatch = torch.from_numpy(buffer)\nnet = nn.Linear(4, 1)\n"
-            + "opt = torch.optim.SGD(net.parameters(), 0.1)\ndef fill():\n    buffer[:] = rng.normal(size=buffer.shape)",
-            *["fill()", "opt.zero_grad(); net(batch).square().mean().backward(); opt.step()"] * 3, "fill()\nprint(net(batch).mean())",
+            "points -= points.mean(0)\npoints /= points.std(0)",
+            "net = fit()",
+            "wide = fit(8)",
+        ],
+        [
+            "mean, std = X.mean(0), X.std(0)",
+            "points -= mean.numpy()\npoints /= std.numpy()",
+            "net = fit()",
+            "wide = fit(8)",
+        ],
+        [
+            "net = fit()",
+            "backup = labels.copy()\nrng.shuffle(labels)\nlabels[:] = backup",
+            "wide = fit(8)",
+        ],
+        [
+            "net = fit()",
+            "mixed = labels.copy()\nrng.shuffle(mixed)",
+            "wide = fit(8)",
+        ],
+        [
+            "net = fit()",
+            "y.mul_(-1).add_(1)\nlabels.mean()",
+            "wide = fit(8)",
+        ],
+        [
+            (
+                "buffer = np.zeros((16, 4), dtype='float32')\nbatch = torch.from_numpy(buffer)\n"
+                "net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)\ndef fill():\n"
+                "    buffer[:] = rng.normal(size=buffer.shape)"
+            ),
+            *[
+                "fill()",
+                "opt.zero_grad(); net(batch).square().mean().backward(); opt.step()",
+            ]
+            * 3,
+            "fill()\nprint(net(batch).mean())",
             "print(net(batch).std())",
         ],
         [
             "replay = torch.zeros(64, 4)\nnet = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)",
-            "replay[:32] = torch.randn(32, 4)", "seen = replay[:32]", "opt.zero_grad(); net(seen).square().mean().backward(); opt.step()",
-            "replay[:32] = torch.randn(32, 4)", "opt.zero_grad(); net(seen).square().mean().backward(); opt.step()",
+            "replay[:32] = torch.randn(32, 4)",
+            "seen = replay[:32]",
+            "opt.zero_grad(); net(seen).square().mean().backward(); opt.step()",
+            "replay[:32] = torch.randn(32, 4)",
+            "opt.zero_grad(); net(seen).square().mean().backward(); opt.step()",
         ],
-        ["net = fit()", "rng.shuffle(labels)", "labels = rng.integers(0, 2, 60)\ny = torch.from_numpy(labels)", "wide = fit(8)"],
+        [
+            "net = fit()",
+            "rng.shuffle(labels)",
+            "labels = rng.integers(0, 2, 60)\ny = torch.from_numpy(labels)",
+            "wide = fit(8)",
+        ],
     ],
-)  # fmt: skip
+)
 def test_memory_that_is_shared_on_purpose_is_right(notebook, cells):
     for text in (START, *cells):
         assert notebook.run(text) == []

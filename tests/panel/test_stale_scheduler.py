@@ -26,25 +26,49 @@ OWN = """class Warmup:
         for group in self.optimizer.param_groups:
             group["lr"] = 0.1 * min(1, self.done / self.steps)"""
 PLANTED = {
-    "a new network and optimizer": [FIRST, "sched = S.StepLR(opt, 10)", "train(net, opt, sched)", AGAIN, "train(net, opt, sched)"],
+    "a new network and optimizer": [
+        FIRST,
+        "sched = S.StepLR(opt, 10)",
+        "train(net, opt, sched)",
+        AGAIN,
+        "train(net, opt, sched)",
+    ],
     "on a plateau, in one cell": [
-        FIRST, "sched = S.ReduceLROnPlateau(opt, patience=1)", "train(net, opt, sched, value=True)",
+        FIRST,
+        "sched = S.ReduceLROnPlateau(opt, patience=1)",
+        "train(net, opt, sched, value=True)",
         f"{AGAIN}\ntrain(net, opt, sched, n=20, value=True)",
     ],
     "the same network": [
-        FIRST, "sched = S.CosineAnnealingLR(opt, 30)", "train(net, opt, sched)",
-        "opt = torch.optim.AdamW(net.parameters(), lr=0.01)", "train(net, opt, sched)",
+        FIRST,
+        "sched = S.CosineAnnealingLR(opt, 30)",
+        "train(net, opt, sched)",
+        "opt = torch.optim.AdamW(net.parameters(), lr=0.01)",
+        "train(net, opt, sched)",
     ],
     "in a dict": [
-        f"{FIRST}\nrun = {{'opt': opt, 'sched': S.ExponentialLR(opt, 0.9)}}", "train(net, run['opt'], run['sched'])",
-        "net = build(8)\nrun['opt'] = torch.optim.SGD(net.parameters(), lr=0.1)", "train(net, run['opt'], run['sched'])",
+        f"{FIRST}\nrun = {{'opt': opt, 'sched': S.ExponentialLR(opt, 0.9)}}",
+        "train(net, run['opt'], run['sched'])",
+        "net = build(8)\nrun['opt'] = torch.optim.SGD(net.parameters(), lr=0.1)",
+        "train(net, run['opt'], run['sched'])",
     ],
-    "one of its own": [OWN, FIRST, "sched = Warmup(opt, 20)", "train(net, opt, sched)", AGAIN, "train(net, opt, sched)"],
+    "one of its own": [
+        OWN,
+        FIRST,
+        "sched = Warmup(opt, 20)",
+        "train(net, opt, sched)",
+        AGAIN,
+        "train(net, opt, sched)",
+    ],
     "after a warm-up, in sequence": [
-        FIRST, "sched = S.SequentialLR(opt, [S.ConstantLR(opt, 0.1, 3), S.ExponentialLR(opt, 0.9)], [3])",
-        "train(net, opt, sched)", AGAIN, "print(opt)", "train(net, opt, sched)",
+        FIRST,
+        "sched = S.SequentialLR(opt, [S.ConstantLR(opt, 0.1, 3), S.ExponentialLR(opt, 0.9)], [3])",
+        "train(net, opt, sched)",
+        AGAIN,
+        "print(opt)",
+        "train(net, opt, sched)",
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -63,21 +87,54 @@ def test_it_is_named_after_the_cell_that_trains(notebook, name):
 @pytest.mark.parametrize(
     "cells",
     [
-        [FIRST, "sched = S.StepLR(opt, 10)", "train(net, opt, sched)", f"{AGAIN}\nsched = S.StepLR(opt, 10)", "train(net, opt, sched)"],
-        [FIRST, "sched = S.StepLR(opt, 10)", "train(net, opt, sched)", AGAIN, "train(net, opt)"],  # a constant rate
+        [
+            FIRST,
+            "sched = S.StepLR(opt, 10)",
+            "train(net, opt, sched)",
+            f"{AGAIN}\nsched = S.StepLR(opt, 10)",
+            "train(net, opt, sched)",
+        ],
+        [
+            FIRST,
+            "sched = S.StepLR(opt, 10)",
+            "train(net, opt, sched)",
+            AGAIN,
+            "train(net, opt)",
+        ],
         [
             "a, b = build(4), build(4)\noa, ob = (torch.optim.SGD(each.parameters(), 0.1) for each in (a, b))",
-            "sa = S.StepLR(oa, 3)", "train(a, oa, sa)\ntrain(b, ob)", "train(b, ob)", "train(a, oa, sa)\ntrain(b, ob)",
+            "sa = S.StepLR(oa, 3)",
+            "train(a, oa, sa)\ntrain(b, ob)",
+            "train(b, ob)",
+            "train(a, oa, sa)\ntrain(b, ob)",
         ],
-        [FIRST, "sched = S.StepLR(opt, 10)", "train(net, opt, sched)\n" + AGAIN, "train(net, opt)"],
-        ["for n in (4, 8):\n    net = build(n)\n    opt = torch.optim.SGD(net.parameters(), 0.1)\n"
-         + "    sched = S.StepLR(opt, 2)\n    train(net, opt, sched)"] * 2,
-        ["class Trainer:\n    def __init__(self, optimizer, net):\n        self.optimizer, self.net, self.n = optimizer, net, 0\n"
-         + "    def fit(self):\n        self.n += 1\n        self.optimizer.zero_grad()\n        self.net(X).sum().backward()\n"
-         + "        self.optimizer.step()", "net = build(4)\nt = Trainer(torch.optim.SGD(net.parameters(), 0.1), net)",
-         "t.fit()", "other = build(4)\nopt = torch.optim.SGD(other.parameters(), 0.1)", "t.fit()\ntrain(other, opt)"],
+        [
+            FIRST,
+            "sched = S.StepLR(opt, 10)",
+            ("train(net, opt, sched)\n" + AGAIN),
+            "train(net, opt)",
+        ],
+        [
+            (
+                "for n in (4, 8):\n    net = build(n)\n    opt = torch.optim.SGD(net.parameters(), 0.1)\n"
+                "    sched = S.StepLR(opt, 2)\n    train(net, opt, sched)"
+            ),
+        ]
+        * 2,
+        [
+            (
+                "class Trainer:\n    def __init__(self, optimizer, net):\n"
+                "        self.optimizer, self.net, self.n = optimizer, net, 0\n    def fit(self):\n"
+                "        self.n += 1\n        self.optimizer.zero_grad()\n"
+                "        self.net(X).sum().backward()\n        self.optimizer.step()"
+            ),
+            "net = build(4)\nt = Trainer(torch.optim.SGD(net.parameters(), 0.1), net)",
+            "t.fit()",
+            "other = build(4)\nopt = torch.optim.SGD(other.parameters(), 0.1)",
+            "t.fit()\ntrain(other, opt)",
+        ],
     ],
-)  # fmt: skip
+)
 def test_a_rate_that_belongs_to_what_trains_is_right(notebook, cells):
     for text in (START, *cells):
         assert notebook.run(text) == []

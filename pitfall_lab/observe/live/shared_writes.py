@@ -92,8 +92,7 @@ class SharedWrites:
         self._changes = [
             (each, before)
             for each, before in self._changes
-            if (is_ := self._was.get(each.path)) is not None
-            and not np.array_equal(is_.sample, before, equal_nan=True)
+            if (is_ := self._was.get(each.path)) is not None and not np.array_equal(is_.sample, before, equal_nan=True)
         ][-MOST:]
         return [each for each, _ in self._changes]
 

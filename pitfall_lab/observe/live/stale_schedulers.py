@@ -165,4 +165,3 @@ def _read(optimizer: Any) -> _Rates:
     numbers = tuple(float(each) for each in rates if type(each) is float or type(each) is int)
     versions = {id(each): each._version for each in held_by(optimizer) if is_own(each) and not each.is_inference()}
     return _Rates(numbers, versions)
-

@@ -48,19 +48,19 @@ def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
     where = re.sub(r"\.(\d+)", r"[\1]", found.name)
     more = T(f" and {found.others} more", f" 等 {found.others + 1} 个张量") if found.others else T("", "")
     each = T(" and each of the others in the same way", "，其他张量同样处理") if found.others else T("", "")
-    has = T("have" if found.others else "has", "")
+    has = "have" if found.others else "has"
     gone = T(" No name holds the first one's handle.", "没有名字保存着第一个的句柄。") if found.lost else T("", "")
     said = Said(
         T(
-            f"`{found.name}` ({found.type}){more.en} {has.en} one {what.en} {times.en}{en}: each of them runs.{gone.en}",
+            f"`{found.name}` ({found.type}){more.en} {has} one {what.en} {times.en}{en}: each of them runs.{gone.en}",
             f"`{found.name}`（{found.type}）{more.zh}上同一个{what.zh}注册了 {times.zh}{zh}：每一个都会运行。{gone.zh}",
         ),
         _WHY,
         T(
-            f"Remove the first one now with `{where}.{found.table}.pop({found.key})`{each.en}. In the cell that registers it, "
-            "call `handle.remove()` on the handle of the run before, or when the hook has done its work.",
-            f"现在用 `{where}.{found.table}.pop({found.key})` 移除第一个{each.zh}。在注册它的单元格里，先对上一次的句柄调用 "
-            "`handle.remove()`，或在钩子用完之后调用。",
+            f"Remove the first one now with `{where}.{found.table}.pop({found.key})`{each.en}. In the cell that "
+            "registers it, call `handle.remove()` on the handle of the run before, or when the hook has done its work.",
+            f"现在用 `{where}.{found.table}.pop({found.key})` 移除第一个{each.zh}。"
+            "在注册它的单元格里，先对上一次的句柄调用 `handle.remove()`，或在钩子用完之后调用。",
         ),
         found.path,
     )
