@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.broken import Broken
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
+    from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
@@ -226,6 +227,7 @@ class Beside:
             return None
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
+            from pitfall_lab.panel.rows_outside import sizes_of
 
             look = Look(
                 self._second_time,
@@ -235,6 +237,8 @@ class Beside:
                 self._switched,
                 self._kinds_of,
                 self._inferred,
+                self._rows_asked,
+                lambda name, rows: sizes_of(name, rows, self._ran, self._shell.user_ns),
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -270,6 +274,12 @@ class Beside:
             if found is not None:
                 return found._replace(name=found.name or expression)
         return None
+
+    def _rows_asked(self, error: BaseException) -> RowsAsked | None:
+        from pitfall_lab.panel.rows_outside import looked_up
+
+        live, call = self._watching(), looked_up(error)
+        return live.rows_asked(self._shell.user_ns, *call, ASKED_SECONDS) if live is not None and call else None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters

@@ -28,6 +28,7 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
+from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
@@ -37,7 +38,7 @@ from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
-from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
+from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used, with_leaves
 from pitfall_lab.observe.live.written_again import Rewrites, WrittenAgain
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
@@ -190,6 +191,7 @@ class Live:
             look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
+            look.used = [with_leaves(each, found, graphs) for each in look.used]
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
@@ -234,13 +236,18 @@ class Live:
         """
         with unseen():
             budget = Budget(seconds)
-            before = self._cells.now + 1
-            for root in _roots_of(_named(namespace, made), budget):
-                if found := carried(root, self._carriers, self._cells, before, budget):
-                    return found
-            return next(
-                iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None
-            ) or self._inside(namespace, list(made), budget)
+            used = self._second_time(namespace, list(made), read, budget)
+            return with_leaves(used, find(namespace, (), budget), budget) if used is not None else None
+
+    def _second_time(
+        self, namespace: Mapping[str, Any], made: Sequence[str], read: Iterable[str], budget: Budget
+    ) -> Used | None:
+        before = self._cells.now + 1
+        for root in _roots_of(_named(namespace, made), budget):
+            if found := carried(root, self._carriers, self._cells, before, budget):
+                return found
+        begun = begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)
+        return next(iter(begun), None) or self._inside(namespace, made, budget)
 
     def _inside(self, namespace: Mapping[str, Any], made: Sequence[str], budget: Budget) -> Used | None:
         """The first entry of a list or dict among these names whose graph was freed and is part of the
@@ -276,6 +283,11 @@ class Live:
             if tensor.grad is not None:
                 return None
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
+
+    def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
+        """The rows that a failed lookup asked for; None if that was not the reason, or if it cannot be read."""
+        with unseen():
+            return rows_asked(namespace, numbers, table, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
         """What has switched a global setting of torch, if it is not as torch begins with."""
