@@ -189,7 +189,7 @@ def test_a_state_that_is_carried_from_step_to_step_is_still_to_be_detached(faili
         (
             "bag = nn.EmbeddingBag(3, 2)",
             "bag(ids.reshape(1, -1))",
-            "and `bag.weight` of In [4] has 3 rows (0 to 2): this is why the lookup failed. More",
+            "and `bag.weight` of In [4] has 3 rows (0 to 2): this is why the lookup failed. Make the",
         ),
     ],
 )

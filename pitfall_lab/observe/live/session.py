@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -175,8 +176,10 @@ class Live:
 
         ``page``: first row and number of rows, if rows are wanted.
 
-        Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace.
+        Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace. What
+        search and graphs leave is for the others.
         """
+        began = time.thread_time()
         with unseen():
             finding = Budget(seconds * FINDING)
             found = find(namespace, [*self._bound, *self._rooted], finding)
@@ -197,11 +200,12 @@ class Live:
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
             look.leaves = leaf_losses(found, graphs)
             look.stacked = self._gradients.compare(found, self._cells.now, graphs)
-            look.leftover = self._leftovers.compare(found, self._cells.now, graphs)
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
-            others = Budget(seconds * OTHERS)
+            left = seconds * (FINDING + GRAPHS + OTHERS) - (time.thread_time() - began)
+            others = Budget(max(left, seconds * OTHERS))
+            look.leftover = self._leftovers.compare(found, self._cells.now, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
             look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)

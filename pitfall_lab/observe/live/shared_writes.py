@@ -8,7 +8,7 @@ are left out, as training writes them. Only CPU memory is read.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -97,25 +97,32 @@ class SharedWrites:
         return [each for each, _ in self._changes]
 
 
-def _shared(found: Found, budget: Budget) -> Iterator[tuple[Thing, Place, tuple[str, ...]]]:
+def _shared(found: Found, budget: Budget) -> list[tuple[Thing, Place, tuple[str, ...]]]:
     """Each thing that overlaps in memory with what has another name, its place, and those other names."""
-    things = [(where, thing) for thing in data(found) if budget.goes_on() and (where := place_of(thing)) is not None]
+    things = [
+        (where, thing)
+        for thing in (*found.arrays, *found.tensors)
+        if budget.goes_on() and (where := place_of(thing)) is not None
+    ]
     things.sort(key=lambda each: each[0][:2])
-    group: list[tuple[Place, Thing]] = []
+    groups: list[list[tuple[Place, Thing]]] = []
     end = 0
     for place, thing in things:
         if place[0] >= end:
-            yield from _of_group(group)
-            group = []
-        group.append((place, thing))
-        end = max(end, place[0] + place[1]) if len(group) > 1 else place[0] + place[1]
-    yield from _of_group(group)
-
-
-def _of_group(group: list[tuple[Place, Thing]]) -> Iterator[tuple[Thing, Place, tuple[str, ...]]]:
-    names = {thing.path[0]: None for _, thing in group}
-    for place, thing in group if len(names) > 1 else ():
-        yield thing, place, tuple(name for name in names if name != thing.path[0])
+            groups.append([])
+        groups[-1].append((place, thing))
+        end = max(end, place[0] + place[1])
+    groups = [each for each in groups if len({thing.path[0] for _, thing in each}) > 1]
+    written = {id(thing.value) for thing in data(found)} if groups else set()
+    made = []
+    for group in groups:
+        names = dict.fromkeys(thing.path[0] for _, thing in group)
+        made += [
+            (thing, place, tuple(name for name in names if name != thing.path[0]))
+            for place, thing in group
+            if id(thing.value) in written
+        ]
+    return made
 
 
 def _sums(place: Place) -> tuple[float, float] | None:

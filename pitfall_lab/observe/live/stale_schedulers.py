@@ -67,6 +67,9 @@ class Schedulers:
         if budget.spent:
             return []
         self._cell = now
+        if not drivers:
+            self._optimizers, self._moved, self._found = {}, {}, {}
+            return []
         things = {id(each.value): each for each in reversed(found.optimizers)}
         held = {id(optimizer) for _, _, optimizer in drivers}
         old = [optimizer for _, _, optimizer in drivers if id(optimizer) not in things]
