@@ -55,8 +55,10 @@ def outside(found: RowsAsked, ran: Ran, grown: tuple[str, int]) -> tuple[T, T, T
     numbers = found.numbers.partition(".")[0].partition("[")[0]
     came = next((called(run.count) for run in reversed(runs) if numbers and numbers in run.assigned), "")
     asked = T(
-        (f"`{found.numbers}`" + (f" of {came}" if came else "")) if numbers else "the numbers of the lookup",
-        ((f"{came} 的 " if came else "") + f"`{found.numbers}`") if numbers else "查找用的编号",
+        (f"the numbers in `{found.numbers}`" + (f" of {came}" if came else ""))
+        if numbers
+        else "the numbers of the lookup",
+        ((f"{came} 的 " if came else "") + f"`{found.numbers}` 中的编号") if numbers else "查找用的编号",
     )
     table = T(
         (f"`{found.table}`" + (f" of {made}" if made else "")) if root else "the table",
