@@ -177,8 +177,8 @@ def test_a_state_that_is_carried_from_step_to_step_is_still_to_be_detached(faili
             "net = nn.Sequential(nn.Embedding(len(vocab), 2), nn.Flatten())",
             "net(ids)",
             (
-                "`ids` of In [5] go from 0 to 6, and `net.0.weight` of In [4] has 4 rows (0 to 3): this is why the lookup "
-                "failed. In [4] made it for `len(vocab)`, and `vocab` has 7 entries now."
+                "`ids` of In [5] go from 0 to 6, and `net.0.weight` of In [4] has 4 rows (0 to 3): this is why the "
+                "lookup failed. In [4] made it for `len(vocab)`, and `vocab` has 7 entries now."
             ),
         ),
         (
