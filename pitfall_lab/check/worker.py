@@ -81,8 +81,21 @@ def _serve() -> None:
 
             prepare(job["source"])
             ending = _forked(job, (jobs.fileno(), answers.fileno()))
+        if not _sent(answers, ending):
+            return
+
+
+def _sent(answers: TextIO, ending: dict[str, Any]) -> bool:
+    """Send an answer; false if nobody reads answers any more: the checker ended while the program ran."""
+    try:
         answers.write(json.dumps(ending) + "\n")
         answers.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, answers.fileno())  # what is still to be written when Python ends would fail once more
+        os.close(nowhere)
+        return False
+    return True
 
 
 def _next(jobs: TextIO, checker: int) -> str:

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
+from pitfall_lab.observe.live.rows_asked import RowsAsked
 from pitfall_lab.observe.live.session import Computed, Missing
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.cuts import Cut, cut, read_in_functions
+from pitfall_lab.panel.rows_outside import outside
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.left_switched import refused_by
@@ -33,7 +35,7 @@ OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
-Found = Broken | Used | Cut | Computed | Missing | Switched | WrittenAgain
+Found = Broken | Used | Cut | Computed | Missing | Switched | WrittenAgain | RowsAsked
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about numbers that lie outside of what a function takes."""
 
@@ -55,7 +57,8 @@ class Look(NamedTuple):
     ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of
     operations. ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what
     has switched a global setting. ``kinds``: the number types and devices of names. ``inferred``: those of some names
-    that inference mode has made.
+    that inference mode has made. ``rows``: the rows that a failed lookup asked for. ``sizes``: the name whose length
+    the cell that made a name has used, if it is no longer the number that was used, and its length now.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -65,6 +68,8 @@ class Look(NamedTuple):
     switched: Callable[[Setting], Switched | None] = lambda _: None
     kinds: Callable[[Iterable[str]], Sequence[Kind]] = lambda _: ()
     inferred: Callable[[Iterable[str]], Sequence[str]] = lambda _: ()
+    rows: Callable[[BaseException], RowsAsked | None] = lambda _: None
+    sizes: Callable[[str, int], tuple[str, int]] = lambda _, __: ("", 0)
 
 
 def cause(
@@ -81,7 +86,9 @@ def cause(
     if SECOND_TIME in str(error):
         made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
         found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
-        return _said(found, ran, cell.backwards) if found is not None else None
+        return _said(found, ran, cell) if found is not None else None
+    if isinstance(error, (IndexError, RuntimeError)) and (asked := look.rows(error)) is not None:
+        return Cause(asked, *outside(asked, ran, look.sizes(asked.table.partition(".")[0], asked.rows)), "PLE12")
     if said := _of_settings(str(error), cell, ran, look):
         return said
     if NO_GRAPH in str(error):
@@ -107,7 +114,7 @@ def _of_known(words: str, known: Sequence[Broken | Used | WrittenAgain], cell: C
         if isinstance(each, WrittenAgain):
             if _is_outside(each, words, cell, ran):
                 return _said(each, ran)
-        elif _is_it(each, words, cell.text) and _root(each) not in cell.bound and (said := _said(each, ran)):
+        elif _is_it(each, words, cell.text) and _root(each) not in cell.bound and (said := _said(each, ran, cell)):
             return said
     return None
 
@@ -269,6 +276,8 @@ def runs_of(what: Found) -> tuple[int | None, ...]:
         return ()
     if isinstance(what, Cut):
         return (what.cell or None,)
+    if isinstance(what, RowsAsked):
+        return (None,)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
 
 
@@ -297,10 +306,10 @@ def _taken(cell: Cell, ran: Ran) -> set[str]:
     return read.union(*(read_in_functions(each, ran) for each in cell.tree.body))
 
 
-def _said(what: Broken | Used | WrittenAgain, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
+def _said(what: Broken | Used | WrittenAgain, ran: Ran, last: Cell | None = None) -> Cause | None:
     """Return the warning about ``what`` in the past tense; None if there is none.
 
-    ``backwards``: the expressions on which the failed cell calls backward, if the cell is not yet among the runs.
+    ``last``: the failed cell, if it is not yet among the runs.
     """
     message: dict[str, Any] | None
     if isinstance(what, Broken):
@@ -308,7 +317,7 @@ def _said(what: Broken | Used | WrittenAgain, ran: Ran, backwards: Sequence[str]
     elif isinstance(what, WrittenAgain):
         message = rewritten(what, ran, failed=True)
     else:
-        message = used(what, ran, failed=True, backwards=backwards)
+        message = used(what, ran, failed=True, last=last)
     if message is None:
         return None
     sentence, explanation, fix = (T(**message[name]) for name in ("sentence", "explanation", "fix"))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.broken import Broken
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
+    from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
@@ -226,6 +227,7 @@ class Beside:
             return None
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
+            from pitfall_lab.panel.rows_outside import sizes_of
 
             look = Look(
                 self._second_time,
@@ -235,6 +237,8 @@ class Beside:
                 self._switched,
                 self._kinds_of,
                 self._inferred,
+                self._rows_asked,
+                lambda name, rows: sizes_of(name, rows, self._ran, self._shell.user_ns),
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -270,6 +274,12 @@ class Beside:
             if found is not None:
                 return found._replace(name=found.name or expression)
         return None
+
+    def _rows_asked(self, error: BaseException) -> RowsAsked | None:
+        from pitfall_lab.panel.rows_outside import looked_up
+
+        live, call = self._watching(), looked_up(error)
+        return live.rows_asked(self._shell.user_ns, *call, ASKED_SECONDS) if live is not None and call else None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters
@@ -375,22 +385,14 @@ class Beside:
 
     def _warnings(self, look: Look) -> list[dict[str, Any]]:
         from pitfall_lab.panel.warnings.changed import changed, each_once
-        from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.equal import equal
-        from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.growing import growing
-        from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
         from pitfall_lab.panel.warnings.idle import idle
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
-        from pitfall_lab.panel.warnings.left_switched import left_switched
-        from pitfall_lab.panel.warnings.looked_at import looked_at
-        from pitfall_lab.panel.warnings.misread import misread
-        from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
+        from pitfall_lab.panel.warnings.leftover import leftover
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.reordered import reordered
-        from pitfall_lab.panel.warnings.rewritten import rewritten
-        from pitfall_lab.panel.warnings.split_twice import split_twice
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.unread import unread
         from pitfall_lab.panel.warnings.used import again, used
@@ -403,25 +405,58 @@ class Beside:
         said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
+        adds_up = any(each is not None and each["kind"] == "gradients-add-up" for each in said)
+        said += [leftover(look.leftover, self._ran)] if look.leftover is not None and not adds_up else []
         said += [unread(each, self._ran) for each in look.unread]
         said += [equal(look.equal, self._ran)] if look.equal is not None else []
         said += [reordered(each, self._ran) for each in look.reordered]
         said += [idle(each, self._ran) for each in look.idle]
-        said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
-        said += [misread(each, self._ran) for each in look.misread]
-        said += [one_memory_kept(each, self._ran) for each in look.one_memory]
-        said += [evaluating(each, self._ran) for each in look.evaluating]
-        said += [looked_at(each, self._ran) for each in look.looked]
-        said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
-        said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
-        said += [left_switched(each, self._ran) for each in look.switched]
-        said += [hooked_twice(each, self._ran) for each in look.twice]
+        said += self._more_warnings(look)
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))
         said += [again(each, self._ran) for each in look.again[:1] if self._led is None]
         named = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in named]
         return [each for each in said if each is not None]
+
+    def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
+        """The warnings about data, models, seeds, settings, and hooks."""
+        from pitfall_lab.panel.warnings.cut_off import leaf_loss
+        from pitfall_lab.panel.warnings.evaluating import evaluating
+        from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
+        from pitfall_lab.panel.warnings.left_switched import left_switched
+        from pitfall_lab.panel.warnings.looked_at import looked_at
+        from pitfall_lab.panel.warnings.misread import misread
+        from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
+        from pitfall_lab.panel.warnings.reseeded import reseeded
+        from pitfall_lab.panel.warnings.rewritten import rewritten
+        from pitfall_lab.panel.warnings.shared_write import shared_writes
+        from pitfall_lab.panel.warnings.split_twice import split_twice
+        from pitfall_lab.panel.warnings.stale_scheduler import stale_scheduler
+
+        said = [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
+        said += [misread(each, self._ran) for each in look.misread]
+        said += [one_memory_kept(each, self._ran) for each in look.one_memory]
+        said += [evaluating(each, self._ran) for each in look.evaluating]
+        said += [looked_at(each, self._ran) for each in look.looked]
+        said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
+        said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
+        said += [stale_scheduler(each, self._ran) for each in look.schedulers]
+        said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
+        said += [reseeded(self._ran, self._draws, self._is_seeded)]
+        said += [left_switched(each, self._ran) for each in look.switched]
+        said += [hooked_twice(each, self._ran) for each in look.twice]
+        return said
+
+    def _draws(self, name: str) -> str:
+        from pitfall_lab.observe.live.seeds import draws
+
+        return draws(self._shell.user_ns, name)
+
+    def _is_seeded(self, library: str, seed: int | None) -> bool:
+        from pitfall_lab.observe.live.seeds import is_seeded
+
+        return is_seeded(self._shell.user_ns, library, seed)
 
     def _is_data(self, name: str) -> bool:
         return self._kind(name) in ("tensor", "array")

@@ -77,3 +77,16 @@ def test_facts_of_a_program_are_those_of_its_trace(shop: Workshop) -> None:
     facts = shop.facts(subject)
     assert facts == Facts.of(Story(shop.trace(subject))) == Facts.from_json(facts.to_json())
     assert (facts.ended, [found.rule for found in facts.found]) == ("raised", ["PL101"])
+
+
+def test_a_worker_whose_checker_has_ended_writes_no_traceback():
+    script = (
+        "import os, sys\n"
+        "from pitfall_lab.check.worker import _sent\n"
+        "end, begin = os.pipe()\n"
+        "os.close(end)\n"
+        "answers = os.fdopen(begin, 'w', encoding='utf-8')\n"
+        "print(_sent(answers, {'status': 'exit'}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")

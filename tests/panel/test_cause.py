@@ -141,3 +141,67 @@ def test_a_tensor_that_inference_mode_has_made_is_named_with_its_cell(failing):
     )
     assert "`torch.no_grad()` in place of `torch.inference_mode()` in In [3]" in hint["text"]["en"]
     assert hint["rule"] == "PL204"
+
+
+def test_what_was_computed_once_from_a_trained_leaf_is_to_be_computed_anew(failing):
+    failing.run(
+        "temp = nn.Parameter(torch.tensor(1.0))\nnet, x = nn.Linear(4, 1), torch.randn(8, 4)\n"
+        "opt = torch.optim.SGD([{'params': net.parameters()}, {'params': [temp]}], lr=0.1)"
+    )
+    failing.run("def mix(t):\n    return torch.softmax(-x @ x.T * t.exp(), 1)\nadj = mix(temp)\nadj.shape")
+    failing.run("opt.zero_grad()\nloss = net(adj @ x).square().mean()\nloss.backward()\nopt.step()", "step")
+    loop = "for _ in range(3):\n    opt.zero_grad()\n    loss = net(adj @ x).square().mean()\n    loss.backward()\n"
+    fail(failing, loop + "    opt.step()")
+    [hint] = hints(failing)
+    assert "Compute `adj` anew in each step" in hint["text"]["en"]
+    assert "would stop `temp` from learning" in hint["text"]["en"]
+    assert "adj = adj.detach()" not in hint["text"]["en"]
+    warning = next(each for each in failing.page.last("warnings")["warnings"] if each["kind"] == "used-graph")
+    assert warning["explanation"]["en"].startswith(
+        "`adj` was computed once, in In [3], from `temp`, which `opt` trains."
+    )
+
+
+def test_a_state_that_is_carried_from_step_to_step_is_still_to_be_detached(failing):
+    failing.run("rnn = nn.GRUCell(2, 3)\nopt = torch.optim.SGD(rnn.parameters(), 0.1)\nh = torch.zeros(1, 3)")
+    step = "h = rnn(torch.ones(1, 2), h)\nloss = h.sum()\nopt.zero_grad()\nloss.backward()\nopt.step()"
+    failing.run(step, "step")
+    fail(failing, step)
+    assert "`h = h.detach()`" in hints(failing)[0]["text"]["en"]
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "words"),
+    [
+        (
+            "net = nn.Sequential(nn.Embedding(len(vocab), 2), nn.Flatten())",
+            "net(ids)",
+            (
+                "`ids` of In [5] go from 0 to 6, and `net.0.weight` of In [4] has 4 rows (0 to 3): this is why the "
+                "lookup failed. In [4] made it for `len(vocab)`, and `vocab` has 7 entries now."
+            ),
+        ),
+        (
+            "table = torch.randn(5, 3)",
+            "nn.functional.embedding(ids[:2] + 6, table)",
+            "the numbers of the lookup go from 6 to 10, and `table` of In [4] has 5 rows (0 to 4)",
+        ),
+        (
+            "bag = nn.EmbeddingBag(3, 2)",
+            "bag(ids.reshape(1, -1))",
+            "and `bag.weight` of In [4] has 3 rows (0 to 2): this is why the lookup failed. Make the",
+        ),
+    ],
+)
+def test_rows_that_a_table_does_not_have(failing, made, asked, words):
+    failing.run(
+        "vocab = {}\ndef encode(text):\n    return [vocab.setdefault(word, len(vocab)) for word in text.split()]"
+    )
+    failing.run("first = torch.tensor(encode('a b c d'))")
+    failing.run(made)
+    failing.run("ids = torch.tensor(encode('a e f g'))")
+    fail(failing, asked)
+    [hint] = hints(failing)
+    assert words in hint["text"]["en"]
+    assert hint["rule"] == "PLE12"
+    assert "。" in hint["text"]["zh"]

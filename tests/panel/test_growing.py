@@ -227,7 +227,7 @@ def test_losses_of_one_round_that_are_added_and_used_once_are_no_growth(notebook
         "    {}"
     )
     assert notebook.run("outer = []\n" + loop.format("", "outer.clear()"), "loop") == []
-    assert notebook.run(loop.format("outer = []\n    ", "opt.step()"), "other loop") == []
+    assert notebook.run(loop.format("outer = []\n    opt.zero_grad()\n    ", "opt.step()"), "other loop") == []
 
 
 def test_a_list_that_takes_another_used_round_grows(notebook):

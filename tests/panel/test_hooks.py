@@ -85,3 +85,94 @@ def test_a_third_run_is_counted(notebook):
 def test_hooks_that_are_removed_or_different(notebook, cells):
     notebook.run(START, "start")
     assert [notebook.run(text, str(at)) for at, text in enumerate(cells)] == [[]] * len(cells)
+
+
+TRAINS = (
+    "net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))\nx = torch.randn(8, 3)\n"
+    "opt = torch.optim.SGD(net.parameters(), 0.1)\n"
+    "def step():\n    opt.zero_grad(); loss = net(x).square().mean(); loss.backward(); opt.step()\n"
+    "def scaled(factor):\n    for p in net[0].parameters():\n        p.register_hook(lambda g: g * factor)\n"
+    "def noisy(p, sigma):\n    p.register_post_accumulate_grad_hook(lambda p: (p.grad.add_(sigma), None)[1])"
+)
+GRADIENTS = {
+    "the cell edited": [
+        "s = 0.1\nfor p in net[0].parameters():\n    p.register_hook(lambda g, s=s: g * s)",
+        "s = 0.4  # stronger\nfor p in net[0].parameters():\n    p.register_hook(lambda g, s=s: g * s)",
+    ],
+    "one function, two cells": [
+        "scaled(0.1)\nstep()",
+        "print('again')\nscaled(0.4)\nstep()",
+    ],
+    "after the gradients": [
+        "noisy(net[2].weight, 1e-3)",
+        "for _ in range(2):\n    step()",
+        "sigma = 1e-2\nnoisy(net[2].weight, sigma)",
+    ],
+    "each round of a sweep": [
+        "for factor in (1.0, 0.5, 0.1):\n    scaled(factor)\n    step()",
+    ],
+    "an object of a class": [
+        (
+            "class Clip:\n    def __init__(self, most):\n        self.most = most\n    def __call__(self, g):\n"
+            "        return g.clamp(-self.most, self.most)\n"
+        ),
+        "net[0].weight.register_hook(Clip(1.0))",
+        "step()",
+        "net[0].weight.register_hook(Clip(0.1))",
+    ],
+    "a list that has both": [
+        "hs = []",
+        "hs += [p.register_hook(lambda g: g * 0.5) for p in net[0].parameters()]",
+        "step()",
+        "hs += [p.register_hook(lambda g: g * 0.2) for p in net[0].parameters()]",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradient_hooks_that_act_one_after_the_other(notebook, name):
+    notebook.run(TRAINS)
+    *before, last = GRADIENTS[name]
+    for text in before:
+        assert notebook.run(text) == []
+    [warning] = notebook.run(last)
+    assert warning["kind"] == "hooked-twice"
+    assert "hook" in warning["sentence"]["en"]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [
+            "hs = [p.register_hook(lambda g: g * 0.1) for p in net[0].parameters()]",
+            "step()",
+            ("for h in hs:\n    h.remove()\nhs = [p.register_hook(lambda g: g * 0.4) for p in net[0].parameters()]"),
+            "step()",
+        ],
+        [
+            "net[0].weight.register_hook(lambda g: g.clamp(-1, 1))",
+            "net[0].weight.register_hook(lambda g: g * 2)",
+            "step()",
+        ],
+        [
+            "scaled(0.1)",
+            "step()",
+            "net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))\nscaled(0.4)",
+        ],
+        [
+            (
+                "for factor in (1.0, 0.5):\n    h = net[0].weight.register_hook(lambda g, f=factor: g * f)\n"
+                "    step()\n    h.remove()"
+            ),
+        ],
+        [
+            "noisy(net[0].weight, 0.1)",
+            "noisy(net[2].weight, 0.1)",
+            "step()",
+        ],
+    ],
+)
+def test_gradient_hooks_of_one_each(notebook, cells):
+    notebook.run(TRAINS)
+    for text in cells:
+        assert notebook.run(text) == []

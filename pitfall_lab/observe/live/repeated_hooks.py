@@ -1,5 +1,5 @@
-"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, and
-the first hook is still there.
+"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, or its
+function was called again, and the first hook is still there.
 
 Only numbers are kept from cell to cell: which hook was first seen after which cell, and which name held its handle.
 """
@@ -27,10 +27,11 @@ Alike = Literal["same", "alike", ""]
 
 class Twice(NamedTuple):
     """``times`` hooks with one code in ``table`` of a module or tensor (of class ``type``), the first two
-    from ``first`` and ``again``.
+    from ``first`` and ``again``, which are one cell if it has registered them in one run.
 
     ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the functions
-    have the same code but not the same values in it, and no name held a handle of either.
+    have the same code but not the same values in it, and no name held a handle of either. ``one_function``: they were
+    made by the same line of one function. ``others`` counts further tensors on which the same cells did the same.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Twice(NamedTuple):
     again: int
     lost: bool
     differ: bool
+    one_function: bool = False
+    others: int = 0
 
 
 class _Hook(NamedTuple):
@@ -76,31 +79,57 @@ class Hooks:
         held = _handles(namespace, budget)
         made = [one for thing, table, hooks in many if (one := self._twice(thing, table, hooks, held)) is not None]
         self._held = {key: name for key, name in (self._held | held).items() if any(key == each for _, _, each in came)}
-        return made
+        return _grouped(made)
 
     def _twice(self, thing: Thing, table: str, hooks: list[_Hook], held: Mapping[int, str]) -> Twice | None:
+        of_tensor = thing.kind == "tensor"
         for at, first in enumerate(hooks):
             cell = self._came[id(thing.value), table, first.key]
-            later = [each for each in hooks[at + 1 :] if self._came[id(thing.value), table, each.key] != cell]
-            again = [(each, alike) for each in later if (alike := _alike(first.function, each.function))]
-            again = [(each, alike) for each, alike in again if self._is_again(first.key, each.key, alike, held)]
+            again = [
+                (each, alike)
+                for each in hooks[at + 1 :]
+                if (alike := _alike(first.function, each.function))
+                and (
+                    self._is_again(first.key, each.key, alike, held, of_tensor=of_tensor)
+                    if self._came[id(thing.value), table, each.key] != cell
+                    else of_tensor and not {first.key, each.key} & (self._held.keys() | held.keys())
+                )
+            ]
             if again:
                 second, alike = again[0]
+                one = {first.key, second.key} & (self._held.keys() | held.keys())
                 return Twice(
                     thing.text, thing.path, class_name(thing.value), table, first.key, 1 + len(again), cell,
                     self._came[id(thing.value), table, second.key], first.key not in held,
-                    alike == "alike" and not {first.key, second.key} & (self._held.keys() | held.keys()),
+                    alike == "alike" and (not one or first.key in held), _is_one_function(first, second),
                 )  # fmt: skip
         return None
 
-    def _is_again(self, first: int, second: int, alike: Alike, held: Mapping[int, str]) -> bool:
+    def _is_again(self, first: int, second: int, alike: Alike, held: Mapping[int, str], *, of_tensor: bool) -> bool:
         """Whether the second hook came in the first one's place: its name has taken the
         handle, or no other name has both.
+
+        Of a tensor also if one list has both: each of them changes the gradient.
         """
         if first in held:
-            return alike == "same" and held[first] == held.get(second)
+            return (alike == "same" or of_tensor) and held[first] == held.get(second)
         before = self._held.get(first)
         return alike == "same" or before == held.get(second, self._held.get(second))
+
+
+def _grouped(made: list[Twice]) -> list[Twice]:
+    """The findings; of tensors on which the same cells put hooks into the same table, only the first."""
+    found: dict[tuple[Any, ...], Twice] = {}
+    for each in made:
+        of_tensor = each.table in OF_TENSORS and each.type in ("Tensor", "Parameter")
+        key = (each.table, each.first, each.again, each.times) if of_tensor else (each.path, each.table)
+        found[key] = found[key]._replace(others=found[key].others + 1) if key in found else each
+    return list(found.values())
+
+
+def _is_one_function(first: _Hook, second: _Hook) -> bool:
+    functions = [each.function for each in (first, second) if type(each.function) is types.FunctionType]
+    return len(functions) == 2 and functions[0].__code__ is functions[1].__code__
 
 
 def _tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list[_Hook]]]:
@@ -112,10 +141,12 @@ def _tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list[_Ho
         for table in OF_MODULES:
             if hooks := _hooks(attributes.get(table)):
                 yield thing, table, hooks
+    met = set[int]()  # a parameter may have a name of its own as well
     for thing in (*found.parameters, *found.tensors):
         if not budget.goes_on():
             return
-        if is_own(thing.value) and thing.value.requires_grad:
+        if is_own(thing.value) and thing.value.requires_grad and id(thing.value) not in met:
+            met.add(id(thing.value))
             for table in OF_TENSORS:
                 if hooks := _hooks(getattr(thing.value, table, None)):
                     yield thing, table, hooks
@@ -166,18 +197,27 @@ def _alike(one: Any, other: Any) -> Alike:
         inner = _alike(one.func, other.func)
         equal = _are_equal((*one.args, *one.keywords.values()), (*other.args, *other.keywords.values()))
         return inner if equal or not inner else "alike"
+    if Kinds().of(one) == "object":
+        return "alike"  # two objects of one class of the notebook's own, called as functions
     if type(one) is not types.FunctionType or _code(one.__code__) != _code(other.__code__):
         return ""
+    if _numbers(one.__code__) != _numbers(other.__code__):
+        return "alike"
     values, others = (_values(each) for each in (one, other))
     return "same" if values is not None and others is not None and _are_equal(values, others) else "alike"
 
 
 def _code(code: types.CodeType) -> tuple[Any, ...]:
-    """What the code does, without its lines and its file."""
+    """What the code does, without its lines, its file and the numbers in it."""
     constants = tuple(
-        _code(each) if type(each) is types.CodeType else (type(each), repr(each)) for each in code.co_consts
+        _code(each) if type(each) is types.CodeType else (type(each), "" if type(each) in (int, float) else repr(each))
+        for each in code.co_consts
     )
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _numbers(code: types.CodeType) -> tuple[Any, ...]:
+    return tuple(_numbers(each) if type(each) is types.CodeType else repr(each) for each in code.co_consts)
 
 
 def _values(function: types.FunctionType) -> tuple[Any, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
+from pitfall_lab.observe.live.leftover_gradients import Leftover, Leftovers
 from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
@@ -27,14 +29,17 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
+from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
+from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
-from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
+from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used, with_leaves
 from pitfall_lab.observe.live.written_again import Rewrites, WrittenAgain
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
@@ -68,6 +73,9 @@ class Look:
     rewritten: list[WrittenAgain] = field(default_factory=list)
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
+    leftover: Leftover | None = None
+    shared: list[Shared] = field(default_factory=list)
+    schedulers: list[Stale] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -110,6 +118,8 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
+        self._leftovers, self._schedulers = Leftovers(), Schedulers()
+        self._shared = SharedWrites()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -166,8 +176,10 @@ class Live:
 
         ``page``: first row and number of rows, if rows are wanted.
 
-        Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace.
+        Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace. What
+        search and graphs leave is for the others.
         """
+        began = time.thread_time()
         with unseen():
             finding = Budget(seconds * FINDING)
             found = find(namespace, [*self._bound, *self._rooted], finding)
@@ -182,6 +194,7 @@ class Live:
             look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
+            look.used = [with_leaves(each, found, graphs) for each in look.used]
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
@@ -190,13 +203,17 @@ class Live:
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
-            others = Budget(seconds * OTHERS)
+            left = seconds * (FINDING + GRAPHS + OTHERS) - (time.thread_time() - began)
+            others = Budget(max(left, seconds * OTHERS))
+            look.leftover = self._leftovers.compare(found, self._cells.now, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
+            look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.split_again = self._splits.compare(namespace, self._cells.now, others)
             look.switched = self._states.compare(found)
             look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
+            look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
             look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
             drawing = Budget(seconds * ROWS)
             if page is not None:
@@ -223,13 +240,18 @@ class Live:
         """
         with unseen():
             budget = Budget(seconds)
-            before = self._cells.now + 1
-            for root in _roots_of(_named(namespace, made), budget):
-                if found := carried(root, self._carriers, self._cells, before, budget):
-                    return found
-            return next(
-                iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None
-            ) or self._inside(namespace, list(made), budget)
+            used = self._second_time(namespace, list(made), read, budget)
+            return with_leaves(used, find(namespace, (), budget), budget) if used is not None else None
+
+    def _second_time(
+        self, namespace: Mapping[str, Any], made: Sequence[str], read: Iterable[str], budget: Budget
+    ) -> Used | None:
+        before = self._cells.now + 1
+        for root in _roots_of(_named(namespace, made), budget):
+            if found := carried(root, self._carriers, self._cells, before, budget):
+                return found
+        begun = begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)
+        return next(iter(begun), None) or self._inside(namespace, made, budget)
 
     def _inside(self, namespace: Mapping[str, Any], made: Sequence[str], budget: Budget) -> Used | None:
         """The first entry of a list or dict among these names whose graph was freed and is part of the
@@ -265,6 +287,11 @@ class Live:
             if tensor.grad is not None:
                 return None
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
+
+    def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
+        """The rows that a failed lookup asked for; None if that was not the reason, or if it cannot be read."""
+        with unseen():
+            return rows_asked(namespace, numbers, table, Budget(seconds))
 
     def switched(self, setting: Setting) -> Switched | None:
         """What has switched a global setting of torch, if it is not as torch begins with."""

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
-from pitfall_lab.observe.live.found import Path
+from pitfall_lab.observe.live.found import Found, Path
 from pitfall_lab.observe.live.graphs import is_freed, walk
+from pitfall_lab.observe.live.history import history
+from pitfall_lab.observe.live.inside import held_by
+from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.saved import Cells
 from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 
@@ -19,7 +22,8 @@ class Used(NamedTuple):
 
     ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known. ``shared``:
     nothing was carried on, the tensor itself comes from the same run of a cell as the freed node, and another
-    result of that run has been used.
+    result of that run has been used. ``learns`` is the first leaf behind the carrier that an optimizer holds, ``more``
+    counts further ones, and ``optimizer`` is the optimizer.
     """
 
     name: str
@@ -29,6 +33,9 @@ class Used(NamedTuple):
     carrier: str = ""
     carrier_path: Path = ()
     shared: bool = False
+    learns: str = ""
+    more: int = 0
+    optimizer: str = ""
 
 
 def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> list[Used]:
@@ -76,6 +83,22 @@ def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: B
             shared = _is_of(root, made, cells)
             return Used(root.thing.text, root.thing.path, node_name(freed), made, carrier.name, carrier.path, shared)
     return None
+
+
+def with_leaves(used: Used, found: Found, budget: Budget) -> Used:
+    """The same, with what is trained behind the carrier."""
+    carrier = next((each.value for each in found.tensors if each.path == used.carrier_path), None)
+    if carrier is None or not is_own(carrier) or carrier.is_inference():
+        return used
+    nodes = walk([history(carrier, carrier._version).root], budget)
+    leaves = {id(node.variable) for node in nodes if node.name() == ACCUMULATE}
+    holders = {id(each): optimizer.text for optimizer in found.optimizers for each in held_by(optimizer.value)}
+    names = {id(each.value): each.text for each in reversed((*found.tensors, *found.parameters))}
+    trained = [at for at in names if at in leaves and at in holders]
+    if not trained or budget.spent:
+        return used
+    first = trained[-1]
+    return used._replace(learns=names[first], more=len(trained) - 1, optimizer=holders[first])
 
 
 def _is_of(root: Root, made: int | None, cells: Cells) -> bool:

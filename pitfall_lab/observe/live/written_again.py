@@ -92,23 +92,27 @@ class Rewrites:
         if writes:
             self._search(_places(found, budget), kept, writes, now)
         for path, tracked in list(self._tracked.items()):
-            place = _place(things[path])
+            place = place_of(things[path])
             if place is None or place[0] != tracked.address:
                 del self._tracked[path]
             else:
-                self._tracked[path] = tracked._replace(sample=_sample(place))
+                self._tracked[path] = tracked._replace(sample=sample_of(place))
         for path, thing in things.items():
             if (
                 path not in self._began
                 and path not in kept
                 and budget.goes_on()
-                and (place := _place(thing)) is not None
+                and (place := place_of(thing)) is not None
             ):
-                self._began[path] = _sample(place)
+                self._began[path] = sample_of(place)
         return list(self._found.values())
 
+    def began(self, path: Path) -> np.ndarray | None:
+        """What was sampled of an object when it was first seen; ``None`` if it was not."""
+        return self._began.get(path)
+
     def _search(
-        self, places: Mapping[Path, tuple[Thing, _Place]], kept: Collection[Path], writes: Sequence[Any], now: int
+        self, places: Mapping[Path, tuple[Thing, Place]], kept: Collection[Path], writes: Sequence[Any], now: int
     ) -> None:
         by_text = {thing.text: place for thing, place in places.values()}
         for write in writes:
@@ -117,7 +121,7 @@ class Rewrites:
                 thing, whole = places[path]
                 if place is None or not whole[0] <= place[0] < whole[0] + whole[1]:
                     continue
-                was, sample = self._tracked.get(path), _sample(whole)
+                was, sample = self._tracked.get(path), sample_of(whole)
                 began = self._began.get(path)
                 if was is not None and began is not None and not _differs(was.sample, began):
                     was = None  # it was as it had been before the first write
@@ -132,19 +136,19 @@ class Rewrites:
                 break
 
 
-_Place = tuple[int, int, np.dtype]
+Place = tuple[int, int, np.dtype]
 """The address, the bytes and the dtype of memory without gaps."""
 
 
-def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, _Place]]:
+def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, Place]]:
     return {
         thing.path: (thing, place)
-        for thing in _data(found)
-        if budget.goes_on() and (place := _place(thing)) is not None
+        for thing in data(found)
+        if budget.goes_on() and (place := place_of(thing)) is not None
     }
 
 
-def _data(found: Found) -> list[Thing]:
+def data(found: Found) -> list[Thing]:
     """The tensors and arrays that are no parameters, buffers, or gradients."""
     weights = {
         thing.value.data_ptr() for thing in found.parameters if is_own(thing.value) and not is_opaque(thing.value)
@@ -169,7 +173,8 @@ def _pointer(tensor: Any) -> int:
     return 0 if is_opaque(tensor) else int(tensor.data_ptr())
 
 
-def _place(thing: Thing) -> _Place | None:
+def place_of(thing: Thing) -> Place | None:
+    """The memory of a tensor or array of numbers on the CPU that has no gaps; ``None`` for all others."""
     value = thing.value
     if thing.kind == "array":
         if (
@@ -200,7 +205,16 @@ def _place(thing: Thing) -> _Place | None:
     return (address, count * kind.itemsize, kind) if count >= LEAST and address else None
 
 
-def _sample(place: _Place) -> np.ndarray:
+def samples(thing: Thing) -> np.ndarray | None:
+    """Some numbers of a tensor's or an array's memory; ``None`` if it cannot be read or has fewer than :data:`LEAST`.
+
+    Two samples of unchanged memory are equal.
+    """
+    where = place_of(thing)
+    return sample_of(where) if where is not None else None
+
+
+def sample_of(place: Place) -> np.ndarray:
     """A copy of up to :data:`SAMPLED` of the numbers, from places that are spread over all of them."""
     address, size, kind = place
     memory = (ctypes.c_char * size).from_address(address)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.collected import is_collected, list_of
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
@@ -35,16 +34,19 @@ _ONCE = T(
 )
 
 
-def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str] = ()) -> dict[str, Any] | None:
+def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = None) -> dict[str, Any] | None:
     """The warning; ``None`` if no cell calls backward on this name: then it may be a sum that is only printed.
 
-    ``failed``: the backward has raised, in a cell that calls ``backwards``.
+    ``failed``: the backward has raised, in the cell ``last`` if it is not yet among the runs.
     """
+    backwards = last.backwards if last is not None else ()
     known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))
     if not known and not failed:
         return None
     if is_collected(found.carrier, ran):
         why, fix = _collected(list_of(found.carrier))
+    elif not found.shared and _is_made_once(found, ran, last):
+        why, fix = _made_once(found, ran)
     else:
         why, fix = (_SHARED, _ONCE) if found.shared else (_WHY, _fix(found.carrier))
     said = Said(_sentence(found, known=known, failed=failed), why, fix, found.path or found.carrier_path)
@@ -117,6 +119,33 @@ def _collected(name: str) -> tuple[T, T]:
         f"Empty it before each round: `{name}.clear()`, or a new list. Detaching the entries would cut the loss off "
         "from the parameters.",
         f"在每一轮之前清空它：`{name}.clear()`，或新建一个列表。如果对元素用 `.detach()`，损失就与参数断开了。",
+    )
+
+
+def _is_made_once(found: Used, ran: Ran, last: Cell | None) -> bool:
+    """Whether an earlier cell computed the carrier, which depends on what is trained, and none since."""
+    runs = [*ran.since(0), *([last] if last is not None else [])]
+    makes = [run for run in runs if found.carrier in run.assigned]
+    return bool(found.learns and makes) and makes[-1] is not runs[-1] and found.carrier not in makes[-1].carried
+
+
+def _made_once(found: Used, ran: Ran) -> tuple[T, T]:
+    """Why a loss fails that was computed from what depends on trained leaves and is not computed in each step."""
+    makes = [run for run in ran.since(0) if found.carrier in run.assigned]
+    where = called(makes[-1].count if makes else found.made)
+    name, leaf = f"`{found.carrier}`", f"`{found.learns}`"
+    en = leaf + (f" and {found.more} more" if found.more else "")
+    zh = leaf + (f" 等 {found.more + 1} 个张量" if found.more else "")
+    return T(
+        f"{name} was computed once, in {where}, from {en}, which `{found.optimizer}` trains. The first backward "
+        "through it frees what its graph has saved, and the first step makes its numbers those of before.",
+        f"{name} 只在 {where} 中计算过一次，由 `{found.optimizer}` 训练的 {zh} 得出。经过它的第一次反向传播会释放"
+        "计算图保存的内容，而第一次更新之后，它的数也已经过时。",
+    ), T(
+        f"Compute {name} anew in each step, before the loss. `retain_graph=True` would keep the old numbers, and "
+        f"`{found.carrier}.detach()` would stop {en} from learning through it.",
+        f"在每一步计算损失之前重新计算 {name}。`retain_graph=True` 会保留旧的数，而 `{found.carrier}.detach()` "
+        f"会使 {zh} 不再经过它学习。",
     )
 
 

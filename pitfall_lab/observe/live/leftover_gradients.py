@@ -1,0 +1,93 @@
+"""Finds gradients that a cell left behind, which made no step, and to which a later training cell may have added.
+
+Seen from versions alone: the cell wrote ``.grad`` of leaves that an optimizer holds and not the leaves; what it wrote
+is not zero; and nothing has cleared or replaced it before a cell that has written the leaves. Whether that cell cleared
+first cannot be seen afterwards: its text must be read too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.history import is_leaf
+from pitfall_lab.observe.live.inside import held_by
+from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.written_again import samples
+
+
+class Leftover(NamedTuple):
+    """A leaf that ``optimizer`` holds, whose gradient cell ``left`` has written without a step, and which cell
+    ``stepped`` has written next.
+
+    ``others`` counts further such leaves.
+    """
+
+    name: str
+    path: Path
+    optimizer: str
+    others: int
+    left: int
+    stepped: int
+
+
+class _Was(NamedTuple):
+    """A leaf after a cell: its version, the id and version of its gradient, and the cell that left this gradient
+    without a step; 0 if a step has used it, or none is there.
+    """
+
+    version: int
+    gradient: int
+    written: int
+    left: int
+
+
+class Leftovers:
+    """Remembers the versions of the leaves that optimizers hold, and of their gradients, as plain numbers."""
+
+    def __init__(self) -> None:
+        self._was: dict[int, _Was] = {}
+        self._cell = 0
+        self._found: Leftover | None = None
+
+    def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
+        """The first leaf that the last cell has written, of those that had a gradient left behind before it."""
+        if now == self._cell:
+            return self._found
+        self._cell, self._found = now, None
+        holders = {id(each): optimizer.text for optimizer in found.optimizers for each in held_by(optimizer.value)}
+        known: dict[int, _Was] = {}
+        stepped: list[tuple[Thing, int]] = []
+        for thing in (*found.parameters, *found.tensors) if holders else ():
+            leaf = thing.value
+            if id(leaf) not in holders or id(leaf) in known:
+                continue
+            if not budget.goes_on():
+                self._was |= known
+                return None
+            if not is_own(leaf) or leaf.is_inference() or not is_leaf(leaf):
+                continue
+            was, gradient = self._was.get(id(leaf)), leaf.grad
+            moved = was is not None and was.version != leaf._version
+            if was is not None and was.left and moved:
+                stepped.append((thing, was.left))
+            if gradient is None or not is_own(gradient) or gradient.is_inference():
+                known[id(leaf)] = _Was(leaf._version, 0, -1, 0)
+                continue
+            same = was is not None and (was.gradient, was.written) == (id(gradient), gradient._version)
+            left = was.left if same and was is not None else now
+            if moved or was is None or (not same and not _has_numbers(thing, gradient)):
+                left = 0
+            known[id(leaf)] = _Was(leaf._version, id(gradient), gradient._version, left)
+        self._was = known
+        if stepped:
+            (first, left), others = stepped[0], len(stepped) - 1
+            self._found = Leftover(first.text, first.path, holders[id(first.value)], others, left, now)
+        return self._found
+
+
+def _has_numbers(leaf: Thing, gradient: object) -> bool:
+    """Whether a gradient has numbers that are not zero, as far as a sample shows; true if its memory cannot be read."""
+    some = samples(Thing(leaf.path, leaf.text, "tensor", gradient))
+    return some is None or bool((some != 0).any())

@@ -1,0 +1,47 @@
+"""Finds out which rows an embedding was asked for when it failed, and under which names its table and the numbers are
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import find
+from pitfall_lab.observe.live.object_kinds import is_own
+
+MOST = 1 << 24
+"""In more numbers than this the least and the greatest are not looked for."""
+
+
+class RowsAsked(NamedTuple):
+    """The numbers go from ``low`` to ``high``, and the table has ``rows`` rows.
+
+    ``numbers`` and ``table`` are their names, empty if the notebook has none for them.
+    """
+
+    low: int
+    high: int
+    rows: int
+    numbers: str
+    table: str
+
+
+def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: Budget) -> RowsAsked | None:
+    """The rows that were asked for; ``None`` if they are all there, or if this cannot be read.
+
+    ``numbers`` (any shape, whole numbers) and ``table`` (rows, length of a row) are the tensors of the failed call.
+    """
+    if not (is_own(numbers) and is_own(table)) or numbers.device.type != "cpu" or numbers.is_floating_point():
+        return None
+    if not 0 < numbers.numel() <= MOST or table.dim() < 1 or numbers.is_inference():
+        return None
+    values = numbers.numpy()
+    low, high, rows = int(values.min()), int(values.max()), int(table.shape[0])
+    if low >= 0 and high < rows:
+        return None
+    found = find(namespace, (), budget)
+    named = (*found.tensors, *found.parameters)
+    texts = {id(each.value): each.text for each in reversed(named)}
+    return RowsAsked(low, high, rows, texts.get(id(numbers), ""), texts.get(id(table), ""))

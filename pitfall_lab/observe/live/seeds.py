@@ -1,0 +1,80 @@
+"""Reads what a random generator was seeded with, and which objects draw from the global one when they are used."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe.live.object_kinds import Kinds, class_name, class_origin, inside, tables
+
+TWISTS = 64
+"""So many times 624 numbers may have been drawn since the seed was set for it to be recognised."""
+_LOADER = "torch.utils.data.dataloader"
+
+
+def is_seeded(namespace: Mapping[str, Any], library: str, seed: int | None) -> bool:
+    """Whether a generator has the seed, or may have it; ``library`` is ``torch``, ``numpy``, ``random``, or the name
+    of a generator of torch's.
+    """
+    if seed is None:
+        return True
+    if library == "torch":
+        return torch.initial_seed() == seed
+    if library == "numpy":
+        return _is_near(np.random.get_state(), np.random.RandomState(seed))  # noqa: NPY002 - the global generator
+    if library == "random":
+        state = random.getstate()[1]
+        return _is_first(state, seed)
+    generator = namespace.get(library)
+    return type(generator) is torch.Generator and generator.initial_seed() == seed
+
+
+def _is_near(state: Any, fresh: np.random.RandomState) -> bool:
+    """Whether NumPy's state follows from a fresh one by not too many draws."""
+    key = state[1]
+    for _ in range(TWISTS):
+        if np.array_equal(fresh.get_state()[1], key):  # type: ignore[index]
+            return True
+        fresh.random_sample(312)  # 624 numbers of 32 bits
+    return np.array_equal(fresh.get_state()[1], key)  # type: ignore[index]
+
+
+def _is_first(state: tuple[int, ...], seed: int) -> bool:
+    fresh = random.Random(seed)  # noqa: S311 - compared, not used
+    for _ in range(TWISTS):
+        if fresh.getstate()[1][:624] == state[:624]:
+            return True
+        for _ in range(312):
+            fresh.random()
+    return False
+
+
+def draws(namespace: Mapping[str, Any], name: str) -> str:
+    """``dropout`` for a model that draws when it is called, ``loader`` for a loader that shuffles with the global
+    generator, else empty.
+    """
+    value = namespace.get(name)
+    kind = Kinds().of(value)
+    if kind == "module":
+        return "dropout" if _has_dropout(value) else ""
+    if class_origin(value) == _LOADER and class_name(value) == "DataLoader":
+        sampler = inside(value, "object").get("sampler")
+        own = inside(sampler, "object").get("generator") if sampler is not None else None
+        return "loader" if class_name(sampler) == "RandomSampler" and own is None else ""
+    return ""
+
+
+def _has_dropout(module: Any) -> bool:
+    work, seen = [module], {id(module)}
+    for each in work:  # the list grows during the iteration
+        if class_origin(each) == "torch.nn.modules.dropout" and inside(each, "module").get("p"):
+            return True
+        for child in tables(each)[2].values():
+            if Kinds().of(child) == "module" and id(child) not in seen:
+                seen.add(id(child))
+                work.append(child)
+    return False

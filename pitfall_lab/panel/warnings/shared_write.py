@@ -1,0 +1,198 @@
+"""Warns that a cell has changed, through another name, numbers on which earlier cells had trained, and that are
+used again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.panel.calls import called_in, definitions, does, reaching
+from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.name_flow import simple
+from pitfall_lab.panel.warnings.message import Said, called, cell, is_same_cell, warning
+from pitfall_lab.panel.written_names import written_into
+from pitfall_lab.trace import T
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.live.shared_writes import Shared
+
+
+def shared_writes(
+    found: Sequence[Shared], ran: Ran, known: Collection[tuple[str, ...]] = ()
+) -> list[dict[str, Any] | None]:
+    """The warnings, at most one for each name; ``known`` are the paths of which another warning says it already."""
+    said: dict[str, dict[str, Any]] = {}
+    for each in found:
+        if each.path[0] not in said and each.path not in known and (one := _shared_write(each, found, ran)) is not None:
+            said[each.path[0]] = one
+    return list(said.values())
+
+
+def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[str, Any] | None:
+    """The warning; ``None`` where the texts show that the memory was shared on purpose, or that nothing uses it."""
+    wrote, name = ran.get(found.cell), found.path[0]
+    if wrote is None or found.blank:
+        return None
+    runs = list(ran.since(0))
+    through = [each for each in found.others if each in _named(wrote, runs)]
+    made = next((run for run in reversed(runs) if run.count <= wrote.count and name in run.assigned), None)
+    if not through or made is None or made is wrote or not _is_unnamed(name, through, wrote, runs):
+        return None
+    before = [run for run in runs if made.count <= run.count < wrote.count]
+    use = next((run for run in before if _is_used(found, run, wrote, runs)), None)
+    if use is None or any(name in written_into(run.tree) for run in before if run is not made):
+        return None
+    earlier = [run for run in runs if run.count <= use.count]
+    if any(is_same_cell(run, wrote) for run in earlier) or _writers(wrote, through, runs) & _called(earlier):
+        return None  # the memory is written every time
+    if any(each.path == found.path and each.cell <= use.count for each in all_found):
+        return None
+    later = next((run for run in runs if run.count > wrote.count and name in _taken(run, runs)), None)
+    if later is None:
+        return None
+    target, where, again = through[0], called(wrote.count), called(later.count)
+    copy = ".copy()" if found.kind == "tensor" else ".clone()"
+    said = Said(
+        T(
+            f"{where} changed `{target}` in place, and with it `{found.name}` of {called(made.count)}, which has the "
+            f"same memory: {again} uses other numbers than {called(use.count)} did.",
+            f"{where} 就地修改了 `{target}`，也就修改了与它共用内存的 {called(made.count)} 的 `{found.name}`："
+            f"{again} 用到的数已经不是 {called(use.count)} 用过的那些了。",
+        ),
+        T(
+            "`torch.from_numpy`, `.numpy()`, slices and views copy nothing: a write through one name is a write to "
+            "all. `shuffle`, `sort`, `*=` and index assignments change the data itself.",
+            "`torch.from_numpy`、`.numpy()`、切片和视图都不复制数据：通过一个名字写入，就是写入所有的名字。"
+            "`shuffle`、`sort`、`*=` 和索引赋值修改的是数据本身。",
+        ),
+        T(
+            f"Change a copy in {where} (`{target}{copy}`, or `rng.permutation({target})` in place of a shuffle). "
+            f"Make `{found.name}` and what it comes from again, then run {again} again.",
+            f"在 {where} 中修改副本（`{target}{copy}`，或用 `rng.permutation({target})` 代替 shuffle）。"
+            f"重新产生 `{found.name}` 和它的来源，然后再运行 {again}。",
+        ),
+        found.path,
+    )
+    cells = cell(ran, wrote.count, "changed", target) + cell(ran, made.count, "made") + cell(ran, later.count, "stale")
+    return warning("shared-write", "silent", said, cells, "PL701")
+
+
+def _named(run: Cell, runs: list[Cell]) -> set[str]:
+    """The names in a cell and in the functions that it calls, directly or not."""
+    functions, found = definitions(runs), set[str]()
+    work: list[ast.AST] = [_code(run)]
+    met = set[str]()
+    for node in work:  # the list grows during the iteration
+        found |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        for name in called_in(node):
+            if name in functions and name not in met:
+                met.add(name)
+                work.append(functions[name])
+    return found
+
+
+def _defines(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+
+
+def _is_unnamed(name: str, through: Collection[str], wrote: Cell, runs: list[Cell]) -> bool:
+    """Whether a cell does not name what it has changed, or only to give its memory another name."""
+    rest = Cell(0, "", "")
+    statements = [
+        each
+        for each in simple(wrote.tree.body)
+        if not (
+            isinstance(each, ast.Assign)
+            and all(isinstance(one, ast.Name) and one.id in through for one in each.targets)
+        )
+    ]
+    rest.__dict__["tree"] = ast.Module(list(statements), [])
+    headers = {
+        each.id
+        for node in ast.walk(wrote.tree)
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.With, ast.While, ast.If))
+        for part in _headers(node)
+        for each in ast.walk(part)
+        if isinstance(each, ast.Name)
+    }
+    return name not in _named(rest, runs) | headers
+
+
+def _headers(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return [node.target, node.iter]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [each.context_expr for each in node.items]
+    return [node.test] if isinstance(node, (ast.While, ast.If)) else []
+
+
+def _taken(run: Cell, runs: list[Cell]) -> set[str]:
+    """The names whose numbers a cell reads, itself or in the functions that it calls; what it binds itself before it
+    reads it is left out.
+    """
+    own = run.assigned - run.flow[0]
+    functions, found = definitions(runs), set(_read(_code(run))) - own
+    work, met = list(called_in(_code(run))), set[str]()
+    for name in work:  # the list grows during the iteration
+        function = functions.get(name)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and name not in met:
+            met.add(name)
+            body = ast.Module(function.body, [])
+            found |= set(_read(body)) - {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+            work.extend(called_in(body))
+    return found
+
+
+def _read(node: ast.AST) -> Iterator[str]:
+    """The names whose numbers the code reads: not of those whose shape or kind alone is asked for."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _NOT_NUMBERS:
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NO_NUMBERS:
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from _read(child)
+
+
+_NOT_NUMBERS = {"shape", "dtype", "device", "ndim", "size", "dim", "numel"}
+_NO_NUMBERS = {"len", "type", "isinstance", "id"}
+
+
+def _code(run: Cell) -> ast.Module:
+    """What a cell runs itself: its statements without the definitions."""
+    return ast.Module([each for each in run.tree.body if not _defines(each)], [])
+
+
+def _is_used(found: Shared, run: Cell, wrote: Cell, runs: list[Cell]) -> bool:
+    """Whether a cell trains on the numbers; if they are only in another order now, also whether it made something
+    else of them that the writing cell does not read.
+    """
+    name = found.path[0]
+    if name not in _named(run, runs):
+        return False
+    trains = does(_code(run), ".backward(", reaching(".backward(", runs))
+    if trains or not found.reordered:
+        return trains
+    reads = _named(wrote, runs)
+    made = {each for each, sources in run.flow[1].items() if name in sources}
+    return bool(made - reads - {name, *found.others})
+
+
+def _writers(wrote: Cell, through: Collection[str], runs: list[Cell]) -> set[str]:
+    """The notebook's own functions that a cell calls and that name, or are given, what it changed."""
+    functions = definitions(runs)
+    found = set()
+    for call in ast.walk(wrote.tree):
+        if isinstance(call, ast.Call) and (name := next(called_in(ast.Expr(call)), "")) in functions:
+            words = {each.id for each in ast.walk(functions[name]) if isinstance(each, ast.Name)}
+            words |= {each.id for argument in call.args for each in ast.walk(argument) if isinstance(each, ast.Name)}
+            if not words.isdisjoint(through):
+                found.add(name)
+    return found
+
+
+def _called(runs: Sequence[Cell]) -> set[str]:
+    return {name for run in runs for name in called_in(_code(run))}
