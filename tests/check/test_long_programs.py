@@ -322,3 +322,38 @@ def test_watching_inside_watching_leaves_the_report_to_the_outer_one() -> None:
     assert watched.trace.calls == 1
     assert "watched already" in inner.getvalue()
     assert "nothing found" in outer.getvalue()
+
+
+LEAKS = """import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+class Logistic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = 1.0 / (1.0 + torch.exp(-x))
+        ctx.save_for_backward(x)
+        ctx.y = y
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.y * (1.0 - ctx.y)
+x, y = torch.randn(20, 2), torch.randint(0, 2, (20,))
+first, last = nn.Linear(2, 8), nn.Linear(8, 2)
+opt = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.1)
+for k in range(200):
+    loss = F.cross_entropy(last(Logistic.apply(first(x))), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(loss.item())
+"""
+
+
+def test_rounds_that_leave_finished_graphs_alive_are_left_out_like_others() -> None:
+    """A custom Function that keeps its own result on ``ctx`` leaves a cycle behind in each round."""
+    trace = sampled(LEAKS)
+    assert trace.stopped is None
+    assert not trace.disagreements
+    assert trace.unseen
+    assert len(trace.events) < 2000
