@@ -100,12 +100,35 @@ def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ..
         for name in (*(record.get("names") or ()), story.used_name(label))
         if name in names
     ]
+    # Where the weights were counted from labels, these are the labels of the examples.
+    counted = _counted(story, each)
     fixes = []
-    for name in dict.fromkeys(whole):
+    for name in dict.fromkeys(counted & set(whole) or whole):
         text = f"{program.segment(given)}[{name}]"
         title = T(en=f"One weight for each example: `{text}`", zh=f"每个样本一个权重：`{text}`")
         fixes.append(Fix(title, program.replace((given, text)), meaning="later"))
     return unique(program.text, fixes)
+
+
+def _counted(story: Story, each: DataPass) -> set[str]:
+    """The names of the integer tensors from which the weights of the classes were computed."""
+    drawn = next(
+        (event for event in story.calls("multinomial") if event.step >= each.step and event.span == each.span), None
+    )
+    behind, waiting = set[str](), [drawn.operands[0].label] if drawn is not None else []
+    while waiting:
+        label = waiting.pop()
+        if label is None or label in behind:
+            continue
+        behind.add(label)
+        made = story.event((story.tensor(label) or {}).get("born"))
+        waiting += [operand.label for operand in made.operands] if made is not None else []
+    return {
+        str(name)
+        for label in behind
+        if (story.tensor(label) or {}).get("dtype") == "int64"
+        for name in (*((story.tensor(label) or {}).get("names") or ()), story.used_name(label))
+    }
 
 
 RULE = Rule(
