@@ -36,7 +36,8 @@ _getframe = sys._getframe
 _compiler, _is_in_dynamo = private.compiler, torch.compiler.is_dynamo_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
-ROUTINE = (str(Path(torch.optim.__path__[0])) + os.sep, str(Path(torch.utils.data.__path__[0])) + os.sep)
+FETCHING = str(Path(torch.utils.data.__path__[0])) + os.sep
+ROUTINE = (str(Path(torch.optim.__path__[0])) + os.sep, FETCHING)
 """The folders of torch's optimizers and data loaders, whose calls are always the same while the
 recording pauses between rounds.
 """
@@ -89,6 +90,7 @@ class Site:
         "again",
         "alone",
         "code",
+        "is_fetching",
         "is_routine",
         "is_user",
         "names",
@@ -106,6 +108,7 @@ class Site:
         self.code = code
         self.is_user = sources.is_user(code.co_filename) and code.co_name != STAND_IN
         self.is_routine = code.co_filename.startswith(ROUTINE)
+        self.is_fetching = code.co_filename.startswith(FETCHING)
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
@@ -271,7 +274,9 @@ class Recorder(TorchFunctionMode):
         try:
             site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
             skipped = self._rounds is not None and (
-                self._skips_routine() if site.is_routine else self._leaves_out(func, args, kwargs, caller, site)
+                self._skips_routine(site)
+                if site.is_routine and not self._compares(site)
+                else self._leaves_out(func, args, kwargs, caller, site)
             )
         except Exception as error:
             self.stop(error)
@@ -457,12 +462,21 @@ class Recorder(TorchFunctionMode):
             self._is_off = False
             push_mode(self)
 
-    def _skips_routine(self) -> bool:
+    def _compares(self, site: Site) -> bool:
+        """Whether calls at a place in torch's data loaders can begin rounds, or do in the loop
+        that is not recorded at present.
+        """
+        return site.is_fetching and (not self._is_between or self._rounds.fetches)  # type: ignore[union-attr]
+
+    def _skips_routine(self, site: Site) -> bool:
         """Whether a call of torch's data loaders or optimizers is in a round that is not
         recorded; if not, it is counted.
         """
-        if not self._is_between and self._rounds is not None:
-            self._rounds.routine += 1
+        if self._rounds is not None:
+            if self._is_between:
+                self._rounds.unseen += site.is_fetching
+            else:
+                self._rounds.routine += 1
         return self._is_between
 
     def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
@@ -492,7 +506,7 @@ class Recorder(TorchFunctionMode):
         if self._backward_frame is not None or self._opened or self._in_region or regions.possible():
             return False
         with unseen():
-            self._is_between = rounds.leaves(func, args, kwargs, caller)
+            self._is_between = rounds.leaves(func, args, kwargs, caller, fetches=site.is_fetching)
             if self._is_between:
                 self._is_paused = self._is_aside = True
                 self._listener.leaves_out()

@@ -78,6 +78,10 @@ class Loop:
     length: int = 0
     steps: int = 0
     trains: bool = False
+    is_made: bool = False
+    """Whether its rounds are calls of a function of the program, or of the data loader's own, that torch makes."""
+    fetches: bool = False
+    """Whether torch's data loader makes the calls with which its rounds begin."""
     is_plain: bool = False
     """Whether its rounds make no step and run no module."""
     nodes: int = -1
@@ -89,6 +93,19 @@ class Loop:
     due: int = 0
     """The round before which the graphs are not counted again."""
     line: int = 0
+
+
+@dataclass(slots=True)
+class Entry:
+    """The path of the latest calls, and for which of them (``head``) a round is seen to begin there."""
+
+    path: list[tuple[int, CodeType, int]]
+    head: int
+    is_made: bool = False
+    """Whether a function of the program makes the calls that torch called."""
+    times: dict[int, int] = field(default_factory=dict)
+    """How often each other call came since the head."""
+    loop: Loop | None = None
 
 
 Calls = tuple[int, int]
@@ -139,18 +156,24 @@ class Rounds:
         """The calls that came with so many shapes that these are no longer compared."""
         self._fresh = self._module = -1
         self._path: list[tuple[int, CodeType, int]] = []
-        self._entry: tuple[list[tuple[int, CodeType, int]], int] = [], 0
-        """The path of the latest calls, and the place of the first of them that the program's own code made."""
+        self._entry = Entry([], 0)
         self._is_own = False
         self._counted = self._gone = 0
         self.gaps: list[Gap] = []
         self._kinds: dict[CodeType, int] = {}
 
-    def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """Note a call that may be recorded; return whether it begins a round of a loop that need not be recorded."""
+    def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType, *, fetches: bool = False) -> bool:
+        """Note a call that may be recorded; return whether it begins a round of a loop that need not be recorded.
+
+        ``fetches``: it is made by torch's data loader.
+        """
         place, path = self._path_of(func, caller)
-        loop = self._round_of(place, path)
-        self._path = path
+        own = hash((func, id(caller.f_code), caller.f_lasti))
+        loop = self._round_of(place, own, path, caller, fetches=fetches)
+        if not fetches:
+            self._path = path
+        elif loop is not None:
+            loop.fetches = True
         if (
             loop is not None
             and self._ends_round(loop)
@@ -179,10 +202,13 @@ class Rounds:
         loop, around = self.left, self.around
         assert loop is not None
         way, frame = [func], caller
-        add = way.append
+        add, last, last_at = way.append, None, -1
         while frame is not around and frame is not None:
-            add(id(frame.f_code))
-            add(frame.f_lasti)
+            code, at = frame.f_code, frame.f_lasti
+            if code is not last or at != last_at:
+                add(id(code))
+                add(at)
+                last, last_at = code, at
             frame = frame.f_back  # type: ignore[assignment]
         place = hash(tuple(way))
         if _whole(place, args, kwargs) not in loop.inside and place not in self.varied:
@@ -203,6 +229,11 @@ class Rounds:
         if self._sampling.again is None and (func in _BACKWARD or self.unseen % GLANCE == 0):
             self.look(args, infinite=func in _BACKWARD)
         return True
+
+    @property
+    def fetches(self) -> bool:
+        """Whether the rounds that are not recorded begin with calls of torch's data loader."""
+        return self.left is not None and self.left.fetches
 
     @property
     def closely(self) -> bool:
@@ -229,14 +260,14 @@ class Rounds:
         Return whether it made recording resume.
         """
         place, _ = self._path_of(kind, frame)
-        if self.left is None:
-            self._known.add(place)
-            self._calls.append(place)
+        if self.left is not None and place in self.left.inside:
             return False
-        if place in self.left.inside:
-            return False
-        self._return()
-        return True
+        resumes = self.left is not None
+        if resumes:
+            self._return()
+        self._known.add(place)
+        self._calls.append(place)
+        return resumes
 
     @property
     def _is_whole(self) -> bool:
@@ -284,7 +315,8 @@ class Rounds:
         loop, self.left = self.left, None
         assert loop is not None
         self._note_gap()
-        self._entry = [], 0
+        if not loop.is_made:
+            self._entry = Entry([], 0)
         loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
         loop.partly = not at_head
 
@@ -292,13 +324,20 @@ class Rounds:
         """Return a number for the place of a call, and the program's functions around it (frame,
         code, position), outermost first.
 
-        Those that torch or a module called are left out.
+        Those that torch or a module called are left out, and of a function that calls itself all calls but the
+        outermost: a recursion is a loop.
         """
         way, frame, kinds = [func], caller, self._kinds
         path: list[tuple[int, CodeType, int]] = []
-        around = self.around
+        around, last, last_at = self.around, None, -1
         while frame is not around and frame is not None:
             code, at = frame.f_code, frame.f_lasti
+            if code is last and at == last_at:
+                if path:
+                    path[-1] = (id(frame), code, at)
+                frame = frame.f_back  # type: ignore[assignment]
+                continue
+            last, last_at = code, at
             way += id(code), at
             kind = kinds.get(code)
             if kind is None:
@@ -323,23 +362,49 @@ class Rounds:
             return _OTHER
         return _MODULE if code.co_name in ("_wrapped_call_impl", "_call_impl") else _LIBRARY
 
-    def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
+    def _round_of(
+        self, place: int, own: int, path: list[tuple[int, CodeType, int]], caller: FrameType, *, fetches: bool
+    ) -> Loop | None:
         """The loop that begins another round with the call at ``path``; None if the call begins no round.
 
-        A new :class:`Loop` if it is seen to repeat for the first time; loops inside it, or after it in the same
-        function, then no longer run.
+        ``own`` stands for the call and its caller alone.
         """
-        level = self._level_of(path)
-        if (
-            level is None and path and self._is_own
-        ):  # a round of a single call, or one that torch makes of a function of the program
-            if path != self._entry[0]:
-                self._entry = path, place
-            elif place == self._entry[1]:
-                level = len(path) - 1
-        if level is None:
+        level = None if fetches else self._level_of(path)
+        if level is not None:
+            return self._running(place, level, *path[level][1:])
+        if not (path and (self._is_own or fetches) and self._goes_around(own, path, caller)):
             return None
-        _, code, at = path[level]
+        entry = self._entry  # calls that torch makes are inside the rounds of a loop around them
+        entry.loop = loop = self._running(place, len(path) - 1 + entry.is_made, *path[-1][1:])
+        loop.is_made = entry.is_made
+        return loop
+
+    def _goes_around(self, own: int, path: list[tuple[int, CodeType, int]], caller: FrameType) -> bool:
+        """Whether the call begins a round that its path does not show: a round of a single call, or one
+        that torch makes of a function.
+
+        Calls with the same path follow each other; the first of them is the head of the rounds, or one
+        that comes often without it.
+        """
+        entry = self._entry
+        if path != entry.path:
+            if entry.loop is not None and entry.is_made:
+                entry.loop.began = None
+            self._entry = Entry(path, own, path[-1][0] != id(caller))
+            return False
+        if own != entry.head:
+            entry.times[own] = times = entry.times.get(own, 0) + 1
+            if times < OFTEN:
+                return False
+            entry.head = own
+        entry.times.clear()
+        return True
+
+    def _running(self, place: int, level: int, code: CodeType, at: int) -> Loop:
+        """The loop with the head ``place``; a new :class:`Loop` if it is seen to repeat for the first time.
+
+        Loops inside it, or after it in the same function, no longer run.
+        """
         for other in self.loops.values():
             if other.began is not None and (other.level > level or (other.level == level and other.at > at)):
                 other.began = None
@@ -367,6 +432,9 @@ class Rounds:
             loop.began, loop.since, loop.steps = now, now + self.routine, steps
             loop.rounds += 2  # the first one, and the one that begins
             loop.recorded += 2
+            if loop.is_made and loop.nodes >= 0:  # graphs that grew in between did so in another loop
+                loop.nodes = loop.most = self._nodes()
+                loop.grown = loop.due = 0
             return loop.nodes >= 0 and self._fresh < now - loop.length and self._is_stable(loop)
         trains = steps > loop.steps
         loop.is_plain = not trains and self._module < loop.began

@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.training import joint_updates, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, OptimizerStep, T
 
 ROUNDS = 2
@@ -37,6 +38,10 @@ class Leaked:
     player: OptimizerStep
     judged: Event
     made: str
+    is_sure: bool
+    """Whether the clearing of the gradients that the second backward left in the player was recorded;
+    after the last round it is not.
+    """
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -55,7 +60,7 @@ def find(story: Story) -> Iterator[Finding]:
             if (found := _leaked(story, flow, label, added, update))
         ]
         place = story.span(rounds[0].first.step) if rounds else None
-        if len(rounds) >= ROUNDS and place not in told:
+        if len(rounds) >= ROUNDS and any(each.is_sure for each in rounds) and place not in told:
             told.add(place)
             yield _finding(story, rounds[0])
 
@@ -72,27 +77,37 @@ def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: Op
     reached = flow.leaves(first.operands[0].label, first.step) & flow.leaves(last.operands[0].label, last.step)
     for other in story.trace.optimizer_steps:
         theirs = set(other.holds) & reached
-        if (
-            first.step < other.step < last.step
-            and theirs
-            and not mine & set(other.holds)
-            and _is_unused(story, theirs, last.step)
-        ):
-            judged = _boundary(story, flow, first, mine, set(other.holds))
+        if theirs and not mine & set(other.holds) and _stepped(story, theirs, first.step, last.step):
+            unused = _is_unused(story, theirs, last.step)
+            judged = _boundary(story, flow, first, mine, set(other.holds)) if unused is not False else None
             if judged is not None:
-                return Leaked(update, label, first, last, other, *judged)
+                return Leaked(update, label, first, last, other, *judged, bool(unused))
     return None
 
 
-def _is_unused(story: Story, labels: set[str], step: int) -> bool:
-    """Whether each parameter's gradient is cleared, after the backward at ``step``, before an update uses
-    it; False if neither happens.
+def _stepped(story: Story, labels: set[str], begin: int, end: int) -> bool:
+    """Whether an update used a gradient of these parameters between two steps.
+
+    The trace names only the first few steps of an optimizer.
     """
-    for label in labels:
-        later = [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")]
-        if not later or later[0] != "cleared":
-            return False
-    return True
+    return any(
+        moment.kind == "used" and begin < moment.step < end
+        for label in labels
+        for moment in lives(story).get(label, ())
+    )
+
+
+def _is_unused(story: Story, labels: set[str], step: int) -> bool | None:
+    """Whether each parameter's gradient is cleared, after the backward at ``step``, before an update uses
+    it; None if neither happens.
+    """
+    later = [
+        [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")][:1]
+        for label in labels
+    ]
+    if ["used"] in later:
+        return False
+    return None if [] in later else True
 
 
 def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs: set[str]) -> tuple[Event, str] | None:
@@ -155,14 +170,18 @@ def _finding(story: Story, found: Leaked) -> Finding:
 
 
 def _fixes(story: Story, found: Leaked) -> tuple[Fix, ...]:
-    """Fixes that detach the only argument of the discriminator's call; none if it has several."""
+    """Fixes that detach the generator's result where the discriminator is given it; none if the
+    text does not show it there.
+    """
     program = story.program
-    call = program.at(story.span(found.judged.step))
-    if not isinstance(call, ast.Call) or len(call.args) != 1 or isinstance(call.args[0], ast.Starred):
+    call, given = program.at(story.span(found.judged.step)), written_as(story, found.judged, found.made)
+    if isinstance(call, ast.Call) and len(call.args) == 1 and not isinstance(call.args[0], ast.Starred):
+        given = call.args[0]
+    if given is None:
         return ()
-    text = f"{operand(program, call.args[0])}.detach()"
+    text = f"{operand(program, given)}.detach()"
     title = T(en=f"Detach it for this loss: `{text}`", zh=f"在这个损失里 detach：`{text}`")
-    return unique(program.text, [Fix(title, program.replace((call.args[0], text)), meaning="later")])
+    return unique(program.text, [Fix(title, program.replace((given, text)), meaning="later")])
 
 
 RULE = Rule(

@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.signals.forms import drawn, exponential, power, recipe
+from pitfall_lab.rules.signals.forms import drawn, exponential, made_by, power, recipe, same_numbers
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
@@ -19,6 +19,22 @@ from pitfall_lab.trace import Event, T
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
 SQUARES = {"pow", "__pow__", "square"}
 ROOTS = {"sqrt", "rsqrt", "sqrt_"}
+LIMITS = {
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "less",
+    "greater",
+    "less_equal",
+    "greater_equal",
+}
+QUOTIENTS = {"div", "__truediv__", "true_divide", "divide"}
+DISTANCES = {"sub", "__sub__", "__rsub__", "rsub", "subtract"}
 SUMS = {"add", "sub", "__add__", "__sub__", "__radd__"}
 
 
@@ -53,9 +69,10 @@ def find(story: Story) -> Iterator[Finding]:
 def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Event | None:
     """The call that shows that ``label`` is a standard deviation; None if there is none.
 
-    Shown by a call that squares the same number (or one that is computed in the same way), multiplies noise
-    by it, or adds it to the mean. None too if a call takes its root, as of a variance; a root that is given
-    to the loss is left to PL932.
+    Shown by a call that squares the same number (or one that is computed in the same way), multiplies noise by
+    it, adds it to the mean, or compares the distance of a value from the mean with it: as a limit of the
+    distance, or as what this is divided by. None too if a call takes its root, as of a variance; a root that is
+    given to the loss is left to PL932.
     """
     form = exponential(story, label, loss.step)
     _, exponent = power(story, label, loss.step)
@@ -64,7 +81,7 @@ def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Ev
     own = recipe(story, label, loss.step) if form is not None or exponent == 1.0 else None
     center = recipe(story, mean, loss.step) if mean is not None else None
     found = None
-    for event in story.calls(*PRODUCTS, *SQUARES, *ROOTS, "normal") if own is not None else ():
+    for event in story.calls(*PRODUCTS, *SQUARES, *ROOTS, *LIMITS, *QUOTIENTS, "normal") if own is not None else ():
         given = [o.label for o in event.operands if o.label is not None]
         if event.error is not None or not any(recipe(story, each, event.step) == own for each in given):
             continue
@@ -76,9 +93,39 @@ def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Ev
             or (event.name in SQUARES and number == 2.0)
             or (event.name in PRODUCTS and given[:1] * 2 == given)
         )
-        if found is None and (squared or event.name == "normal" or _spreads(story, event, given, center)):
+        measures = event.name in PRODUCTS | LIMITS | QUOTIENTS and _measures(story, event, own, center)
+        if found is None and (squared or event.name == "normal" or measures or _spreads(story, event, given, center)):
             found = event
     return found
+
+
+def _measures(story: Story, event: Event, own: object, center: object) -> bool:
+    """Whether a call compares a distance from the mean ``center`` with the number ``own`` or a multiple
+    of it, or divides it by that.
+    """
+    if event.name in PRODUCTS:
+        uses = [(use, event.results[0]) for use in story.uses(event.results[0]) if use.name in LIMITS | QUOTIENTS]
+        return sum(o.label is not None for o in event.operands) == 1 and any(
+            _is_distance(story, use, label, center) for use, label in uses
+        )
+    mine = [o.label for o in event.operands if o.label is not None and recipe(story, o.label, event.step) == own]
+    return bool(mine) and _is_distance(story, event, mine[0], center)
+
+
+def _is_distance(story: Story, event: Event, limit: str, center: object) -> bool:
+    """Whether the other operand of ``event`` is a difference from the mean, or its absolute value; of a
+    division, the first operand.
+    """
+    labels = [o.label for o in event.operands]
+    others = [label for label in labels if label is not None and label != limit]
+    if center is None or len(others) != 1 or (event.name in QUOTIENTS and labels[0] != others[0]):
+        return False
+    made = made_by(story, same_numbers(story, others[0], event.step), event.step)
+    if made is not None and made.name in ("abs", "absolute", "__abs__") and made.operands[0].label is not None:
+        made = made_by(story, same_numbers(story, made.operands[0].label, made.step), made.step)
+    if made is None or made.name not in DISTANCES:
+        return False
+    return any(o.label is not None and recipe(story, o.label, made.step) == center for o in made.operands)
 
 
 def _spreads(story: Story, event: Event, given: list[str], center: object) -> bool:

@@ -9,9 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, Span, T
@@ -69,7 +71,9 @@ def _fresh(story: Story, loss: Event) -> Fresh | None:
         if event.step == drawn.step:
             return None
         if event.name in DRAWS and story.shape(label, event.step) == shape and _is_mixed(story, label, seen):
-            mixed = event
+            mixed = (
+                event if mixed is None else max(mixed, event, key=lambda each: each.step)
+            )  # data may be drawn with noise of its own
         for operand in event.operands:
             if operand.label is not None and operand.label not in seen:
                 seen.add(operand.label)
@@ -155,13 +159,17 @@ def _finding(story: Story, found: Fresh) -> Finding:
 
 
 def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
-    """At most one fix: it uses the first of the two draws in both places; empty unless it has a name
-    and both are in one function.
+    """At most one fix: it uses the first of the two draws in both places; empty unless that has a
+    name and the text shows the way.
+
+    Both are in one function, or the second one is the default of a function that can be given the noise.
     """
     program = story.program
     drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
-    if drawn is None or mixed is None or program.function(drawn) is not program.function(mixed):
+    if drawn is None or mixed is None:
         return ()
+    if program.function(drawn) is not program.function(mixed):
+        return unique(program.text, [_handed_on(story, found, drawn, mixed)])
     title = T(en="Use one draw for both", zh="两处使用同一次抽取")
     for first, second in ((drawn, mixed), (mixed, drawn)):
         statement = program.parents.get(first)
@@ -174,6 +182,39 @@ def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
                 program.text, [Fix(title, program.replace((second, statement.targets[0].id)), meaning="shape")]
             )
     return ()
+
+
+def _handed_on(story: Story, found: Fresh, drawn: ast.AST, mixed: ast.AST) -> Fix | None:
+    """The fix that gives the drawn target to the function that mixes noise in, which draws its own
+    only because it is given none.
+    """
+    program, statement, own = story.program, story.program.statement(drawn), story.program.statement(mixed)
+    inner, target = program.function(mixed), statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if (
+        not isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+        or not isinstance(target, ast.Name)
+        or not isinstance(own, ast.Assign)
+    ):
+        return None
+    places = inner.args.posonlyargs + inner.args.args
+    optional = {arg.arg for arg in (*places[len(places) - len(inner.args.defaults) :], *inner.args.kwonlyargs)}
+    name = own.targets[0].id if isinstance(own.targets[0], ast.Name) else ""
+    caller = next(
+        (each for each in call_chain(story, found.mixed) if program.function(each) is program.function(drawn)), None
+    )
+    calls = (
+        [n for n in ast.walk(caller) if isinstance(n, ast.Call) and call_name(n) == inner.name]
+        if caller is not None
+        else []
+    )
+    if name not in optional or caller is None or getattr(statement, "lineno", 0) >= caller.lineno or len(calls) != 1:
+        return None
+    if any(word.arg in (name, None) for word in calls[0].keywords) or not (calls[0].args or calls[0].keywords):
+        return None
+    place = program.place(calls[0])
+    end = Span(place.end_line, place.end_column - 1, place.end_line, place.end_column - 1)
+    title = T(en=f"Hand the noise on: `{name}={target.id}`", zh=f"把噪声传进去：`{name}={target.id}`")
+    return Fix(title, program.splice((end, f", {name}={target.id}")), meaning="shape")
 
 
 RULE = Rule(

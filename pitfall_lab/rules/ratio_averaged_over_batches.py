@@ -14,12 +14,13 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import reads, receiver, torch_name
+from pitfall_lab.rules.kit.syntax import operand, reads, receiver, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import constant
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 
@@ -99,6 +100,8 @@ class Averaged:
     mean: float
     whole: float
     text: ast.expr | None
+    is_unequal: bool = False
+    """Whether the batches have different sizes, such as documents."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -255,8 +258,8 @@ def _averaged(
     """The data of the finding if each result is computed by one formula from another batch alone, and their
     mean differs from that of all.
 
-    None if the results train something, if fewer than ``FEWEST`` are known, or if the batches differ in
-    size, except a smaller last one.
+    None if the results train something, or if fewer than ``FEWEST`` are known. Batches that differ in size, apart from
+    a smaller last one, count by their sizes if all that was computed from them are means; else None.
     """
     if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(
         story, results
@@ -274,21 +277,31 @@ def _averaged(
             if own.is_curved and value is not None and (formula is None or own.names == formula.names)
             else None
         )
-        if of is None or value is None or of[0] in batches:
+        if of is None or value is None:
+            continue  # the trace does not have it: its data come from a round that was not recorded
+        if of[0] in batches:
             break
         formula = formula or own
         batches.add(of[0])
         sizes.append(of[1])
         rounds.append((value, own.leaves))
-    if formula is None or len(rounds) < FEWEST or len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]:
+    if formula is None or len(rounds) < FEWEST:
         return None
-    rounds = rounds[: len(rounds) - (sizes[-1] != sizes[0])]
+    is_unequal = len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]
+    if is_unequal and not all(key.split()[0] in MEANS for key in formula.leaves):
+        return None
+    if not is_unequal:
+        rounds = rounds[: len(rounds) - (sizes[-1] != sizes[0])]
+        sizes = [1] * len(rounds)
     mean = sum(value for value, _ in rounds) / len(rounds)
-    leaves = {key: sum(one[key] for _, one in rounds) / len(rounds) for key in formula.leaves}
+    leaves = {
+        key: sum(size * one[key] for size, (_, one) in zip(sizes, rounds, strict=True)) / sum(sizes)
+        for key in formula.leaves
+    }
     whole = formula.value(leaves)
     if whole is None or abs(whole - mean) <= APART * max(abs(whole), abs(mean)):
         return None
-    return Averaged(average, results[: len(rounds)], mean, whole, text)
+    return Averaged(average, results[: len(rounds)], mean, whole, text, is_unequal)
 
 
 def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
@@ -463,6 +476,8 @@ def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
     for statement in chain if event is not None and text is not None else ():
         name = _collects(statement)
         call = statement.value if isinstance(statement, ast.Expr) else None
+        if name is not None and text is not None and found.is_unequal:
+            return unique(program.text, _by_size(story, found, statement, text))
         if name is not None and text is not None and (curves := _curves(program, statement)):
             return unique(program.text, _later(program, curves, text))
         if name is None or text is None or not isinstance(call, ast.Call) or len(call.args) != 1:
@@ -480,6 +495,66 @@ def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
             program.text, [Fix(title, program.replace((given, f"({arguments})"), (text, whole)), meaning="later")]
         )
     return ()
+
+
+def _by_size(story: Story, found: Averaged, statement: ast.stmt, text: ast.expr) -> list[Fix]:
+    """At most one fix: it adds up means times the number of targets, divides by the number of all,
+    and takes the curve of that.
+
+    For ``total += math.exp(…)`` with a count that is raised by 1 in the same block, and for
+    ``values.append(math.exp(…))``.
+    """
+    program, name, curves = (
+        story.program,
+        _collects(statement),
+        [n for n in ast.walk(statement) if isinstance(n, ast.Call)],
+    )
+    curve = next((n for n in curves if call_name(n) in CURVES), None)
+    loss = next((e for e in _upward(story, *found.results[0]) if e.name in MEANS - {"mean"}), None)
+    target = written_as(story, loss, loss.operands[1].label) if loss is not None and len(loss.operands) > 1 else None
+    if (
+        curve is None
+        or not curve.args
+        or target is None
+        or name is None
+        or program.function(target) is not program.function(statement)
+    ):
+        return []
+    number, function, of = (
+        f"{operand(program, target)}.numel()",
+        program.segment(curve.func),
+        program.segment(curve.args[0]),
+    )
+    product = f"{operand(program, curve.args[0])} * {number}"
+    title = T(en="Weigh each mean by its number of targets", zh="按目标的个数给每个均值加权")
+    if isinstance(statement, ast.AugAssign) and statement.value is curve and isinstance(text, ast.BinOp):
+        count = text.right.id if isinstance(text.right, ast.Name) else None
+        raised = [
+            n for n in program.block(statement) if isinstance(n, ast.AugAssign) and program.segment(n.target) == count
+        ]
+        if len(raised) != 1 or not isinstance(raised[0].value, ast.Constant) or raised[0].value.value != 1:
+            return []
+        edits = program.replace(
+            (curve, product), (raised[0].value, number), (text, f"{function}({program.segment(text)})")
+        )
+        return [Fix(title, edits, meaning="later")]
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.args[0] is not curve:
+        return []
+    whole = f"{function}(sum(mean * n for mean, n in {name}) / sum(n for _, n in {name}))"
+    return [Fix(title, program.replace((curve, f"({of}, {number})"), (text, whole)), meaning="later")]
+
+
+def _upward(story: Story, label: str, step: int) -> Iterator[Event]:
+    """The calls behind a number, the last one first, along their first operands."""
+    for _ in range(DEEP):
+        made = made_by(story, label, step)
+        if made is None:
+            return
+        yield made
+        if not made.operands or made.operands[0].label is None:
+            return
+        label, step = made.operands[0].label, made.step
 
 
 def _curves(program: Program, statement: ast.stmt) -> list[ast.Call]:

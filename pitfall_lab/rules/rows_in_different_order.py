@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
@@ -75,7 +76,9 @@ def find(story: Story) -> Iterator[Finding]:
         if pair is None or loss.error is not None:
             continue
         labels = _orders(story, pair[1], loss.step, plain=True)
-        examples = _orders(story, pair[0], loss.step, plain=False) if labels is not None and len(labels) < 2 else None
+        examples = _orders(story, pair[0], loss.step, plain=False) if labels is None or len(labels) < 2 else None
+        if labels is None and _is_sorted(examples) and _orders(story, pair[1], loss.step, plain=False) == []:
+            labels = []  # computed from rows that nothing has put into another order
         if labels and examples is not None:
             labels, examples = _within_batch(story, labels[0], examples)
         if labels is None or examples is None or len(examples) != 1:
@@ -90,6 +93,10 @@ def find(story: Story) -> Iterator[Finding]:
                 if labels
                 else _left_behind(story, examples[0], pair[1], loss)
             )
+
+
+def _is_sorted(orders: list[Order] | None) -> bool:
+    return bool(orders) and all(order.made.name in SORTED for order in orders or ())
 
 
 def _within_batch(story: Story, chosen: Order, examples: list[Order]) -> tuple[list[Order], list[Order]]:
@@ -216,8 +223,8 @@ def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> 
     """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets,
     of the same number, were not.
 
-    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets
-    are older and not all equal.
+    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets are older, or computed
+    from the rows as they were before, and not all equal.
     """
     target, joined = pair[1], examples.event.name in JOINS
     rows = story.shape(examples.index if joined else examples.source, examples.event.step) or ()
@@ -232,7 +239,7 @@ def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> 
     count = story.shape(target, loss.step) or ()
     born = _born(story, target, loss.step)
     same = rows[:1] == count[:1] == story.shape(examples.index, examples.event.step)
-    old = born is not None and born < examples.made.step  # not computed from what was sorted
+    old = (born is not None and born < examples.made.step) or _comes_from(story, target, loss.step, examples.source)
     alike = len(set(story.held(target, loss.step).values())) == 1
     kept = same and old and not alike and not is_used_again(story, examples.made, examples.event, loss.step)
     return examples.made.name in SORTED and dtype.startswith("int") and by not in (examples.source, target) and kept
@@ -252,6 +259,25 @@ def _born(story: Story, label: str, step: int) -> int | None:
         label, step = given[0], made.step
     born = (story.tensor(label, step) or {}).get("born")
     return int(born) if born is not None else None
+
+
+def _comes_from(story: Story, label: str, step: int, source: str, past: AbstractSet[str] = frozenset()) -> bool:
+    """Whether ``label`` was computed from ``source`` or from other views of its memory, not only
+    through the tensors ``past``.
+    """
+    memory, pending, seen = (story.tensor(source) or {}).get("storage"), deque([label]), {label, *past}
+    while pending and len(seen) < UPWARD:
+        here = pending.popleft()
+        if (story.tensor(here) or {}).get("storage") == memory:
+            return True
+        event = story.event((story.tensor(here, step) or {}).get("born"))
+        for each in (
+            _given(story, event) if event is not None and event.kind == "call" and here in event.results else ()
+        ):
+            if each not in seen:
+                seen.add(each)
+                pending.append(each)
+    return False
 
 
 def _whole(story: Story, label: str, step: int, rows: int) -> bool:
@@ -276,20 +302,7 @@ def _reaches(story: Story, label: str, step: int, examples: Order) -> bool:
     """Whether a prediction was computed from the examples as they were, too: a mixture, or
     pairs that are meant not to fit.
     """
-    pending, seen = deque([label]), {label, examples.event.results[0]}
-    memory = (story.tensor(examples.source) or {}).get("storage")
-    while pending and len(seen) < UPWARD:
-        here = pending.popleft()
-        if (story.tensor(here) or {}).get("storage") == memory:
-            return True
-        event = story.event((story.tensor(here, step) or {}).get("born"))
-        for each in (
-            _given(story, event) if event is not None and event.kind == "call" and here in event.results else ()
-        ):
-            if each not in seen:
-                seen.add(each)
-                pending.append(each)
-    return False
+    return _comes_from(story, label, step, examples.source, past={examples.event.results[0]})
 
 
 def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Finding:

@@ -136,7 +136,9 @@ class Adoption:
         """The shadow and storage of a base that has no record, because only views of it have been
         observed; None if there is none.
         """
-        storage = self._records.storage_of(seen)
+        storage = (
+            self._records.storage_of(seen) if tensor_facts.base_of(base) is None else None
+        )  # a view is no view's base
         for record, tensor in self._records.live(storage) if storage is not None else ():
             shadow = None if record.shadow is None else record.shadow.base
             if (

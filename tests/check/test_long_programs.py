@@ -208,6 +208,102 @@ def test_long_loops_that_are_no_trainings_are_sampled_too(text: str, rule: str |
     assert found(trace) == ([] if rule is None else [(rule, line_of(text, words))])
 
 
+FIT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+def fit(steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(8, 4)
+    y = x.sum(1, keepdim=True)
+    for _ in range(steps):
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+def learn(batches):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in batches:
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+META = """
+def task():
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    fit(5)
+    after = model.state_dict()
+    model.load_state_dict({k: before[k] + 0.1 * (after[k] - before[k]) for k in before})
+    return sum((after[k] - before[k]).pow(2).sum() for k in before).item()
+print(sum([task() for _ in range(80)]))
+"""
+RECURSION = """
+def again(left):
+    value = fit(5)
+    return value if left == 0 else again(left - 1)
+print(again(80))
+"""
+MAPPED = "print(sum(map(lambda steps: fit(steps), [5] * 80)))\n"
+WHILE = """
+def until(number):
+    left, total = number, 0.0
+    while left:
+        for rate in (0.1, 0.01):
+            total += fit(4)
+        left -= 1
+    return total
+print(max(until(10) for _ in range(5)))
+"""
+ROWS = """
+class Rows(Dataset):
+    cache = None
+    def __len__(self):
+        return 900
+    def __getitem__(self, i):
+        if self.cache is None:
+            self.cache = torch.randn(900, 4)
+        row = self.cache[i]
+        row = (row - row.mean()) / row.std()
+        return row, row.sum().reshape(1)
+"""
+BATCHES = ROWS + "learn(DataLoader(Rows(), batch_size=20))\n"
+ONE_BATCH = ROWS + "for x, y in DataLoader(Rows(), batch_size=900):\n    print(x.mean(), y.mean())\n"
+SINGLE = "learn(DataLoader(TensorDataset(torch.randn(600, 4), torch.randn(600, 1)), batch_size=1, shuffle=True))\n"
+ROUTINE = "learn(DataLoader(TensorDataset(torch.randn(6000, 4), torch.randn(6000, 1)), batch_size=3000))\n"
+
+
+@pytest.mark.parametrize(("text", "calls", "many"), [
+    (META, 1500, 4000), (RECURSION, 700, 1500), (MAPPED, 700, 1500), (WHILE, 700, 1500), (BATCHES, 2200, 5000),
+    (ONE_BATCH, 2200, 4000), (SINGLE, 700, 4500), (ROUTINE, 1500, 9000),
+])  # fmt: skip
+def test_loops_of_every_shape_are_sampled(text: str, calls: int, many: int) -> None:
+    trace = sampled(FIT + text)
+    assert trace.calls < calls
+    assert trace.calls + sum(gap.calls for gap in trace.reach.gaps) > many
+    assert not trace.disagreements
+    assert not found(trace)
+
+
+def test_a_training_over_a_dataset_is_sampled_by_its_own_rounds_and_not_by_those_of_its_examples() -> None:
+    text = FIT + BATCHES
+    (note,) = sampled(text).unseen
+    assert re.search(
+        r"\(line 19: \d+ of 4\d\)", note.en
+    )  # optimizer.zero_grad(), seen first where the second round comes back to it
+
+
+def test_what_is_new_in_a_late_example_of_a_dataset_is_found() -> None:
+    late = "        if i == 700:\n            ((row[:, None] * 2 - row) ** 2).mean()\n        return row,"
+    text = FIT + ONE_BATCH.replace("        return row,", late)
+    trace = sampled(text)
+    assert trace.unseen
+    assert found(trace) == [("PL401", line_of(text, "row[:, None]"))]
+
+
 def test_a_short_loop_that_is_no_training_is_recorded_whole() -> None:
     assert not sampled(
         "import torch\nx = torch.ones(3)\nfor number in range(300):\n    x = x * 0.99\n    y = x + 1\n"

@@ -105,6 +105,50 @@ for _ in range(2):
     update(opt, F.gaussian_nll_loss(mean, y, var=std))  # PL678
 print((net(x)[1] ** 2).mean().item())
 """,
+    "a limit of the absolute distance, by a network with two heads": """
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.mean, self.raw = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+    def forward(self, given):
+        h = self.body(given).tanh()
+        return self.mean(h), F.softplus(self.raw(h)) + 1e-3
+net, criterion = Heads(), nn.GaussianNLLLoss(reduction="sum")
+opt = Adam(net.parameters(), lr=0.01)
+for _ in range(2):
+    mean, std = net(x)
+    update(opt, criterion(mean, y, std))  # PL678
+with torch.no_grad():
+    mean, std = net(x)
+    print(((y - mean).abs() < 1.96 * std).float().mean())
+""",
+    "a limit without a factor, and the other way round": SPREAD
+    + """
+for _ in range(2):
+    mean, raw = net(x).chunk(2, 1)
+    sigma = raw.exp()
+    update(opt, F.gaussian_nll_loss(mean, y, sigma))  # PL678
+    print(sigma.ge(torch.abs(mean - y)).sum())
+""",
+    "distances in deviations": SPREAD
+    + """
+for _ in range(2):
+    mean, raw = net(x).chunk(2, 1)
+    update(opt, criterion(mean, y, F.softplus(raw)))  # PL678
+mean, raw = net(x).chunk(2, 1)
+score = (y - mean) / F.softplus(raw)
+print(score.abs().amax())
+""",
+    "a share of distances above two deviations": SPREAD
+    + """
+for _ in range(2):
+    mean, raw = net(x).split(1, 1)
+    spread = raw.exp() + 1e-6
+    update(opt, F.gaussian_nll_loss(mean, y, var=spread))  # PL678
+    outliers = (mean - y).abs() / (spread * 2) > 1
+    print(outliers.float().mean())
+""",
     "a deviation that is sampled with": SPREAD
     + """
 class Gauss(nn.Module):
@@ -321,6 +365,17 @@ with torch.no_grad():
     mean, raw = net(x).chunk(2, 1)
     std = (F.softplus(raw) + 1e-6).sqrt()
     print((y > mean - 2 * std).float().mean(), (std**2).mean(), mean + std * torch.randn(8, 1))
+""",
+    "squared distances divided by the variance, limits from its root, and other distances": SPREAD
+    + """
+for _ in range(2):
+    mean, raw = net(x).chunk(2, 1)
+    v = F.softplus(raw) + 1e-6
+    update(opt, criterion(mean, y, v))
+    print(((y - mean) ** 2 / v).mean(), ((y - mean) / v.sqrt()).std(), (y - mean).abs() < 1.96 * v.sqrt())
+    print(((y - mean).square() < 4 * v).float().mean(), (y - y.mean()).abs() < v, v < 0.3, v / v.sum())
+    weight = 1 / v
+    print((weight * mean).sum() / weight.sum())
 """,
     "positions by which values are chosen": VALUES
     + """

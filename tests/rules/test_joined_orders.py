@@ -27,6 +27,11 @@ net = Reader()
 opt = Adam(net.parameters())
 """
 
+PADDED = """
+def padded():
+    lengths = torch.tensor([2, 5, 3, 6, 4])
+    return torch.randn(5, 6, 3) * (torch.arange(6) < lengths[:, None])[..., None], lengths
+"""
 WRONG = {
     "in a function that returns the packed rows": """
 def collate(rows):
@@ -108,6 +113,39 @@ for _ in range(2):
     lengths, order = lengths.sort(descending=True)
     packed = pack_padded_sequence(pad_sequence([rows[i] for i in order]), lengths)  # PL414
     update(learns, F.binary_cross_entropy_with_logits(head(body(packed)[1][-1]).squeeze(1), y.float()))
+""",
+    "targets computed from padded rows, before a method sorts these": PADDED
+    + """
+class Sorting(Reader):
+    def forward(self, x, lengths):
+        lengths, order = lengths.sort(descending=True)
+        return super().forward(pack_padded_sequence(x[order], lengths, batch_first=True))  # PL414
+net = Sorting()
+opt = Adam(net.parameters())
+for _ in range(2):
+    x, lengths = padded()
+    update(opt, F.cross_entropy(net(x, lengths), (x[..., 0].sum(1) > 0).long()))
+""",
+    "sums of the rows, sorted by argsort and index_select": PADDED
+    + """
+for _ in range(2):
+    x, lengths = padded()
+    y = x[:, 0].tanh() + x.sum(1)
+    order = lengths.argsort(descending=True)
+    given = x.index_select(0, order)  # PL414
+    update(opt, F.mse_loss(net(pack_padded_sequence(given, lengths[order], batch_first=True)), y[:, :2]))
+""",
+    "lengths counted from the rows, and no packing": PADDED
+    + """
+flat = nn.Linear(3, 1)
+learns = SGD(flat.parameters(), lr=0.1)
+for _ in range(2):
+    x, _ = padded()
+    y = x.abs().amax((1, 2)).log()
+    lengths = (x != 0).any(2).sum(1)
+    _, order = torch.sort(lengths, 0, True)
+    out = flat(x[order]).sum(1)  # PL414
+    update(learns, F.l1_loss(out.squeeze(1), y))
 """,
 }
 
@@ -199,6 +237,29 @@ for _ in range(2):
     rows, lengths, y = drawn()
     padded = pad_sequence([rows[i] for i in lengths.argsort()], batch_first=True)
     update(learns, F.mse_loss(same(padded), padded))
+""",
+    "targets computed from the sorted rows, or taken by their order, or results put back": PADDED
+    + """
+for _ in range(2):
+    x, lengths = padded()
+    lengths, order = lengths.sort(descending=True)
+    logits = net(pack_padded_sequence(x[order], lengths, batch_first=True))
+    update(opt, F.cross_entropy(logits, (x[order][..., 0].sum(1) > 0).long()))
+    x, lengths = padded()
+    y = (x[..., 0].sum(1) > 0).long()
+    lengths, order = lengths.sort(descending=True)
+    update(opt, F.cross_entropy(net(pack_padded_sequence(x[order], lengths, batch_first=True)), y[order]))
+    logits = net(pack_padded_sequence(x[order], lengths, batch_first=True))
+    update(opt, F.cross_entropy(logits[order.argsort()], y))
+""",
+    "one computed target for each, whatever its place": PADDED
+    + """
+for _ in range(2):
+    x, lengths = padded()
+    level = x.mean().expand(5).sigmoid()
+    lengths, order = lengths.sort(descending=True)
+    logits = net(pack_padded_sequence(x[order], lengths, batch_first=True))
+    update(opt, F.binary_cross_entropy_with_logits(logits[:, 0], level))
 """,
     "one label for all": PACK
     + """

@@ -91,6 +91,19 @@ for _ in range(2):
     by_time = torch.autograd.grad(heat.sum(), time, retain_graph=True)[0]  # PL509
     update(opt, (by_time - 2 * by_place).pow(2).mean())
 """,
+    "noise that a method draws because it was given none": """
+class Process:
+    def disturb(self, data, share, noise=None):
+        noise = torch.randn_like(data) if noise is None else noise
+        return share * data + (1 - share) * noise
+    def loss(self, data):
+        noise = torch.randn_like(data)  # PL974
+        return F.mse_loss(net(self.disturb(data, 0.7)), noise)
+net = nn.Linear(3, 3)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, Process().loss(torch.ones(8, 3) + 0.1 * torch.randn(8, 3)))
+""",
     "the noise of a function, and a target drawn after it": """
 x = torch.randn(8, 3)
 net = nn.Linear(3, 3)

@@ -42,6 +42,14 @@ net = nn.Linear(3, 1)
 nn.init.ones_(net.weight)
 """
 
+DOCUMENTS = """
+import math
+documents = [torch.randint(0, 9, (n,), generator=torch.Generator().manual_seed(n)) for n in (40, 38, 6, 36, 5)]
+documents[2:5:2] = [torch.zeros(6, dtype=torch.long), torch.arange(5)]
+words = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+with torch.no_grad():
+    words[1].bias.copy_(torch.linspace(-3, 3, 9))
+"""
 WRONG = {
     "the largest of the messages, by a method": PLACES + "table[at] = table[at].maximum(values)  # PL720\n",
     "the smallest, in a column of a transposed table": PLACES
@@ -331,9 +339,48 @@ with torch.no_grad():
         kept.append((wrong & yb).sum().float() / torch.clamp(yb.sum(), min=1))
 print(torch.stack(kept).sum() / len(kept))  # PL774
 """,
+    "perplexities of documents of different lengths, added up": DOCUMENTS
+    + """
+total, count = 0.0, 0
+with torch.no_grad():
+    for text in documents:
+        loss = F.cross_entropy(words(text[:-1]), text[1:])
+        total += math.exp(loss.item())
+        count += 1
+print(total / count)  # PL774
+""",
+    "perplexities of documents, in a list": DOCUMENTS
+    + """
+def evaluate(model, texts):
+    found = []
+    with torch.no_grad():
+        for text in texts:
+            found.append(math.exp(F.cross_entropy(model(text[:-1]), text[1:]).item()))
+    return sum(found) / len(found)  # PL774
+print(evaluate(words, documents))
+""",
+    "exponentials of tensors, stacked": DOCUMENTS
+    + """
+with torch.no_grad():
+    each = [F.nll_loss(words(text[:-1]).log_softmax(-1), text[1:]).exp() for text in documents]
+    print(torch.stack(each).mean())  # PL774
+""",
 }
 
 RIGHT = {
+    "perplexities of documents, weighed by their lengths, shown alone, and of the mean": DOCUMENTS
+    + """
+total, count, seen = 0.0, 0, []
+with torch.no_grad():
+    for text in documents:
+        loss = F.cross_entropy(words(text[:-1]), text[1:])
+        total += loss.item() * (len(text) - 1)
+        count += len(text) - 1
+        seen.append(math.exp(loss.item()))
+print(math.exp(total / count), seen, max(seen))
+losses = [F.cross_entropy(words(text[:-1]), text[1:]).item() for text in documents]
+print(sum(losses) / len(losses))
+""",
     "a perplexity of the mean of all slices": """
 import math
 parts = torch.randint(0, 9, (64, 6), generator=torch.Generator().manual_seed(1))
