@@ -531,8 +531,8 @@ def _several(whole: int, values: Iterable[Any]) -> int:
 def living_nodes(starts: Iterable[Any]) -> int:
     """Return the number of nodes in the graphs of the nodes ``starts`` that a backward can still go through.
 
-    A node is not counted if a backward from it would come to one whose saved tensors are freed: nothing that the program
-    computes later can depend on whether the calls that made such a graph were recorded.
+    A node is not counted if a backward from it would come to one whose saved tensors are freed: nothing that the
+    program computes later can depend on whether the calls that made such a graph were recorded.
     """
     usable: dict[int, bool] = {}
     stack = [node for node in starts if node is not None]

@@ -15,7 +15,7 @@ from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
-from pitfall_lab.trace.shown_numbers import WORSE, looks_worse
+from pitfall_lab.trace.shown_numbers import worse
 from pitfall_lab.trace.slice import behind_failures, story
 from pitfall_lab.trace.text import source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
@@ -185,8 +185,9 @@ def _printed(printed: dict[str, Any], say: _Say) -> str:
     name, before, after = (clean(printed.get(key) or "") for key in ("name", "before", "after"))
     what = say(f"{name} at the end", f"{name} 最后的值") if name else say("it prints", "打印")
     same = say("with the same random numbers", "用同样的随机数")
-    note = f"<p>{say.of({'en': WORSE.en, 'zh': WORSE.zh})}</p>" if looks_worse(name, before, after) else ""
-    return f'<p>{what} ({same}):</p><pre tabindex="0">− {before}\n+ {after}</pre>{note}'
+    note = worse(name, before, after)
+    added = f"<p>{say.of({'en': note.en, 'zh': note.zh})}</p>" if note is not None else ""
+    return f'<p>{what} ({same}):</p><pre tabindex="0">− {before}\n+ {after}</pre>{added}'
 
 
 def _fix(fix: dict[str, Any], say: _Say) -> str:

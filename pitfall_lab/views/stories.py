@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Event, Failure, T, Trace
-from pitfall_lab.trace.shown_numbers import WORSE, looks_worse
+from pitfall_lab.trace.shown_numbers import worse
 from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import place, source_lines
 from pitfall_lab.views.encoding import clean_text
@@ -207,8 +207,9 @@ def _printed(printed: Any) -> Printed | None:
     if not isinstance(printed, dict):
         return None
     name, before, after = (clean_text(printed.get(key) or "") for key in ("name", "before", "after"))
-    worse = looks_worse(name, before, after)
-    return {"name": name, "before": before, "after": after, "note": {"en": WORSE.en, "zh": WORSE.zh} if worse else None}
+    note = worse(name, before, after)
+    said: Text | None = None if note is None else {"en": note.en, "zh": note.zh}
+    return {"name": name, "before": before, "after": after, "note": said}
 
 
 def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:

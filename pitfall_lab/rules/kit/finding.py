@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pitfall_lab.trace import By, Language, Span, T
-from pitfall_lab.trace.shown_numbers import WORSE, looks_worse
+from pitfall_lab.trace.shown_numbers import worse
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.kit.story import Story
@@ -93,11 +93,8 @@ class Printed:
         if self.name:
             en = f"With the same random numbers, `{self.name}` is {self.after} at the end, and was {self.before}."
             zh = f"用同样的随机数运行，`{self.name}` 最后是 {self.after}，原来是 {self.before}。"
-        return (
-            T(en=f"{en} {WORSE.en}", zh=zh + WORSE.zh)
-            if looks_worse(self.name, self.before, self.after)
-            else T(en=en, zh=zh)
-        )
+        note = worse(self.name, self.before, self.after)
+        return T(en=en, zh=zh) if note is None else T(en=f"{en} {note.en}", zh=zh + note.zh)
 
 
 @dataclass(frozen=True, slots=True)
