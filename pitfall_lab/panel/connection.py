@@ -449,12 +449,12 @@ class Beside:
         return said
 
     def _draws(self, name: str) -> str:
-        from pitfall_lab.observe.live.seeds import draws
+        from pitfall_lab.observe.live.repeated_seeds import draws
 
         return draws(self._shell.user_ns, name)
 
     def _is_seeded(self, library: str, seed: int | None) -> bool:
-        from pitfall_lab.observe.live.seeds import is_seeded
+        from pitfall_lab.observe.live.repeated_seeds import is_seeded
 
         return is_seeded(self._shell.user_ns, library, seed)
 
