@@ -1,6 +1,8 @@
 """Reasons that a lesson offers in its own words: which of them is right is computed, by an expression
 about the program after a line.
 
+A sentence about what would hold after the line that raises is false: the program has ended there.
+
 Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
 not savers(h)")``. An expression sees the program's names as they are after the line, and:
 
@@ -10,6 +12,7 @@ not savers(h)")``. An expression sees the program's names as they are after the 
 ``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
 ``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
                    refuse
+``start(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
 ``changed("t")``   the lines after which a tensor had other numbers than before
 ==================
 ====================================================================================================================
@@ -17,6 +20,7 @@ not savers(h)")``. An expression sees the program's names as they are after the 
 
 from __future__ import annotations
 
+import ast
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -36,7 +40,10 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
     look = Look(offered)
-    execute(program, worlds.NAME, look)
+    ran = execute(program, worlds.NAME, look)
+    if ran.error and ran.line:
+        ends = {node.end_lineno for node in ast.parse(program).body if node.lineno <= ran.line <= (node.end_lineno or 0)}
+        look.held |= {n: False for n, (line, *_) in enumerate(offered) if line in ends}
     if look.held.keys() != set(range(len(offered))):
         raise ValueError("a reason is about a line in which no statement ends, or that did not run")
     if list(look.held.values()).count(True) != 1:
@@ -71,6 +78,7 @@ class Look:
                 "shares": _shares,
                 "savers": lambda t: sorted(_savers(tensors.values(), t)),
                 "slope": lambda y, x: _slope(names["torch"], y, x),
+                "start": lambda y, x: _start(names["torch"], y, x),
                 "changed": lambda name: self._changed.get(name, []),
             }
             for n, (about, _, _, expression) in enumerate(self._offered):
@@ -127,3 +135,12 @@ def _slope(torch: Any, y: Any, x: Any) -> Any:
     except RuntimeError as refused:
         return next(said for part, said in REFUSALS.items() if part in str(refused))
     return None if gradient is None else gradient.tolist()
+
+
+def _start(torch: Any, y: Any, x: Any) -> Any:
+    """Return what a backward from ``y`` itself would bring to ``x``, as a list, or "refused"."""
+    try:
+        (gradient,) = torch.autograd.grad(y, x, retain_graph=True)
+    except RuntimeError:
+        return "refused"
+    return gradient.tolist()

@@ -265,11 +265,11 @@ def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[F
     for fact in wrong:
         kind, *names = fact.about
         says = _ALIKE.get(fact.value, fact.value) if kind in ("object", "memory") else f"{kind} {fact.value}"
+        one = (
+            [("object", "one"), ("memory", "shared")] if kind == "version" else [("object", "one")]
+        )  # a shared counter
         first = {
-            b: a
-            for (what, a, *rest), value in true.get(fact.line, {}).items()
-            if (what, value) == ("object", "one")
-            for b in rest
+            b: a for (what, a, *rest), value in true.get(fact.line, {}).items() if (what, value) in one for b in rest
         }
         tensors = [first.get(name, name) for name in names]
         key = (says, *(tensors if len(set(tensors)) == len(tensors) else names))

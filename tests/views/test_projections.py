@@ -112,6 +112,21 @@ def test_brushes_show_offset_stride_gaps_and_which_index_reads_a_cell():
     )
 
 
+def test_beside_an_array_a_tensor_begins_at_a_cell_and_not_at_an_offset():
+    array = "a = np.zeros(3)\nw = torch.from_numpy(a)\nt = torch.from_numpy(a[1:])\n"
+    trace = record(f"import numpy as np, torch\n{array}u = torch.zeros(3)[1:]\n")
+    stores = storage.project(trace)["storages"]
+    said = {
+        storage.begins(store, brush["history"][-1]["offset"])
+        for store in stores
+        for brush in store["brushes"]
+        if brush["history"][-1]["shape"] == [2]
+    }
+    assert said == {"from cell 1", "offset 1"}
+    [mixed] = [store for store in stores if any(brush["kind"] == "array" for brush in store["brushes"])]
+    assert storage.begins(mixed, 1, zh=True) == "从单元 1 起"
+
+
 def test_written_cells_are_what_the_writer_covers_or_what_an_indexed_write_changed():
     [store] = storage.project(build.views())["storages"]
     assert [(w["step"], w["cells"]) for w in store["writes"]] == [(5, [1, 4]), (6, [0])]
