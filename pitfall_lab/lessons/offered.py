@@ -12,7 +12,7 @@ not savers(h)")``. An expression sees the program's names as they are after the 
 ``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
 ``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
                    refuse
-``start(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
+``begun(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
 ``changed("t")``   the lines after which a tensor had other numbers than before
 ==================
 ====================================================================================================================
@@ -78,7 +78,7 @@ class Look:
                 "shares": _shares,
                 "savers": lambda t: sorted(_savers(tensors.values(), t)),
                 "slope": lambda y, x: _slope(names["torch"], y, x),
-                "start": lambda y, x: _start(names["torch"], y, x),
+                "begun": lambda y, x: _begun(names["torch"], y, x),
                 "changed": lambda name: self._changed.get(name, []),
             }
             for n, (about, _, _, expression) in enumerate(self._offered):
@@ -137,7 +137,7 @@ def _slope(torch: Any, y: Any, x: Any) -> Any:
     return None if gradient is None else gradient.tolist()
 
 
-def _start(torch: Any, y: Any, x: Any) -> Any:
+def _begun(torch: Any, y: Any, x: Any) -> Any:
     """Return what a backward from ``y`` itself would bring to ``x``, as a list, or "refused"."""
     try:
         (gradient,) = torch.autograd.grad(y, x, retain_graph=True)

@@ -132,6 +132,8 @@ def held_in(one: Asked, question: Question, belief: Misconception) -> set[str] |
     look = Look(one.named["because"])
     worlds.run(question.program, policy, look)
     texts = [text.en for text, _ in judged(question.program, one.named["because"])]
+    if not look.held:
+        return None  # in this world the program ends before the lines that the reasons are about
     return {texts[n] for n, held in look.held.items() if held}
 
 
