@@ -1,8 +1,6 @@
 """Reasons that a lesson offers in its own words: which of them is right is computed, by an expression
 about the program after a line.
 
-A sentence about what would hold after the line that raises is false: the program has ended there.
-
 Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
 not savers(h)")``. An expression sees the program's names as they are after the line, and:
 
@@ -20,7 +18,6 @@ not savers(h)")``. An expression sees the program's names as they are after the 
 
 from __future__ import annotations
 
-import ast
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -40,10 +37,7 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
     look = Look(offered)
-    ran = execute(program, worlds.NAME, look)
-    if ran.error and ran.line:
-        ends = {node.end_lineno for node in ast.parse(program).body if node.lineno <= ran.line <= (node.end_lineno or 0)}
-        look.held |= {n: False for n, (line, *_) in enumerate(offered) if line in ends}
+    execute(program, worlds.NAME, look)
     if look.held.keys() != set(range(len(offered))):
         raise ValueError("a reason is about a line in which no statement ends, or that did not run")
     if list(look.held.values()).count(True) != 1:

@@ -121,12 +121,18 @@ def test_a_prompt_fits_the_program_that_follows(posed: Posed) -> None:
 
 
 def held_in(one: Asked, question: Question, belief: Misconception) -> set[str] | None:
-    """Return which of a question's reasons are true for who has this belief; None where the engine has no model."""
+    """Return which of a question's reasons are true for who has this belief.
+
+    None where the engine has no model, or where the belief is about the line that raises alone: up to there its world
+    is torch's.
+    """
     policy, rounds = belief(TORCH), loops(question.program)
     if worlds.run(question.program, policy) is None:
         return None
     if "because" not in one.named:
-        world = facts(question.program, policy)
+        world, last = facts(question.program, policy), max(line for line, _ in watched(question.program).states)
+        if question.message and [state for state in world if state[0] <= last] == facts(question.program, TORCH):
+            return None
         said = {Fact(line, a, v).said(rounds).en for line, state in world for a, v in state.items()}
         return said & {reason.text.en for reason in question.reasons}
     look = Look(one.named["because"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pitfall_lab import handout, record, views
+from pitfall_lab import handout, record, rules, views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import broadcast, code, graph, memory, storage, versions
 from pitfall_lab.views.folds import folds
@@ -354,3 +354,16 @@ out.sum().backward()
         peaks[blocks] = scene["peak"]["bytes"]
     assert peaks[2] == pytest.approx(9224, rel=0.12)
     assert peaks[1] == pytest.approx(14344, rel=0.12)
+
+
+def test_a_backward_that_rightly_leaves_a_frozen_weight_out_is_not_marked_as_wrong():
+    trace = record(
+        "import torch\nw, v = (torch.ones(1, requires_grad=True) for _ in range(2))\n"
+        "optimizer = torch.optim.SGD([w, v], lr=0.5)\n(w * v).sum().backward()\noptimizer.step()\n"
+        "w.requires_grad_(False)\n(w * v).sum().backward()\noptimizer.step()\n"
+    )
+    [finding] = [one for one in rules.find(trace) if one.rule == "PL607"]
+    [told] = stories(gather(trace), [finding.to_dict()])[:1]
+    assert [(beat["title"]["en"], beat["role"]) for beat in told["beats"] if beat["line"] == 7] == [
+        ("left out", "other")
+    ]
