@@ -26,7 +26,7 @@ class Slip:
     with a constant (``* 3``) in it.
 
     With ``taken_for`` nothing was overlooked: the line was taken for this one. ``said`` is then
-    what the lesson answers to that.
+    what the lesson answers to that. With ``said`` alone the line was thought to be refused.
     """
 
     line: int

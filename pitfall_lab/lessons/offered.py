@@ -10,6 +10,7 @@ not savers(h)")``. An expression sees the program's names as they are after the 
 ``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
 ``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
                    refuse
+``begun(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
 ``changed("t")``   the lines after which a tensor had other numbers than before
 ==================
 ====================================================================================================================
@@ -71,6 +72,7 @@ class Look:
                 "shares": _shares,
                 "savers": lambda t: sorted(_savers(tensors.values(), t)),
                 "slope": lambda y, x: _slope(names["torch"], y, x),
+                "begun": lambda y, x: _begun(names["torch"], y, x),
                 "changed": lambda name: self._changed.get(name, []),
             }
             for n, (about, _, _, expression) in enumerate(self._offered):
@@ -127,3 +129,12 @@ def _slope(torch: Any, y: Any, x: Any) -> Any:
     except RuntimeError as refused:
         return next(said for part, said in REFUSALS.items() if part in str(refused))
     return None if gradient is None else gradient.tolist()
+
+
+def _begun(torch: Any, y: Any, x: Any) -> Any:
+    """Return what a backward from ``y`` itself would bring to ``x``, as a list, or "refused"."""
+    try:
+        (gradient,) = torch.autograd.grad(y, x, retain_graph=True)
+    except RuntimeError:
+        return "refused"
+    return gradient.tolist()

@@ -57,6 +57,43 @@ _EXPRESSIONS: dict[Kind, str] = {
     "gradient": "None if {0}.grad is None else tuple({0}.grad.shape)",
     "version": "{0}._version",
 }
+_REFUSED: dict[str, T] = {
+    "backward": T(
+        en="backward() refuses to start from more than one number, or from a tensor without a graph. On its way it "
+        "stops where an earlier backward has freed what a node needs, or where a tensor was written after a node had "
+        "saved it. Nothing of that is so here.",
+        zh="从多于一个数、或从没有计算图的张量开始，backward() 会拒绝。途中，若节点所需的内容已被先前的 backward 释放，"
+        "或者某个张量在被节点保存之后又被写入，它会停下。这里都不是这样。",
+    ),
+    "step": T(
+        en="step() moves each weight by what is in its .grad, and leaves out a weight that has none. It writes under "
+        "no_grad(), where a leaf may be written.",
+        zh="step() 按 .grad 里的内容移动每个权重，没有 .grad 的权重就跳过。它在 no_grad() 下写入，"
+        "那里允许写入叶子张量。",
+    ),
+    "view": T(
+        en="view() refuses where no strides lead through the cells in the new order. Here there are such strides.",
+        zh="没有步长能按新的顺序走过这些单元时，view() 会拒绝。这里有这样的步长。",
+    ),
+    "item": T(
+        en="item() refuses a tensor of more than one number. This one has one.",
+        zh="对多于一个数的张量，item() 会拒绝。这个张量只有一个数。",
+    ),
+    "requires_grad_": T(
+        en="requires_grad_() refuses a result in the graph. Here it is called for leaves.",
+        zh="对计算图中的结果，requires_grad_() 会拒绝。这里是对叶子张量调用的。",
+    ),
+    "write": T(
+        en="torch refuses a write into a leaf that requires grad, or into a view of one, while it records. It also "
+        "refuses numbers whose shape or type does not fit. Nothing of that is so here.",
+        zh="在记录期间，torch 拒绝写入需要梯度的叶子张量或它的视图；形状或类型不合的数它也拒绝写入。这里都不是这样。",
+    ),
+    "arithmetic": T(
+        en="torch refuses an operation whose shapes or types do not go together. These do.",
+        zh="形状或类型不相配的运算，torch 会拒绝。这里它们相配。",
+    ),
+}
+"""What torch would refuse, by the kind of operation, and that it does not here."""
 _WITHOUT = {"grad": "None", "requires_grad": "False"}
 """What torch gives for an attribute that is not among the values of a tensor."""
 _LABELS: dict[Kind, str] = {
@@ -93,8 +130,8 @@ class Choice:
     """One answer to choose: its text, whether torch agrees, and the misconceptions that predict it;
     ``line`` if it is a line of code.
 
-    ``without``: what has to be left out of the program to give this answer. ``both``: only all of
-    these mistakes together give it.
+    ``without``: what has to be left out of the program to give this answer, or why torch does not refuse the line.
+    ``both``: only all of these mistakes together give it.
     """
 
     text: T
@@ -211,7 +248,7 @@ def pose(
         after = Outcome(_asked_if_there(expression, ran.namespace))
         endings = {end: ways for end, ways in endings.items() if end != after or any(map(_believing, ways))}
     if kind == "line":
-        choices = _lines(program, actual, endings)
+        choices = _lines(program, actual, endings, _refusals(program))
     else:
         near = _others(kind, actual, {} if ran.error else ran.namespace)
         near += _mixed(actual, endings) if len(endings) < MOST_CHOICES - 1 else []
@@ -391,7 +428,11 @@ def _mistaken(
 
 
 def _choices(
-    label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
+    label: str,
+    actual: Outcome,
+    endings: dict[Outcome, list[Mistake]],
+    refusals: dict[Outcome, Slip],
+    lots: balance.Lots,
 ) -> tuple[Choice, ...]:
     """Return torch's outcome and three wrong ones: what natural mistakes lead to, then a
     refusal, then what slips lead to.
@@ -423,7 +464,10 @@ def _choices(
         wrong += [outcome for outcome in errors if outcome not in wrong][: places - len(wrong)]
     choices = [
         Choice(actual.say(label), right=True),
-        *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong),
+        *(
+            _choice(outcome.say(label), endings.get(outcome, []), _unfounded(refusals, outcome, actual))
+            for outcome in wrong
+        ),
     ]
     return tuple(sorted(choices, key=lambda choice: lots.place(choice.text)))
 
@@ -438,33 +482,53 @@ def _believing(one: Mistake) -> bool:
     return len(one.beliefs) == 1 and not one.slip
 
 
-def _choice(text: T, mistakes: list[Mistake]) -> Choice:
-    """Return a wrong answer with the mistakes that lead to it: each belief by itself, or else the first way there."""
+def _unfounded(refusals: dict[Outcome, Slip], outcome: Outcome, actual: Outcome) -> Slip | None:
+    """Return what is answered to who expects torch to refuse a line; None for another outcome than that."""
+    slip = refusals.get(outcome)
+    if slip is None or not actual.error or actual.line is None or actual.line >= slip.line:
+        return slip
+    sooner = T(
+        en=f"The program does not come as far as line {slip.line}: line {actual.line} raises before it.",
+        zh=f"程序到不了第 {slip.line} 行：第 {actual.line} 行先抛出了错误。",
+    )
+    return Slip(slip.line, said=sooner)
+
+
+def _choice(text: T, mistakes: list[Mistake], refused: Slip | None) -> Choice:
+    """Return a wrong answer with the mistakes that lead to it: each belief by itself, or else the first way there; or
+    that torch does not refuse the line.
+    """
     alone = tuple(one.beliefs[0] for one in mistakes if _believing(one))
     if alone or not mistakes:
-        return Choice(text, right=False, beliefs=alone)
+        return Choice(text, right=False, beliefs=alone, without=None if alone else refused)
     return Choice(
         text, right=False, beliefs=mistakes[0].beliefs, without=mistakes[0].slip, both=bool(mistakes[0].beliefs)
     )
 
 
-def _refusals(program: str) -> list[Outcome]:
+def _refusals(program: str) -> dict[Outcome, Slip]:
     """Return where one could expect torch to refuse, the last line first: writes in place, backward and
-    step, views; else arithmetic.
+    step, views; else arithmetic. With each is what is answered to who expects it.
     """
-    lines, arithmetic = set(), set()
+    lines, arithmetic = dict[int, str](), dict[int, str]()
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.AugAssign) or (
             isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
         ):
-            lines.add(node.lineno)
+            lines.setdefault(node.lineno, "write")
         if isinstance(node, ast.BinOp) and not any(isinstance(side, ast.Constant) for side in (node.left, node.right)):
-            arithmetic.add(node.lineno)  # shapes or types need not fit
+            arithmetic[node.lineno] = "arithmetic"  # shapes or types need not fit
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name = node.func.attr
-            if (name.endswith("_") and not name.startswith("_")) or name in ("backward", "step", "view", "item"):
-                lines.add(node.lineno)
-    return [Outcome(error="RuntimeError", line=line) for line in sorted(lines or arithmetic, reverse=True)]
+            if name in _REFUSED:
+                lines[node.lineno] = name
+            elif name.endswith("_") and not name.startswith("_"):
+                lines.setdefault(node.lineno, "write")
+    found = lines or arithmetic
+    return {
+        Outcome(error="RuntimeError", line=line): Slip(line, said=_REFUSED[found[line]])
+        for line in sorted(found, reverse=True)
+    }
 
 
 def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
@@ -508,7 +572,9 @@ def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]
     return [Outcome(value) for value in found if value != actual.value]
 
 
-def _lines(program: str, actual: Outcome, endings: dict[Outcome, list[Mistake]]) -> tuple[Choice, ...]:
+def _lines(
+    program: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: dict[Outcome, Slip]
+) -> tuple[Choice, ...]:
     """Return the program's lines as choices, and that none of them fails."""
     beliefs: dict[int | None, list[Misconception]] = {}
     for outcome, mistakes in endings.items():
@@ -516,8 +582,15 @@ def _lines(program: str, actual: Outcome, endings: dict[Outcome, list[Mistake]])
         beliefs.setdefault(outcome.line if outcome.error else None, []).extend(alone)
     lines = program.splitlines()
     starts = {node.lineno for node in ast.walk(ast.parse(program)) if isinstance(node, ast.stmt)}
+    refused = {slip.line: _unfounded(refusals, end, actual) for end, slip in refusals.items()}
     choices = [
-        Choice(T(en=f"line {n}", zh=f"第 {n} 行"), n == actual.line, tuple(beliefs.get(n, ())), n)
+        Choice(
+            T(en=f"line {n}", zh=f"第 {n} 行"),
+            n == actual.line,
+            tuple(beliefs.get(n, ())),
+            n,
+            None if n == actual.line or beliefs.get(n) else refused.get(n),
+        )
         for n in range(1, len(lines) + 1)
         if n in starts
     ]

@@ -133,7 +133,8 @@ def _among(
 
     ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it
     has any facts, else from the facts in which mistaken worlds differ from torch's, else from the second list. The
-    wrong ones are those that can be believed, and others only where there are too few of these.
+    wrong ones are, first, what those think who give one of the offered answers because of a belief; then others that
+    can be believed, and the rest only where there are too few of these.
     """
     every = [one for group in (*case.mistakes, *case.others) for one in group]
     apart = {one: [pair for pair in _apart(one, case.true) if all(map(worth, pair))] for one in every}
@@ -154,6 +155,7 @@ def _among(
     pairs = [pair for one in every for pair in apart[one] if not _overlooked(case.program, one, pair[0])]
     believed = [pair for pair in believed if pair[0].about[0] not in _UNLIKELY]
     false = [fact for held, fact in (*pairs, *believed) if not _both_hold(held, fact) and case.false(fact)]
+    tempting = _tempting(case, right, apart)
     near = [fact for fact in _otherwise(case.true, case.real) if worth(fact) and case.false(fact)]
     subject = {right.about[:1], *(fact.about for _, fact in pairs)}
     near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
@@ -164,15 +166,17 @@ def _among(
     if len(wrong) < MOST - 1:
         more = list(filter(case.believable, [*near, *filter(_readable, _before(case.true))]))
         wrong = _different([*wrong, *more[: MOST + 1 - len(wrong)]], right, case.true)
+    wrong = _different([*tempting, *wrong], right, case.true)
     weak = [fact for fact in [*false, *near] if not case.believable(fact)]
     weak = [fact for fact in weak if fact.about[0] in _TEMPTING] or weak
     weak.sort(key=lambda fact: lots.number("weak", fact.text.en))
-    strong = {fact.text.en for fact in wrong}
+    strong, given = {fact.text.en for fact in wrong}, {fact.text.en for fact in tempting}
     wrong = _different([*wrong, *weak], right, case.true)
-    wrong.sort(key=lambda fact: fact.text.en not in strong)
+    wrong.sort(key=lambda fact: (fact.text.en not in given, fact.text.en not in strong))
+    must = sum(fact.text.en in given for fact in wrong)
     label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
     texts = [fact.text.en for fact in wrong]
-    chosen = lots.pick(right.text.en, texts, MOST - 1, labels=label, weak=lambda text: text not in strong)
+    chosen = lots.pick(right.text.en, texts, MOST - 1, must=must, labels=label, weak=lambda text: text not in strong)
     return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
 
 
@@ -195,6 +199,43 @@ def _deciding(
     why = (way for way in (*ways, [certain[1]]) if any(fact.about[0] in _WHY for group in way for fact in group))
     missed = [[fact for one in group for fact, _ in apart[one] if fact.value != "freed"] for group in every]
     return next(why, next((way for way in (*ways, missed) if any(way)), []))
+
+
+def _tempting(case: _Case, right: Fact, apart: dict[Mistake, list[tuple[Fact, Fact]]]) -> list[Fact]:
+    """Return for each offered ending that a belief leads to the false fact by which its holder would explain it.
+
+    That is the opposite of the right fact where the belief denies this one, else the fact that says most about why. A
+    fact that is taken for one ending and holds in the world of another one as well serves both.
+    """
+    ways = [[one for one in group if len(one.beliefs) == 1 and not one.slip] for group in case.mistakes]
+    worlds = [
+        [
+            {fact for held, fact in apart[one] if not _both_hold(held, fact) and case.false(fact)} - {right}
+            for one in group
+        ]
+        for group in ways
+    ]
+    often = Counter(fact for held in worlds for fact in set().union(*held))
+
+    def merit(fact: Fact, held: list[set[Fact]]) -> tuple[bool, bool, int, int, int, int, str]:
+        same = fact.about == right.about
+        believers = sum(fact in one for one in held)
+        return (
+            not (same and fact.line == right.line),
+            not same,
+            -believers,
+            -often[fact],
+            _rank(fact),
+            fact.line,
+            fact.text.en,
+        )
+
+    found: list[Fact] = []
+    for held in worlds:
+        every = set().union(*held)
+        if every and every.isdisjoint(found):
+            found.append(min(every, key=lambda fact: merit(fact, held)))
+    return found[: MOST - 1]
 
 
 def _both_hold(fact: Fact, other: Fact) -> bool:
@@ -224,11 +265,11 @@ def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[F
     for fact in wrong:
         kind, *names = fact.about
         says = _ALIKE.get(fact.value, fact.value) if kind in ("object", "memory") else f"{kind} {fact.value}"
+        one = (
+            [("object", "one"), ("memory", "shared")] if kind == "version" else [("object", "one")]
+        )  # a shared counter
         first = {
-            b: a
-            for (what, a, *rest), value in true.get(fact.line, {}).items()
-            if (what, value) == ("object", "one")
-            for b in rest
+            b: a for (what, a, *rest), value in true.get(fact.line, {}).items() if (what, value) in one for b in rest
         }
         tensors = [first.get(name, name) for name in names]
         key = (says, *(tensors if len(set(tensors)) == len(tensors) else names))

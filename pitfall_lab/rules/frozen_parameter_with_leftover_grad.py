@@ -91,7 +91,7 @@ def _finding(story: Story, label: str, frozen: Moment, used: Moment) -> Finding:
             *(
                 [
                     story.related(
-                        "backward", backward, T(en="later gradients are computed without it", zh="之后的梯度不再包含它")
+                        "around", backward, T(en="later gradients are computed without it", zh="之后的梯度不再包含它")
                     )
                 ]
                 if backward is not None

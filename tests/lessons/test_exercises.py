@@ -841,7 +841,7 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
         (
             "8.2",
             exercises()["8.2"].right[0].replace("create_graph", "retain_graph"),
-            "And afterwards: backward",
+            "Backward has to go through the slope",
         ),
         ("7.1", exercises()["7.1"].right[0].replace("whole.tolist()", "x.tolist()"), "Compute the loss from `x`"),
     ],

@@ -128,7 +128,9 @@ def test_where_beliefs_are_few_what_somebody_overlooks_is_left_out_of_the_progra
     posed = pose("import torch\nx = torch.zeros(2)\ny = x[[0]]\ny.fill_(3)\n", "(x, y)", beliefs=())
     (slip, *_) = [c for c in posed.choices if c.without]
     assert (slip.text.en, slip.right, slip.without) == ("(x, y) is ([0, 0], [0])", False, Slip(4, ".fill_()"))
-    assert [(p.until, p.without) for p in posed.predictions if p.without] == [(4, Slip(4, ".fill_()"))]
+    assert [(p.until, p.without) for p in posed.predictions if p.without and p.without.call] == [
+        (4, Slip(4, ".fill_()"))
+    ]
 
 
 def test_what_is_overlooked_may_be_a_call_a_factor_or_a_statement_and_lines_stay_where_they_are() -> None:
@@ -411,24 +413,24 @@ def test_a_question_without_an_answer_is_a_mistake_of_the_lesson(program: str, a
 
 def test_an_answer_that_fits_one_belief_shows_where_its_world_leaves_torchs() -> None:
     posed = pose(BACKUP, "best.tolist()", beliefs=["detach_copies", "backward_overwrites_grad"])
-    (one,) = posed.predictions
+    (one,) = (p for p in posed.predictions if p.beliefs)
     assert [m.key for m in one.beliefs] == ["detach_copies"]
     assert one.parting is not None
     assert one.parting.line == 6
     assert one.parting.rows[0] == ("best", "[1, 2]", "[0.5, 1.5]")
     assert one.separating is None
-    said = content(posed, "en")["predictions"][0]
+    said = next(p for p in content(posed, "en")["predictions"] if p["refutations"])
     assert (said["line"], said["rows"][0]) == (6, ["best", "[1, 2]", "[0.5, 1.5]"])
 
 
 def test_an_answer_that_fits_several_beliefs_gets_the_program_that_tells_them_apart() -> None:
     posed = pose(GRID, "grid", kind="version")
-    (several,) = posed.predictions
+    (several,) = (p for p in posed.predictions if p.beliefs)
     assert several.parting is None
     assert several.separating is not None
     endings = {str(worlds.ending(several.separating, m(shadow.TORCH))) for m in several.beliefs}
     assert len(endings) == len(several.beliefs) == 2
-    shown = content(posed, "zh")["predictions"][0]["separating"]
+    shown = next(p for p in content(posed, "zh")["predictions"] if p["refutations"])["separating"]
     assert [belief for belief, _ in shown["endings"]] == [m.belief.zh for m in several.beliefs]
     assert str(worlds.real(several.separating)) == shown["torch"]
 
@@ -622,7 +624,7 @@ def test_a_lesson_says_in_its_own_words_what_it_answers_to_a_line_taken_for_anot
     )
     for language, said in (("en", "The underscore writes."), ("zh", "下划线表示写入。")):
         predictions = content(posed, language)["predictions"]  # type: ignore[arg-type]
-        assert [p["without"]["said"] for p in predictions if p["without"]] == [said]
+        assert [p["without"]["said"] for p in predictions if p["without"] and p["without"]["taken_for"]] == [said]
 
 
 def test_a_lesson_may_take_a_line_for_one_that_raises() -> None:

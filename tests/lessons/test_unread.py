@@ -12,12 +12,14 @@ import pytest
 from pitfall_lab.lessons import balance, worlds
 from pitfall_lab.lessons import question as asking
 from pitfall_lab.lessons.doubts import Doubts
-from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import misread
-from pitfall_lab.lessons.program_facts import Fact, loops, watched
+from pitfall_lab.lessons.offered import Look, judged
+from pitfall_lab.lessons.program_facts import Fact, facts, loops, watched
 from pitfall_lab.lessons.question import Prediction, Question, pose
 from pitfall_lab.lessons.reasons import OTHERWISE
 from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.shadow import TORCH
 from tests.lessons.unread import POINTS, STRATEGIES, Asked, Seen, asked, scores, seen, sheets
 
 Posed = list[tuple[Asked, Question]]
@@ -95,7 +97,7 @@ def test_half_of_one_world_and_half_of_another_is_offered_only_where_mistakes_ar
 
 def test_a_slip_is_offered_only_where_natural_mistakes_leave_a_place(posed: Posed) -> None:
     for one, found in posed:
-        slipped = [c.text.en for c in found.choices if c.without and not c.without.taken_for]
+        slipped = [c.text.en for c in found.choices if c.without and not (c.without.taken_for or c.without.said)]
         assert len(slipped) <= max(0, 3 - sum(map(_natural, found.predictions))), (one.name, slipped)
         assert not slipped or one.name >= "10", (one.name, slipped)
 
@@ -116,6 +118,66 @@ def test_a_prompt_fits_the_program_that_follows(posed: Posed) -> None:
         assert not [name for name in named if name.rpartition(".")[2] not in shown], one.name
         lines = [int(n) for n in re.findall(r"\bline (\d+)", said)]
         assert all(n <= question.program.count("\n") + 1 for n in lines), one.name
+
+
+def held_in(one: Asked, question: Question, belief: Misconception) -> set[str] | None:
+    """Return which of a question's reasons are true for who has this belief.
+
+    None where the engine has no model, or where the belief is about the line that raises alone: up to there its world
+    is torch's.
+    """
+    policy, rounds = belief(TORCH), loops(question.program)
+    if worlds.run(question.program, policy) is None:
+        return None
+    if "because" not in one.named:
+        world, last = facts(question.program, policy), max(line for line, _ in watched(question.program).states)
+        if question.message and [state for state in world if state[0] <= last] == facts(question.program, TORCH):
+            return None
+        said = {Fact(line, a, v).said(rounds).en for line, state in world for a, v in state.items()}
+        return said & {reason.text.en for reason in question.reasons}
+    look = Look(one.named["because"])
+    worlds.run(question.program, policy, look)
+    texts = [text.en for text, _ in judged(question.program, one.named["because"])]
+    if not look.held:
+        return None  # in this world the program ends before the lines that the reasons are about
+    return {texts[n] for n, held in look.held.items() if held}
+
+
+def test_the_reason_of_who_has_the_belief_under_test_is_among_the_reasons(posed: Posed) -> None:
+    """Otherwise who has it could only strike out: the right reason, and with it the outcome, would be left."""
+    missing, counted = [], 0
+    for one, question in posed:
+        wrong = {reason.text.en for reason in question.reasons if not reason.right}
+        for found in question.predictions:
+            if found.beliefs and not found.both and found.without is None:
+                known = [held for belief in found.beliefs if (held := held_in(one, question, belief)) is not None]
+                counted += len(known)
+                if known and not any(held & wrong for held in known):
+                    missing.append((one.name, [belief.key for belief in found.beliefs]))
+    assert missing == []
+    assert counted > 70
+
+
+def test_who_expects_torch_to_refuse_a_line_is_answered(posed: Posed) -> None:
+    counted = 0
+    for one, question in posed:
+        answered = {mark for found in question.predictions for mark in found.marks}
+        for number, choice in enumerate(question.choices):
+            if "raises" in choice.text.en and not choice.right:
+                assert number in answered, (one.name, choice.text.en)
+                counted += 1
+    assert counted > 25
+
+
+def test_what_is_answered_fits_the_kind_of_the_line() -> None:
+    program = "import torch\nx = torch.ones(2, requires_grad=True)\nh = x * 2\nh.add_(1)\nh.sum().backward()"
+    lines = {choice.line: choice.without for choice in pose(program, beliefs=(), kind="line").choices}
+    said = {line: slip.said.en.split()[0] for line, slip in lines.items() if slip and slip.said}
+    assert said == {4: "torch", 5: "backward()"}
+    late = pose("import torch\nx = torch.ones(2).view(3)\nx.add_(1)", kind="line")
+    [slip] = [choice.without for choice in late.choices if choice.without]
+    assert slip.said is not None
+    assert slip.said.en == "The program does not come as far as line 3: line 2 raises before it."
 
 
 def test_every_question_draws_by_a_number_of_its_own_and_no_other_does(posed: Posed) -> None:

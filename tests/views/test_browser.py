@@ -451,6 +451,33 @@ def test_where_gradients_meet_each_edge_has_its_part_and_the_node_the_sum(stage)
     assert "∇ 1 + 3 = 4" in root.locator(".v-card", has_text="AccumulateGrad").text_content()
 
 
+def test_the_graph_has_a_gradient_only_from_the_step_on_at_which_it_has_arrived(stage):
+    trace = pitfall_lab.record(
+        "import torch\nx = torch.tensor(3.0, requires_grad=True)\n(x * x).backward()\n(x ** 2).backward()\n", "twice.py"
+    )
+    arrives = [e.step for e in trace.events if e.kind == "node" and e.op == "AccumulateGrad"]
+    root = at(stage, trace, len(trace.events) - 1, tab="graph")
+
+    def says(step):
+        stage.page.evaluate("step => window.widgets[0].set('step', step)", step)
+        return [
+            root.locator(".v-card", has_text=name).first.evaluate(
+                "one => [...one.querySelectorAll('text')].filter((text) => text.checkVisibility())"
+                ".map((text) => text.textContent)"
+            )
+            for name in ("x", "AccumulateGrad")
+        ]
+
+    first, second = arrives
+    # also backwards, from the end: what was shown there must go
+    for step in [*range(len(trace.events))][::-1]:
+        leaf, node = says(step)
+        grad = [text for text in leaf if text.startswith(".grad")]
+        assert grad == ([] if step < first else [".grad [6.]"] if step < second else [".grad [12.]"]), step
+        came = [text for text in node if text.startswith("∇")]
+        assert came == ([] if step < first else ["∇ 3 + 3 = 6"] if step < second else ["∇ [6.]"]), step
+
+
 def test_a_card_of_many_saved_tensors_is_no_wider_than_a_few(stage):
     text = "import torch\nlstm = torch.nn.LSTM(3, 4)\nout, state = lstm(torch.ones(2, 1, 3))\nout.sum().backward()\n"
     trace = pitfall_lab.record(text, "lstm.py")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pitfall_lab.views import graph
 from pitfall_lab.views.graph import layout as layout_module
 from pitfall_lab.views.graph.layout import lay_out
-from pitfall_lab.views.graph.ways import label_place, spread
+from pitfall_lab.views.graph.ways import ROOM, STEP, label_place, label_places, spread
 from tests.views import build
 
 
@@ -86,6 +86,15 @@ def test_edges_start_and_end_on_their_boxes(case):
             assert abs(x - cx) <= w / 2
             assert abs(y - (cy + side * h / 2)) < 1
         assert label_place(route)[1] > route[0][1]
+
+
+def test_labels_that_would_lie_over_each_other_stand_on_different_heights():
+    routes = [[(x, 0.0), (x, 20.0), (x, 40.0), (x, 60.0)] for x in (0.0, 20.0, 40.0, 120.0)]
+    places = label_places(routes)
+    for i, (x, y) in enumerate(places):
+        for other, height in places[i + 1 :]:
+            assert abs(x - other) >= ROOM or abs(y - height) >= STEP - 3
+    assert places[3] == label_place(routes[3]), "it stands alone"
 
 
 def test_without_the_dot_program_the_own_layout_answers(monkeypatch):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pitfall_lab import handout, record, views
+from pitfall_lab import handout, record, rules, views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import broadcast, code, graph, memory, storage, versions
 from pitfall_lab.views.folds import folds
@@ -110,6 +110,21 @@ def test_brushes_show_offset_stride_gaps_and_which_index_reads_a_cell():
     assert cover["t4"] == [[], ["0,0", "0,1"], [], [], ["1,0", "1,1"], []], (
         "an expanded dimension reads one cell by several indices"
     )
+
+
+def test_beside_an_array_a_tensor_begins_at_a_cell_and_not_at_an_offset():
+    array = "a = np.zeros(3)\nw = torch.from_numpy(a)\nt = torch.from_numpy(a[1:])\n"
+    trace = record(f"import numpy as np, torch\n{array}u = torch.zeros(3)[1:]\n")
+    stores = storage.project(trace)["storages"]
+    said = {
+        storage.begins(store, brush["history"][-1]["offset"])
+        for store in stores
+        for brush in store["brushes"]
+        if brush["history"][-1]["shape"] == [2]
+    }
+    assert said == {"from cell 1", "offset 1"}
+    [mixed] = [store for store in stores if any(brush["kind"] == "array" for brush in store["brushes"])]
+    assert storage.begins(mixed, 1, zh=True) == "从单元 1 起"
 
 
 def test_written_cells_are_what_the_writer_covers_or_what_an_indexed_write_changed():
@@ -339,3 +354,16 @@ out.sum().backward()
         peaks[blocks] = scene["peak"]["bytes"]
     assert peaks[2] == pytest.approx(9224, rel=0.12)
     assert peaks[1] == pytest.approx(14344, rel=0.12)
+
+
+def test_a_backward_that_rightly_leaves_a_frozen_weight_out_is_not_marked_as_wrong():
+    trace = record(
+        "import torch\nw, v = (torch.ones(1, requires_grad=True) for _ in range(2))\n"
+        "optimizer = torch.optim.SGD([w, v], lr=0.5)\n(w * v).sum().backward()\noptimizer.step()\n"
+        "w.requires_grad_(False)\n(w * v).sum().backward()\noptimizer.step()\n"
+    )
+    [finding] = [one for one in rules.find(trace) if one.rule == "PL607"]
+    [told] = stories(gather(trace), [finding.to_dict()])[:1]
+    assert [(beat["title"]["en"], beat["role"]) for beat in told["beats"] if beat["line"] == 7] == [
+        ("left out", "other")
+    ]

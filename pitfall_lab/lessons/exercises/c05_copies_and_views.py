@@ -153,8 +153,9 @@ EXERCISES = (
         hints=(
             T(en="Does anything have to move at all?", zh="元素到底需不需要移动？"),
             T(
-                en="If so: can one offset and one stride per dimension describe where the elements already lie?",
-                zh="如果需要：用一个偏移和每维一个步长，能否描述元素现在的位置？",
+                en="For each expression that is not `t` itself: can one offset and one stride per dimension describe "
+                "where the elements already lie?",
+                zh="对每个不是 `t` 本身的表达式：用一个偏移和每维一个步长，能否描述元素现在的位置？",
             ),
             T(
                 en="A list may choose anything (copy), an arithmetic operation always makes new numbers (copy), a "

@@ -269,6 +269,16 @@ k = int(torch.randint(rows, ()))
 """,
         drive="found = row(f, x, k)",
         properties=(
+            Property(
+                T(en="a tensor comes back", zh="返回的是一个张量"),
+                true(
+                    "isinstance(found, torch.Tensor)",
+                    T(
+                        en="`row` returned no tensor; of a tuple take its first element",
+                        zh="`row` 返回的不是张量；若是元组，取它的第一个元素",
+                    ),
+                ),
+            ),
             Property(T(en="it is that row", zh="正是那一行"), as_solved("found.detach()")),
             Property(
                 T(en="`x.grad` is untouched", zh="`x.grad` 未被改动"),
@@ -286,7 +296,7 @@ k = int(torch.randint(rows, ()))
                 ),
             ),
         ),
-        hint_for=(1, 2, 2),
+        hint_for=(2, 1, 2, 2),
         hints=(
             T(
                 en="`f(x)` is a vector. Which number do you want the derivative of?",

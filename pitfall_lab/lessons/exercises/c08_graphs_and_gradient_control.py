@@ -205,8 +205,8 @@ EXERCISES = (
         hints=(
             T(en="What type does `torch.autograd.grad` return?", zh="`torch.autograd.grad` 返回什么类型？"),
             T(
-                en="And afterwards: backward has to go through the slope itself, so computing it must be recorded.",
-                zh="然后：backward 要穿过斜率本身，所以求斜率的过程必须被记录。",
+                en="Backward has to go through the slope itself, so computing it must be recorded.",
+                zh="backward 要穿过斜率本身，所以求斜率的过程必须被记录。",
             ),
             T(
                 en="`slopes, = torch.autograd.grad(loss, x, create_graph=True)`.",

@@ -13,7 +13,7 @@ from pitfall_lab.views.folds import folds
 from pitfall_lab.views.graph.ladder import Ladder, ladder
 from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.nested import Nested, Pairs
-from pitfall_lab.views.graph.ways import bezier, label_place, spread
+from pitfall_lab.views.graph.ways import bezier, label_places, spread
 from pitfall_lab.views.label_history import Facts, gather
 
 FULL = 14
@@ -65,7 +65,10 @@ class Notch(TypedDict):
 
 
 class Card(TypedDict):
-    """A leaf, a node, or a box that represents several of them (``count``); ``x`` and ``y`` are its top left corner."""
+    """A leaf, a node, or a box that represents several of them (``count``); ``x`` and ``y`` are its top left corner.
+
+    ``gradient`` is what came to a node last, ``received`` all that came, each with its step.
+    """
 
     id: str
     kind: Literal["leaf", "node", "fold", "skip", "module"]
@@ -82,6 +85,7 @@ class Card(TypedDict):
     saved: list[Notch]
     output: NotRequired[str | None]
     gradient: NotRequired[str]
+    received: NotRequired[list[tuple[int, str]]]
     ran: NotRequired[list[int]]
     raised: NotRequired[int | None]
     numbers: NotRequired[int]
@@ -293,11 +297,12 @@ def place_cards(
     for card, (x, y) in zip(cards, layout.centres, strict=True):
         card["x"], card["y"] = round(x - card["w"] / 2, 1), round(y - card["h"] / 2, 1)
     drawn: list[Edge] = []
-    for ((source, target), times), route in zip(pairs.items(), spread(layout, sizes, edges), strict=True):
+    routes = spread(layout, sizes, edges)
+    for ((source, target), times), route, label in zip(pairs.items(), routes, label_places(routes), strict=True):
         via = inner.get((source, target), (source, target))
         edge: Edge = {
             "from": source, "to": target, "times": times, "born": _born(facts, via[1]), "d": bezier(route),
-            "label": label_place(route), "shape": _flow_shape(facts, via[0]),
+            "label": label, "shape": _flow_shape(facts, via[0]),
         }  # fmt: skip
         if via != (source, target):
             edge["via"] = via
@@ -419,13 +424,14 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
     if not sub and not bare and record.get("gradient_shape") is not None:
         sub = shape_text(record["gradient_shape"])  # no name refers to its result; torch still has its shape
     saved, across = _notches(facts, label, record)
+    received = {step: _received(r) for step, r in history if full and r and r.get("gradient") is not None}
     gradient = _received(record) if full and record.get("gradient") is not None else ""
     width = max(
         90.0,
         width_of(title) + 24,
         width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0,
         across,
-        width_of(gradient, 11) + 40,
+        *(width_of(text, 11) + 40 for text in received.values()),
     )
     notches = saved[-1]["y"] + NOTCH if saved else 0.0
     height = TITLE + (LINE if sub else 0) + notches + (LINE if gradient else 0) + PAD
@@ -445,6 +451,7 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
         "counter": tensor.get("counter"),
         "saved": saved,
         "gradient": gradient,
+        "received": list(received.items()),
         "ran": [s for s, r in history if r and r.get("ran") == s],
         "raised": next((s for (n, _), s in facts.broken.items() if n == label), None),
     }

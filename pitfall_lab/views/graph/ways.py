@@ -11,6 +11,8 @@ from pitfall_lab.views.graph.layout import GAP_Y, Edge, Layout, Point, Size
 SPREAD = 56.0
 STOPS = 60
 """A label is put at one of so many places along its edge."""
+ROOM, STEP = 40.0, 13.0
+"""Labels at one height that are closer than this overlap, and are put so much lower or higher (px)."""
 BESIDE = 11.0
 """How far the gradient's way runs beside the forward edge, in px."""
 
@@ -91,10 +93,28 @@ def back(d: str) -> str:
     return bezier([(round(x + BESIDE, 1), y) for x, y in reversed(points)])
 
 
-def label_place(route: Sequence[Point]) -> Point:
-    """The (x, y) of the label in px: right of the gradient's arrow, just under the box that the arrow ends at."""
+def label_places(routes: Sequence[Sequence[Point]]) -> list[Point]:
+    """The places of the labels of all edges (:func:`label_place`): those of one box on three heights where they would
+    be over each other otherwise.
+    """
+    found = [label_place(route) for route in routes]
+    last = (0.0, 0.0)
+    beside = 0
+    for i in sorted(range(len(routes)), key=lambda i: (routes[i][0][1], found[i][0])):
+        x, y = found[i]
+        close = abs(y - last[1]) < STEP and x - last[0] < ROOM
+        beside, last = beside + 1 if close else 0, (x, y)
+        if beside % 3:
+            found[i] = label_place(routes[i], STEP * (1 if beside % 3 == 1 else -1))
+    return found
+
+
+def label_place(route: Sequence[Point], lower: float = 0.0) -> Point:
+    """The (x, y) of the label in px: right of the gradient's arrow, just under the box that the arrow ends at; further
+    down by about ``lower``.
+    """
     across, down = [x for x, _ in route], [y for _, y in route]
-    height = route[0][1] + GAP_Y / 2
+    height = route[0][1] + GAP_Y / 2 + lower
     below = bisect_left(range(STOPS + 1), height, hi=STOPS, key=lambda i: _along(down, i / STOPS))  # ways go down
     at = min((max(below - 1, 0), below), key=lambda i: abs(_along(down, i / STOPS) - height)) / STOPS
     return round(max(_along(across, at), route[0][0]) + BESIDE + 7, 1), round(_along(down, at) + 2, 1)

@@ -164,6 +164,17 @@ def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
     return sorted(kept)[: 2 * COLUMNS]
 
 
+def begins(storage: Store, offset: int, *, zh: bool = False) -> str:
+    """Return in words where a tensor begins on a storage.
+
+    Beside an array this is said in cells of the array, and not as the tensor's offset: a tensor that NumPy's memory was
+    given to has a storage of its own, which begins in the middle of the array, and counts from there.
+    """
+    if any(brush["kind"] == "array" for brush in storage["brushes"]):
+        return f"从单元 {offset} 起" if zh else f"from cell {offset}"
+    return f"offset {offset}"
+
+
 def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[Values]:
     """The drawn cells' values after each step that changed them; ``None`` for an unknown cell."""
     out: list[Values] = []

@@ -11,7 +11,7 @@ from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at
-from pitfall_lab.views.storage import Brush, StorageScene, Store, Stroke
+from pitfall_lab.views.storage import Brush, StorageScene, Store, Stroke, begins
 
 DRAWN, BRUSHES, CELLS = 3, 8, 13
 CELL, GAP, LEFT = 1.15, 0.45, 0.3
@@ -101,7 +101,8 @@ def _brush(sheet: Axes, brush: Brush, entry: Stroke, facts: Facts, where: tuple[
         print_style.pill(sheet, (LEFT - 0.07, y - 0.07), (wide + 0.14, 0.54))
     print_style.pill(sheet, (LEFT, y), (wide, 0.4), mark)
     gone = "" if entry["alive"] else "，已释放" if zh else ", gone"
-    form = f"{shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  offset {entry['offset']}{gone}"
+    place = begins(storage, entry["offset"], zh=zh)
+    form = f"{shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  {place}{gone}"
     print_style.write(sheet, LEFT + wide + 0.2, y + 0.2, f"{cut(facts.name(brush['tensor']), 32)}  {form}")
     look = (
         print_style.looks(storage["id"], facts.palette)

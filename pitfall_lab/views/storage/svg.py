@@ -7,7 +7,7 @@ from typing import Any
 from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.encoding import Canvas, cut, hue, width_of
 from pitfall_lab.views.label_history import Facts, at
-from pitfall_lab.views.storage import Brush, StorageScene, Store, Stroke
+from pitfall_lab.views.storage import Brush, StorageScene, Store, Stroke, begins
 
 CELL, GAP, LEFT, DIGITS = 56, 20, 16, 7
 DRAWN, BRUSHES = 6, 8
@@ -120,7 +120,8 @@ class _Sheet:
         if entry["counter"] and entry["counter"] != counters[0]:
             self.canvas.rect(x - 3, y - 3, wide + 6, 24, "box", fill="none", stroke=self.colour, rx=12)
         self.canvas.text(x + wide / 2, y + 13, badge, "t s m", "middle")
-        form = f"{shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  offset {entry['offset']}"
+        place = begins(self.storage, entry["offset"])
+        form = f"{shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  {place}"
         label = f"{self.facts.name(brush['tensor'])}  {form}"
         self.canvas.text(x + wide + 10, y + 13, label, "t s")
         self.right = max(self.right, x + wide + 10 + width_of(label, 11))

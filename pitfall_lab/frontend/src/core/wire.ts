@@ -536,6 +536,7 @@ export interface Card {
   saved: Notch[];
   output?: string | null;
   gradient?: string;
+  received?: [number, string][];
   ran?: number[];
   raised?: number | null;
   numbers?: number;

@@ -1,6 +1,6 @@
 /** The computation graph: cards where they fit, the ladder for long programs. Python has placed everything. */
 
-import type { Model, State, View } from "../core/contract";
+import type { Model, State, TraceEvent, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { gist } from "../core/numbers";
 import type { Card, Cells, Drawing, Edge, GraphScene, Notch } from "../core/wire";
@@ -233,7 +233,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
     y += 20;
   }
   const badge = s("text", { x: card.w - 8, y: 37, class: "v-end v-dim" });
-  const gradient = s("text", { x: 9, y: card.h - 9 }, card.gradient ? `∇ ${card.gradient}` : "");
+  const gradient = s("text", { x: 9, y: card.h - 9 });
   const numbers = Array.from({ length: card.numbers ?? 0 }, (_, at) => s("text", { x: 9, y: 57 + 18 * at }));
   g.append(...numbers);
   const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
@@ -256,11 +256,13 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
     toggle(g, "v-bad", (card.raised ?? Infinity) <= step);
     toggle(cross, "v-away", (card.raised ?? Infinity) > step);
     toggle(sub, "v-past", past);
+    const came = card.received?.findLast(([at]) => at <= step)?.[1];
+    gradient.textContent = came ? `∇ ${came}` : "";
     toggle(gradient, "v-away", !ran || step < card.born);
     const version = card.counter ? state.counters[card.counter] : undefined;
-    leafNumbers(card, state, model.t("mean", "均值")).forEach((said, at) => {
-      const line = numbers[at];
-      if (line) line.textContent = said;
+    const held = numbers.length ? leafNumbers(card, state, arriving(card.id, step, model) ?? state, model.t("mean", "均值")) : [];
+    numbers.forEach((line, at) => {
+      line.textContent = held[at] ?? ""; // a step back may leave the leaf without a gradient
     });
     badge.textContent = version === undefined || past || !card.sub ? "" : `v${version}`;
     const said = notches.map((notch) => notch(state, step));
@@ -273,16 +275,28 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
   };
 }
 
-/** What a leaf holds now, and its gradient. */
-function leafNumbers(card: Card, state: State, mean: string): string[] {
-  if (!card.numbers) return [];
-  const leaf = state.tensors[card.id];
-  const said = (storage: string | null | undefined, name: string): string[] => {
-    const cells = storage ? state.storages[storage]?.cells : null;
-    const numbers = gist(cells, mean, storage ? state.storages[storage]?.dtype : undefined);
+/** The state that still has a leaf's old gradient: before the backward that runs in this step, while its node has not run. */
+function arriving(leaf: string, step: number, model: Model): State | null {
+  const last = model.stateAt(model.trace.events.length - 1);
+  const arrives = (one: TraceEvent): boolean =>
+    one.effects.some(([path]) => {
+      const [, label = "", what] = path.split(".");
+      return what === "ran" && last.nodes[label]?.name === "AccumulateGrad" && last.nodes[label]?.output === leaf;
+    });
+  const next = model.trace.events.slice(step + 1).find((one) => one.kind === "node" && arrives(one));
+  const began = next?.parent ?? step + 1;
+  return began <= step ? model.stateAt(began - 1) : null;
+}
+
+/** What a leaf holds now, and its gradient in the state `old`. */
+function leafNumbers(card: Card, state: State, old: State, mean: string): string[] {
+  const said = ({ storages }: State, storage: string | null | undefined, name: string): string[] => {
+    const cells = storage ? storages[storage]?.cells : null;
+    const numbers = gist(cells, mean, storage ? storages[storage]?.dtype : undefined);
     return numbers ? [`${name}[${numbers}]`] : [];
   };
-  return [...said(leaf?.storage, ""), ...said(leaf?.grad ? state.tensors[leaf.grad]?.storage : null, ".grad ")];
+  const gradient = old.tensors[card.id]?.grad;
+  return [...said(state, state.tensors[card.id]?.storage, ""), ...said(old, gradient ? old.tensors[gradient]?.storage : null, ".grad ")];
 }
 
 /** Written or run by the current event. */

@@ -332,6 +332,10 @@ class Block {
       },
       () => cells.append(h("td", { class: "v-hole" }, "")),
     );
+    // Beside an array cells count from its start; a tensor's own storage may begin behind it, and its offset counts from there.
+    const beside = store.brushes.some((one) => one.kind === "array");
+    const begins = (cell: number): string =>
+      beside ? model.t(`from cell ${cell}`, `从单元 ${cell} 起`) : `${model.t("offset", "偏移")} ${cell}`;
     let drawn: Stroke | null = null;
     let was = true;
     this.#rows.push((state, step) => {
@@ -347,7 +351,7 @@ class Block {
       badge.textContent = stroke.counter ? `${model.labelled ? `${stroke.counter}·` : ""}v${version ?? "?"}` : "NumPy";
       toggle(badge, "v-array", !stroke.counter);
       toggle(badge, "v-double", !!stroke.counter && stroke.counter !== store.counters[0]);
-      form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
+      form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${begins(stroke.offset)}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
       note.textContent = unseen(stroke) ? model.t("reads cells that are not drawn here", "读取的单元此处未画出") : "";
       toggle(row, "v-hit", model.focus === brush.tensor);
       places.forEach((cell, place) =>
