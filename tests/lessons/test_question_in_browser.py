@@ -285,9 +285,17 @@ def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_the
 def test_an_answer_that_no_known_mistake_gives_leads_to_the_fact_that_decides(
     page: Page, show: Callable[..., Locator]
 ) -> None:
+    root = show(BACKUP, ask="w", kind="version")
+    answer(page, root, "w._version is 2", "after line 6, the version of w is 0")
+    assert "The fact marked above decides" in root.locator("[aria-live=polite]").inner_text()
+
+
+def test_who_expects_torch_to_refuse_a_line_reads_what_it_refuses(page: Page, show: Callable[..., Locator]) -> None:
     root = show(BACKUP, ask="best")
     answer(page, root, "raises RuntimeError", fact_of(BACKUP, "best", "value"))
-    assert "The fact marked above decides" in root.locator("[aria-live=polite]").inner_text()
+    said = root.locator("[aria-live=polite]").inner_text()
+    assert "torch refuses a write into a leaf" in said
+    assert "No mistake known" not in said
 
 
 def test_the_right_outcome_for_an_idle_fact_is_said_to_be_half_of_it(page: Page, show: Callable[..., Locator]) -> None:
