@@ -124,6 +124,129 @@ for _ in range(4):
 """,
 }
 
+TAUGHT = """
+x, y = torch.randn(24, 3), torch.randint(0, 4, (24,))
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm, self.out = nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, 4)
+    def forward(self, given):
+        return self.out(F.relu(self.norm(self.inner(given))))
+teacher, student = Body(), nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4))
+opt = Adam(teacher.parameters(), lr=0.01)
+for _ in range(2):
+    update(opt, F.cross_entropy(teacher(x), y))
+opt = Adam(student.parameters(), lr=0.01)
+"""
+
+TEACHING = {
+    "shares of a trained teacher": TAUGHT
+    + """
+for part in x.split(6):
+    with torch.no_grad():
+        soft = F.softmax(teacher(part) / 2, dim=1)  # PL940
+    update(opt, F.kl_div(F.log_softmax(student(part) / 2, dim=1), soft, reduction="batchmean"))
+""",
+    "the directions of the teacher's scores": TAUGHT
+    + """
+for part in x.split(6):
+    with torch.no_grad():
+        goal = F.normalize(teacher(part), dim=1)  # PL940
+    update(opt, 1 - F.cosine_similarity(student(part), goal).mean())
+""",
+    "in a method, beside the labels": TAUGHT
+    + """
+class Distiller:
+    def __init__(self, old, new):
+        self.old, self.new = old, new
+    @torch.no_grad()
+    def goal(self, part):
+        return self.old(part)  # PL940
+    def loss(self, part, answer):
+        out = self.new(part)
+        return F.cross_entropy(out, answer) + F.smooth_l1_loss(out, self.goal(part))
+distiller = Distiller(teacher, student)
+for part, answer in zip(x.split(6), y.split(6)):
+    update(opt, distiller.loss(part, answer))
+""",
+    "features of a network of convolutions": """
+images = torch.randn(12, 1, 6, 6)
+known = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+small = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())
+opt = SGD(small.parameters(), lr=0.1)
+for part in images.split(4):
+    with torch.no_grad():
+        features = known(part)  # PL940
+    update(opt, (small(part) - features).square().mean())
+""",
+    "labels made by the teacher": TAUGHT
+    + """
+for part in x.split(6):
+    with torch.no_grad():
+        shares = teacher(part).softmax(1)  # PL940
+    update(opt, -(shares * student(part).log_softmax(1)).sum(1).mean())
+""",
+}
+
+CALM = {
+    "a teacher in evaluation mode": TAUGHT
+    + """
+teacher.eval()
+for part in x.split(6):
+    with torch.no_grad():
+        soft = F.softmax(teacher(part) / 2, dim=1)
+    update(opt, F.kl_div(F.log_softmax(student(part) / 2, dim=1), soft, reduction="batchmean"))
+""",
+    "a teacher that follows the student by an average": TAUGHT
+    + """
+import copy
+net = Body()
+mean, opt = copy.deepcopy(net), Adam(net.parameters(), lr=0.01)
+for part in x.split(6):
+    with torch.no_grad():
+        goal = mean(part)
+    update(opt, F.mse_loss(net(part), goal))
+    with torch.no_grad():
+        for p, q in zip(mean.parameters(), net.parameters()):
+            p.lerp_(q, 0.1)
+""",
+    "statistics estimated anew, and the results unused": TAUGHT
+    + """
+for part in x.split(6):
+    with torch.no_grad():
+        teacher(part)
+    update(opt, F.cross_entropy(student(part), y[:6]))
+""",
+    "both networks trained in turn": TAUGHT
+    + """
+both = Adam(teacher.parameters(), lr=0.01)
+for part, answer in zip(x.split(6), y.split(6)):
+    with torch.no_grad():
+        goal = teacher(part)
+    update(opt, F.mse_loss(student(part), goal))
+    update(both, F.cross_entropy(teacher(part), answer))
+""",
+    "a generator's images for its critic": TAUGHT
+    + """
+maker, critic = Body(), nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
+own, other = Adam(maker.parameters(), lr=0.01), Adam(critic.parameters(), lr=0.01)
+for part in x.split(6):
+    with torch.no_grad():
+        made = maker(part)
+    update(other, F.softplus(critic(made)).mean() + F.softplus(-critic(torch.randn(6, 4))).mean())
+""",
+}
+
+
+def test_a_teacher_that_normalises_by_each_batch_is_found_and_put_into_evaluation_mode(shop: Workshop) -> None:
+    parts = {name: text for name, text in TEACHING.items() if "method" not in name}
+    assert_found(shop, together(TEACHING), only=("PL940",))
+    assert_found(shop, together(parts), only=("PL940",), repaired=True)
+
+
+def test_teachers_that_are_calm_or_move_on_purpose_draw_nothing(shop: Workshop) -> None:
+    assert_quiet(shop, together(CALM))
+
 
 def test_averages_that_no_copy_gets_are_found(shop: Workshop) -> None:
     assert_found(shop, together(WRONG), only=("PL744",))
