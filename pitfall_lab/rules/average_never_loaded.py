@@ -179,7 +179,7 @@ def _fixes(story: Story, found: Unloaded) -> tuple[Fix, ...]:
             title = T(en=f"Load it into the network: `{load}`", zh=f"把它载入网络：`{load}`")
             fixes.append(Fix(title, program.insert_after(place, load), meaning="later"))
     if isinstance(target, ast.Subscript):
-        new = f"{program.segment(target)}.data.copy_({program.segment(statement.value)})"
+        new = f"{program.segment(target)}.copy_({program.segment(statement.value)})"
         title = T(en=f"Write into the tensor itself: `{new}`", zh=f"写入张量本身：`{new}`")
         fixes.append(Fix(title, program.replace((statement, new)), meaning="later"))
     return unique(program.text, fixes)
@@ -254,7 +254,7 @@ for _ in range(3):
     opt.step()
     state, new = slow.state_dict(), net.state_dict()
     for key in state:
-        state[key].data.copy_(0.9 * state[key] + 0.1 * new[key])
+        state[key].copy_(0.9 * state[key] + 0.1 * new[key])
     print(slow.weight)
 """,
     find=find,
