@@ -55,7 +55,7 @@ def find(story: Story) -> Iterator[Finding]:
         found = _counted(story, weight, padding, trained)
         if found is None or any(_is_meant(story, event) for event in trained):
             continue
-        if _between_updates(story, trained) <= MOST_LOOKUPS:
+        if _between_updates(story, weight, trained) <= MOST_LOOKUPS:
             yield _finding(story, found)
 
 
@@ -77,9 +77,12 @@ def _counted(story: Story, weight: str, padding: int, lookups: list[Event]) -> U
     return Untrained(lookups, weight, padding, own, total) if 2 * own * len(others) >= sum(others) else None
 
 
-def _between_updates(story: Story, lookups: list[Event]) -> int:
-    """The largest number of look-ups between two updates; a network that goes over time steps has many."""
-    steps, counts = [update.step for update in story.trace.optimizer_steps], defaultdict[int, int](int)
+def _between_updates(story: Story, weight: str, lookups: list[Event]) -> int:
+    """The largest number of look-ups between two recorded updates of the table; a network that goes over time steps
+    has many.
+    """
+    steps = [update.step for update in story.trace.optimizer_steps if weight in update.holds]
+    counts = defaultdict[int, int](int)
     for event in lookups:
         counts[sum(step < event.step for step in steps)] += 1
     counts.pop(len(steps), None)  # after the last recorded one
