@@ -149,12 +149,55 @@ def _is_exchanged(story: Story, joined: Joined) -> bool:
     step = joined.event.step
     if any(ramp(story, part, step) != frozenset([axis]) for part, axis in zip(joined.parts, joined.axes, strict=True)):
         return False
-    for part in joined.parts:
-        known = Elements(story, part, step)
+    return all(_grows(story, part, step) for part in joined.parts)  # else turned or mirrored on purpose
+
+
+def _grows(story: Story, label: str, step: int) -> bool:
+    """Whether a ramp's numbers grow; False if neither its own numbers nor those it was computed from are known.
+
+    A large tensor's numbers are not in the trace; those of the line that it was spread from are.
+    """
+    grows = True
+    for _ in range(FURTHER):
+        known = Elements(story, label, step)
         first, last = known.at((0,) * len(known.shape)), known.at(tuple(n - 1 for n in known.shape))
-        if first is None or last is None or first >= last:
-            return False  # turned by a right angle, or mirrored, on purpose
-    return True
+        if first is not None and last is not None:
+            return first < last if grows else last < first
+        event = made_by(story, label, step)
+        storage = str((story.tensor(label, step) or {}).get("storage"))
+        if event is None or story.writes(storage, event.step, step):
+            return False
+        given = [o.label for o in event.operands]
+        ramps = [place for place, each in enumerate(given) if each is not None and ramp(story, each, event.step)]
+        if event.name in ("meshgrid", "broadcast_tensors"):
+            ramps = [event.results.index(label)] if label in event.results else []
+        if len(ramps) != 1:
+            return False
+        sign = _sign(event, ramps[0])
+        source = given[ramps[0]]
+        if sign is None or source is None:
+            return False
+        grows, label, step = grows == (sign > 0), source, event.step
+    return False
+
+
+def _sign(event: Event, place: int) -> int | None:
+    """1 if a call's result grows with the operand at ``place``, -1 if it falls, None if that is not known."""
+    name = event.name.strip("_")
+    if name in ("neg", "negative"):
+        return -1
+    if name in ("sub", "subtract", "isub"):
+        return 1 if place == 0 else -1
+    if name == "rsub":
+        return -1 if place == 0 else 1
+    if name in ("mul", "multiply", "rmul", "imul", "div", "divide", "true_divide", "truediv", "itruediv"):
+        factors = [o.text for number, o in enumerate(event.operands) if number != place and o.label is None]
+        try:
+            return 1 if float(factors[0]) > 0 else -1
+        except (IndexError, ValueError):
+            return None
+    kept = SAME_AXES | STRETCHED | {"meshgrid", "add", "radd", "iadd", "clamp", "clip", "view", "reshape", "unsqueeze"}
+    return 1 if name in kept | {"getitem", "squeeze", "flatten", "permute", "transpose", "t"} else None
 
 
 def _is_turned(story: Story, event: Event) -> bool:

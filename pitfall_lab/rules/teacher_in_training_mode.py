@@ -1,4 +1,4 @@
-"""PL940: a network that only gives targets drops numbers at random, since nothing put it in evaluation mode."""
+"""PL940: a network that only gives targets works as in training: it drops numbers, or normalises by each batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """``passes`` of one dropout in training mode, in a network that no update moves; their results
+    """``passes`` of one dropout or batch norm in training mode, in a network that no update moves; their results
     are targets at ``compared``.
     """
 
@@ -36,11 +36,13 @@ class Noisy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each dropout whose results, at random in each round, are the targets of another network."""
+    """One finding for each network whose dropout or batch norm works as in training in each round, and whose results
+    are the targets of another network.
+    """
     modes, layers = Modes(story), dict[object, list[Pass]]()
     for each in modes.passes if story.trace.optimizer_steps else ():
-        if each.kind == "dropout" and each.active and each.weight is not None and _is_still(story, each):
-            layers.setdefault(each.layer, []).append(each)
+        if each.active and each.weight is not None and _is_still(story, each):
+            layers.setdefault((each.kind, each.layer), []).append(each)
     told = set()
     for passes in layers.values():
         targets = [(each, loss) for each in passes if (loss := _compared(story, each)) is not None]
@@ -48,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
         if (
             len(targets) >= ROUNDS
             and place not in told
-            and not _sampled(story, modes, passes)
+            and not (_sampled(story, modes, passes) if passes[0].kind == "dropout" else _moves(story, passes))
             and not _averaged(story, passes[0])
         ):
             told.add(place)
@@ -101,6 +103,17 @@ def _sampled(story: Story, modes: Modes, passes: list[Pass]) -> bool:
     return False
 
 
+def _moves(story: Story, passes: list[Pass]) -> bool:
+    """Whether a batch norm's weight is written after the first pass, or is frozen, which another rule is about.
+
+    A target that is copied from the trained network now and then may well be normalised as that one is.
+    """
+    weight, first = passes[0].weight, passes[0].event.step
+    record = story.tensor(weight, first) or {}
+    written = story.writes(str(record.get("storage")), first, len(story.events))
+    return bool(written) or not record.get("requires_grad")
+
+
 def _averaged(story: Story, each: Pass) -> bool:
     """Whether the layer's weights follow others by a moving average; a teacher of that kind may be noisy on purpose."""
     storage = str((story.tensor(each.weight) or {}).get("storage"))
@@ -141,26 +154,43 @@ def _finding(story: Story, found: Noisy) -> Finding:
         len(found.passes),
     )
     own = span is None or story.span(first.step) == span
-    inner = (
-        []
-        if own
-        else [Related("used", story.span(first.step), first.step, T(en="drops numbers here", zh="在这里丢弃数值"))]
-    )
-    return RULE.finding(
-        span,
-        first.step,
-        T(
+    drops = found.passes[0].kind == "dropout"
+    layer = T(en="drops numbers here", zh="在这里丢弃数值") if drops else T(en="normalises here", zh="在这里归一化")
+    inner = [] if own else [Related("used", story.span(first.step), first.step, layer)]
+    if drops:
+        message = T(
             en=f"Dropout on {here.en} works as in training in a network that is not trained, and {there.en} takes its "
             f"results as targets: they are random, {count} times so far.",
             zh=f"{here.zh}的 dropout 在一个不被训练的网络里按训练方式工作，而{there.zh}把它的结果当作目标：目标是随机"
             f"的，到目前为止 {count} 次。",
-        ),
+        )
+        mode = T(
+            en="In training mode its dropout leaves out other numbers in every call, so the targets are noisy, and "
+            "worse than what the network knows.",
+            zh="在训练模式下，它的 dropout 每次调用都会丢弃不同的数，所以目标带有噪声，比网络实际知道的更差。",
+        )
+    else:
+        message = T(
+            en=f"Batch norm on {here.en} works as in training in a network that is not trained, and {there.en} takes "
+            f"its results as targets: they depend on what else is in the batch, {count} times so far.",
+            zh=f"{here.zh}的 batch norm 在一个不被训练的网络里按训练方式工作，而{there.zh}把它的结果当作目标：目标取决"
+            f"于批次里还有什么，到目前为止 {count} 次。",
+        )
+        mode = T(
+            en="In training mode its batch norm divides by the spread of each batch in place of what it has learned, "
+            "and moves what it has learned towards these batches, so the network changes although nothing trains it.",
+            zh="在训练模式下，它的 batch norm 按每个批次的统计量归一化，而不用学到的统计量，还会把学到的统计量移向这些"
+            "批次，所以尽管没有训练它，网络仍在改变。",
+        )
+    return RULE.finding(
+        span,
+        first.step,
+        message,
         T(
-            en="A teacher or target network says what the other network is to learn. In training mode its dropout "
-            "leaves out other numbers in every call, so the targets are noisy, and worse than what the network knows. "
+            en=f"A teacher or target network says what the other network is to learn. {mode.en} "
             "`no_grad()` and `requires_grad_(False)` do not change the mode; `eval()` does.",
-            zh="教师网络或目标网络给出另一个网络要学的东西。在训练模式下，它的 dropout 每次调用都会丢弃不同的数，所以"
-            "目标带有噪声，比网络实际知道的更差。`no_grad()` 与 `requires_grad_(False)` 不会改变模式；`eval()` 才会。",
+            zh=f"教师网络或目标网络给出另一个网络要学的东西。{mode.zh}`no_grad()` 与 `requires_grad_(False)` 不会改变模"
+            "式；`eval()` 才会。",
         ),
         related=[
             *inner,
@@ -198,12 +228,13 @@ RULE = Rule(
     code="PL940",
     name="teacher-in-training-mode",
     severity="warning",
-    title=T(en="A teacher or target network drops numbers at random", zh="教师网络或目标网络在随机丢弃数值"),
+    title=T(en="A teacher or target network works as if it were trained", zh="教师网络或目标网络仍按训练方式工作"),
     what=T(
         en="A network learns from the answers of another one, which is not trained, but still works as if it were: "
-        "its dropout leaves out numbers at random, so its answers change from call to call. Call `teacher.eval()`.",
-        zh="一个网络向另一个不被训练的网络的回答学习，而后者仍像在训练中那样工作：它的 dropout 随机丢弃数值，所以每次"
-        "调用的回答都不同。请调用 `teacher.eval()`。",
+        "its dropout leaves out numbers at random, or its batch norm goes by what else is in the batch, so its answers "
+        "change from call to call. Call `teacher.eval()`.",
+        zh="一个网络向另一个不被训练的网络的回答学习，而后者仍像在训练中那样工作：它的 dropout 随机丢弃数值，或它的 "
+        "batch norm 取决于批次里还有什么，所以每次调用的回答都不同。请调用 `teacher.eval()`。",
     ),
     why=T(
         en="Each module has a flag `training`, which is True when the module is made, loaded or copied from one that "

@@ -178,3 +178,124 @@ def test_a_row_for_padding_that_was_overwritten_is_found_and_set_to_0_again(shop
 
 def test_a_row_for_padding_without_effect_or_set_on_purpose_is_right(shop: Workshop) -> None:
     assert_quiet(shop, together(RIGHT))
+
+
+RATED = """
+users, items = torch.randint(0, 30, (200,)), torch.randint(0, 6, (200,))
+stars = torch.randn(200)
+"""
+
+UNTRAINED = {
+    "films and users by their numbers, in a module": RATED
+    + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.user, self.film = nn.Embedding(30, 4), nn.Embedding(6, 4, padding_idx=0)
+    def forward(self, u, i):
+        return (self.user(u) * self.film(i)).sum(-1)  # PL986
+model = Model()
+opt = Adam(model.parameters(), lr=0.01)
+for part in torch.randperm(200).split(25):
+    update(opt, F.mse_loss(model(users[part], items[part]), stars[part]))
+""",
+    "a bias for each shop, by a loader": RATED
+    + """
+bias = nn.Embedding(6, 1, padding_idx=0)
+opt = SGD(bias.parameters(), lr=0.1)
+for i, y in DataLoader(TensorDataset(items, stars), batch_size=25, shuffle=True):
+    update(opt, F.mse_loss(bias(i).squeeze(1), y))  # PL986
+""",
+    "the last row": RATED
+    + """
+table, out = nn.Embedding(6, 6, padding_idx=-1), nn.Linear(6, 1)
+opt = SGD([*table.parameters(), *out.parameters()], lr=0.1)
+for part in torch.arange(200).split(25):
+    update(opt, F.mse_loss(out(table(items[part])).squeeze(1), stars[part]))  # PL986
+""",
+    "one column of a table of categories": """
+table = torch.stack([torch.randint(0, 4, (160,)), torch.randint(0, 4, (160,))], dim=1)
+target = torch.randint(0, 2, (160,))
+day, place, head = nn.Embedding(4, 3, padding_idx=0), nn.Embedding(4, 3), nn.Linear(6, 2)
+opt = Adam([*day.parameters(), *place.parameters(), *head.parameters()], lr=0.01)
+for part in torch.arange(160).split(20):
+    rows = table[part]
+    both = torch.cat([day(rows[:, 0]), place(rows[:, 1])], dim=1)  # PL986
+    update(opt, F.cross_entropy(head(both), target[part]))
+""",
+    "pairs of a wanted and an unwanted item": """
+item = nn.Embedding(5, 5, padding_idx=0)
+taste = nn.Parameter(torch.randn(5))
+opt = SGD([*item.parameters(), taste], lr=0.05)
+for _ in range(6):
+    liked, other = torch.randint(0, 5, (16,)), torch.randint(0, 5, (16,))
+    gap = (item(liked) - item(other)) @ taste  # PL986
+    update(opt, F.softplus(-gap).mean())
+""",
+}
+
+TRAINED = {
+    "sentences filled up with padding": """
+words, out = nn.Embedding(9, 5, padding_idx=0), nn.Linear(5, 2)
+opt = SGD([*words.parameters(), *out.parameters()], lr=0.1)
+for _ in range(6):
+    x = torch.randint(1, 9, (8, 6))
+    x[:, 4:] = 0
+    update(opt, F.cross_entropy(out(words(x).sum(1)), torch.randint(0, 2, (8,))))
+""",
+    "one step of sentences after another": """
+words, cell = nn.Embedding(9, 5, padding_idx=0), nn.GRUCell(5, 5)
+opt = SGD([*words.parameters(), *cell.parameters()], lr=0.1)
+for _ in range(4):
+    x, h = torch.randint(0, 9, (8, 4)), torch.zeros(8, 5)
+    for t in range(4):
+        h = cell(words(x[:, t]), h)
+    update(opt, h.square().mean())
+""",
+    "a reserved number that is never or hardly looked up": RATED
+    + """
+table = nn.Embedding(7, 1, padding_idx=0)
+opt = SGD(table.parameters(), lr=0.1)
+for part in torch.arange(200).split(25):
+    update(opt, F.mse_loss(table(items[part] + 1).squeeze(1), stars[part]))
+rare, opt2 = nn.Embedding(4, 1, padding_idx=3), None
+opt2 = SGD(rare.parameters(), lr=0.1)
+few = torch.randint(0, 3, (200,))
+for part in torch.arange(200).split(25):
+    update(opt2, F.mse_loss(rare(few[part]).squeeze(1), stars[part]))
+""",
+    "examples of which nothing is known, marked by the program": RATED
+    + """
+known = torch.where(torch.rand(200) < 0.3, torch.zeros_like(items), items)
+table = nn.Embedding(6, 1, padding_idx=0)
+opt = SGD(table.parameters(), lr=0.1)
+for part in torch.arange(200).split(25):
+    update(opt, F.mse_loss(table(known[part]).squeeze(1), stars[part]))
+""",
+    "numbers of which the program makes a mask": RATED
+    + """
+table, other = nn.Embedding(6, 1, padding_idx=0), nn.Parameter(torch.zeros(1))
+opt = SGD([*table.parameters(), other], lr=0.1)
+for part in torch.arange(200).split(25):
+    i = items[part]
+    guess = table(i).squeeze(1) + other * (i == 0)
+    update(opt, F.mse_loss(guess, stars[part]))
+""",
+    "all words of a text in a row": """
+words, out = nn.Embedding(6, 5, padding_idx=0), nn.Linear(5, 6)
+opt = SGD([*words.parameters(), *out.parameters()], lr=0.1)
+for _ in range(6):
+    x = torch.randint(0, 6, (8, 5))
+    update(opt, F.cross_entropy(out(words(x.flatten())), x.flatten(), ignore_index=0))
+""",
+}
+
+
+def test_a_row_for_padding_that_belongs_to_examples_is_found_and_trained(shop: Workshop) -> None:
+    assert_found(shop, together(UNTRAINED), only=("PL986",))
+    for text in UNTRAINED.values():
+        assert_found(shop, together({"alone": text}), only=("PL986",), repaired=True)
+
+
+def test_padding_that_is_padding_draws_nothing(shop: Workshop) -> None:
+    assert_quiet(shop, together(TRAINED))

@@ -16,6 +16,35 @@ def sample(grid, image=image):
 """
 
 WRONG = {
+    "windows around centres, too many numbers to keep": """
+image, centres, offsets = torch.rand(300, 1, 20, 20), torch.rand(300, 2) * 10 + 5, torch.arange(5).float() - 2
+oy, ox = torch.meshgrid(offsets, offsets, indexing="ij")
+y, x = centres[:, 0].view(-1, 1, 1) + oy, centres[:, 1].view(-1, 1, 1) + ox
+grid = torch.stack([2 * y / 19 - 1, 2 * x / 19 - 1], dim=-1)  # PL454
+F.grid_sample(image, grid, align_corners=True)
+""",
+    "a large picture, in a function": """
+def zoom(image, factor):
+    rows, columns = torch.linspace(-1, 1, 90), torch.linspace(-1, 1, 90)
+    y, x = torch.meshgrid(rows / factor, columns / factor, indexing="ij")
+    grid = torch.stack((y, x), -1)[None].expand(len(image), -1, -1, -1)  # PL454
+    return F.grid_sample(image, grid, align_corners=False)
+zoom(torch.rand(3, 1, 90, 90), 2.0)
+""",
+    "shifted views, one for each example": """
+image, shift = torch.rand(200, 1, 12, 12), torch.rand(200, 2) * 0.2
+line = torch.linspace(-1, 1, 12)
+down = line.view(1, 12, 1).expand(200, 12, 12) + shift[:, :1, None]
+across = line.view(1, 1, 12).expand(200, 12, 12) + shift[:, 1:, None]
+F.grid_sample(image, torch.stack([down, across], dim=3), align_corners=True)  # PL454
+""",
+    "scaled by a distance that is subtracted from the middle": """
+image, middle = torch.rand(250, 1, 9, 9), torch.rand(250, 2)
+steps = torch.arange(9) / 4 - 1
+y = steps[:, None] - middle[:, 0].view(-1, 1, 1) + torch.zeros(9, 9)
+x = steps[None, :] - middle[:, 1].view(-1, 1, 1) + torch.zeros(9, 9)
+F.grid_sample(image, torch.stack([y, x], dim=-1), align_corners=True)  # PL454
+""",
     "pixels and a flow, normalised one by one": """
 def warp(image, flow):
     n, _, h, w = image.shape
@@ -84,6 +113,33 @@ for _ in range(2):
 }
 
 RIGHT = {
+    "windows around centres, the column first": """
+image, centres, offsets = torch.rand(300, 1, 20, 20), torch.rand(300, 2) * 10 + 5, torch.arange(5).float() - 2
+oy, ox = torch.meshgrid(offsets, offsets, indexing="ij")
+y, x = centres[:, 0].view(-1, 1, 1) + oy, centres[:, 1].view(-1, 1, 1) + ox
+F.grid_sample(image, torch.stack([2 * x / 19 - 1, 2 * y / 19 - 1], dim=-1), align_corners=True)
+""",
+    "many turned windows: both coordinates along both axes": """
+image, angle, offsets = torch.rand(300, 1, 20, 20), torch.rand(300, 1, 1), torch.arange(9).float() / 4 - 1
+oy, ox = torch.meshgrid(offsets, offsets, indexing="ij")
+x, y = ox * angle.cos() - oy * angle.sin(), ox * angle.sin() + oy * angle.cos()
+F.grid_sample(image, torch.stack([y, x], dim=-1), align_corners=True)
+""",
+    "many windows turned by a right angle: one coordinate falls": """
+image, offsets, place = torch.rand(300, 1, 20, 20), torch.arange(9).float() / 4 - 1, torch.rand(300, 1, 1)
+oy, ox = torch.meshgrid(offsets, offsets, indexing="ij")
+F.grid_sample(image, torch.stack([place - oy, place + ox], dim=-1), align_corners=True)
+""",
+    "many windows, turned back after they were sampled": """
+image, offsets, place = torch.rand(300, 1, 20, 20), torch.arange(9).float() / 4 - 1, torch.rand(300, 1, 1)
+oy, ox = torch.meshgrid(offsets, offsets, indexing="ij")
+F.grid_sample(image, torch.stack([place + oy, place + ox], dim=-1), align_corners=True).transpose(2, 3).sum()
+""",
+    "many images that were turned before": """
+image, offsets, place = torch.rand(300, 1, 12, 20), torch.arange(9).float() / 4 - 1, torch.rand(300, 1, 1)
+oy, ox = torch.meshgrid(torch.linspace(-1, 1, 20), torch.linspace(-1, 1, 12), indexing="ij")
+F.grid_sample(image, torch.stack([place + oy, place + ox], dim=-1), align_corners=True)
+""",
     "the column first, in six forms": LINES
     + """
 y, x = torch.meshgrid(one, one, indexing="ij")
