@@ -52,6 +52,15 @@ def find(story: Story) -> Iterator[Finding]:
             yield _only_returned(story, updates, calls)
 
 
+def _is_sparse(story: Story, label: str) -> bool:
+    """Whether rows of the tensor were looked up with ``sparse=True``: gradients of that kind are not in the trace."""
+    return any(
+        event.operands[0].label == label and any(each.text == "True" for each in event.operands[2:])
+        for event in story.calls("embedding", "embedding_bag")
+        if event.operands
+    )
+
+
 def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
     """Return the data of the finding if no parameter had a gradient although others got one
     before each step; else None.
@@ -61,6 +70,8 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
     held = dict.fromkeys(label for update in updates for label in update.holds)
     free = [label for label in held if (story.tensor(label) or {}).get("requires_grad")]
     if not free or any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):
+        return None
+    if any(_is_sparse(story, label) for label in held):
         return None
     before, found = 0, []
     for update in updates:

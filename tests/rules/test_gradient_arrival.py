@@ -866,6 +866,17 @@ for _ in range(3):
     logp = F.log_softmax(actor(x[:4]), 1)[:, 0]
     update(opt, -(logp * (y[:4, 0] - values)).mean() + F.mse_loss(critic(x[:4]), y[:4]))
 """,
+    "a table with sparse gradients and an optimizer of its own": """
+table, head = nn.Embedding(30, 6, sparse=True), nn.Linear(6, 3)
+opt_table, opt_head = torch.optim.SparseAdam(list(table.parameters()), lr=0.01), Adam(head.parameters(), lr=0.01)
+for _ in range(4):
+    loss = F.cross_entropy(head(table(torch.randint(0, 30, (32,)))), labels)
+    opt_table.zero_grad()
+    opt_head.zero_grad()
+    loss.backward()
+    opt_table.step()
+    opt_head.step()
+""",
     "a first guess without a graph": """
 net = nn.Linear(12, 6)
 opt = Adam(net.parameters(), lr=0.01)
