@@ -380,19 +380,31 @@ class _Board:
         return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
 
     def _touched(self, beat: Beat) -> list[str]:
-        """The storages that a step reads, makes and writes; where a tensor was made, only those made.
+        """The storages that a step reads, makes and writes, as far as the program has a name for them or the line
+        shows the call; where a tensor was made, only those made.
 
-        Of more than ``MEMORIES``, the first and the last.
+        Of more than ``MEMORIES``, the first and the last. None where the step stands for a line that called nothing.
         """
         event = self._event(beat["step"])
-        if event is None:
+        if event is None or not self._is_on(event, beat["line"]):
             return []
         # Where a tensor was made, it is the one to look at, and not what it was made of.
         made = event.results if beat["was"] == "made" else ()
         labels = [*(o.label for o in event.operands if o.label and not made), *event.results]
         storages = [self.facts.tensor(label, event.step).get("storage") for label in labels]
-        found = list(dict.fromkeys(s for s in (*storages, *event.writes) if s))
+        everything = dict.fromkeys(s for s in (*storages, *event.writes) if s)
+        # What a library computes for itself in a line of the program (a data loader's seed) tells the reader nothing.
+        is_shown = re.search(rf"(?<!\w){re.escape(event.op.rpartition('.')[2].strip('_'))}_*\(", self._line(event.step))
+        found = [storage for storage in everything if is_shown or self._is_named(storage)]
         return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
+
+    def _is_on(self, event: Event, line: int | None) -> bool:
+        return line is None or event.span is None or event.span.line <= line <= event.span.end_line
+
+    def _is_named(self, storage: str) -> bool:
+        """Whether the program had a name for a tensor on the storage at any time."""
+        labels = self.facts.of_storage(storage)
+        return any((record or {}).get("names") for label in labels for _, record in self.facts.tensors.get(label, ()))
 
     def _moment(self, beat: Beat, storages: Iterable[str]) -> Moment:
         step = beat["step"]

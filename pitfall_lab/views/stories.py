@@ -149,8 +149,13 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
 
 
 def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
-    """Sort key of a beat: its step; a line without a torch call comes before the next line with one."""
+    """Sort key of a beat: its step; a line without a torch call comes before the next line with one.
+
+    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line stands.
+    """
     step, line = beat["step"], beat["line"]
+    if step is None and beat["was"] == "made":
+        return (-1.0, ORDER.index(beat["role"]))
     place: float = len(trace.events) if step is None else step
     if step is None and line is not None:
         later = (
