@@ -17,7 +17,7 @@ from pitfall_lab.resources import STATIC
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.changes import Change, changes
 from pitfall_lab.rules.kit.source import apply
-from pitfall_lab.trace import LANGUAGES, Language, T, Trace
+from pitfall_lab.trace import LANGUAGES, Event, Language, Span, T, Trace
 from pitfall_lab.views.stored import with_page
 
 if TYPE_CHECKING:
@@ -247,7 +247,8 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
 
 
 def _step_of(trace: Trace, finding: Finding) -> int | None:
-    """The finding's step.
+    """The finding's step; if its event is on another line than the finding, that of the last call before it on the
+    finding's line.
 
     Where no event has its line (an optimizer that skips all), where a graph was cut, else the last step that it names.
     """
@@ -257,7 +258,18 @@ def _step_of(trace: Trace, finding: Finding) -> int | None:
     named += [
         related.step for related in finding.related if related.step is not None and related.role in ("copied", "cut")
     ]
-    return finding.step if happened or not named or finding.step is None else named[-1]
+    if finding.step is None or (named and not happened):
+        return None if finding.step is None else named[-1]
+    own = [each.step for each in trace.events if place is not None and each.kind != "node" and _is_on(each, place)]
+    before = [step for step in own if step <= finding.step]
+    return before[-1] if before else (own or [finding.step])[0]
+
+
+def _is_on(event: Event, place: Span) -> bool:
+    span = event.span
+    return (
+        span is not None and span.source == place.source and span.line <= place.end_line and place.line <= span.end_line
+    )
 
 
 @cache

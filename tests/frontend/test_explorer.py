@@ -198,6 +198,7 @@ def test_a_schedule_is_drawn_as_the_curve_of_its_rates(stage: Stage):
     ("before", "after", "shown", "says"),
     [
         ("epoch 9 loss 0.90 acc 0.41", "epoch 9 loss 0.30 acc 0.97", "epoch 9 loss 0.90 → 0.30 acc 0.41 → 0.97", False),
+        ("mean (4.18, -0.35), gap 1", "mean (3.48, 0.03), gap 1", "mean (4.18 → 3.48, -0.35 → 0.03), gap 1", False),
         ("recall 1.00 of 60", "recall 0.40 of 60", "recall 1.00 → 0.40 of 60", True),
         ("a b 1 c", "a d e 2 c", "a b 1 → d e 2 c", False),
     ],

@@ -26,11 +26,19 @@ export interface Request {
   refused?: Text;
 }
 
+/** Two words, where they differ as the pair of what differs: a bracket or a comma that both have around it stays outside. */
+function inside(old: string, now: string): (string | [string, string])[] {
+  if (old === now) return [old];
+  const cut = /^([^\w.+-]*)(.*?)([^\w.]*)$/;
+  const [, head = "", was = "", tail = ""] = cut.exec(old) ?? [];
+  const [, first, is = "", last] = cut.exec(now) ?? [];
+  return head === first && tail === last && was && is ? [head, [was, is] as [string, string], tail].filter(Boolean) : [[old, now]];
+}
+
 /** A line as it was and is now: the words in both, and pairs of those that differ (one by one if both lines have as many words). */
 function apart(before: string, after: string): (string | [string, string])[] {
   const [was, now] = [before.split(" "), after.split(" ")];
-  if (was.length === now.length)
-    return was.flatMap((old, at) => [...(at ? [" "] : []), old === now[at] ? old : ([old, now[at]] as [string, string])]);
+  if (was.length === now.length) return was.flatMap((old, at) => [...(at ? [" "] : []), ...inside(old, now[at] ?? "")]);
   const most = Math.min(was.length, now.length) - 1;
   let head = 0;
   while (head < most && was[head] === now[head]) head++;
