@@ -99,7 +99,9 @@ def found_of(story: Story, finding: Finding) -> Found:
     which :func:`is_better` does not compare.
     """
     places = [
-        f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")
+        f"{r.role}:{snippet(story, r.span)}"
+        for r in finding.related
+        if r.role in ("saved", "operand", "backward", "around")
     ]
     return Found(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
 

@@ -14,13 +14,15 @@ from typing import Any, Protocol
 from pitfall_lab.check import shown_results
 from pitfall_lab.check.improvement import Facts, found_of, is_better
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
-from pitfall_lab.rules import Fact, Finding, Fix, Printed, find
+from pitfall_lab.rules import Fact, Finding, Fix, Printed, Related, find
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import cells
 from pitfall_lab.rules.kit.wording import called, capital, flat, gradient_of, numbers
 from pitfall_lab.trace import Note, T, Trace
 
+BACKWARDS = ("backward", "around")
+"""The roles of the lines on which a backward ran."""
 MOST_FIXES = 2
 """The maximal number of verified fixes of a finding: the smallest ones."""
 MOST_TRIALS = 12
@@ -246,7 +248,7 @@ class Trial:
         is unchanged if it is no warning about a backward, has the fact already or has no such fix, or if the two
         gradients cannot be compared.
         """
-        tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
+        tells = finding.severity == "warning" and _backward(finding) is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
         before = self._witness(meant=False) if first is not None else None
         if first is None or before is None:
@@ -301,7 +303,7 @@ class Trial:
         unrecorded), where it is the last one.
         """
         number, ended = backwards_before(self.trace, finding, meaning), self.trace.outcome.failure
-        own = {each.step for each in finding.related if each.role == "backward"}
+        own = {each.step for each in finding.related if each.role in BACKWARDS}
         last = before["backwards"][-1:]
         is_last = ended is not None and ended.step in own and bool(last) and bool(last[0]["raised"])
         return len(before["backwards"]) - 1 if is_last and meaning in ("connect", "term", "root") else number
@@ -343,7 +345,7 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
     ``was`` and ``now`` are what one backward computed in each. The finding is unchanged if the leaves differ, if no
     gradient does, or if the trace has no tensor whose ``.grad`` held the wrong one.
     """
-    story, line = Story(trace), finding.line("backward")
+    story, line = Story(trace), _backward(finding)
     alike = _same_list(was["leaves"], now["leaves"]) and len(was["gradients"]) == len(now["gradients"])
     if not alike or line is None or line.step is None:
         return finding
@@ -373,6 +375,11 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
     return finding
 
 
+def _backward(finding: Finding) -> Related | None:
+    """The line of the finding on which a backward ran, rightly or not; None if it names none."""
+    return next((each for each in finding.related if each.role in BACKWARDS), None)
+
+
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
     """How many recorded backwards ran before the one that the finding names; None if it names none.
 
@@ -380,7 +387,7 @@ def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> i
     backward that freed the graph, if the finding names it. A backward inside another one is not counted.
     """
     roles = (
-        ("freed", "backward", "gradient") if meaning == "root" else ("backward", "gradient")
+        ("freed", *BACKWARDS, "gradient") if meaning == "root" else (*BACKWARDS, "gradient")
     )  # an earlier backward freed the graph
     step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role in roles), None)
     if step is None:

@@ -41,10 +41,16 @@ def test_it_opens_at_the_end_of_a_program_that_went_well_and_before_an_empty_one
 
 
 def test_it_opens_where_a_rule_points_when_nothing_was_overwritten():
-    finding = replace(rules.find(sample())[0], step=5)
     trace = sample()
     events = tuple(replace(event, forecasts=(), error=None) for event in trace.events[:7])
-    assert opening_step(replace(trace, events=events, outcome=Outcome()), [finding]) == 5
+    well = replace(trace, events=events, outcome=Outcome())
+    finding = replace(rules.find(trace)[0], step=5)
+    assert opening_step(well, [replace(finding, span=events[5].span)]) == 5
+    assert finding.span is not None
+    assert finding.span.line == events[3].span.line != events[5].span.line
+    assert opening_step(well, [finding]) == 3, (
+        "what the step calls is on another line: the last call on the finding's own"
+    )
 
 
 def test_a_step_that_is_asked_for_wins():

@@ -13,7 +13,7 @@ def train(rounds):
         for p in model.parameters():
             if p.requires_grad:
                 p.grad = None
-        loss.backward()  # backward
+        loss.backward()  # around
         opt.step()  # step
 
 

@@ -8,7 +8,7 @@ x = torch.randn(6, 2)
 for epoch in range(3):
     opt.zero_grad(set_to_none=False)
     loss = head(encoder(x)).square().mean()
-    loss.backward()  # backward
+    loss.backward()  # around
     opt.step()  # step
     if epoch == 0:
         encoder.requires_grad_(False)  # PL607 changed

@@ -18,9 +18,9 @@ class Trainer:
         disc_loss = self.bce(truth, torch.ones_like(truth)) + self.bce(verdict, torch.zeros_like(verdict))
         gen_loss = self.bce(verdict, torch.ones_like(verdict))
         self.disc_opt.zero_grad()
-        self.gen_opt.zero_grad()
         disc_loss.backward(retain_graph=True)
         self.disc_opt.step()  # PL104 changed
+        self.gen_opt.zero_grad()
         gen_loss.backward()  # backward
         self.gen_opt.step()
         return disc_loss.item(), gen_loss.item()
