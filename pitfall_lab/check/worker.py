@@ -86,7 +86,7 @@ def _serve() -> None:
 
 
 def _sent(answers: TextIO, ending: dict[str, Any]) -> bool:
-    """Send an answer; false if nobody reads answers any more: the checker ended while the program ran."""
+    """Send an answer; false if the checker, which reads it, has ended in the meantime."""
     try:
         answers.write(json.dumps(ending) + "\n")
         answers.flush()

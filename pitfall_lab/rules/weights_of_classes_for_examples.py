@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.trace import DataPass, T
+from pitfall_lab.trace import DataPass, Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -58,13 +58,17 @@ def _finding(story: Story, each: DataPass) -> Finding:
     )
 
 
+def _drawn(story: Story, each: DataPass) -> Event | None:
+    """Return the call that draws the positions of this pass; None if it is not in the trace."""
+    calls = story.calls("multinomial")
+    return next((event for event in calls if event.step >= each.step and event.span == each.span), None)
+
+
 def _made(story: Story, each: DataPass) -> ast.Call | None:
     """Return the call of ``WeightedRandomSampler`` that made the weights which this pass draws
     with; None if it is not found.
     """
-    drawn = next(
-        (event for event in story.calls("multinomial") if event.step >= each.step and event.span == each.span), None
-    )
+    drawn = _drawn(story, each)
     born = (story.tensor(drawn.operands[0].label) or {}).get("born") if drawn is not None else None
     node = story.program.at(story.span(born))
     around = [node, *story.program.ancestors(node)] if node is not None else []
@@ -112,9 +116,7 @@ def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ..
 
 def _counted(story: Story, each: DataPass) -> set[str]:
     """The names of the integer tensors from which the weights of the classes were computed."""
-    drawn = next(
-        (event for event in story.calls("multinomial") if event.step >= each.step and event.span == each.span), None
-    )
+    drawn = _drawn(story, each)
     behind, waiting = set[str](), [drawn.operands[0].label] if drawn is not None else []
     while waiting:
         label = waiting.pop()

@@ -225,6 +225,8 @@ def in_two_languages(finding: Any) -> dict[str, Any]:
         return finding
     merged: dict[str, Any] = _merge(finding.to_dict("en"), finding.to_dict("zh"))
     merged["step"] = getattr(finding, "step", None)
+    place = getattr(finding, "span", None)
+    merged["source"] = place.source if place is not None else None
     explanation = getattr(finding, "explanation", None)
     if explanation is not None:
         merged["explanation"] = {"en": explanation.en, "zh": explanation.zh}

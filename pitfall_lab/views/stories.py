@@ -239,6 +239,8 @@ def _own_place(trace: Trace, finding: dict[str, Any]) -> Beat:
     step = finding.get("step")
     if step is None:
         step = _step_on(trace, finding.get("line"), "other")
+    elif isinstance(line := finding.get("line"), int):
+        step = step_on_line(trace, step, line, finding.get("source") or 0)
     event = _event(trace, step)
     if event is not None and event.error:
         return _beat(trace, "raised", step, line=finding.get("line"))
@@ -330,6 +332,19 @@ def _step_on(trace: Trace, line: int | None, role: str) -> int | None:
     best = (e for e in here if (role == "raised" and e.error) or (role == "changed" and e.writes))
     found = next(best, next(iter(here), None))
     return None if found is None else found.step
+
+
+def step_on_line(trace: Trace, step: int, line: int, source: int) -> int:
+    """``step`` if its event is on this line of a source, else that of the last call before it on the line.
+
+    If there is none before, the first one; ``step`` where the line has no call.
+    """
+    calls = [
+        e.step
+        for e in trace.events
+        if e.span and e.kind != "node" and e.span.source == source and e.span.line <= line <= e.span.end_line
+    ]
+    return next((at for at in reversed(calls) if at <= step), next(iter(calls), step))
 
 
 def _event(trace: Trace, step: int | None) -> Event | None:

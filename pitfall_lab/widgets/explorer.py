@@ -17,8 +17,9 @@ from pitfall_lab.resources import STATIC
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.changes import Change, changes
 from pitfall_lab.rules.kit.source import apply
-from pitfall_lab.trace import LANGUAGES, Event, Language, Span, T, Trace
+from pitfall_lab.trace import LANGUAGES, Language, T, Trace
 from pitfall_lab.views.stored import with_page
+from pitfall_lab.views.stories import step_on_line
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.kit.finding import Finding
@@ -229,21 +230,24 @@ class Explorer(anywidget.AnyWidget):
 
 
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
-    """The step at which the Explorer opens: the last write that broke something, else that of the
-    worst finding, else the failure.
+    """The step at which the Explorer opens: the last write that broke something, if the worst finding is about it, else
+    that finding's step, else the failure.
 
     Without any of these, the last step.
     """
+    worst = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     failure = trace.outcome.failure
     failures = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
     causes = [cause for harm in trace.harms for cause in harm.causes]
     writes = [
         steps[-1] for steps in (*(one.changed_at for one in failures), *(one.changed_at for one in causes)) if steps
     ]
-    worst = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     named = [step for finding in worst if (step := _step_of(trace, finding)) is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
-    return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
+    # What is drawn is the worst finding: a write that only another one is about comes after its step.
+    its = {worst[0].step, *(related.step for related in worst[0].related)} if worst else set(writes)
+    first = [step for step in writes if step in its]
+    return next(iter([*first, *named, *writes, *raised]), len(trace.events) - 1)
 
 
 def _step_of(trace: Trace, finding: Finding) -> int | None:
@@ -260,16 +264,7 @@ def _step_of(trace: Trace, finding: Finding) -> int | None:
     ]
     if finding.step is None or (named and not happened):
         return None if finding.step is None else named[-1]
-    own = [each.step for each in trace.events if place is not None and each.kind != "node" and _is_on(each, place)]
-    before = [step for step in own if step <= finding.step]
-    return before[-1] if before else (own or [finding.step])[0]
-
-
-def _is_on(event: Event, place: Span) -> bool:
-    span = event.span
-    return (
-        span is not None and span.source == place.source and span.line <= place.end_line and place.line <= span.end_line
-    )
+    return finding.step if place is None else step_on_line(trace, finding.step, place.line, place.source)
 
 
 @cache

@@ -53,6 +53,15 @@ def test_it_opens_where_a_rule_points_when_nothing_was_overwritten():
     )
 
 
+def test_a_write_that_the_worst_finding_is_not_about_comes_after_its_own_step():
+    trace = sample()
+    assert opening_step(trace) == 3
+    finding = rules.find(trace)[0]
+    assert opening_step(trace, [finding]) == 3
+    elsewhere = replace(finding, step=1, span=trace.events[1].span, related=())
+    assert opening_step(trace, [elsewhere]) == 1
+
+
 def test_a_step_that_is_asked_for_wins():
     explorer = Explorer(sample(), step=0)
     assert (explorer.step, explorer.focus) == (0, "")

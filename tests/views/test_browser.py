@@ -544,3 +544,13 @@ def test_lines_of_a_diagnosis_that_are_far_apart_are_seen_together(stage):
     fold.click()
     assert hidden.is_visible()
     assert root.locator(".pl-fold").count() == 0
+
+
+def test_callers_are_folded_before_a_line_of_the_diagnosis_leaves_the_view(stage):
+    root = shown(stage, recorded("gpt", fixes=False), 1280, 620, "light")
+    root.locator(".pl-fold").first.wait_for()
+    box = root.locator(".pl-code").bounding_box()
+    for kind in ("saved", "changed", "raised"):
+        note = root.locator(f".pl-note.pl-n-{kind}").bounding_box()
+        assert box["y"] <= note["y"] <= note["y"] + note["height"] <= box["y"] + box["height"] + 1, kind
+    assert not root.locator(".pl-note", has_text="reached by this call").first.is_visible()

@@ -175,9 +175,9 @@ export class CodeView {
     for (const { now } of this.#folds) now.textContent = "";
     this.#lightFocus();
     if (event?.kind === "node") this.#light(this.#bornSpan(event), "pl-origin");
-    const told = this.#toldRow(event);
-    if (told) this.#add(told, "pl-now-row");
-    const row = told ?? this.#light(this.#spanOf(event), "pl-now");
+    const ofStory = this.#rowOfStory(event);
+    if (ofStory) this.#add(ofStory, "pl-now-row");
+    const row = ofStory ?? this.#light(this.#spanOf(event), "pl-now");
     this.#updateMarks();
     this.#updateHints();
     this.#updateCrumbs(event);
@@ -187,10 +187,10 @@ export class CodeView {
   }
 
   /**
-   * The line that the story tells of at this step, where the step's call stands in another one: `scheduler.step()` calls nothing of
+   * The line that the story names at this step, where the step's call is on another one: `scheduler.step()` calls nothing of
    * torch, so the story goes to a call near it.
    */
-  #toldRow(event: TraceEvent | null): HTMLElement | null {
+  #rowOfStory(event: TraceEvent | null): HTMLElement | null {
     const span = this.#spanOf(event);
     const beat = this.#model.story?.beats.find(
       ({ step, line, source }) => step === this.#model.step && line !== null && (source ?? span?.source ?? 0) === this.#source,
@@ -205,7 +205,7 @@ export class CodeView {
     const name = sources.length > 1 || !event ? (sources[this.#source]?.name ?? "") : "";
     const calls = (event?.scope ?? []).filter((one) => !one.includes("<"));
     const crumbs = [name, ...calls].filter(Boolean).map((one) => h("span", {}, one));
-    const turns = event && !this.#toldRow(event) ? this.#turnsOf(event) : [];
+    const turns = event && !this.#rowOfStory(event) ? this.#turnsOf(event) : [];
     const turn =
       event && turns.length > 1
         ? this.#model.t(
@@ -485,9 +485,12 @@ export class CodeView {
       return head > 0 ? [head - 1] : [];
     });
     const height = (lines: number[]): number => lines.reduce((all, at) => all + (this.#lines[at]?.row.offsetHeight ?? 0), 0);
-    const choices = [[...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads], [...kept, ...heads], kept];
+    // Callers are the small print of a failure: they go before one of its own lines does.
+    const firm = kept.filter((at) => this.#lines[at]?.row === now || this.#lines[at]?.row.querySelector(".pl-note:not(.pl-n-other)"));
+    const least = firm.length > 1 ? firm : kept;
+    const choices = [[...kept.flatMap((at) => [at - 1, at, at + 1]), ...heads], [...kept, ...heads], kept, least];
     const shown = choices.map((lines) => new Set(lines.filter((at) => at >= (kept[0] ?? 0) && at <= (kept.at(-1) ?? 0))));
-    const near = shown.find((lines) => height([...lines]) + FOLD * kept.length <= box.clientHeight) ?? new Set(kept);
+    const near = shown.find((lines) => height([...lines]) + FOLD * kept.length <= box.clientHeight) ?? new Set(least);
     let from = (kept[0] ?? 0) + 1;
     for (let at = from; at <= (kept.at(-1) ?? 0); at += 1) {
       if (!near.has(at)) continue;

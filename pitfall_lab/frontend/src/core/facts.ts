@@ -153,7 +153,7 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
     const value_ = h("span", { class: "pl-value" }, ...labels(value, model, state));
     return h("span", { title: `${byText(by, model)}: ${torch}` }, dot(by, byText(by, model)), name, value_);
   });
-  if (storage && cells.length) cells.unshift(swatch(storage, model));
+  if (storage) cells[0]?.prepend(swatch(storage, model));
   if (cells.length) root.replaceChildren(...cells);
   else if (model.focus)
     root.textContent = model.t(
