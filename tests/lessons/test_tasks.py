@@ -35,7 +35,7 @@ SAID = {  # what a check asks for, and what the text then has to say
     "_version": r"once|one",
     "requires_grad": r"requires? grad|graph|train|frozen|flag",
     ".dtype": r"dtype|float|int64",
-    "isinstance(": r"number|float|derivative",
+    "isinstance(": r"number|float|a tensor",
 }
 
 

@@ -251,12 +251,12 @@ EXERCISES = (
         task=T(
             en=(
                 "`f` turns a vector into a vector; `x` is a vector that requires grad. Complete `row(f, x, k)`: it "
-                "returns the derivative of element `k` of `f(x)` with respect to `x`, a vector of the length of `x`. "
+                "returns the derivative of element `k` of `f(x)` with respect to `x`, a tensor of the shape of `x`. "
                 "What is in `x.grad` before (also `None`) must be there afterwards."
             ),
             zh=(
                 "`f` 把向量变为向量；`x` 是需要梯度的向量。补全 `row(f, x, k)`：返回 `f(x)` 的第 `k` 个元素对 `x` 的导"
-                "数，是与 `x` 等长的向量。`x.grad` 之前是什么（包括 `None`），之后也必须是什么。"
+                "数，是与 `x` 形状相同的张量。`x.grad` 之前是什么（包括 `None`），之后也必须是什么。"
             ),
         ),
         given=_ROW,
