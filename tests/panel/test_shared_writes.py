@@ -53,6 +53,15 @@ PLANTED = {
         "part[:, 2] = 0\nprint(net(part).mean())",
         "print((net(Z) - t).square().mean())",
     ],
+    "the part that was not trained on": [
+        "train, held = X[:40], X[40:]\nlow = points.min()",
+        (
+            "net = nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), 0.1)\nfor _ in range(3):\n    opt.zero_grad()\n"
+            "    nn.functional.cross_entropy(net(train), y[:40]).backward()\n    opt.step()"
+        ),
+        "points -= points.mean(axis=0)\nprint(points[:3])",
+        "print((net(held).argmax(1) == y[40:]).float().mean())",
+    ],
     "features made before the rows were shuffled": [
         "frozen = nn.Linear(4, 3).requires_grad_(False)\nfeats = frozen(X)",
         "np.random.default_rng(1).shuffle(points)",

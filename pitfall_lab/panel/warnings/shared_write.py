@@ -41,8 +41,11 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
     if not through or made is None or made is wrote or not _is_unnamed(name, through, wrote, runs):
         return None
     before = [run for run in runs if made.count <= run.count < wrote.count]
-    use = next((run for run in before if _is_used(found, run, wrote, runs)), None)
-    if use is None or any(name in written_into(run.tree) for run in before if run is not made):
+    used = next(((run, trained) for run in before if (trained := _used(found, all_found, through, run, runs))), None)
+    if used is None:
+        return None
+    use, trained = used
+    if any(name in written_into(run.tree) for run in before if run is not made):
         return None
     earlier = [run for run in runs if run.count <= use.count]
     if any(is_same_cell(run, wrote) for run in earlier) or _writers(wrote, through, runs) & _called(earlier):
@@ -53,13 +56,22 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
     if later is None:
         return None
     target, where, again = through[0], called(wrote.count), called(later.count)
+    numbers = T(
+        f"{again} uses other numbers than {called(use.count)} did.",
+        f"{again} 用到的数已经不是 {called(use.count)} 用过的那些了。",
+    )
+    if trained != name:
+        numbers = T(
+            f"{called(use.count)} had trained on `{trained}` as it was before, and {again} uses `{name}` as it is now.",
+            f"{called(use.count)} 训练用的是修改之前的 `{trained}`，而 {again} 用到的是修改之后的 `{name}`。",
+        )
     copy = ".copy()" if found.kind == "tensor" else ".clone()"
     said = Said(
         T(
             f"{where} changed `{target}` in place, and with it `{found.name}` of {called(made.count)}, which has the "
-            f"same memory: {again} uses other numbers than {called(use.count)} did.",
+            f"same memory: {numbers.en}",
             f"{where} 就地修改了 `{target}`，也就修改了与它共用内存的 {called(made.count)} 的 `{found.name}`："
-            f"{again} 用到的数已经不是 {called(use.count)} 用过的那些了。",
+            f"{numbers.zh}",
         ),
         T(
             "`torch.from_numpy`, `.numpy()`, slices and views copy nothing: a write through one name is a write to "
@@ -166,19 +178,25 @@ def _code(run: Cell) -> ast.Module:
     return ast.Module([each for each in run.tree.body if not _defines(each)], [])
 
 
-def _is_used(found: Shared, run: Cell, wrote: Cell, runs: list[Cell]) -> bool:
-    """Whether a cell trains on the numbers; if they are only in another order now, also whether it made something
-    else of them that the writing cell does not read.
+def _used(
+    found: Shared, all_found: Sequence[Shared], through: Collection[str], run: Cell, runs: list[Cell]
+) -> str | None:
+    """The name of the numbers on which a cell trains, if the write has changed them.
+
+    It is the finding's, or another that was changed with it (the training part of the same data). Where the numbers are
+    only in another order, it may also be the finding's if the cell made something of it that the writing cell does not
+    read.
     """
-    name = found.path[0]
-    if name not in _named(run, runs):
-        return False
-    trains = does(_code(run), ".backward(", reaching(".backward(", runs))
-    if trains or not found.reordered:
-        return trains
-    reads = _named(wrote, runs)
+    name, named = found.path[0], _named(run, runs)
+    changed = [each.path[0] for each in all_found if each.cell == found.cell and each.path[0] not in through]
+    names = [each for each in dict.fromkeys((name, *changed)) if each in named]
+    if names and does(_code(run), ".backward(", reaching(".backward(", runs)):
+        return names[0]
+    if not found.reordered or name not in names:
+        return None
+    reads = _named(next(each for each in runs if each.count == found.cell), runs)
     made = {each for each, sources in run.flow[1].items() if name in sources}
-    return bool(made - reads - {name, *found.others})
+    return name if made - reads - {name, *found.others} else None
 
 
 def _writers(wrote: Cell, through: Collection[str], runs: list[Cell]) -> set[str]:
