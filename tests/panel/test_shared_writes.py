@@ -56,7 +56,8 @@ PLANTED = {
     "the part that was not trained on": [
         "train, held = X[:40], X[40:]\nlow = points.min()",
         (
-            "net = nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), 0.1)\nfor _ in range(3):\n    opt.zero_grad()\n"
+            "net = nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), 0.1)\n"
+            "for _ in range(3):\n    opt.zero_grad()\n"
             "    nn.functional.cross_entropy(net(train), y[:40]).backward()\n    opt.step()"
         ),
         "points -= points.mean(axis=0)\nprint(points[:3])",
