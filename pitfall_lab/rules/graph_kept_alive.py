@@ -96,8 +96,15 @@ def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Find
     nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
     if len(nodes) < ROUNDS or any((story.record("nodes", node) or {}).get("ran") is not None for node in nodes):
         return
-    last = max(nodes.values(), key=lambda event: event.step)
-    hanging = [nodes[node] for node in story.behind(_node(story, last.results[0], last.step)) if node in nodes]
+    hanging: list[Event] = []
+    met = set[str]()
+    for node in sorted(nodes, key=lambda each: -nodes[each].step):
+        # Of a loop that was sampled, the graph of the last sum leads to no round before those that were left out.
+        if node not in met:
+            chain = list(story.behind(node))
+            met.update(chain)
+            hanging = max(hanging, [nodes[each] for each in chain if each in nodes], key=len)
+    last = max(hanging, key=lambda event: event.step)
     lives_on = _is_number(story, last) or any(_backward_between(story, *pair) for pair in pairwise(rounds))
     if len(hanging) >= ROUNDS and lives_on:
         yield _finding(story, sorted(hanging, key=lambda event: event.step), statement, value)

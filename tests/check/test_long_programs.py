@@ -453,3 +453,14 @@ def test_rounds_that_leave_finished_graphs_alive_are_left_out_like_others() -> N
     assert not trace.disagreements
     assert trace.unseen
     assert len(trace.events) < 2000
+
+
+@pytest.mark.parametrize(
+    "statement", ["total = total + loss", "total = loss + total", "total += loss", "kept.append(loss)"]
+)
+def test_losses_that_are_kept_in_a_loop_that_is_sampled_are_found(statement: str) -> None:
+    text = HEAD.replace("optimizer.step()\n", "optimizer.step()\n    return loss\n") + "total, kept = 0.0, []\n"
+    text += ROUNDS + f"    loss = step(x, y)\n    {statement}\nprint(total)\n"
+    trace = sampled(text)
+    assert trace.unseen
+    assert ("graph-kept-alive", line_of(text, statement)) in [(each.name, each.span.line) for each in find(trace)]
