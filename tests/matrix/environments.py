@@ -57,6 +57,7 @@ def make(cell: Cell, folder: Path) -> tuple[Path, str]:
         numpy,
         "hypothesis",
         "pytest",
+        "pytest-rerunfailures",
         "pytest-timeout",
         "pytest-xdist",
         ROOT,
