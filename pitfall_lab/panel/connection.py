@@ -422,6 +422,7 @@ class Beside:
     def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
         """The warnings about data, models, seeds, settings, and hooks."""
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
+        from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
         from pitfall_lab.panel.warnings.left_switched import left_switched
@@ -431,6 +432,7 @@ class Beside:
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
         from pitfall_lab.panel.warnings.shared_write import shared_writes
+        from pitfall_lab.panel.warnings.split_replaced import split_replaced
         from pitfall_lab.panel.warnings.split_twice import split_twice
         from pitfall_lab.panel.warnings.stale_scheduler import stale_scheduler
 
@@ -440,8 +442,11 @@ class Beside:
         said += [evaluating(each, self._ran) for each in look.evaluating]
         said += [looked_at(each, self._ran) for each in look.looked]
         said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
+        gone = (split_replaced(each, self._ran) for each in look.split_gone)
+        said += [next((each for each in gone if each is not None), None)]
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
+        said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
         said += [reseeded(self._ran, self._draws, self._is_seeded)]
         said += [left_switched(each, self._ran) for each in look.switched]

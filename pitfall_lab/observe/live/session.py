@@ -11,6 +11,7 @@ from pitfall_lab.observe import private
 from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
+from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
 from pitfall_lab.observe.live.equal_weights import Equal, Weights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
@@ -33,7 +34,8 @@ from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
-from pitfall_lab.observe.live.split_again import SplitAgain, Splits
+from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
+from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
@@ -70,12 +72,14 @@ class Look:
     twice: list[Twice] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
     split_again: list[SplitAgain] = field(default_factory=list)
+    split_gone: list[SplitGone] = field(default_factory=list)
     rewritten: list[WrittenAgain] = field(default_factory=list)
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     leftover: Leftover | None = None
     shared: list[Shared] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
+    cut_parameters: list[CutParameter] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -118,8 +122,9 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
+        self._gone = GoneSplits()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
-        self._shared = SharedWrites()
+        self._shared, self._cuts = SharedWrites(), CutParameters()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -206,15 +211,21 @@ class Live:
             left = seconds * (FINDING + GRAPHS + OTHERS) - (time.thread_time() - began)
             others = Budget(max(left, seconds * OTHERS))
             look.leftover = self._leftovers.compare(found, self._cells.now, others)
+            look.cut_parameters = self._cuts.compare(found, self._cells.now, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
             look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
-            look.split_again = self._splits.compare(namespace, self._cells.now, others)
+            parts = subsets(namespace, others)
+            look.split_again = self._splits.compare(parts, self._cells.now) if not others.spent else []
+            of_splits = not others.spent
             look.switched = self._states.compare(found)
             look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
             look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
             look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
+            if of_splits:
+                tables, new = self._orders.tables, self._orders.new
+                look.split_gone = self._gone.compare(parts, tables, new, found, self._cells.now)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
