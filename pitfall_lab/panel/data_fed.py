@@ -55,14 +55,21 @@ class Uses:
             return _NONE
         if isinstance(node, ast.Return):
             return self._of(node.value, env) if node.value is not None else _NONE
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._assign(target, node.value, env)
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._assign(node.target, node.value, env)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if node.value is not None:
+                    self._assign(target, node.value, env)
         elif isinstance(node, ast.AugAssign):
             self._add(node.target, self._of(node.value, env), env)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
+        else:
+            self._header(node, env)
+        blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+        blocks += [handler.body for handler in getattr(node, "handlers", ())]
+        return _NONE.union(*(self._body(block, env) for block in blocks if block))
+
+    def _header(self, node: ast.stmt, env: dict[str, Sources]) -> None:
+        """Follow what a statement evaluates before the statements inside it."""
+        if isinstance(node, (ast.For, ast.AsyncFor)):
             self._bind(node.target, self._of(node.iter, env), env)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             for item in node.items:
@@ -73,9 +80,6 @@ class Uses:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.expr):
                     self._of(child, env)
-        blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
-        blocks += [handler.body for handler in getattr(node, "handlers", ())]
-        return _NONE.union(*(self._body(block, env) for block in blocks if block))
 
     def _assign(self, target: ast.expr, value: ast.expr, env: dict[str, Sources]) -> None:
         if (

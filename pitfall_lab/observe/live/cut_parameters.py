@@ -86,7 +86,7 @@ def _kept(optimizer: Thing, parameter: Any, was: Shape) -> str:
         for key, value in list(state.items()) if type(state) is dict else ():
             if type(key) is str and is_own(value) and not is_opaque(value) and tuple(value.shape) == was:
                 return key
-    gradient = parameter.grad if is_leaf(parameter) else None
+    gradient: Any = parameter.grad if is_leaf(parameter) else None
     if is_own(gradient) and not is_opaque(gradient) and tuple(gradient.shape) == was:
         return GRADIENT
     return ""

@@ -37,6 +37,7 @@ from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
 from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
+from pitfall_lab.observe.live.stale_caches import Asked, Caches, StaleCache
 from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
@@ -80,6 +81,7 @@ class Look:
     shared: list[Shared] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
+    stale_caches: list[StaleCache] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -122,7 +124,8 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
-        self._gone = GoneSplits()
+        self._gone, self._caches = GoneSplits(), Caches()
+        self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._shared, self._cuts = SharedWrites(), CutParameters()
         self._writes: Sequence[Any] = ()
@@ -157,12 +160,13 @@ class Live:
         written: Iterable[str] = (),
         writes: Sequence[Any] = (),
         assigned: Iterable[str] | None = None,
+        caches: Sequence[Asked] = (),
     ) -> None:
         """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
         ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those
         that it writes into. ``writes`` are statements that change data once more when they run again, ``assigned``
-        the names bound to another object.
+        the names bound to another object; ``caches`` are what the cells so far keep results in.
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -173,7 +177,7 @@ class Live:
         self._updates.begin(cell)
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after, self._carried = {}, frozenset(carried)
-        self._touched = self._bound.union(written)
+        self._touched, self._asked = self._bound.union(written), caches
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
@@ -216,16 +220,14 @@ class Live:
             look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
+            look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
             parts = subsets(namespace, others)
-            look.split_again = self._splits.compare(parts, self._cells.now) if not others.spent else []
-            of_splits = not others.spent
+            look.split_again = self._splits.compare(parts, self._cells.now) if parts is not None else []
             look.switched = self._states.compare(found)
             look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
             look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
             look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
-            if of_splits:
-                tables, new = self._orders.tables, self._orders.new
-                look.split_gone = self._gone.compare(parts, tables, new, found, self._cells.now)
+            look.split_gone = self._gone.compare(parts, self._orders, found, self._cells.now)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})

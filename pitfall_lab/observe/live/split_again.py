@@ -84,7 +84,7 @@ class Splits:
         came = {}
         for some in of_data.values():
             new = [part for part in some if part.key not in self._came]
-            whole = is_whole(new)
+            whole = _is_whole(new)
             came.update({part.key: self._came.get(part.key, (now, whole)) for part in some})
         self._came = came
         for some in of_data.values():
@@ -120,7 +120,7 @@ def _stale(
             yield SplitAgain(part.loaders[0], name, count, len(least.positions), cell, again, names)
 
 
-def is_whole(parts: list[Part]) -> bool:
+def _is_whole(parts: list[Part]) -> bool:
     """Whether these parts have each row of a data set once: then they are a split of it."""
     total = sum(len(part.positions) for part in parts)
     if len(parts) < 2 or not 0 < total <= MOST:
@@ -129,8 +129,8 @@ def is_whole(parts: list[Part]) -> bool:
     return len(rows) == total and min(rows) == 0 and max(rows) == total - 1
 
 
-def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[Part]:
-    """The subsets that names, lists, dicts and loaders lead to, each once."""
+def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[Part] | None:
+    """The subsets that names, lists, dicts and loaders lead to, each once; ``None`` if the time did not suffice."""
     kinds, found = Kinds(), dict[int, Part]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
         if not budget.goes_on():
@@ -150,7 +150,7 @@ def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[Part]:
                 key = id(subset), id(table.get("dataset")), count, tuple(numbers(positions[:FIRST]))
                 part = found.setdefault(id(subset), Part(key, [], [], positions, table.get("dataset")))
                 (part.loaders if is_loader else part.names).append(text)
-    return list(found.values())
+    return list(found.values()) if not budget.spent else None
 
 
 def _inside(text: str, value: Any, kinds: Kinds, depth: int) -> Iterator[tuple[str, Any]]:

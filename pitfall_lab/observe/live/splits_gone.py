@@ -16,8 +16,9 @@ from torch.nn import Parameter
 
 from pitfall_lab.observe.live.found import Found
 from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own
-from pitfall_lab.observe.live.row_orders import Table
-from pitfall_lab.observe.live.split_again import Part, is_whole, numbers
+from pitfall_lab.observe.live.row_orders import Orders, Table
+from pitfall_lab.observe.live.split_again import MOST as MANY
+from pitfall_lab.observe.live.split_again import Part, numbers
 from pitfall_lab.observe.live.sums import mark
 
 MOST = 8
@@ -83,19 +84,23 @@ class GoneSplits:
         self._rounds: list[_Round] = []
         self._keys: set[Hashable] = set()
         self._models: dict[str, _Model] = {}
-        self._cell = 0
+        self._shared: dict[tuple[int, int, Hashable], tuple[NewPart, ...]] = {}
+        self._cell, self._was_skipped = 0, False
 
-    def compare(
-        self, parts: Sequence[Part], tables: Mapping[str, Table], new: set[str], found: Found, now: int
-    ) -> list[SplitGone]:
+    def compare(self, parts: Sequence[Part] | None, orders: Orders, found: Found, now: int) -> list[SplitGone]:
         """The splits of data whose earlier splits are gone.
 
-        ``parts`` are all subsets of the namespace, ``tables`` its tables and ``new`` the names of those
-        that the last cell made or changed.
+        ``parts`` are all subsets of the namespace (``None``: they are not known), ``orders`` knows its tables.
         """
+        if parts is None:
+            self._was_skipped = True
+            return []
+        tables, new = orders.tables, orders.new
         keys = {_key(part) for part in parts}
         if now != self._cell:
             rounds = [*_of_subsets([part for part in parts if _key(part) not in self._keys]), *_of_tables(tables, new)]
+            if self._was_skipped:  # which cell made them is not known
+                rounds, self._was_skipped = [], False
             self._rounds += [_Round(now, data, some, self._models) for data, some in rounds]
             self._rounds = self._rounds[-MOST:]
             self._keys, self._cell = keys, now
@@ -117,14 +122,21 @@ class GoneSplits:
             for name, was in newer.models.items()
             if (is_ := self._models.get(name)) is not None and is_.ids == was.ids and is_.version >= was.version
         }
-        least = FEWEST if old.data == _TABLES else 1
-        made = []
-        for part in newer.parts:
-            shared = tuple(len(np.intersect1d(part.rows, each.rows, assume_unique=True)) for each in old.parts)
-            made.append(NewPart(part.names, len(part.rows), tuple(each if each >= least else 0 for each in shared)))
+        at = old.cell, newer.cell, old.data
+        if at not in self._shared:
+            self._shared = {**dict(list(self._shared.items())[-MOST:]), at: _shared(old, newer)}
+        made = self._shared[at]
         if not models or not any(sum(map(bool, part.shared)) > 1 for part in made):
             return None  # the parts are the same as before
-        return SplitGone(old.cell, newer.cell, tuple(each.names for each in old.parts), tuple(made), frozenset(models))
+        return SplitGone(old.cell, newer.cell, tuple(each.names for each in old.parts), made, frozenset(models))
+
+
+def _shared(old: _Round, newer: _Round) -> tuple[NewPart, ...]:
+    least, made = FEWEST if old.data == _TABLES else 1, []
+    for part in newer.parts:
+        shared = tuple(len(np.intersect1d(part.rows, each.rows, assume_unique=True)) for each in old.parts)
+        made.append(NewPart(part.names, len(part.rows), tuple(each if each >= least else 0 for each in shared)))
+    return tuple(made)
 
 
 def _key(part: Part) -> Hashable:
@@ -132,16 +144,16 @@ def _key(part: Part) -> Hashable:
 
 
 def _of_subsets(parts: Sequence[Part]) -> Iterator[tuple[Hashable, tuple[_Rows, ...]]]:
-    of_data: dict[int, list[Part]] = {}
+    of_data: dict[int, list[tuple[Part, np.ndarray]]] = {}
     for part in parts:
-        of_data.setdefault(id(part.data), []).append(part._replace(positions=numbers(part.positions)))
+        rows = np.unique(np.asarray(numbers(part.positions), dtype=np.int64))
+        of_data.setdefault(id(part.data), []).append((part, rows))
     for some in of_data.values():
-        if is_whole(some):
-            rows = (np.unique(np.asarray(part.positions, dtype=np.int64)) for part in some)
-            named = (
-                _Rows((*part.names, *part.loaders), _key(part), each) for part, each in zip(some, rows, strict=True)
-            )
-            yield _content(some[0].data), tuple(named)
+        total = sum(len(part.positions) for part, _ in some)
+        every = np.unique(np.concatenate([rows for _, rows in some]))
+        if len(some) > 1 and 0 < total <= MANY and len(every) == total and (every[0], every[-1]) == (0, total - 1):
+            named = (_Rows((*part.names, *part.loaders), _key(part), rows) for part, rows in some)
+            yield _content(some[0][0].data), tuple(named)
 
 
 def _content(data: Any) -> Hashable:

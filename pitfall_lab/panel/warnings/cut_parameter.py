@@ -23,7 +23,7 @@ def cut_parameter(found: CutParameter, ran: Ran) -> dict[str, Any] | None:
     more = T(
         f" (and {found.others} more)" if found.others else "", f"（还有 {found.others} 个）" if found.others else ""
     )
-    holds = T(f"`{found.kept}` of it in `{found.optimizer}`", f"`{found.optimizer}` 中它的 `{found.kept}` ")
+    holds = T(f"`{found.kept}` of it in `{found.optimizer}`", f" `{found.optimizer}` 中它的 `{found.kept}` ")
     if of_gradient:
         holds = T("its gradient", "它的梯度")
     said = Said(
@@ -59,6 +59,10 @@ def _fix(found: CutParameter) -> T:
     )
 
 
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def _shape(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
@@ -70,7 +74,6 @@ def _clears(tree: ast.AST) -> bool:
             words = [*node.args, *(each.value for each in node.keywords)]
             if not any(isinstance(each, ast.Constant) and each.value is False for each in words):
                 return True
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
-            if any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in node.targets):
-                return True
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) == "None" and "grad" in map(_last, node.targets):
+            return True
     return False

@@ -1,4 +1,4 @@
-"""Warns that a model is measured on rows that it was trained on, because every name of the split was given new parts."""
+"""Warns that a model is measured on rows that it was trained on, because all names of the split have new parts."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _said(found: SplitGone, ran: Ran, part: NewPart, how: tuple[int, int, str]) 
             f"{again} split the data again, but `{model}` goes on as it was trained on the split of {before}: "
             f"{shared} of the {part.rows} rows of the new `{name}` are among those that it was trained on. {here} "
             "measures it on them.",
-            f"{again} 把数据重新划分了，而 `{model}` 仍是用 {before} 那次划分训练的：新的 `{name}` 的 {part.rows} 行中有 "
-            f"{shared} 行是它训练时见过的。{here} 用这些行来评估它。",
+            f"{again} 把数据重新划分了，而 `{model}` 仍是用 {before} 那次划分训练的：新的 `{name}` 的 {part.rows} 行"
+            f"中有 {shared} 行是它训练时见过的。{here} 用这些行来评估它。",
         ),
         T(
             "A new permutation puts other rows into each part, unless it comes from a fixed seed. The names are new, "
@@ -71,7 +71,8 @@ def _said(found: SplitGone, ran: Ran, part: NewPart, how: tuple[int, int, str]) 
         T(
             f"Make `{model}` and its optimizer anew after the new split and train it before it is measured; or keep "
             "the first split (a generator with a fixed seed).",
-            f"重新划分之后，先重新创建 `{model}` 和它的优化器并训练，再评估；或者保留第一次的划分（使用种子固定的生成器）。",
+            f"重新划分之后，先重新创建 `{model}` 和它的优化器并训练，再评估；或者保留第一次的划分"
+            "（使用种子固定的生成器）。",
         ),
         (),  # a subset has no row
     )
