@@ -99,6 +99,11 @@ PROBE = """def probe():
         steps.step()
     return (head(torch.as_tensor(features('train'))).argmax(1) == Y[:24]).float().mean().item()"""
 USE = "score = probe()"
+INLINE = """for _ in range(3):
+    for rows in torch.randperm(32).split(16):
+        opt.zero_grad()
+        nn.functional.cross_entropy(top(enc(X[rows])), Y[rows]).backward()
+        opt.step()"""
 EMPTY = "kept.clear()"
 
 
@@ -140,6 +145,8 @@ def test_the_cell_that_reads_what_was_kept_before_the_training_is_named(notebook
     [
         [MISSING, PROBE, USE, "train()\nscore = probe()"],
         [MISSING, PROBE, USE, "train(1)", "train(1)", USE],
+        [MISSING, PROBE, USE, INLINE, "for z in features('train'):\n    z.sum()"],
+        [MISSING, PROBE, USE, f"{INLINE}\nfor z in features('train'):\n    z.sum()"],
         [GIVEN, "a = features(enc, 'train').mean().item()", "train()", "b = features(enc, 'train').mean().item()"],
         ["z = None", "if z is None:\n    z = enc(X).detach()", "train()", "if z is None:\n    z = enc(X).detach()"],
         [MISSING, PROBE, USE, "enc = nn.Sequential(nn.Linear(4, 6), nn.ReLU())", USE],
@@ -217,6 +224,7 @@ def attend(x):
         [GIVEN, "features(enc, 'train').mean().item()", "other = nn.Linear(4, 6)", "train()",
         "kept.clear()\nfeatures(other, 'train').mean().item()"],
         [MISSING, PROBE, f"{USE}\ntrain()", "print(score)"],
+        [MISSING, PROBE, USE, f"z = features('train')\n{INLINE}", "print(score)"],
         ["rows = []",
         "for _ in range(3):\n    if not rows:\n        rows.append(enc(X).detach())\n    train()", "rows"],
     ],

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.stale_caches import Asked, StaleCache
 
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def asked(ran: Ran) -> dict[Asked, Fill]:
     """What the cells keep results in, with the code that fills it; of a function that was defined again the newest."""
     from pitfall_lab.observe.live.stale_caches import Asked
@@ -101,23 +104,26 @@ def _uses(run: Cell, found: StaleCache, fill: Fill, ran: Ran) -> bool:
     if not fill.function:
         return run.count > found.moved and any(not each.function and each.holder == fill.holder for each in run.fills)
     functions = definitions(runs)
-    ordered = [each for each in statements(run.tree) if not isinstance(each, (ast.FunctionDef, ast.ClassDef))]
-    ordered.sort(key=lambda each: getattr(each, "lineno", 0) or getattr(getattr(each, "value", None), "lineno", 0))
+    # the header of a loop or a ``with`` comes as an assignment without a line: what it evaluates has one
+    nodes = (each if hasattr(each, "lineno") else getattr(each, "value", each) for each in statements(run.tree))
+    ordered = sorted((each for each in nodes if not isinstance(each, _DEFINITIONS)), key=_line)
     if run.count == found.moved:
         steps = reaching(".step(", runs)
-        trains = next((at for at, each in enumerate(ordered) if does(each, ".step(", steps)), len(ordered))
-        end = _end_of(run, ordered[trains]) if trains < len(ordered) else 0
-        ordered = [each for each in ordered[trains + 1 :] if getattr(each, "lineno", 0) > end]
+        trains = next((_line(each) for each in ordered if does(each, ".step(", steps)), None)
+        if trains is None:
+            return False
+        end = next(
+            (each.end_lineno or 0 for each in run.tree.body if _line(each) <= trains <= (each.end_lineno or 0)), 0
+        )
+        ordered = [each for each in ordered if _line(each) > max(trains, end)]  # a loop goes on after its step
     return any(_reads(each, found, fill, functions) for each in ordered)
 
 
-def _end_of(run: Cell, node: ast.stmt) -> int:
-    """The last line of the statement of the cell that contains this one: a loop goes on."""
-    line = getattr(node, "lineno", 0)
-    return next((each.end_lineno or 0 for each in run.tree.body if each.lineno <= line <= (each.end_lineno or 0)), line)
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
 
 
-def _reads(statement: ast.stmt, found: StaleCache, fill: Fill, functions: Mapping[str, ast.AST]) -> bool:
+def _reads(statement: ast.AST, found: StaleCache, fill: Fill, functions: Mapping[str, ast.AST]) -> bool:
     """Whether a statement calls the function that keeps results, itself or in the functions that it calls."""
     work: list[ast.AST] = [statement]
     met, calls, reads = set[str](), list[ast.Call](), False
