@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from pitfall_lab.panel.cache_fills import Fill, fills
 from pitfall_lab.panel.name_flow import flow, simple
 from pitfall_lab.panel.rewrites import Write, assigned, writes
 from pitfall_lab.panel.written_names import written_into
 
 MOST = 1000
+_FILLING = ("if ", "if(", "try:", "cache", "setdefault")
 _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 
@@ -74,6 +76,16 @@ class Cell:
     def writes(self) -> list[Write]:
         """The statements outside of loops and functions that change something in place, once more with each run."""
         return writes(self.tree) if self.whole else []
+
+    @cached_property
+    def fills(self) -> list[Fill]:
+        """The code of the cell that computes a result only when it is not kept yet."""
+        return fills(self.tree) if any(word in self.text for word in _FILLING) else []
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """All calls in the cell, functions and classes included."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
 
     @cached_property
     def assigned(self) -> frozenset[str]:

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.rows_asked import RowsAsked
     from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
+    from pitfall_lab.observe.live.stale_caches import Asked
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
+    from pitfall_lab.panel.cache_fills import Fill
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
     from pitfall_lab.panel.failures import Failed
@@ -79,6 +81,8 @@ class Beside:
         #: done, and used several times.
         self._causes: dict[int, Cause | None] = {}
         self._statements = Statements(shell, self.statement)
+        #: What the cells keep results in, with the code that fills it.
+        self._caches: dict[Asked, Fill] = {}
         #: How cells have failed, and what was warned of last.
         self._failures, self._said = Failures(), list[dict[str, Any]]()
         self._lock = threading.RLock()
@@ -333,10 +337,12 @@ class Beside:
         from pitfall_lab.observe.live.broken import Broken
         from pitfall_lab.observe.live.used_graphs import Used
         from pitfall_lab.observe.live.written_again import WrittenAgain
+        from pitfall_lab.panel.warnings.stale_cache import asked
 
+        self._caches = asked(self._ran)
         live.ended(
             cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried, written=cell.written,
-            writes=repeated(cell.writes, self._is_data, self._is_of), assigned=cell.assigned,
+            writes=repeated(cell.writes, self._is_data, self._is_of), assigned=cell.assigned, caches=list(self._caches),
         )  # fmt: skip
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
@@ -422,6 +428,7 @@ class Beside:
     def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
         """The warnings about data, models, seeds, settings, and hooks."""
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
+        from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
         from pitfall_lab.panel.warnings.left_switched import left_switched
@@ -431,7 +438,9 @@ class Beside:
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
         from pitfall_lab.panel.warnings.shared_write import shared_writes
+        from pitfall_lab.panel.warnings.split_replaced import split_replaced
         from pitfall_lab.panel.warnings.split_twice import split_twice
+        from pitfall_lab.panel.warnings.stale_cache import stale_caches
         from pitfall_lab.panel.warnings.stale_scheduler import stale_scheduler
 
         said = [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
@@ -440,8 +449,12 @@ class Beside:
         said += [evaluating(each, self._ran) for each in look.evaluating]
         said += [looked_at(each, self._ran) for each in look.looked]
         said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
+        gone = (split_replaced(each, self._ran) for each in look.split_gone)
+        said += [next((each for each in gone if each is not None), None)]
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
+        said += stale_caches(look.stale_caches, self._caches, self._ran)
+        said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
         said += [reseeded(self._ran, self._draws, self._is_seeded)]
         said += [left_switched(each, self._ran) for each in look.switched]

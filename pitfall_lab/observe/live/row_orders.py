@@ -48,7 +48,7 @@ class Reordered(NamedTuple):
     cell: int
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
     """The checksums of a table's rows, the whole's, and how many numbers a row has.
 
     ``same``: a number that tables have in common if they have the same rows in any order. ``is_order``: a column in
@@ -66,7 +66,8 @@ class Orders:
     """Remembers the checksums of the rows of tables, as plain numbers."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Table] = {}
+        self._known: dict[str, Table] = {}
+        self._new: set[str] = set()
         self._found: list[tuple[Reordered, int, int]] = []
         self._cell = 0
 
@@ -75,7 +76,7 @@ class Orders:
 
         Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell.
         """
-        left, rest, tables, new = READ, ROWS, dict[str, _Table](), set[str]()
+        left, rest, tables, new = READ, ROWS, dict[str, Table](), set[str]()
         for thing in (*found.tensors, *found.arrays):
             if len(thing.path) != 1:
                 continue
@@ -102,8 +103,18 @@ class Orders:
                 for each in _reordered(tables, new, self._known, now)
                 if (each[0].features, each[0].labels) not in taken
             ]
-            self._known, self._cell = tables, now
+            self._known, self._new, self._cell = tables, new, now
         return [each for each, _, _ in self._found]
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables after the last cell, by name."""
+        return self._known
+
+    @property
+    def new(self) -> set[str]:
+        """The names of those that the last cell has made or changed."""
+        return self._new
 
 
 def _memory(thing: Thing) -> tuple[int, int, int, int, np.dtype] | None:
@@ -138,7 +149,7 @@ def _memory(thing: Thing) -> tuple[int, int, int, int, np.dtype] | None:
     return (address, rows, size, count, kind) if FEWEST <= rows <= MOST and 0 < size <= BYTES and address else None
 
 
-def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> _Table:
+def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> Table:
     address, rows, size, wide, kind = memory
     content = ctypes.string_at(address, size)
     row = size // rows
@@ -147,11 +158,11 @@ def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> _Table:
     if wide == 1:
         steps = np.diff(np.frombuffer(content, kind).astype(np.float64))
         is_order = bool((steps >= 0).all() or (steps <= 0).all()) or (kind.kind in "iu" and len(set(sums)) == rows)
-    return _Table(whole, sums, wide, hash((wide, *sorted(sums))), is_order)
+    return Table(whole, sums, wide, hash((wide, *sorted(sums))), is_order)
 
 
 def _reordered(
-    tables: dict[str, _Table], new: set[str], before: dict[str, _Table], now: int
+    tables: dict[str, Table], new: set[str], before: dict[str, Table], now: int
 ) -> Iterator[tuple[Reordered, int, int]]:
     """Yield each new table and new column that no longer belong together: both have reordered rows,
     each in an order of its own.
@@ -161,7 +172,7 @@ def _reordered(
     another order. Each item is the finding, and the checksums of the table and of the column, by which
     :func:`_holds` sees later whether they are unchanged.
     """
-    kin: dict[int, list[tuple[str, _Table]]] = {}
+    kin: dict[int, list[tuple[str, Table]]] = {}
     for known in (before, tables):
         for name, each in known.items():
             kin.setdefault(each.same, []).append((name, each))
@@ -188,7 +199,7 @@ def _reordered(
 
 
 def _pairs(
-    name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], tables: dict[str, _Table]
+    name: str, column: str, moved: dict[str, list[tuple[str, Table]]], tables: dict[str, Table]
 ) -> Iterator[tuple[str, str, int]]:
     """Yield, for each earlier table and earlier column that may belong together, their names and how many
     rows have a wrong label now.
@@ -201,7 +212,7 @@ def _pairs(
                 yield source, answers, sum(mine != were.rows[place[row]] for mine, row in zip(there, here, strict=True))
 
 
-def _holds(found: tuple[Reordered, int, int], tables: dict[str, _Table]) -> bool:
+def _holds(found: tuple[Reordered, int, int], tables: dict[str, Table]) -> bool:
     """Whether both tables still are what they were when it was found."""
     one, features, labels = found
     return all(

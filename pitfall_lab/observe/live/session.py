@@ -11,6 +11,7 @@ from pitfall_lab.observe import private
 from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
+from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
 from pitfall_lab.observe.live.equal_weights import Equal, Weights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
@@ -33,8 +34,10 @@ from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
-from pitfall_lab.observe.live.split_again import SplitAgain, Splits
+from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
+from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
+from pitfall_lab.observe.live.stale_caches import Asked, Caches, StaleCache
 from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
@@ -70,12 +73,15 @@ class Look:
     twice: list[Twice] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
     split_again: list[SplitAgain] = field(default_factory=list)
+    split_gone: list[SplitGone] = field(default_factory=list)
     rewritten: list[WrittenAgain] = field(default_factory=list)
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     leftover: Leftover | None = None
     shared: list[Shared] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
+    cut_parameters: list[CutParameter] = field(default_factory=list)
+    stale_caches: list[StaleCache] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -118,8 +124,10 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
+        self._gone, self._caches = GoneSplits(), Caches()
+        self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
-        self._shared = SharedWrites()
+        self._shared, self._cuts = SharedWrites(), CutParameters()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -152,12 +160,13 @@ class Live:
         written: Iterable[str] = (),
         writes: Sequence[Any] = (),
         assigned: Iterable[str] | None = None,
+        caches: Sequence[Asked] = (),
     ) -> None:
         """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
         ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those
         that it writes into. ``writes`` are statements that change data once more when they run again, ``assigned``
-        the names bound to another object.
+        the names bound to another object; ``caches`` are what the cells so far keep results in.
         """
         end = _next_node()
         self._states.ended(cell, torch_is_new=torch_is_new)
@@ -168,7 +177,7 @@ class Live:
         self._updates.begin(cell)
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after, self._carried = {}, frozenset(carried)
-        self._touched = self._bound.union(written)
+        self._touched, self._asked = self._bound.union(written), caches
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
@@ -206,15 +215,19 @@ class Live:
             left = seconds * (FINDING + GRAPHS + OTHERS) - (time.thread_time() - began)
             others = Budget(max(left, seconds * OTHERS))
             look.leftover = self._leftovers.compare(found, self._cells.now, others)
+            look.cut_parameters = self._cuts.compare(found, self._cells.now, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
             look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
-            look.split_again = self._splits.compare(namespace, self._cells.now, others)
+            look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
+            parts = subsets(namespace, others)
+            look.split_again = self._splits.compare(parts, self._cells.now) if parts is not None else []
             look.switched = self._states.compare(found)
             look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
             look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
             look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
+            look.split_gone = self._gone.compare(parts, self._orders, found, self._cells.now)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})

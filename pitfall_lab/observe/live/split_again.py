@@ -44,13 +44,17 @@ class SplitAgain(NamedTuple):
     names: frozenset[str]
 
 
-class _Part(NamedTuple):
-    """A subset that a name leads to: the names of it, the names of loaders of it, and its positions."""
+class Part(NamedTuple):
+    """A subset that a name leads to: the names of it, the names of loaders of it, its positions, and its data set.
+
+    It holds references, so it must not be kept.
+    """
 
     key: _Key
     names: list[str]
     loaders: list[str]
     positions: Any
+    data: Any = None
 
 
 class Splits:
@@ -63,20 +67,20 @@ class Splits:
         self._found: list[SplitAgain] = []
         self._keys: tuple[Any, ...] = ()
 
-    def compare(self, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[SplitAgain]:
-        """The loaders of a part of an earlier split whose data set has been split again since."""
-        parts = _parts(namespace, budget)
-        if budget.spent:
-            return []
+    def compare(self, parts: list[Part], now: int) -> list[SplitAgain]:
+        """The loaders of a part of an earlier split whose data set has been split again since.
+
+        ``parts`` are all :func:`subsets` of the namespace.
+        """
         keys = tuple((part.key, tuple(part.names), tuple(part.loaders)) for part in parts)
         if keys != self._keys:
             self._keys, self._found = keys, list(self._search(parts, now))
         return self._found
 
-    def _search(self, parts: list[_Part], now: int) -> Iterator[SplitAgain]:
-        of_data: dict[int, list[_Part]] = {}
+    def _search(self, parts: list[Part], now: int) -> Iterator[SplitAgain]:
+        of_data: dict[int, list[Part]] = {}
         for part in parts:
-            of_data.setdefault(part.key[1], []).append(part._replace(positions=_numbers(part.positions)))
+            of_data.setdefault(part.key[1], []).append(part._replace(positions=numbers(part.positions)))
         came = {}
         for some in of_data.values():
             new = [part for part in some if part.key not in self._came]
@@ -84,7 +88,7 @@ class Splits:
             came.update({part.key: self._came.get(part.key, (now, whole)) for part in some})
         self._came = came
         for some in of_data.values():
-            rounds: dict[int, list[_Part]] = {}
+            rounds: dict[int, list[Part]] = {}
             for part in some:
                 rounds.setdefault(came[part.key][0], []).append(part)
             splits = {
@@ -96,7 +100,7 @@ class Splits:
 
 
 def _stale(
-    rounds: dict[int, list[_Part]], new: list[_Part], again: int, came: dict[_Key, tuple[int, bool]]
+    rounds: dict[int, list[Part]], new: list[Part], again: int, came: dict[_Key, tuple[int, bool]]
 ) -> Iterator[SplitAgain]:
     for cell, old in rounds.items():
         if (
@@ -116,7 +120,7 @@ def _stale(
             yield SplitAgain(part.loaders[0], name, count, len(least.positions), cell, again, names)
 
 
-def _is_whole(parts: list[_Part]) -> bool:
+def _is_whole(parts: list[Part]) -> bool:
     """Whether these parts have each row of a data set once: then they are a split of it."""
     total = sum(len(part.positions) for part in parts)
     if len(parts) < 2 or not 0 < total <= MOST:
@@ -125,9 +129,9 @@ def _is_whole(parts: list[_Part]) -> bool:
     return len(rows) == total and min(rows) == 0 and max(rows) == total - 1
 
 
-def _parts(namespace: Mapping[str, Any], budget: Budget) -> list[_Part]:
-    """The subsets that names, lists, dicts and loaders lead to, each once."""
-    kinds, found = Kinds(), dict[int, _Part]()
+def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[Part] | None:
+    """The subsets that names, lists, dicts and loaders lead to, each once; ``None`` if the time did not suffice."""
+    kinds, found = Kinds(), dict[int, Part]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
         if not budget.goes_on():
             break
@@ -143,10 +147,10 @@ def _parts(namespace: Mapping[str, Any], budget: Budget) -> list[_Part]:
                 count = _count(positions)
                 if positions is None or count is None:
                     continue
-                key = id(subset), id(table.get("dataset")), count, tuple(_numbers(positions[:FIRST]))
-                part = found.setdefault(id(subset), _Part(key, [], [], positions))
+                key = id(subset), id(table.get("dataset")), count, tuple(numbers(positions[:FIRST]))
+                part = found.setdefault(id(subset), Part(key, [], [], positions, table.get("dataset")))
                 (part.loaders if is_loader else part.names).append(text)
-    return list(found.values())
+    return list(found.values()) if not budget.spent else None
 
 
 def _inside(text: str, value: Any, kinds: Kinds, depth: int) -> Iterator[tuple[str, Any]]:
@@ -191,7 +195,7 @@ def _count(indices: Any) -> int | None:
     return count if count <= MOST else None
 
 
-def _numbers(indices: Any) -> list[int]:
+def numbers(indices: Any) -> list[int]:
     """The positions as plain numbers; an empty list if they are something else."""
-    numbers = list(indices) if type(indices) is list or type(indices) is range else indices.tolist()
-    return numbers if all(isinstance(each, (int, np.integer)) for each in numbers[:FIRST]) else []
+    found = list(indices) if type(indices) is list or type(indices) is range else indices.tolist()
+    return found if all(isinstance(each, (int, np.integer)) for each in found[:FIRST]) else []

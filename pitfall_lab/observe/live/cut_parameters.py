@@ -1,0 +1,92 @@
+"""Finds parameters whose shape was changed (``p.data = p.data[kept]``) while what belongs to them has the old shape:
+their gradient, or an optimizer's state (its moments).
+
+Seen from shapes alone: after each cell the shape of each parameter that an optimizer holds is kept as plain numbers.
+A state tensor is only compared with the shape that the parameter had, as some optimizers keep sums of other shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Thing
+from pitfall_lab.observe.live.history import is_leaf
+from pitfall_lab.observe.live.inside import held_by
+from pitfall_lab.observe.live.object_kinds import inside, is_own
+from pitfall_lab.observe.tensor_facts import is_opaque
+
+Shape = tuple[int, ...]
+GRADIENT = "grad"
+
+
+class CutParameter(NamedTuple):
+    """Cell ``cell`` changed the shape of ``parameter`` from ``was`` to ``now``; ``kept`` (a key of the state of
+    ``optimizer``, or :data:`GRADIENT`) still has the shape ``was``.
+
+    ``others`` counts further such parameters of this optimizer.
+    """
+
+    optimizer: str
+    path: tuple[str, ...]
+    parameter: str
+    kept: str
+    was: Shape
+    now: Shape
+    others: int
+    cell: int
+
+
+class CutParameters:
+    """Remembers, as plain numbers, the shapes of parameters, and which cell has changed them from which shape."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[int, Shape] = {}
+        self._cut: dict[int, tuple[Shape, int]] = {}
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[CutParameter]:
+        """The optimizers that hold parameters whose state, or gradient, has the shape from before a cell changed it."""
+        held = [(thing, each) for thing in found.optimizers for each in _readable(thing)]
+        shapes, cut = dict[int, Shape](), dict[int, tuple[Shape, int]]()
+        for _, each in held:
+            if not budget.goes_on():
+                return []
+            shape = shapes[id(each)] = tuple(each.shape)
+            was = self._shapes.get(id(each), shape)
+            before = (was, now) if was != shape else self._cut.get(id(each))
+            if before is not None and before[0] != shape:
+                cut[id(each)] = before
+        self._shapes, self._cut = shapes, cut
+        names = {id(each.value): each.text for each in reversed(found.parameters)} if cut else {}
+        made: dict[int, CutParameter] = {}
+        for thing, each in held if cut else ():
+            if id(each) not in cut or not (kept := _kept(thing, each, cut[id(each)][0])):
+                continue
+            first, at = made.get(id(thing.value)), id(thing.value)
+            if first is None or (first.kept == GRADIENT and kept != GRADIENT):
+                others = first.others + 1 if first is not None else 0
+                was, cell = cut[id(each)]
+                name = names.get(id(each), f"{thing.text}.param_groups")
+                made[at] = CutParameter(thing.text, thing.path, name, kept, was, shapes[id(each)], others, cell)
+            else:
+                made[at] = first._replace(others=first.others + 1)
+        return list(made.values())
+
+
+def _readable(optimizer: Thing) -> Iterator[Any]:
+    return (each for each in held_by(optimizer.value) if is_own(each) and not is_opaque(each))
+
+
+def _kept(optimizer: Thing, parameter: Any, was: Shape) -> str:
+    """The key of a state tensor that still has the shape that its parameter had, or the gradient's; else empty."""
+    states = inside(optimizer.value, "optimizer").get("state")
+    if isinstance(states, dict):  # a defaultdict, whose keys are tensors: looked up by identity
+        state = dict.get(states, parameter)
+        for key, value in list(state.items()) if type(state) is dict else ():
+            if type(key) is str and is_own(value) and not is_opaque(value) and tuple(value.shape) == was:
+                return key
+    gradient: Any = parameter.grad if is_leaf(parameter) else None
+    if is_own(gradient) and not is_opaque(gradient) and tuple(gradient.shape) == was:
+        return GRADIENT
+    return ""

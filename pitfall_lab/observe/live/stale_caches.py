@@ -1,0 +1,251 @@
+"""Finds kept results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has other
+weights now than when they were kept.
+
+Which names keep results of which modules, the texts of the cells say. Of the results' tensors and of the weights only
+ids, versions and checksums are kept. Weights that were put back as they were count as unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch.nn import Parameter
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import ELEMENTS
+from pitfall_lab.observe.live.object_kinds import Kinds, class_name, class_origin, inside, is_own, tables
+from pitfall_lab.observe.live.sums import Sums, mark
+from pitfall_lab.observe.tensor_facts import is_opaque
+
+Chain = tuple[str, ...]
+SUMMED = 1 << 19
+"""Of so many bytes of weights the checksums are computed after one cell; of the rest the versions count."""
+MOST = 500
+DEPTH = 2
+_CACHE: Any = functools._lru_cache_wrapper  # the class of what functools.cache makes
+_class_dict = type.__dict__["__dict__"].__get__
+
+
+class Asked(NamedTuple):
+    """Something that keeps results: ``holder`` is the name and the attributes that lead to it, ``chains`` are those of
+    the modules, or of their methods, that may compute what it keeps.
+
+    A first part ``self`` stands for each object of class ``owner``. ``default``: the holder is the default of this
+    argument of the function.
+    """
+
+    holder: Chain
+    chains: tuple[Chain, ...]
+    owner: str = ""
+    default: str = ""
+
+
+class StaleCache(NamedTuple):
+    """``entries`` (expressions) of what was asked for were kept by cell ``since``, and are still there; cell ``moved``
+    changed the weights of ``module``, to which ``chain`` leads.
+
+    ``hit``: results have been read since they were kept; None where nothing counts this.
+    """
+
+    asked: Asked
+    entries: tuple[str, ...]
+    module: str
+    chain: Chain
+    since: int
+    moved: int
+    hit: bool | None
+
+
+class _Kept(NamedTuple):
+    """The marks of entries, the cell that made the newest, the marks of the weights then, and which cells have changed
+    the weights since.
+    """
+
+    entries: dict[str, Any]
+    since: int
+    weights: dict[Chain, tuple[Any, ...]]
+    moved: dict[Chain, int]
+    hits: int
+
+
+class Caches:
+    """Remembers marks of kept results and of the weights of modules, as plain numbers."""
+
+    def __init__(self) -> None:
+        self._was: dict[tuple[Any, ...], _Kept] = {}
+
+    def compare(
+        self, namespace: Mapping[str, Any], asked: Sequence[Asked], now: int, budget: Budget
+    ) -> list[StaleCache]:
+        """The kept results of modules whose weights have changed since."""
+        found, met = list[StaleCache](), dict[tuple[Any, ...], _Kept]()
+        sums = Sums()
+        sums.left = SUMMED
+        for each in asked:
+            for name in _names(namespace, each, budget):
+                at = name, each.holder, each.default
+                entries, hits = _entries(namespace, each, name)
+                if entries:
+                    met[at] = kept = self._next(at, entries, hits, _modules(namespace, each, name, sums), now)
+                    found += _stale(each, name, kept, hits)
+            if not budget.goes_on():
+                return []
+        self._was = met
+        return found
+
+    def _next(
+        self, at: tuple[Any, ...], entries: dict[str, Any], hits: int, weights: dict[Chain, tuple[Any, ...]], now: int
+    ) -> _Kept:
+        was = self._was.get(at)
+        if was is None or any(was.entries.get(key) != each for key, each in entries.items()):
+            return _Kept(entries, now, weights, {}, hits)
+        moved = {
+            chain: was.moved.get(chain, now)
+            for chain, each in weights.items()
+            if chain in was.weights and _differ(was.weights[chain], each)
+        }
+        return was._replace(entries=entries, weights={**weights, **was.weights}, moved=moved)
+
+
+def _stale(asked: Asked, name: str, kept: _Kept, hits: int) -> Iterator[StaleCache]:
+    """The findings for the modules, the one whose weights changed first at the front."""
+    for chain, moved in sorted(kept.moved.items(), key=lambda each: each[1]):
+        counted = hits > kept.hits if hits >= 0 else None
+        module = ".".join((name, *chain[1:]) if chain[0] == "self" else chain)
+        yield StaleCache(asked, tuple(kept.entries), module, chain, kept.since, moved, counted)
+
+
+def _names(namespace: Mapping[str, Any], asked: Asked, budget: Budget) -> Iterator[str]:
+    """The names that the first part of a holder stands for."""
+    if not asked.owner:
+        yield asked.holder[0]
+        return
+    for name in list(namespace):
+        if not budget.goes_on():
+            return
+        value = namespace.get(name)
+        if type(name) is str and class_name(value) == asked.owner and class_origin(value) == "__main__":
+            yield name
+
+
+def _resolve(namespace: Mapping[str, Any], chain: Chain, name: str) -> Any:
+    """What a name and attributes lead to, read from the tables of objects alone; ``None`` if it is not there."""
+    value = namespace.get(name if chain[0] == "self" else chain[0])
+    for step in chain[1:]:
+        value = _attribute(value, step)
+    return value
+
+
+def _attribute(value: Any, step: str) -> Any:
+    kind = Kinds().of(value)
+    if kind == "module":
+        parts = (*tables(value), inside(value, "module"))
+        return next((part[step] for part in parts if step in part), None)
+    if type(value) is types.FunctionType:
+        return value.__dict__.get(step)
+    if type(value) is type and _class_dict(value).get("__module__") == "__main__":
+        return _class_dict(value).get(step)
+    return inside(value, "object").get(step) if kind == "object" else None
+
+
+def _entries(namespace: Mapping[str, Any], asked: Asked, name: str) -> tuple[dict[str, Any], int]:
+    """The marks of the entries by their expressions, and how often they were read (-1: nothing counts this)."""
+    value, text = _unwrapped(_resolve(namespace, asked.holder, name), asked.default), _text(asked, name)
+    if type(value) is _CACHE:
+        info = value.cache_info()
+        return ({f"{text}(…)": (id(value), info.misses, info.currsize)} if info.currsize else {}), info.hits
+    if type(value) is types.FunctionType:
+        value = _default(value, asked.default)
+    items: list[tuple[str, Any]] = [(text, value)]
+    if Kinds().of(value) == "group":
+        pairs = enumerate(value[:ELEMENTS]) if isinstance(value, (list, tuple)) else islice(value.items(), ELEMENTS)
+        items = [(f"{text}[{_key(key, at)}]", each) for at, (key, each) in enumerate(list(pairs))]
+    return {shown: marks for shown, each in items if (marks := _marks(each, DEPTH))}, -1
+
+
+def _unwrapped(value: Any, default: str) -> Any:
+    """The function inside of a decorated one."""
+    for _ in range(DEPTH):
+        if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:
+            value = value.__dict__["__wrapped__"]
+    return value if default or type(value) is not types.FunctionType else None
+
+
+def _default(function: types.FunctionType, name: str) -> Any:
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    named = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+    return {**named, **(function.__kwdefaults__ or {})}.get(name)
+
+
+def _text(asked: Asked, name: str) -> str:
+    if asked.default:
+        return asked.default
+    return ".".join((name, *asked.holder[1:]) if asked.holder[0] == "self" else asked.holder)
+
+
+def _key(key: Any, at: int) -> str:
+    if type(key) is tuple and all(type(each) in (str, int, bool, float) for each in key):
+        return ", ".join(map(repr, key))[:60]
+    return repr(key)[:60] if type(key) in (str, int, bool, float) else f"#{at}"
+
+
+def _marks(value: Any, depth: int) -> tuple[Any, ...]:
+    """The marks of the tensors and arrays that a value is or has inside; empty if there are none."""
+    kind = Kinds().of(value)
+    if kind == "tensor":
+        if type(value) is Parameter or not is_own(value) or is_opaque(value):
+            return ()
+        return ((id(value), 0 if value.is_inference() else value._version, mark(value)),)
+    if kind == "array":
+        return ((id(value), mark(value)),) if type(value) is np.ndarray and value.nbytes <= SUMMED else ()
+    if kind == "group" and depth:
+        held = value[:ELEMENTS] if isinstance(value, (list, tuple)) else list(islice(value.values(), ELEMENTS))
+        return tuple(one for each in held for one in _marks(each, depth - 1))
+    return ()
+
+
+def _modules(namespace: Mapping[str, Any], asked: Asked, name: str, sums: Sums) -> dict[Chain, tuple[Any, ...]]:
+    """The marks of the weights of each module among the beginnings of the chains."""
+    made: dict[Chain, tuple[Any, ...]] = {}
+    for chain in asked.chains:
+        for end in range(len(chain), 0, -1):
+            part = chain[:end]
+            value = _resolve(namespace, part, name)
+            if Kinds().of(value) == "module":
+                if part not in made and (marks := _weights(value, sums)):
+                    made[part] = marks
+                break
+    return made
+
+
+def _weights(module: Any, sums: Sums) -> tuple[Any, ...]:
+    """The id, version and checksum (None where it is not computed) of each parameter of a module."""
+    work, seen, made = [module], {id(module)}, list[Any]()
+    for each in work:  # the list grows during the iteration
+        parameters, _, children = tables(each)
+        for one in list(parameters.values()):
+            if is_own(one) and not is_opaque(one) and not one.is_inference() and len(made) < MOST:
+                made.append((id(one), one._version, sums.of(one)))
+        for child in list(children.values()):
+            if Kinds().of(child) == "module" and id(child) not in seen:
+                seen.add(id(child))
+                work.append(child)
+    return tuple(made)
+
+
+def _differ(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    if len(one) != len(other):
+        return True
+    for (at, version, total), (other_at, other_version, other_total) in zip(one, other, strict=True):
+        if total is not None and other_total is not None:
+            if total != other_total:
+                return True
+        elif (at, version) != (other_at, other_version):
+            return True
+    return False
