@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise, product
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -49,11 +50,14 @@ def find(story: Story) -> Iterator[Finding]:
             if registration is not None:
                 lines[(registration, event.span)].append(event)
     reported = set[ast.Call]()
-    for (registration, _), runs in lines.items():
-        counts = _counts(runs, backwards)
+    # Between two rounds of a loop that is sampled some are not recorded: only those without a gap can be compared.
+    ends = [0, *(gap.step for gap in story.trace.reach.gaps), len(story.trace.events)]
+    for ((registration, _), all_runs), (begin, end) in product(lines.items(), pairwise(ends)):
+        runs = tuple(event for event in all_runs if begin <= event.step < end)
+        counts = _counts(runs, [step for step in backwards if begin <= step < end])
         if registration not in reported and len(counts) >= ROUNDS and counts[0] > 0 and _grows(counts):
             reported.add(registration)
-            yield _finding(story, Piling(registration, tuple(runs), counts))
+            yield _finding(story, Piling(registration, runs, counts))
 
 
 def _registrations(story: Story) -> dict[str, ast.Call]:
@@ -83,13 +87,13 @@ def _of_lambda(story: Story, registrations: dict[str, ast.Call], event: Event) -
     )
 
 
-def _counts(runs: list[Event], backwards: list[int]) -> tuple[int, ...]:
+def _counts(runs: tuple[Event, ...], backwards: list[int]) -> tuple[int, ...]:
     """How often the hook's line ran in each round, from the first round with a run. A round ends with a backward."""
     # a hook on a gradient runs inside the backward, one on a module before it
     rounds = Counter(
         bisect_left(backwards, event.parent if event.parent in backwards else event.step) for event in runs
     )
-    complete = [rounds[number] for number in range(min(rounds), len(backwards))]
+    complete = [rounds[number] for number in range(min(rounds, default=0), len(backwards))]
     return tuple(complete)
 
 

@@ -17,7 +17,7 @@ from pitfall_lab.check import Workshop
 from pitfall_lab.check.examine import Checked, examine
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.observe.rounds import FIRST, Sampling
-from pitfall_lab.rules import find
+from pitfall_lab.rules import RULES, find
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 from tests.check.long_programs import PROGRAMS
@@ -464,3 +464,14 @@ def test_losses_that_are_kept_in_a_loop_that_is_sampled_are_found(statement: str
     trace = sampled(text)
     assert trace.unseen
     assert ("graph-kept-alive", line_of(text, statement)) in [(each.name, each.span.line) for each in find(trace)]
+
+
+@pytest.mark.parametrize("code", ["PL511", "PL616"])
+def test_what_a_rule_finds_in_a_few_rounds_it_finds_in_many_of_which_some_are_left_out(code: str) -> None:
+    [rule] = [each for each in RULES if each.code == code]
+    many = re.sub(r"range\(\d+\)", "range(60)", rule.bad)
+    assert many != rule.bad
+    trace = sampled(many)
+    assert trace.unseen
+    assert code in [each.rule for each in find(trace)]
+    assert code not in [each.rule for each in find(sampled(re.sub(r"range\(\d+\)", "range(60)", rule.good)))]
