@@ -140,6 +140,20 @@ def test_two_shapes_make_a_table_and_the_meant_number_stands_beside_the_one_that
     assert picture["meant"] == pytest.approx(sum((t - p) ** 2 for t, p in zip(target, predicted, strict=True)) / 4)
 
 
+@pytest.mark.parametrize("rows", [13, 32, 200])
+def test_a_real_batch_has_both_numbers_too(rows):
+    program = TABLE.replace("torch.tensor([[0.0], [1.0], [2.0], [4.0]])", f"torch.linspace(0, 1, {rows})[:, None]")
+    program = program.replace("torch.tensor([1.0, 3.0, 5.0, 2.0])", f"3 * torch.linspace(0, 1, {rows})")
+    found = story(program, "PL401")
+    x = [at / (rows - 1) for at in range(rows)]
+    every = sum((3 * t - 2 * p - 1) ** 2 for t in x for p in x) / rows**2
+    own = sum((t - 1) ** 2 for t in x) / rows
+    assert (found["picture"]["kind"], found["picture"]["count"]) == ("table", rows)
+    assert found["picture"]["came"] == pytest.approx(every, rel=1e-4)
+    assert found["picture"]["meant"] == pytest.approx(own, rel=1e-4)
+    assert f"({every:.4g} comes out, {own:.4g} was meant)" in found["message"]["en"]
+
+
 def test_the_way_from_the_loss_ends_at_the_cut_and_names_what_is_never_reached():
     picture = story(CUT, "PL504")["picture"]
     assert (picture["kind"], picture["root"]) == ("path", "loss")
