@@ -282,6 +282,8 @@ class ChangeEffects:
         if one.wrote & other.saved or one.changed & other.used or other.changed & one.used:
             return True
         both = one.changed & other.changed
+        if all(isinstance(each, ast.AugAssign) and isinstance(each.op, (ast.Add, ast.Sub)) for each in (first, second)):
+            return False
         return bool(both) and not self._commute(mine, theirs, both)
 
     def _commute(self, mine: list[Event], theirs: list[Event], both: set[str]) -> bool:
