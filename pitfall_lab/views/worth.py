@@ -232,7 +232,7 @@ def _reaches(facts: Facts, label: str | None, other: str, step: int) -> bool:
         ends = [(length - 1) * jump for length, jump in zip(shape, stride, strict=True)]
         ranges.append((first + sum(min(0, end) for end in ends), first + sum(max(0, end) for end in ends)))
     (low, high), (least, most) = ranges
-    return low <= most and least <= high
+    return bool(low <= most and least <= high)
 
 
 def _next_read(facts: Facts, label: str, write: Event) -> int | None:

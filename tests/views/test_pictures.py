@@ -390,3 +390,42 @@ def test_a_card_of_a_part_shows_the_numbers_of_this_part():
     part = raised["memory"][0]
     assert (part["names"], part["shape"], part["size"], part["changed"]) == (["second"], [2, 2], 4, False)
     assert part["cells"] == {"count": 8, "shown": [(2, 2.0), (3, 3.0), (6, 6.0), (7, 7.0)]}
+
+
+@pytest.mark.parametrize("cell", ["x.add_(1)\nloss.backward()", "x.add_(1); loss.backward()"])
+def test_a_forward_before_the_recording_has_a_card_with_what_it_saved_and_both_versions(cell):
+    names = {"__name__": "__main__"}
+    exec(
+        "import torch\nx = torch.ones(3)\nw = torch.ones(3, 3, requires_grad=True)\nloss = ((x @ w) ** 2).mean()", names
+    )
+    trace = trace_program(cell, "In [5]", names)
+    before = trace.to_json()
+    (found,) = views.scene(trace, rules.find(trace))["stories"]
+    assert trace.to_json() == before, "a view only reads"
+    saved, changed, raised = found["picture"]["moments"]
+    assert (saved["role"], saved["place"]["en"], saved["place"]["zh"]) == (
+        "saved",
+        "before this cell",
+        "在这个单元格之前",
+    )
+    assert (saved["step"], saved["line"]) == (None, None)
+    (memory,) = saved["memory"]
+    assert (memory["names"], memory["version"], memory["cells"]) == (["x"], 0, [1.0, 1.0, 1.0])
+    assert (changed["code"], raised["code"]) == ("x.add_(1)", "loss.backward()")
+    assert changed["memory"][0]["changed"]
+    keeper = found["picture"]["keeper"]
+    assert (keeper["name"], keeper["from"], keeper["to"]) == ("MmBackward0", 0, 2)
+    assert (keeper["expected"], keeper["found"]) == (0, 1)
+
+
+def test_a_forward_and_a_write_before_the_recording_have_the_versions_that_torch_names():
+    names = {"__name__": "__main__"}
+    before = (
+        "import torch\nx = torch.ones(3)\nw = torch.ones(3, 3, requires_grad=True)\nloss = (x @ w).mean()\nx.add_(1)"
+    )
+    exec(before, names)
+    trace = trace_program("loss.backward()", "In [5]", names)
+    (found,) = views.scene(trace, rules.find(trace))["stories"]
+    assert [one["role"] for one in found["picture"]["moments"]] == ["saved", "raised"]
+    assert found["picture"]["moments"][0]["memory"] == [], "nothing is known of it"
+    assert (found["picture"]["keeper"]["expected"], found["picture"]["keeper"]["found"]) == (0, 1)
