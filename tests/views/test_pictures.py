@@ -429,3 +429,38 @@ def test_a_forward_and_a_write_before_the_recording_have_the_versions_that_torch
     assert [one["role"] for one in found["picture"]["moments"]] == ["saved", "raised"]
     assert found["picture"]["moments"][0]["memory"] == [], "nothing is known of it"
     assert (found["picture"]["keeper"]["expected"], found["picture"]["keeper"]["found"]) == (0, 1)
+
+
+CELL = """import torch
+from torch import nn
+torch.manual_seed(0)
+start, cell = nn.Linear(2, 3), nn.LSTMCell(2, 3)
+h = start(torch.ones(4, 2))
+new, _ = cell(torch.ones(4, 2), (h, torch.zeros(4, 3)))
+h.mul_(0.5)
+(new + h).sum().backward()
+"""
+STEPPED = """import torch
+w = torch.ones(2, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for turn in range(2):
+    first = (w * w).sum()
+    second = (w * w).sum()
+    first.backward()
+    opt.step()
+    second.backward()
+"""
+
+
+def test_the_part_of_the_graph_holds_the_writer_also_where_the_saving_call_made_many_nodes():
+    found = story(CELL, "PL101")
+    changed = next(beat for beat in found["beats"] if beat["was"] == "changed")
+    cards = {card["id"]: card for card in found["graph"]["nodes"]}
+    assert changed["step"] in {card["born"] for card in cards.values()}
+    assert found["picture"]["keeper"]["node"] in cards
+    assert len([card for card in cards.values() if card["kind"] == "node"]) <= 6, "not all nodes of the cell"
+
+
+def test_a_write_of_an_optimizer_is_shown_by_the_leaf_that_it_wrote():
+    found = story(STEPPED, "PL104")
+    assert "w" in [card["title"] for card in found["graph"]["nodes"]]
