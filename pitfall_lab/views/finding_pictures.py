@@ -543,14 +543,15 @@ class _Board:
             called = list(dict.fromkeys([*self.shown[storage][:1], *called]))
         count = prod(first.get("shape") or ())
         part = bool(called) and first.get("shape") is not None and count < (record.get("size") or 0)
+        known = _seen(first, record) if part else record.get("cells")  # else its shape says how many there are
         return {
             "storage": storage,
             "names": called[:4] or [self.names.get(storage, "?")],
             "more": max(0, len(called) - 4),
             "shape": first.get("shape"),
-            "size": count if part else record.get("size"),
+            "size": (count if part else record.get("size")) if known is not None or not first.get("shape") else None,
             "dtype": record.get("dtype"),
-            "cells": _seen(first, record) if part else record.get("cells"),
+            "cells": known,
             "version": self._version(counter, step) if counter else None,
             "changed": False,
         }

@@ -464,3 +464,18 @@ def test_the_part_of_the_graph_holds_the_writer_also_where_the_saving_call_made_
 def test_a_write_of_an_optimizer_is_shown_by_the_leaf_that_it_wrote():
     found = story(STEPPED, "PL104")
     assert "w" in [card["title"] for card in found["graph"]["nodes"]]
+
+
+UNKNOWN = """import torch
+h = torch.rand(80, 90, requires_grad=True).exp()
+h.mul_(2)
+h.sum().backward()
+"""
+
+
+def test_of_a_tensor_without_known_numbers_the_shape_is_shown_and_no_count():
+    memory = [one for moment in story(UNKNOWN, "PL101")["picture"]["moments"] for one in moment["memory"]]
+    assert memory
+    assert {(tuple(one["shape"]), one["cells"] is None, one["size"]) for one in memory} == {((80, 90), True, None)}
+    known = story(SAVED, "PL101")["picture"]["moments"][0]["memory"][0]
+    assert (known["shape"], known["size"]) == ([3], 3)
