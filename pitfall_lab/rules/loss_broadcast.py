@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from math import isfinite
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -20,7 +21,7 @@ from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Paired, T
 
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 DIFFERENCES = {"sub", "subtract", "rsub"}
@@ -302,7 +303,8 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
         for label, name, shape in zip((column, row), names, shapes, strict=True)
         for born in [(story.tensor(label, event.step) or {}).get("born")]
     )
-    values = _values(story, event, column, row)
+    paired = next((each for each in story.trace.beside.paired if each.step == event.step), None)
+    values = _values(story, event, column, row) if paired is None else _of_pairs(story, event, paired)
     facts = [
         Fact("column", column, story.by(event.step)),
         Fact("row", row, story.by(event.step)),
@@ -311,7 +313,9 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     facts.append(
         Fact("operands", tuple(name.en.removeprefix("the result of ").strip("`") for name in names), "modelled")
     )
-    facts += [Fact("loss", values[0], story.by(event.step)), Fact("meant", values[1], "modelled")] if values else []
+    numbers = values if paired is None else (paired.came, paired.meant)
+    if numbers and all(map(isfinite, numbers)):
+        facts += [Fact("loss", numbers[0], story.by(event.step)), Fact("meant", numbers[1], "modelled")]
     return RULE.finding(
         event.span,
         event.step,
@@ -377,6 +381,11 @@ def _message(
             en=f" (true for {values[0]:.0%} of them, and for {values[1]:.0%} of the pairs that belong together)",
             zh=f"（其中 {values[0]:.0%} 成立，而真正对应的配对里是 {values[1]:.0%}）",
         )
+    elif values and _plain(event) not in LOSSES:
+        numbers = T(
+            en=f" ({number(values[0])} comes out, {number(values[1])} was meant)",
+            zh=f"（得到 {number(values[0])}，本应是 {number(values[1])}）",
+        )
     elif values:
         numbers = T(
             en=f" (the loss is {number(values[0])}, meant was {number(values[1])})",
@@ -440,6 +449,23 @@ def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], harm: 
         zh=f"torch 从右边对齐形状：{names[0].zh} 的最后一维长度是 1，被拉伸到与 {names[1].zh} 一致，而 {names[1].zh} "
         f"在每一行重复。结果的形状是 {outer}。{harm.zh}",
     )
+
+
+def _of_pairs(story: Story, event: Event, paired: Paired) -> tuple[float, float] | None:
+    """What came and what was meant, as a recording has computed it; of ``a == b`` the shares of pairs for which it
+    holds.
+
+    None for infinite numbers, and where a comparison's number is neither a share nor a count.
+    """
+    if not (isfinite(paired.came) and isfinite(paired.meant)):
+        return None
+    if _plain(event) not in COMPARISONS:
+        return paired.came, paired.meant
+    made = story.event(paired.number)
+    counted = _plain(made) if made is not None else ""
+    if counted in COUNTS and "mean" in counted:
+        return paired.came, paired.meant
+    return (paired.came / paired.count**2, paired.meant / paired.count) if counted in COUNTS else None
 
 
 def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, float] | None:

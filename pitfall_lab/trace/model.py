@@ -499,6 +499,21 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Paired:
+    """The call at ``step`` stretched a column ``(N, 1)`` and a list ``(N,)`` to a table, which became one number.
+
+    ``number`` is the step of the call whose result is this number, ``came``; ``meant`` is what the same calls give for
+    the pairs that belong together, ``count`` the N.
+    """
+
+    step: int
+    number: int
+    came: float
+    meant: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drift:
     """A line changed numbers that a data set keeps, while it made an example of them, and not for the first time.
 
@@ -530,6 +545,7 @@ class Beside:
     losses: tuple[Lost, ...] = ()
     compared: tuple[Compared, ...] = ()
     drifts: tuple[Drift, ...] = ()
+    paired: tuple[Paired, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

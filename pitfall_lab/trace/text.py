@@ -177,7 +177,7 @@ class _Overlay:
         label, *rest = path
         self.first.setdefault(label, value)
         if not rest:
-            self.fresh[label] = value
+            self.fresh[label] = dict(value) if isinstance(value, dict) else value  # the trace's own stays as it is
             return
         if label not in self.fresh:
             self.fresh[label] = dict(self.under.get(label) or {})

@@ -17,6 +17,7 @@ from pitfall_lab.observe import (
     data_loading,
     loaded_states,
     lost_numbers,
+    paired_numbers,
     scheduler_functions,
     stored_examples,
     stray_attributes,
@@ -33,6 +34,7 @@ from pitfall_lab.trace import (
     Drift,
     Loading,
     Lost,
+    Paired,
     Saving,
     Scheduler,
     SchedulerStep,
@@ -329,9 +331,15 @@ class BesideCalls:
         for plain in (*(each for _, _, each, _ in self._loaded), *(each for _, each in self._saved)):
             plain.name(self._label)
 
-    def finished(self, tensors: Iterable[Any], step: int, unfinite: tuple[Unfinite, ...] = ()) -> Beside:
+    def finished(
+        self,
+        tensors: Iterable[Any],
+        step: int,
+        unfinite: tuple[Unfinite, ...] = (),
+        paired: Iterable[paired_numbers.Found] = (),
+    ) -> Beside:
         """Return all that was collected, at the end of the program; ``tensors`` are those still alive,
-        ``unfinite`` is put in as it is.
+        ``unfinite`` and ``paired`` are put in as they are.
         """
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()
@@ -351,6 +359,7 @@ class BesideCalls:
             tuple(self._losses),
             tuple(self._compared),
             tuple(self._drifts),
+            tuple(Paired(*each) for each in paired),
         )
 
 

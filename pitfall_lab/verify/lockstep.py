@@ -20,6 +20,7 @@ from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.optimizer_watch import STEPS, Pace
 from pitfall_lab.observe.other_threads import OtherThreads
+from pitfall_lab.observe.paired_numbers import Pairs
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
 from pitfall_lab.observe.refused_call import origin_of, refused_call
 from pitfall_lab.observe.regions import Region
@@ -102,6 +103,7 @@ class Lockstep:
         world.writer.notes += release.notes()
         self._optimizers = Optimizers(self.label)
         self._beside = BesideCalls(sources, self._optimizers, self.label, self.lines)
+        self._pairs = Pairs(self.label)
         self._finite = finite
         self._finite_watch = (FiniteWatch if finite is not None and finite.closely else NoWatch)(world)
         self._inside: list[Listening] = []
@@ -114,11 +116,13 @@ class Lockstep:
 
     def is_free(self) -> bool:
         """Whether the next call may take the fast path: no backward runs, no effects wait for the next
-        event, and the trace has room.
+        event, no table is followed to the number that it becomes, and the trace has room.
 
         In a recording with values, NumPy must not share memory with a tensor either.
         """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
+            return False
+        if self._pairs.is_following:
             return False
         # NumPy code may have written memory that it shares with a tensor; the full path checks that before each call.
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
@@ -275,6 +279,7 @@ class Lockstep:
         effects += more
         self._count(call, agrees=ok)
         self._beside.after(call, result, step)
+        self._pairs.after(call, result, step)
         effects += self._naming.name_results(call, results, step)
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
         forecasts = self._forecast(call, step, applied)
@@ -506,7 +511,9 @@ class Lockstep:
             living = self._living()
             if self._finite is not None and not self._finite.spoiled:
                 self._finite.spoiled = any(state_of(real) == NAN for real in living if tensor_facts.is_tensor(real))
-            beside = self._beside.finished(living, len(self._writer.events), self._finite_watch.finished())
+            beside = self._beside.finished(
+                living, len(self._writer.events), self._finite_watch.finished(), self._pairs.found.values()
+            )
         return self._writer.finish(
             self._world.sources.sources, failure, tensor_facts.environment(), reach,
             steps=self._optimizers.steps, optimizers=optimizers, beside=beside,

@@ -328,10 +328,73 @@ class _Board:
             if not _is_within(columns[at : at + 2], freed=moments[at]["was"] == "freed")
         ]
         moments, columns = [moments[at] for at in kept], [columns[at] for at in kept]
-        keeper = self._keeper(known, moments, columns)
+        self._tell_apart(columns)
+        if known.get("earlier") is True and len(columns) < MOMENTS:
+            columns.insert(0, self._saved_earlier(known, columns))
+            keeper: Keeper | None = self._earlier_keeper(known, columns)
+        else:
+            keeper = self._keeper(known, moments, columns)
         _mark_changes(columns)
         about = list(dict.fromkeys(m["storage"] for column in columns for m in column["memory"]))
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
+
+    def _tell_apart(self, columns: list[Moment]) -> None:
+        """Where several moments show one line (``x.add_(1); loss.backward()``), each gets the call that it is about."""
+        for column in columns:
+            alike = [one for one in columns if one["code"] == column["code"] and one["step"] is not None]
+            calls = {one["step"]: self.facts.code(one["step"]) for one in alike}
+            if len({*calls.values()}) == len(alike) > 1:
+                for one in alike:
+                    one["code"] = calls[one["step"]]
+
+    def _saved_earlier(self, known: Data, columns: list[Moment]) -> Moment:
+        """The moment at which a node from before the recording saved the tensor: without a step and a line.
+
+        The numbers are those that the tensor had when the recording first met it, if the version was the saved one.
+        """
+        storage, tensor, saved = known.get("storage"), known.get("tensor"), known.get("expected")
+        counter = self.facts.tensor(tensor).get("counter") if isinstance(tensor, str) else None
+        shown = next((m for column in columns for m in column["memory"] if m["storage"] == storage), None)
+        memory: list[StorageThen] = []
+        if shown is not None:
+            met = self._met(f"storages.{storage}") if self._met(f"counters.{counter}") == saved else None
+            cells = met.get("cells") if isinstance(met, dict) else None
+            memory = [{**shown, "cells": cells, "version": saved, "changed": False}]
+        name = shown["names"][0] if shown is not None else ""
+        return {
+            "role": "saved",
+            "title": {"en": "saved", "zh": "保存"},
+            "step": None,
+            "line": None,
+            "source": 0,
+            "place": {"en": "before this cell", "zh": "在这个单元格之前"},
+            "code": name,
+            "text": {
+                "en": "a node that was made before this cell saved it",
+                "zh": "在这个单元格之前产生的节点保存了它",
+            },
+            "memory": memory,
+        }
+
+    def _met(self, path: str) -> Any:
+        """What the trace says first of ``path``: also where the same step changes it at once."""
+        return next(
+            (effect.value for event in self.trace.events for effect in event.effects if effect.path == path), None
+        )
+
+    def _earlier_keeper(self, known: Data, columns: list[Moment]) -> Keeper:
+        node = str(known.get("node"))
+        roles = [column["role"] for column in columns]
+        return {
+            "node": node,
+            "name": self.names.get(node, node),
+            "slot": known.get("saved"),
+            "from": 0,
+            "to": next((at for at, role in enumerate(roles) if role in ("raised", "wrong")), len(roles) - 1),
+            "freed": None,
+            "expected": known.get("expected"),
+            "found": known.get("found"),
+        }
 
     def _subjects(self, known: Data) -> list[str]:
         """Return at most ``SUBJECTS`` storages that the finding's facts name: ``storage``
@@ -480,14 +543,15 @@ class _Board:
             called = list(dict.fromkeys([*self.shown[storage][:1], *called]))
         count = prod(first.get("shape") or ())
         part = bool(called) and first.get("shape") is not None and count < (record.get("size") or 0)
+        known = _seen(first, record) if part else record.get("cells")  # else its shape says how many there are
         return {
             "storage": storage,
             "names": called[:4] or [self.names.get(storage, "?")],
             "more": max(0, len(called) - 4),
             "shape": first.get("shape"),
-            "size": count if part else record.get("size"),
+            "size": (count if part else record.get("size")) if known is not None or not first.get("shape") else None,
             "dtype": record.get("dtype"),
-            "cells": _seen(first, record) if part else record.get("cells"),
+            "cells": known,
             "version": self._version(counter, step) if counter else None,
             "changed": False,
         }

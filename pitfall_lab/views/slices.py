@@ -10,6 +10,8 @@ from pitfall_lab.views.label_history import Facts
 
 STEPS = 400
 NODES = 14
+BESIDE = 4
+"""So many nodes that the saving call made are shown beside the one that saved."""
 
 
 class Slice(TypedDict):
@@ -38,7 +40,7 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
         "storages": storages,
         "tensors": tensors,
         "counters": counters,
-        "nodes": _nodes(facts, picture, picked, {*storages}),
+        "nodes": _nodes(facts, picture, picked, {*storages}, _writers(beats)),
         "steps": steps[:STEPS],
     }
 
@@ -52,18 +54,42 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
     }
 
 
-def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str]) -> list[str]:
-    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only
-    for leaves on these storages.
+def _writers(beats: list[Beat]) -> list[int]:
+    """The steps at which the story's memory was written."""
+    return [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] == "changed"]
 
-    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the picture's own.
+
+def _nodes(
+    facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str], writers: list[int]
+) -> list[str]:
+    """The nodes that the picture contains, those that its writes made, and those created at its other steps;
+    AccumulateGrad nodes only for leaves on these storages. A write that made no node has that of the leaf it wrote.
+
+    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the picture's own. Where a
+    call made many nodes (a recurrent cell), the one that saved stands for it.
     """
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
     born = {label: history[0][0] for label, history in facts.nodes.items()}
     made = [label for label, step in born.items() if step in marked]
     own = [node for node in made if not _of_other_leaf(facts, node, storages)]
-    return list(dict.fromkeys([*named, *(own if len({*named, *own}) > 1 else made)]))[: max(NODES, len(named))]
+    kept = born.get(str(keeper.get("node")))
+    beside = [node for node in own if born[node] == kept and node not in named]
+    if len(beside) > BESIDE:
+        own = [node for node in own if node not in beside]
+    wrote = [node for node in own if born[node] in writers] or _leaves(facts, writers, storages)
+    return list(dict.fromkeys([*named, *wrote, *(own if len({*named, *own}) > 1 else made)]))[: max(NODES, len(named))]
+
+
+def _leaves(facts: Facts, writers: list[int], storages: set[str]) -> list[str]:
+    """The AccumulateGrad nodes of the leaves that these steps wrote."""
+    written = {storage for step in writers for storage in facts.trace.events[step].writes} & storages
+    nodes = ((node, history[-1][1] or {}) for node, history in facts.nodes.items() if written)
+    return [
+        node
+        for node, record in nodes
+        if record.get("name") == "AccumulateGrad" and facts.tensor(str(record.get("output"))).get("storage") in written
+    ]
 
 
 def _of_other_leaf(facts: Facts, node: str, storages: set[str]) -> bool:

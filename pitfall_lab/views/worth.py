@@ -1,8 +1,8 @@
 """Facts worth showing in a program in which no rule finds anything, from the trace alone: they are seldom intended.
 
-They are not called mistakes: a write in place, a tensor taken out of the graph, a result larger than both
-operands, a parameter that no backward reached, and the first NaN. Each is one line of the program, with the
-first step at which it was seen.
+They are not called mistakes: a write in place, also through another name or array on the same memory, a tensor taken
+out of the graph, a result larger than both operands, and the first NaN. Each is one line of the program, with the first
+step at which it was seen.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from typing import TypedDict
 from pitfall_lab.trace import Event, T
 from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import place, shape_text
+from pitfall_lab.trace.used_names import operand_names
 from pitfall_lab.views.label_history import Facts
 
 MOST = 5
 STRETCHED = 2
 ARITHMETIC = ("add", "sub", "mul", "div", "truediv", "radd", "rsub", "rmul", "rtruediv", "eq", "lt", "gt", "pow")
+
+SHARING = ("detach", "numpy", "from_numpy", "as_tensor", "asarray", "frombuffer")
+"""Calls whose result looks like a tensor or array of its own and shares the memory."""
+PARTS = ("__getitem__", "select", "narrow", "split", "chunk", "unbind", "data", "expand", "unfold")
+RENEWING = ("zero_", "fill_", "copy_", "normal_", "uniform_", "__setitem__")
 
 
 class Notable(TypedDict):
@@ -33,23 +39,29 @@ class Notable(TypedDict):
 def notable(facts: Facts) -> list[Notable]:
     """The facts, NaN first and then in the order of the program, one for each line and kind; at most five."""
     found: dict[tuple[str, int], Notable] = {}
+    shared: set[str] = set()
     for event in filter(_is_own, facts.trace.events):
         line = facts.line(event.step) or 0
         for kind, said in _facts_of(facts, event):
+            if kind == "shared":
+                shared.update(event.writes)
             where = place(facts.trace, line, 0)
             one: Notable = {
                 "step": event.step, "line": line, "place": {"en": where.en, "zh": where.zh}, "text": {"en": said.en,
                 "zh": said.zh},
             }  # fmt: skip
             found.setdefault((kind, line if kind != "nan" else 0), one)
+    for event in filter(_is_own, facts.trace.events) if shared else ():
+        if event.name == "detach" and facts.tensor(event.results[0], event.step).get("storage") in shared:
+            found.pop(("cut", facts.line(event.step) or 0), None)  # the harm is another one
     ordered = sorted(found, key=lambda key: (key[0] != "nan", found[key]["step"]))
     return [found[key] for key in ordered][:MOST]
 
 
 def _is_own(event: Event) -> bool:
-    """Whether the event is a call on a line of the program itself that did not raise."""
+    """Whether the event is a call, or a write of NumPy's, on a line of the program itself that did not raise."""
     return (
-        event.kind == "call"
+        event.kind in ("call", "write")
         and event.error is None
         and event.parent is None
         and event.span is not None
@@ -69,7 +81,10 @@ def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
         and first.get("requires_grad")
         and not first.get("is_leaf")
     )
-    later = _read_later(facts, event) if written else None
+    changed = _through_another(facts, event)
+    if changed is not None:
+        yield "shared", changed
+    later = _read_later(facts, event) if written and changed is None else None
     if later is not None:
         yield (
             "write",
@@ -131,6 +146,108 @@ def _read_later(facts: Facts, write: Event) -> int | None:
         used = (facts.tensor(o.label, event.step).get("storage") for o in event.operands if o.label)
         if event.scope != write.scope and storage in used:
             return facts.line(event.step)
+    return None
+
+
+def _through_another(facts: Facts, write: Event) -> T | None:
+    """What to say of a write that also changes a tensor or array made before, which a later line reads.
+
+    None if there is none, if the line itself names it (``w.data.add_(…)``, but for ``h.detach().zero_()``), if one is
+    a part of the other by an index, if the write changed no number, or if the line does not name what it writes.
+    """
+    label = write.operands[0].label
+    storage = facts.tensor(label, write.step).get("storage")
+    if storage is None or storage not in write.writes or not _changed(facts, storage, write.step):
+        return None
+    for other in facts.of_storage(storage):
+        if other == label or _birth(facts, other) >= write.step or not _reaches(facts, label, other, write.step):
+            continue
+        link = facts.trace.events[max(_birth(facts, str(label)), _birth(facts, other))]
+        read = _next_read(facts, other, write)
+        here = link.span is not None and write.span is not None and link.span.line == write.span.line
+        if read is None or link.name in PARTS or (here and link.name not in SHARING):
+            continue
+        mine = _expression(facts, str(label), write.step)
+        return _shared(facts, mine, other, write, read) if mine in facts.code(write.step) else None
+    return None
+
+
+def _shared(facts: Facts, mine: str, other: str, write: Event, read: int) -> T:
+    theirs = _expression(facts, other, write.step)
+    born = facts.line(_birth(facts, other))
+    if theirs != mine:
+        return T(
+            en=f"`{mine}` and `{theirs}` share their memory: this write changes `{theirs}` too, and line {read} reads "
+            f"it. If `{theirs}` is to keep its numbers, it needs a copy (`.clone()`, of an array `.copy()`).",
+            zh=f"`{mine}` 与 `{theirs}` 共用内存：这里的写入也改变了 `{theirs}`，而第 {read} 行读取它。"
+            f"如果 `{theirs}` 要保留原来的数值，就需要一份副本（`.clone()`，数组用 `.copy()`）。",
+        )
+    return T(
+        en=f"What line {born} made of `{mine}` shares its memory: this write changes that too, and line {read} reads "
+        f"it. If line {born} is to keep the numbers, make a copy there (`.clone()`).",
+        zh=f"第 {born} 行由 `{mine}` 得到的张量与它共用内存：这里的写入也改变了那个张量，而第 {read} 行读取它。"
+        f"如果第 {born} 行要保留这些数值，请在那里复制（`.clone()`）。",
+    )
+
+
+def _expression(facts: Facts, label: str, step: int) -> str:
+    """What the program calls a tensor or array: its variable, or else as the line that shares it or the written one
+    says.
+    """
+    names = facts.tensor(label, step).get("names") or ()
+    if names:
+        return str(names[-1])
+    for event in facts.trace.events:
+        if event.kind == "call" and event.name in SHARING and label in {o.label for o in event.operands[:1]}:
+            said = operand_names(facts.trace, event)
+            if name := said.get(event.operands[0].name or 0):
+                return name
+    return facts.called(label)
+
+
+def _birth(facts: Facts, label: str) -> int:
+    history = facts.tensors.get(label, ())
+    return history[0][0] if history else 0
+
+
+def _changed(facts: Facts, storage: str, step: int) -> bool:
+    """Whether a write changed a number, as far as the trace shows it."""
+    now, before = (
+        next((r.get("cells") for s, r in reversed(facts.storages.get(storage, [])) if s <= at and r), None)
+        for at in (step, step - 1)
+    )
+    differs: bool = now is None or now != before
+    return differs
+
+
+def _reaches(facts: Facts, label: str | None, other: str, step: int) -> bool:
+    """Whether the written tensor covers an element of the other one: the two may be parts that do not meet."""
+    ranges = []
+    for each in (label, other):
+        record = facts.tensor(each, step)
+        shape, stride = record.get("shape"), record.get("stride")
+        if shape is None or stride is None:
+            return True
+        first = int(record.get("offset") or 0)
+        ends = [(length - 1) * jump for length, jump in zip(shape, stride, strict=True)]
+        ranges.append((first + sum(min(0, end) for end in ends), first + sum(max(0, end) for end in ends)))
+    (low, high), (least, most) = ranges
+    return bool(low <= most and least <= high)
+
+
+def _next_read(facts: Facts, label: str, write: Event) -> int | None:
+    """The line, another than the write's, of the first later call that is given the tensor; None if there is none.
+
+    Not of one that writes it first: then its numbers are new.
+    """
+    for event in filter(_is_own, facts.trace.events[write.step + 1 :]):
+        if label not in {operand.label for operand in event.operands}:
+            continue
+        line = facts.line(event.step)
+        if line == facts.line(write.step):
+            continue
+        renewed = event.operands[0].label == label and event.name in RENEWING
+        return None if renewed else line
     return None
 
 

@@ -131,7 +131,9 @@ def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(la
 
 def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> None:
     lab.open(
-        lab.server.write("keys.ipynb", "%load_ext pitfall_lab\nimport torch", "%%pitfall\nx = torch.ones(2)\nx.add_(1)")
+        lab.server.write(
+            "keys.ipynb", "%load_ext pitfall_lab\nimport torch", "%%pitfall\nx = torch.ones(2)\nv = x[:]\nx.add_(1)"
+        )
     )
     lab.run_cell(0)
     lab.run_cell(1)
@@ -143,8 +145,8 @@ def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> Non
     expect(root.locator(".pl-count")).to_contain_text("1 /")
     root.locator("[data-tab=whatif]").click()
     # What if …: the kernel is asked by the change's id, runs it in another process and answers with both runs.
-    root.locator('[data-change="new-2"]').click()
-    expect(root.locator(".pl-whatif")).to_contain_text("The runs differ from step 2 on", timeout=60_000)
+    root.locator('[data-change="new-3"]').click()
+    expect(root.locator(".pl-whatif")).to_contain_text("The runs differ from step 3 on", timeout=60_000)
 
 
 def test_stepping_works_while_the_kernel_is_busy_and_after_it_is_gone(lab: Lab) -> None:

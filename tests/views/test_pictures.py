@@ -140,6 +140,20 @@ def test_two_shapes_make_a_table_and_the_meant_number_stands_beside_the_one_that
     assert picture["meant"] == pytest.approx(sum((t - p) ** 2 for t, p in zip(target, predicted, strict=True)) / 4)
 
 
+@pytest.mark.parametrize("rows", [13, 32, 200])
+def test_a_real_batch_has_both_numbers_too(rows):
+    program = TABLE.replace("torch.tensor([[0.0], [1.0], [2.0], [4.0]])", f"torch.linspace(0, 1, {rows})[:, None]")
+    program = program.replace("torch.tensor([1.0, 3.0, 5.0, 2.0])", f"3 * torch.linspace(0, 1, {rows})")
+    found = story(program, "PL401")
+    x = [at / (rows - 1) for at in range(rows)]
+    every = sum((3 * t - 2 * p - 1) ** 2 for t in x for p in x) / rows**2
+    own = sum((t - 1) ** 2 for t in x) / rows
+    assert (found["picture"]["kind"], found["picture"]["count"]) == ("table", rows)
+    assert found["picture"]["came"] == pytest.approx(every, rel=1e-4)
+    assert found["picture"]["meant"] == pytest.approx(own, rel=1e-4)
+    assert f"({every:.4g} comes out, {own:.4g} was meant)" in found["message"]["en"]
+
+
 def test_the_way_from_the_loss_ends_at_the_cut_and_names_what_is_never_reached():
     picture = story(CUT, "PL504")["picture"]
     assert (picture["kind"], picture["root"]) == ("path", "loss")
@@ -376,3 +390,92 @@ def test_a_card_of_a_part_shows_the_numbers_of_this_part():
     part = raised["memory"][0]
     assert (part["names"], part["shape"], part["size"], part["changed"]) == (["second"], [2, 2], 4, False)
     assert part["cells"] == {"count": 8, "shown": [(2, 2.0), (3, 3.0), (6, 6.0), (7, 7.0)]}
+
+
+@pytest.mark.parametrize("cell", ["x.add_(1)\nloss.backward()", "x.add_(1); loss.backward()"])
+def test_a_forward_before_the_recording_has_a_card_with_what_it_saved_and_both_versions(cell):
+    names = {"__name__": "__main__"}
+    exec(
+        "import torch\nx = torch.ones(3)\nw = torch.ones(3, 3, requires_grad=True)\nloss = ((x @ w) ** 2).mean()", names
+    )
+    trace = trace_program(cell, "In [5]", names)
+    before = trace.to_json()
+    (found,) = views.scene(trace, rules.find(trace))["stories"]
+    assert trace.to_json() == before, "a view only reads"
+    saved, changed, raised = found["picture"]["moments"]
+    assert (saved["role"], saved["place"]["en"], saved["place"]["zh"]) == (
+        "saved",
+        "before this cell",
+        "在这个单元格之前",
+    )
+    assert (saved["step"], saved["line"]) == (None, None)
+    (memory,) = saved["memory"]
+    assert (memory["names"], memory["version"], memory["cells"]) == (["x"], 0, [1.0, 1.0, 1.0])
+    assert (changed["code"], raised["code"]) == ("x.add_(1)", "loss.backward()")
+    assert changed["memory"][0]["changed"]
+    keeper = found["picture"]["keeper"]
+    assert (keeper["name"], keeper["from"], keeper["to"]) == ("MmBackward0", 0, 2)
+    assert (keeper["expected"], keeper["found"]) == (0, 1)
+
+
+def test_a_forward_and_a_write_before_the_recording_have_the_versions_that_torch_names():
+    names = {"__name__": "__main__"}
+    before = (
+        "import torch\nx = torch.ones(3)\nw = torch.ones(3, 3, requires_grad=True)\nloss = (x @ w).mean()\nx.add_(1)"
+    )
+    exec(before, names)
+    trace = trace_program("loss.backward()", "In [5]", names)
+    (found,) = views.scene(trace, rules.find(trace))["stories"]
+    assert [one["role"] for one in found["picture"]["moments"]] == ["saved", "raised"]
+    assert found["picture"]["moments"][0]["memory"] == [], "nothing is known of it"
+    assert (found["picture"]["keeper"]["expected"], found["picture"]["keeper"]["found"]) == (0, 1)
+
+
+CELL = """import torch
+from torch import nn
+torch.manual_seed(0)
+start, cell = nn.Linear(2, 3), nn.LSTMCell(2, 3)
+h = start(torch.ones(4, 2))
+new, _ = cell(torch.ones(4, 2), (h, torch.zeros(4, 3)))
+h.mul_(0.5)
+(new + h).sum().backward()
+"""
+STEPPED = """import torch
+w = torch.ones(2, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for turn in range(2):
+    first = (w * w).sum()
+    second = (w * w).sum()
+    first.backward()
+    opt.step()
+    second.backward()
+"""
+
+
+def test_the_part_of_the_graph_holds_the_writer_also_where_the_saving_call_made_many_nodes():
+    found = story(CELL, "PL101")
+    changed = next(beat for beat in found["beats"] if beat["was"] == "changed")
+    cards = {card["id"]: card for card in found["graph"]["nodes"]}
+    assert changed["step"] in {card["born"] for card in cards.values()}
+    assert found["picture"]["keeper"]["node"] in cards
+    assert len([card for card in cards.values() if card["kind"] == "node"]) <= 6, "not all nodes of the cell"
+
+
+def test_a_write_of_an_optimizer_is_shown_by_the_leaf_that_it_wrote():
+    found = story(STEPPED, "PL104")
+    assert "w" in [card["title"] for card in found["graph"]["nodes"]]
+
+
+UNKNOWN = """import torch
+h = torch.rand(80, 90, requires_grad=True).exp()
+h.mul_(2)
+h.sum().backward()
+"""
+
+
+def test_of_a_tensor_without_known_numbers_the_shape_is_shown_and_no_count():
+    memory = [one for moment in story(UNKNOWN, "PL101")["picture"]["moments"] for one in moment["memory"]]
+    assert memory
+    assert {(tuple(one["shape"]), one["cells"] is None, one["size"]) for one in memory} == {((80, 90), True, None)}
+    known = story(SAVED, "PL101")["picture"]["moments"][0]["memory"][0]
+    assert (known["shape"], known["size"]) == ([3], 3)

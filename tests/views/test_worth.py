@@ -60,3 +60,62 @@ def test_the_headline_is_the_line_that_is_worth_a_look(stage):
     ((line, _),) = worth(HALVED)
     assert root.locator(".pl-message").inner_text() == f"No mistake was found. Line {line} is worth a look."
     assert root.locator(".pl-outcome").inner_text() == "✓ finished without an error"
+
+
+CENTRED = """import numpy as np
+import torch
+a = np.array([1.0, 2.0, 6.0])
+x = torch.from_numpy(a)
+a -= a.mean()
+w = torch.ones(3, requires_grad=True)
+(w * x).sum().backward()
+"""
+STORED = """import torch
+cell = torch.nn.RNNCell(2, 3)
+h = torch.zeros(1, 3)
+kept = []
+for t in range(3):
+    h = cell(torch.ones(1, 2), h)
+    kept.append(h.detach())
+    h = h.detach()
+    h.zero_()
+print(torch.stack(kept).sum())
+"""
+CLEARED = """import torch
+cell = torch.nn.RNNCell(2, 3)
+hidden = torch.zeros(1, 3)
+states = []
+for t in range(3):
+    hidden = cell(torch.ones(1, 2), hidden)
+    states.append(hidden)
+    if t == 2:
+        hidden.detach().zero_()
+print(torch.stack(states).sum())
+"""
+
+
+def test_an_array_that_is_changed_under_a_tensor_before_its_use_is_named_with_it():
+    ((line, text),) = worth(CENTRED)
+    assert line == 5
+    assert text.startswith("`a` and `x` share their memory: this write changes `x` too, and line 7 reads it.")
+    assert worth(CENTRED.replace("from_numpy(a)", "tensor(a)")) == []
+    assert worth(CENTRED.replace("(w * x)", "(w * 2)")) == [], "nothing reads it"
+
+
+def test_a_stored_state_that_is_cleared_through_another_tensor_is_the_harm_that_is_named():
+    ((line, text),) = worth(STORED)
+    assert line == 9
+    assert text.startswith("`h` and `kept` share their memory: this write changes `kept` too, and line 10 reads it.")
+    ((line, text),) = worth(CLEARED)
+    assert line == 9
+    assert text.startswith("`hidden.detach()` and `hidden` share their memory")
+    assert "line 10 reads it" in text
+    assert [line for line, _ in worth(STORED.replace("h.detach())", "h.detach().clone())"))] == [7, 8]
+
+
+def test_what_a_line_writes_by_its_name_and_parts_of_a_tensor_are_not_named():
+    by_hand = "import torch\nw = torch.ones(2, requires_grad=True)\nw.data.add_(1)\nprint((w * 2).sum())\n"
+    assert worth(by_hand) == []
+    assert worth("import torch\nx = torch.zeros(4)\nhead = x[:2]\nhead += 1\nprint(x.sum())\n") == []
+    apart = "import torch\nx = torch.zeros(4)\nb = x[2:].detach()\na = x[:2]\na.add_(1)\nprint(b.sum())\n"
+    assert worth(apart) == [], "the other elements"

@@ -1,6 +1,7 @@
 """Changes of a program for a learner to try: the fixes of the findings, and a few simple changes of the lines involved.
 
-These are experiments, not repairs: each gives a program that parses, and running it shows what it changes.
+These are experiments, not repairs: each gives a program that parses, and running it shows what it changes. A change is
+offered only where the trace shows that it can make a difference (:mod:`pitfall_lab.rules.kit.change_effects`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pitfall_lab.rules.kit.change_effects import ChangeEffects
 from pitfall_lab.rules.kit.finding import Edit, Finding
 from pitfall_lab.rules.kit.source import Program, apply, parses
+from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, is_name, torch_name, written_root
 from pitfall_lab.rules.kit.writing_repairs import copies_before, new_value
 from pitfall_lab.trace import T, Trace
@@ -56,11 +59,20 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
     fixes = [fix for finding in findings for fix in finding.fixes]
     offered = [fix for fix in fixes if fix.verified] or fixes
     found = [Change(f"fix-{number}", fix.title, fix.edits, fix.verified) for number, fix in enumerate(offered, 1)]
-    plain = list(_unique(program, [*found, *_generic(program, _lines(trace, findings), _made(trace), at)]))
-    kept = [change for change in plain if change in found] + [change for change in plain if change not in found][
-        :GENERIC
-    ]
+    lines = _lines(trace, findings)
+    simple = list(_generic(program, lines, ChangeEffects(Story(trace), program), at))
+    if not any(map(_is_about_gradients, findings)):  # what is done to gradients comes last, then
+        simple.sort(key=lambda change: change.id.startswith(("drop-", "zero_grad-")))
+    plain = list(_unique(program, [*found, *simple]))
+    kept = [change for change in plain if change in found]
+    kept += [change for change in plain if change not in found][:GENERIC]
     return tuple(_placed(kept[:MOST], at))
+
+
+def _is_about_gradients(finding: Finding) -> bool:
+    """Whether the finding is about gradients that add up or were cleared."""
+    names = {fact.name for fact in finding.facts}
+    return {"left", "sum"} <= names or any(related.role == "cleared" for related in finding.related)
 
 
 def _placed(offered: Sequence[Change], at: Place) -> Iterator[Change]:
@@ -79,12 +91,19 @@ def _placed(offered: Sequence[Change], at: Place) -> Iterator[Change]:
 
 
 def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
-    seen = {program.text}
+    seen = {_meaning(program.text)}
     for change in offered:
-        text = apply(program.text, change.edits)
-        if text not in seen and change.edits and parses(text):
-            seen.add(text)
+        meaning = _meaning(apply(program.text, change.edits)) if change.edits else None
+        if meaning is not None and meaning not in seen:
+            seen.add(meaning)
             yield change
+
+
+def _meaning(text: str) -> str | None:
+    """What two texts of the same program have in common, whatever their layout and comments; None if it cannot be
+    parsed.
+    """
+    return ast.dump(ast.parse(text)) if parses(text) else None
 
 
 def _lines(trace: Trace, findings: Sequence[Finding]) -> list[int]:
@@ -107,57 +126,35 @@ def _line(trace: Trace, step: int) -> int | None:
     return span.line if span and span.source == 0 else None
 
 
-def _made(trace: Trace) -> set[tuple[int, str]]:
-    """Return the (line, name) of each assignment that gave a name to a tensor with a grad_fn."""
-    names: dict[str, set[str]] = {}
-    differentiable: set[str] = set()
-    for event in trace.events:
-        for effect in event.effects:
-            group, _, rest = effect.path.partition(".")
-            label, _, key = rest.partition(".")
-            if group == "tensors" and isinstance(effect.value, dict):
-                names.setdefault(label, set()).update(map(str, effect.value.get("names") or ()))
-                if effect.value.get("grad_fn"):
-                    differentiable.add(label)
-            elif group == "tensors" and key in ("name", "grad_fn") and effect.value:
-                names.setdefault(label, set()).update([str(effect.value)] if key == "name" else [])
-                differentiable |= {label} if key == "grad_fn" else set()
-    made = [
-        (event.span.line, label)
-        for event in trace.events
-        if event.span and event.span.source == 0
-        for label in event.results
-    ]
-    return {(line, name) for line, label in made if label in differentiable for name in names.get(label, ())}
-
-
-def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
+def _generic(program: Program, lines: list[int], effects: ChangeEffects, at: Place) -> Iterator[Change]:
     for line in lines:
         statement = program.statement_on(line)
         if statement is None:
             continue
-        yield from _of_write(program, statement, line, at)
-        yield from _of_backward(program, statement, line, at)
-        yield from _of_value(program, statement, line, made, at)
+        yield from _of_write(program, statement, line, effects, at)
+        yield from _of_backward(program, statement, line, effects, at)
+        yield from _of_value(program, statement, line, effects, at)
 
 
-def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
+def _of_write(program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place) -> Iterator[Change]:
     """Changes of a line that writes: a new tensor instead, a copy right before, no_grad around it, or
     exchange it with the next statement.
 
     Nothing for other lines. The last two only for statements alone on their lines; no_grad only
     if the program imports torch.
     """
-    if written_root(statement) is None:
+    written = written_root(statement)
+    if written is None:
         return
-    fix = new_value(program, statement, statement)
-    if fix is not None:
-        yield Change(f"new-{line}", fix.title, fix.edits)
-    for copy in copies_before(program, statement)[-1:]:
-        if copy is not None:
-            yield Change(f"clone-{line}", copy.title, copy.edits)
+    if effects.copying(statement, program.segment(written)):
+        fix = new_value(program, statement, statement)
+        if fix is not None:
+            yield Change(f"new-{line}", fix.title, fix.edits)
+        for copy in copies_before(program, statement)[-1:]:
+            if copy is not None and not effects.are_arrays(statement):
+                yield Change(f"clone-{line}", copy.title, copy.edits)
     torch = torch_name(program)
-    if torch and program.stands_alone(statement):
+    if torch and program.stands_alone(statement) and effects.unrecorded(statement):
         place = program.place(statement)
         indent = program.indent(statement)
         body = "".join(f"    {text.rstrip()}\n" for text in program.lines[place.line - 1 : place.end_line])
@@ -167,7 +164,8 @@ def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> It
         )
     block = program.block(statement)
     here = block.index(statement)
-    if here + 1 < len(block) and program.stands_alone(statement) and program.stands_alone(block[here + 1]):
+    alone = here + 1 < len(block) and program.stands_alone(statement) and program.stands_alone(block[here + 1])
+    if alone and effects.swapping(statement, block[here + 1]):
         yield _swap(program, statement, block[here + 1], line, at)
 
 
@@ -181,7 +179,9 @@ def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Pl
     return Change(f"swap-{line}", title, (Edit(one.line, two.end_line, lower + between + upper),))
 
 
-def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
+def _of_backward(
+    program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place
+) -> Iterator[Change]:
     """One change for a line that runs backward: leave out the program's first ``zero_grad``; if it has none,
     clear the gradients before it.
 
@@ -195,13 +195,15 @@ def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) ->
             and called(node) == "zero_grad"
             and (clearing := program.statement(node)) is not None
         ):
+            if not effects.keeping(clearing):
+                return
             where = program.place(clearing).line
             title = T(
                 f"Leave {at(where).en} out: `{program.segment(node)}`", f"去掉{at(where).zh}：`{program.segment(node)}`"
             )
             yield Change(f"drop-{where}", title, program.delete(clearing))
             return
-    for node in program.nodes:
+    for node in program.nodes if effects.clearing(statement) else ():
         if (
             isinstance(node, ast.Call)
             and called(node) == "step"
@@ -214,11 +216,9 @@ def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) ->
             return
 
 
-def _of_value(
-    program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place
-) -> Iterator[Change]:
+def _of_value(program: Program, statement: ast.stmt, line: int, effects: ChangeEffects, at: Place) -> Iterator[Change]:
     """The change that detaches the assigned value from the graph; nothing if the line does not give one
-    name to a tensor with a grad_fn.
+    name to a tensor that gradients come through.
     """
     if (
         not isinstance(statement, ast.Assign)
@@ -227,7 +227,7 @@ def _of_value(
     ):
         return
     name = statement.targets[0].id
-    if (line, name) not in made:
+    if not effects.detaching(line, name):
         return
     text = program.segment(statement.value)
     if not isinstance(statement.value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):

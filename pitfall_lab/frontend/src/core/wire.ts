@@ -247,6 +247,7 @@ export interface Beside {
   losses: Lost[];
   compared: Compared[];
   drifts: Drift[];
+  paired: Paired[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -798,6 +799,15 @@ export interface Drift {
   before: number[];
   after: number[];
   reader: Span | null;
+}
+
+/** The call at `step` stretched a column `(N, 1)` and a list `(N,)` to a table, which became one number. */
+export interface Paired {
+  step: number;
+  number: number;
+  came: number;
+  meant: number;
+  count: number;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */

@@ -1,0 +1,181 @@
+"""What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together.
+
+A trace shows only the ends of a long tensor, so this is computed beside the program: the call that makes the table is
+repeated without the column's last axis, and so are the next calls, until a single number is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from pitfall_lab.observe import argument_values
+from pitfall_lab.observe.looking import unseen
+from pitfall_lab.observe.recorder import Call
+
+LOSSES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+PAIRING = LOSSES | frozenset({
+    "sub", "subtract", "rsub", "eq", "ne", "mul", "multiply", "rmul", "div", "divide", "true_divide", "truediv",
+    "rtruediv", "maximum", "minimum", "max", "min", "add", "radd", "broadcast_tensors",
+})  # fmt: skip
+"""The calls that may make a table of two operands."""
+FOLLOWED = PAIRING | frozenset({
+    "neg", "negative", "pow", "square", "abs", "absolute", "sqrt", "exp", "log", "log1p", "clamp", "clip", "clamp_min",
+    "clamp_max", "where", "relu", "sigmoid", "tanh", "softplus", "logsigmoid", "float", "double", "half", "long", "int",
+    "to", "type", "lt", "le", "gt", "ge", "logical_not", "bitwise_not", "invert", "logical_and", "and", "mean", "sum",
+    "norm", "vector_norm", "nanmean", "nansum", "count_nonzero",
+})  # fmt: skip
+"""The calls that can be repeated: they draw no random numbers and treat each pair alike, or reduce."""
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+FURTHER = 60
+"""So many calls are looked at after the one that made a table."""
+MOST = 1 << 20
+"""The length of the longest list."""
+EACH, ALL = 2, 40
+"""The tables that are followed of one place in the program, and of all."""
+
+
+class Found(NamedTuple):
+    """``came`` is the result of the call at step ``number``, made of the table of step ``step``, and
+    ``meant`` the same number of the ``rows`` pairs that belong together.
+    """
+
+    step: int
+    number: int
+    came: float
+    meant: float
+    rows: int
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A result of the program, by its version, and what it was meant to be; ``of`` are the steps of its tables."""
+
+    version: int
+    meant: Any
+    of: tuple[int, ...]
+
+
+class Pairs:
+    """Is shown each call after it ran; ``found`` has the numbers so far, by the step of the table."""
+
+    def __init__(self, label: Callable[[Any], str | None]) -> None:
+        self._label = label
+        self.found: dict[int, Found] = {}
+        self._tables: dict[str, _Followed] = {}
+        self._lengths: dict[int, int] = {}
+        self._left = 0
+        self._line: tuple[int, int] | None = None
+        self._seen: dict[Any, int] = {}
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the next call must be shown too."""
+        return self._left > 0
+
+    def after(self, call: Call, result: Any, step: int) -> None:
+        """Look at a call that returned ``result``: it may make a table, or use one."""
+        if self._left and self._line is not None and self._line != _line(call):
+            self._stop()
+        name = call.name.rpartition(".")[2]
+        short = name.strip("_")
+        if not self._left and short not in PAIRING:
+            return
+        with contextlib.suppress(Exception):  # whatever cannot be repeated is not followed
+            self._look(call, short if not name.endswith("_") or name.endswith("__") else "", result, step)
+        if self._left:
+            self._left -= 1
+            if not self._left or not self._tables:
+                self._stop()
+
+    def _stop(self) -> None:
+        self._tables.clear()
+        self._left, self._line = 0, None
+
+    def _look(self, call: Call, name: str, result: Any, step: int) -> None:
+        if name not in FOLLOWED or call.dispatching:
+            return
+        given = list(argument_values.tensors((call.args, call.kwargs)))
+        if not given or not all(type(each) in PLAIN and each.layout is torch.strided for each in given):
+            return
+        known = {id(each): found for each in given if (found := self._known(each)) is not None}
+        length = self._length(known.values()) if known else self._made_of(call, name, given)
+        if length is None:
+            return
+        of = tuple(dict.fromkeys(at for found in known.values() for at in found.of)) or (step,)
+        with unseen(), torch.no_grad():
+            meant = _repeated(call, known, length)
+            self._keep(result, meant, length, of=of, step=step, call=call)
+
+    def _known(self, real: Any) -> _Followed | None:
+        found = self._tables.get(self._label(real) or "") if self._tables else None
+        return found if found is not None and found.version == real._version else None
+
+    def _length(self, known: Any) -> int | None:
+        lengths = {self._lengths[at] for found in known for at in found.of}
+        return lengths.pop() if len(lengths) == 1 else None
+
+    def _made_of(self, call: Call, name: str, given: list[Any]) -> int | None:
+        """The N of a call that stretches ``(N, 1)`` and ``(N,)`` to a table; None if it does not, or need not be
+        followed.
+        """
+        if name not in PAIRING or len(given) < 2 or call.span is None:
+            return None
+        shapes = sorted((tuple(each.shape) for each in given[:2]), key=len)
+        length = shapes[0][0] if len(shapes[0]) == 1 else 0
+        key = (call.span, call.name)
+        if shapes[1] != (length, 1) or not 1 < length <= MOST or any(each.is_meta for each in given):
+            return None
+        if self._seen.get(key, 0) >= EACH or len(self._seen) >= ALL:
+            return None
+        if any(each.is_cuda for each in given) and torch.cuda.is_current_stream_capturing():
+            return None
+        self._seen[key] = self._seen.get(key, 0) + 1
+        self._left = FURTHER
+        return length
+
+    def _keep(self, result: Any, meant: Any, length: int, *, of: tuple[int, ...], step: int, call: Call) -> None:
+        both = [(result, meant)] if isinstance(result, torch.Tensor) else list(zip(result, meant, strict=True))
+        for came, wanted in both:
+            label = self._label(came)
+            is_number = came.numel() == wanted.numel() == 1
+            if label is None or not (is_number or (came.shape == (length, length) and wanted.shape == (length,))):
+                continue
+            for at in of:
+                self._lengths[at] = length
+            self._tables[label] = _Followed(came._version, wanted, of)
+            if is_number:
+                self._line = _line(call)
+                for at in of:
+                    self.found[at] = Found(at, step, float(came.detach()), float(wanted), length)
+
+
+def _line(call: Call) -> tuple[int, int] | None:
+    return (call.span.source, call.span.line) if call.span is not None else None
+
+
+def _repeated(call: Call, known: dict[int, _Followed], length: int) -> Any:
+    """The call's result for the pairs that belong together.
+
+    Raises:
+        ValueError: an operand has numbers for pairs that do not.
+    """
+
+    def own(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) in known:
+                return known[id(value)].meant
+            if value.shape == (length, 1):
+                return value.detach().squeeze(-1)
+            if value.numel() == 1 or value.shape == (length,):
+                return value.detach()
+            raise ValueError(value.shape)
+        if isinstance(value, (tuple, list)):
+            return type(value)(own(each) for each in value)
+        return value
+
+    return call.func(*(own(value) for value in call.args), **{key: own(value) for key, value in call.kwargs.items()})

@@ -1,0 +1,369 @@
+"""What a trace says a change of one line would do: whether the program would compute anything else.
+
+A change that alters nothing, or that ends the program in an error which teaches nothing, is not worth a try.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import assigned, reads
+from pitfall_lab.trace import Event
+
+LOOKS = 3
+"""How many of the times that a line ran are looked at."""
+SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
+SHIFTS = {"add", "sub", "iadd", "isub", "subtract"}
+"""Writes through which the gradient flows unchanged, if what they add needs none."""
+FILLING = "torch.nn.init."
+REFUSED = {"leaf-modified", "view-of-leaf-modified", "multi-output-view-modified", "no-grad-view-modified"}
+
+
+@dataclass(slots=True)
+class _Touched:
+    """The storages, and gradients (``"grad t3"``), of some calls: written, those whose values changed by it, used
+    otherwise, and saved by the nodes that a backward ran.
+    """
+
+    wrote: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    saved: set[str] = field(default_factory=set)
+
+
+class ChangeEffects:
+    """Answers for one program and its trace. Where the trace does not show an effect, the answer is no."""
+
+    def __init__(self, story: Story, program: Program) -> None:
+        self._story, self._program = story, program
+
+    @cached_property
+    def _by_line(self) -> dict[int, list[Event]]:
+        found: dict[int, list[Event]] = defaultdict(list)
+        for event in self._story.events:
+            if event.kind in ("call", "write") and event.span is not None and event.span.source == 0:
+                for line in range(event.span.line, event.span.end_line + 1):
+                    found[line].append(event)
+        return found
+
+    def _events(self, statement: ast.stmt) -> list[Event]:
+        place = self._program.place(statement)
+        steps = {e.step: e for line in range(place.line, place.end_line + 1) for e in self._by_line.get(line, ())}
+        return [steps[step] for step in sorted(steps)]
+
+    def _written(self, statement: ast.stmt) -> Iterator[tuple[Event, str]]:
+        """The first writes of the statement, each with the tensor or array that it wrote."""
+        writes = [e for e in self._events(statement) if e.operands and (e.writes or e.error is not None)]
+        for event in writes[:LOOKS]:
+            label = event.operands[0].label
+            if label is not None:
+                yield event, label
+
+    # ------------------------------------------------------------------ copies
+
+    def copying(self, statement: ast.stmt, name: str) -> bool:
+        """Whether it matters that the statement writes the memory of ``name`` and not new memory.
+
+        It does if torch refused the write, if a backward needed what was there, or if something else sees the memory
+        afterwards: another tensor or array, or the same one by another name. In ``name[0]``, ``name`` must be a tensor,
+        not a module or a list that holds it, and a leaf must not lose its gradient.
+        """
+        indexed = re.search(rf"(?<![\w.]){re.escape(name)}\[", self._program.segment(statement)) is not None
+        return any(
+            self._is_refused(event)
+            or (
+                (not indexed or self._is_called(event, label, name))
+                and not self._is_leaf(event, label)
+                and (
+                    self._is_needed(event, label)
+                    or self._has_aliases(event, label)
+                    or self._has_other_names(event, label, name)
+                )
+            )
+            for event, label in self._written(statement)
+            if not event.op.startswith(FILLING)
+        )
+
+    def are_arrays(self, statement: ast.stmt) -> bool:
+        """Whether the statement writes arrays of NumPy: they have no ``clone``, and no graph."""
+        kinds = {(self._story.tensor(label) or {}).get("kind") for _, label in self._written(statement)}
+        return "array" in kinds
+
+    def _is_refused(self, event: Event) -> bool:
+        return event.error is not None and event.error.kind in REFUSED
+
+    def _is_called(self, event: Event, label: str, name: str) -> bool:
+        storage = (self._story.tensor(label, event.step) or {}).get("storage")
+        there = [label, *(other for other, _ in self._story.tensors_on(storage))] if storage else [label]
+        return any(name in ((self._story.tensor(each, event.step) or {}).get("names") or ()) for each in there)
+
+    def _is_leaf(self, event: Event, label: str) -> bool:
+        record = self._story.tensor(label, event.step) or {}
+        return bool(record.get("requires_grad") and record.get("is_leaf"))
+
+    def _is_needed(self, event: Event, label: str) -> bool:
+        """Whether a backward refused, or used without a word, what a node had saved on the memory before the write."""
+        storage = (self._story.tensor(label, event.step) or {}).get("storage")
+        return any(
+            int((self._story.record("nodes", node) or {}).get("born") or 0) < event.step
+            for node in self._saving.get(storage, ())
+            if node in self._broken
+        )
+
+    @cached_property
+    def _broken(self) -> set[str | None]:
+        trace = self._story.trace
+        found = {failure.node for _, failure in self._story.failures("saved-tensor-modified")}
+        found |= {forecast.failure.node for forecast in trace.forecasts}
+        return found | {cause.node for harm in trace.harms for cause in harm.causes}
+
+    @cached_property
+    def _saving(self) -> dict[str | None, list[str]]:
+        found: dict[str | None, list[str]] = defaultdict(list)
+        for node, record in self._story.nodes.items():
+            for slot in record.get("saved") or ():
+                found[slot.get("storage")].append(node)
+        return found
+
+    def _has_aliases(self, event: Event, label: str) -> bool:
+        story = self._story
+        storage = (story.tensor(label, event.step) or {}).get("storage")
+        for other, record in story.tensors_on(storage) if storage else ():
+            if other == label or int(record.get("born") or 0) > event.step:
+                continue
+            then = story.tensor(other, event.step) or {}
+            used = any(use.step > event.step and use.span != event.span for use in story.uses(other))
+            if used or (then.get("alive") is not False and then.get("names")):
+                return True
+        return False
+
+    def _has_other_names(self, event: Event, label: str, name: str) -> bool:
+        """Whether a later line calls the written tensor otherwise."""
+        for use in self._story.uses(label):
+            if use.step > event.step and (use.scope != event.scope or not self._says(use, name)):
+                return True
+        return False
+
+    def _says(self, event: Event, name: str) -> bool:
+        if event.span is None or event.span.source != 0:
+            return True  # nothing is known of it
+        lines = self._program.lines[event.span.line - 1 : event.span.end_line]
+        return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", "".join(lines)) is not None
+
+    # ------------------------------------------------------------------ the graph
+
+    def unrecorded(self, statement: ast.stmt) -> bool:
+        """Whether it matters that autograd records the statement's write: torch refused it, or a gradient came through.
+
+        A sum lets the gradient pass as it is, unless what is added gets one too; so does what changes no number.
+        """
+        for event, label in self._written(statement):
+            if self._is_refused(event) and event.error is not None and event.error.kind != "no-grad-view-modified":
+                return True
+            if self._is_needed(event, label):
+                continue  # that backward fails all the same
+            node = (self._story.tensor(label, event.step) or {}).get("grad_fn")
+            before = (self._story.tensor(label, event.step - 1) or {}).get("grad_fn")
+            others = [self._story.tensor(o.label, event.step) or {} for o in event.operands[1:] if o.label]
+            passes = event.name.strip("_") in SHIFTS and not any(other.get("requires_grad") for other in others)
+            ran = (self._story.record("nodes", node) or {}).get("ran") if node != before else None
+            if ran is not None and not passes and self._places(event, event.writes[:1]) != set():
+                return True
+        return False
+
+    def detaching(self, line: int, name: str) -> bool:
+        """Whether a gradient comes through the tensor that the line calls ``name``, and not only through it.
+
+        Where it is all that a backward has, that backward only fails without it.
+        """
+        made = [
+            node
+            for event in self._by_line.get(line, ())
+            for label in event.results
+            for record in [self._story.tensor(label, event.step) or {}]
+            if name in (record.get("names") or (record.get("name"),)) and (node := record.get("grad_fn"))
+        ]
+        through = [root for node in made[:LOOKS] for root in self._roots if node in self._behind(root)]
+        return bool(through) and all(self._has_leaf(root, without={*made}) for root in dict.fromkeys(through))
+
+    @cached_property
+    def _roots(self) -> list[str]:
+        """The nodes at which the backwards began, the ones that failed included."""
+        names = ("backward", "grad")
+        labels = [(o.label, e.step) for e in self._story.calls(*names) for o in e.operands[:1] if o.label]
+        found = ((self._story.tensor(label, step) or {}).get("grad_fn") for label, step in labels)
+        return list(dict.fromkeys(str(node) for node in found if node))
+
+    @cached_property
+    def _nodes_behind(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    def _behind(self, root: str) -> frozenset[str]:
+        if root not in self._nodes_behind:
+            self._nodes_behind[root] = frozenset(self._story.behind(root))
+        return self._nodes_behind[root]
+
+    def _has_leaf(self, root: str, without: set[str]) -> bool:
+        pending, seen = [root], set(without)
+        while pending:
+            here = pending.pop()
+            record = self._story.record("nodes", here) if here not in seen else None
+            if record is None:
+                continue
+            seen.add(here)
+            if record.get("name") == "AccumulateGrad":
+                return True
+            pending += [node for node in record.get("next") or () if node]
+        return False
+
+    # ------------------------------------------------------------------ gradients
+
+    def keeping(self, clearing: ast.stmt) -> bool:
+        """Whether a backward adds to a gradient that the statement has cleared before."""
+        ends: dict[str, int] = {}
+        for event in self._events(clearing):
+            for effect in event.effects:
+                group, label, *part = effect.path.split(".")
+                if group == "tensors" and part == ["grad"] and effect.value is None:
+                    before = (self._story.tensor(label, event.step - 1) or {}).get("grad")
+                    if any(self._story.held(before, event.step - 1).values()):  # and not a gradient of zeros
+                        ends.setdefault(label, event.step)
+        for leaf, record in self._story.leaves.items():
+            grads = self._story.history("tensors", leaf, "grad")
+            if leaf in ends and any(label and step > ends[leaf] for step, label in grads):
+                return True
+            storage = (self._story.tensor(record.get("grad")) or {}).get("storage")
+            steps = [e.step for e in self._events(clearing) if storage in e.writes]
+            if storage and steps and self._story.writes(storage, steps[0], len(self._story.events)):
+                return True
+        return False
+
+    def clearing(self, backward: ast.stmt) -> bool:
+        """Whether a backward of the statement adds to a gradient that is there already."""
+        calls = [e for e in self._events(backward) if e.name == "backward" and e.error is None and e.operands]
+        for event in calls:
+            root = (self._story.tensor(event.operands[0].label, event.step) or {}).get("grad_fn")
+            for node in self._behind(str(root)) if root else ():
+                record = self._story.record("nodes", node) or {}
+                leaf = record.get("output") if record.get("name") == "AccumulateGrad" else None
+                if leaf and (self._story.tensor(leaf, event.step - 1) or {}).get("grad"):
+                    return True
+        return False
+
+    # ------------------------------------------------------------------ order
+
+    def swapping(self, first: ast.stmt, second: ast.stmt) -> bool:
+        """Whether the order of two neighbouring statements matters, and the second can come first.
+
+        It cannot if it uses a name that the first one makes, or is no plain statement (``return``, a loop). The order
+        matters if one of them writes memory, a name, or a gradient that the other one uses.
+        """
+        if not isinstance(first, SIMPLE) or not isinstance(second, SIMPLE):
+            return False
+        makes, needs = self._names(first), reads(self._program, second)
+        own = reads(self._program, first)
+        if makes & needs and not all(self._is_bound(name, first) for name in makes & needs):
+            return False
+        mine, theirs = self._events(first), self._events(second)
+        if not theirs or any(event.error is not None for event in mine):
+            return False
+        if isinstance(second, ast.Assign) and isinstance(second.value, ast.Constant) and second.value.value is None:
+            return False  # then the first one has nothing to work with
+        if makes & needs or self._names(second) & (own | makes):
+            return True
+        one, other = self._touched(mine), self._touched(theirs, before=mine[0].step if mine else 0)
+        if one.wrote & other.saved or one.changed & other.used or other.changed & one.used:
+            return True
+        both = one.changed & other.changed
+        if all(isinstance(each, ast.AugAssign) and isinstance(each.op, (ast.Add, ast.Sub)) for each in (first, second)):
+            return False
+        return bool(both) and not self._commute(mine, theirs, both)
+
+    def _commute(self, mine: list[Event], theirs: list[Event], both: set[str]) -> bool:
+        """Whether two groups of writes to the same memory give the same in any order: only sums, or other elements."""
+        if all(event.name.strip("_") in SHIFTS for event in (*mine, *theirs) if {*event.writes} & both):
+            return True
+        one, other = (
+            [self._places(event, both) for event in events if {*event.writes} & both] for events in (mine, theirs)
+        )
+        return all(a is not None and b is not None and not a & b for a in one for b in other)
+
+    def _places(self, event: Event, storages: Iterable[str]) -> set[tuple[str, int]] | None:
+        """The elements of these storages that the event changed; None where the trace does not have them all."""
+        found: set[tuple[str, int]] = set()
+        for storage in storages:
+            if storage in event.writes:
+                before, after = (
+                    (self._story.record("storages", storage, at) or {}).get("cells")
+                    for at in (event.step - 1, event.step)
+                )
+                if not isinstance(before, list) or not isinstance(after, list) or len(before) != len(after):
+                    return None
+                found |= {(storage, at) for at, (a, b) in enumerate(zip(before, after, strict=True)) if a != b}
+        return found
+
+    def _names(self, statement: ast.stmt) -> set[str]:
+        """The names that the statement gives to something else: not that of a tensor that it writes in place."""
+        in_place = isinstance(statement, ast.AugAssign) and any(event.writes for event in self._events(statement))
+        return set() if in_place else assigned(self._program, statement)
+
+    def _is_bound(self, name: str, first: ast.stmt) -> bool:
+        """Whether the name has a value before the statement, in the same function or as one of its parameters."""
+        function = self._program.function(first)
+        line = self._program.place(first).line
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            arguments = function.args
+            if name in {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}:
+                return True
+        earlier = (
+            node
+            for node in self._program.nodes
+            if isinstance(node, ast.stmt) and isinstance(node, (*SIMPLE, ast.For)) and node.lineno < line
+        )
+        return any(
+            self._program.function(node) is function
+            and name in (assigned(self._program, node.target if isinstance(node, ast.For) else node))  # type: ignore[arg-type]
+            for node in earlier
+        )
+
+    def _touched(self, events: Iterable[Event], before: int = 0) -> _Touched:
+        """The memory and gradients that the calls write and use; saved are those of nodes made ``before`` a step."""
+        story, found = self._story, _Touched()
+        for event in list(events)[: 8 * LOOKS]:
+            found.wrote.update(event.writes)
+            found.changed.update(each for each in event.writes if self._places(event, (each,)) != set())
+            for effect in event.effects:
+                group, label, *part = effect.path.split(".")
+                if group == "tensors" and part == ["grad"]:
+                    found.changed.add(f"grad {label}")
+            made = {(story.tensor(label, event.step) or {}).get("storage") for label in event.results}
+            for place, operand in enumerate(event.operands):
+                storage = (story.tensor(operand.label, event.step) or {}).get("storage") if operand.label else None
+                if storage and storage not in made and (place or storage not in event.writes):  # and not a view of it
+                    found.used.add(storage)
+                if operand.label in self._gradients:
+                    found.used.add(f"grad {self._gradients[operand.label]}")
+            if event.name in ("backward", "grad") and event.operands:
+                root = (story.tensor(event.operands[0].label, event.step) or {}).get("grad_fn")
+                for node in self._behind(str(root)) if root else ():
+                    record = story.record("nodes", node) or {}
+                    if int(record.get("born") or 0) < before:
+                        found.saved.update(str(each["storage"]) for each in record.get("saved") or ())
+        return found
+
+    @cached_property
+    def _gradients(self) -> dict[str, str]:
+        """The leaf of each tensor that is or was a ``.grad``."""
+        return {
+            str(label): leaf
+            for leaf in self._story.leaves
+            for _, label in self._story.history("tensors", leaf, "grad")
+            if label
+        }
