@@ -194,10 +194,11 @@ def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
     """Write which page is whose, for handing them back: a table for the teacher, beside the folder of the pages."""
     text = io.StringIO()
     table = csv.writer(text)
-    table.writerow(["page", "student", "id", "name", "section", "email"])
+    table.writerow(["page", "student", "id", "name", "section", "email", "pitfall_lab", "torch"])
     for name, entry in pages.items():
         person = entry.person
-        table.writerow(map(plain, (name, entry.row.student, person.ident, person.name, person.section, person.email)))
+        whose = (entry.row.student, person.ident, person.name, person.section, person.email)
+        table.writerow(map(plain, (name, *whose, *entry.row.versions)))
     write_whole(path, text.getvalue(), for_spreadsheets=True)
 
 
