@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pitfall_lab.check.examine import Checked
+from pitfall_lab.check.terminal import shown
 from pitfall_lab.trace import Language
 
 LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def github(checked: Sequence[Checked], language: Language = "en") -> str:
-    """Return one line for each finding and for each file that could not be checked; empty if there are none."""
+    """Return one line for each finding and for each file that could not be checked; empty if there are none.
+
+    A log is read on terminals, too: control characters of a file or of its errors are made visible.
+    """
     rows = []
     for each in checked:
         for finding in each.findings:
@@ -40,7 +44,7 @@ def _command(level: str, place: dict[str, str], message: str) -> str:
 
 
 def _escaped(text: str, more: str) -> str:
-    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    text = "%0A".join(shown(line) for line in text.replace("%", "%25").split("\n"))
     for character in more:
         text = text.replace(character, f"%{ord(character):02X}")
     return text

@@ -103,7 +103,7 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
             "torch",
         ]
     )
-    by = sorted({row.versions for row in rows if row.versions[0]}, reverse=True)[:1] or [("", "")]
+    by = _newest(rows)
     for kind, items in (
         ("property", properties(assignment, rows)),
         ("misconception", misconceptions(assignment, rows)),
@@ -120,40 +120,75 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
                 f"{item.share:.3f}",
                 separates,
             ]
-            table.writerow([*cells, assignment.ident, *by[0]])
+            table.writerow([*cells, assignment.ident, *by])
     write_whole(path, text.getvalue(), for_spreadsheets=True)
 
 
-def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """A table, as rows of cells, of the properties' shares in several terms, from state files: of ``n`` who
-    handed in something readable.
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A graded assignment: its items by (kind, item, what), numbers of students, and the versions that graded it."""
 
-    Raises :class:`~pitfall_lab.cli.Refusal`.
+    items: dict[tuple[str, str, str], Item]
+    read: int
+    with_beliefs: int
+    versions: tuple[str, str]
+
+
+def terms(paths: Iterable[Path]) -> list[list[str]]:
+    """A table, as rows of cells, of the properties and misconceptions in several terms, from state files.
+
+    For each term a column with the share of ``n`` students who handed in something readable (misconceptions: of those
+    with a progress file, whose number has a line), and one with what separates. There each exercise counts 1, since a
+    state file has no points. The last lines are the versions. Raises :class:`~pitfall_lab.cli.Refusal`.
     """
     paths = list(paths)
-    names, shares, counts = [path.name or str(path) for path in paths], [], []
+    names = [path.name or str(path) for path in paths]
     if len(set(names)) < len(names):  # spring/week-1 and autumn/week-1
         names = [str(path) for path in paths]
-    for path in paths:
-        state = graded(path, "grades.state.jsonl")
-        try:
-            head, rows = kept(state)
-        except OSError as problem:
-            raise Refusal(f"{state} cannot be read: {problem.strerror}.") from None
-        listed = _listed(state)
-        keys = head.get("exercises")
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise Refusal(f"{state} is no state file of `pitfall-lab grade`.")
-        last = {row.student: row for row in rows if _is_there(row, listed)}
-        items = properties(Assignment("", "", tuple(keys)), list(last.values()))
-        shares.append({(item.key, item.name): item for item in items})
-        counts.append(sum(row.problem is None for row in last.values()))
-    every = sorted(
-        dict.fromkeys(pair for each in shares for pair in each), key=lambda pair: [int(n) for n in pair[0].split(".")]
-    )
-    lines = [["exercise", "property", *(f"{name} (n={count})" for name, count in zip(names, counts, strict=True))]]
-    lines += [[*pair, *(f"{each[pair].share:.3f}" if pair in each else "" for each in shares)] for pair in every]
-    return [[plain(cell) for cell in line] for line in lines]
+    found = [_term(graded(path, "grades.state.jsonl")) for path in paths]
+    every = dict.fromkeys(what for term in found for what in term.items)
+    lines = [["kind", "item", "what"]]
+    for name, term in zip(names, found, strict=True):
+        lines[0] += [plain(f"{name} (n={term.read})"), plain(f"{name} separates")]
+    for what in sorted(every, key=_in_order):
+        line = [*map(plain, what)]
+        for term in found:
+            item = term.items.get(what)
+            separates = "" if item is None or item.separates is None else f"{item.separates:g}"
+            line += ["" if item is None else f"{item.share:.3f}", separates]
+        lines.append(line)
+    lines.append(["students", "", "with a progress file", *(c for term in found for c in (f"{term.with_beliefs}", ""))])
+    for number, package in enumerate(("pitfall_lab", "torch")):
+        lines.append(["version", package, "", *(cell for term in found for cell in (plain(term.versions[number]), ""))])
+    return lines  # numbers as they are: a minus sign begins no formula
+
+
+def _in_order(what: tuple[str, str, str]) -> tuple[bool, list[int], tuple[str, ...]]:
+    """Properties first, by their exercise's numbers and in their own order; then misconceptions, by their question."""
+    kind, item, _ = what
+    return (False, [int(n) for n in item.split(".")], ()) if kind == "property" else (True, [], what)
+
+
+def _term(state: Path) -> _Term:
+    try:
+        head, rows = kept(state)
+    except OSError as problem:
+        raise Refusal(f"{state} cannot be read: {problem.strerror}.") from None
+    listed = _listed(state)
+    keys = head.get("exercises")
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise Refusal(f"{state} is no state file of `pitfall-lab grade`.")
+    last = list({row.student: row for row in rows if _is_there(row, listed)}.values())
+    assignment = Assignment("", "", tuple(keys))
+    kinds = (("property", properties(assignment, last)), ("misconception", misconceptions(assignment, last)))
+    items = {(kind, item.key, item.name): item for kind, found in kinds for item in found}
+    read = sum(row.problem is None for row in last)
+    return _Term(items, read, sum(bool(row.beliefs) for row in last), _newest(last))
+
+
+def _newest(rows: Iterable[Row]) -> tuple[str, str]:
+    """The versions (pitfall_lab, torch) of the newest grading; two empty words if nothing was graded."""
+    return max((row.versions for row in rows if row.versions[0]), default=("", ""))
 
 
 def _listed(state: Path) -> set[tuple[str, str]] | None:

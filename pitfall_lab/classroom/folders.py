@@ -104,16 +104,24 @@ def _is_over(folder: Path, left: int, count: int) -> bool | None:
 def unlinked(process: int, folder: Path, *, largest: int) -> int:
     """Bytes of files of ``folder`` that have no name any more, and that a process keeps open, or mapped.
 
-    How large a file is that is only mapped cannot be seen: it counts as the ``largest`` that a file may be.
+    How large a file is that is only mapped cannot be seen: it counts as the ``largest`` that a file may be. All threads
+    of a process have one table of files and one memory; these are read of a thread that still runs, which the first one
+    need not be.
     """
     sizes: dict[int, int] = {}
     with contextlib.suppress(OSError):  # it has ended
-        for name in os.listdir(f"/proc/{process}/fd"):  # noqa: PTH208 - ten times a second
+        threads = [f"/proc/{process}/task/{number}" for number in os.listdir(f"/proc/{process}/task")]  # noqa: PTH208 - ten times a second
+        for thread in threads:
+            if mapped := Path(thread, "maps").read_bytes():
+                break
+        else:
+            return 0
+        for name in os.listdir(f"{thread}/fd"):  # noqa: PTH208 - as above
             with contextlib.suppress(OSError):
-                seen = os.stat(f"/proc/{process}/fd/{name}")  # noqa: PTH116 - as above
+                seen = os.stat(f"{thread}/fd/{name}")  # noqa: PTH116 - as above
                 if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 0:
                     sizes[seen.st_ino] = seen.st_size
-        for line in Path(f"/proc/{process}/maps").read_bytes().splitlines():
+        for line in mapped.splitlines():
             if line.endswith(b" (deleted)") and os.fsencode(folder) in line:
                 sizes.setdefault(int(line.split(maxsplit=5)[4]), largest)
     return sum(sizes.values())

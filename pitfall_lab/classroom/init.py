@@ -84,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the language of the pages (default: en)",
     )
     preview.set_defaults(act=_preview)
-    terms = words.add_parser("terms", help="print how often each property holds in several terms, as CSV")
+    terms = words.add_parser(
+        "terms", help="print how often each property and misconception was there in several terms, as CSV"
+    )
     terms.add_argument(
         "folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.state.jsonl"
     )

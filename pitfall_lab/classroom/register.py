@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import itertools
 import json
@@ -172,12 +173,17 @@ class State:
                     self.known.clear()
             fresh = not self.path.exists()
             self._file = self.path.open("ab")
+            torn = not fresh and self.path.read_bytes()[-1:] != b"\n"
+        except OSError as problem:
+            raise unwritten(self.path, problem) from None
+        try:
             if fresh:
                 self._write(json.dumps(head))
-            elif self.path.read_bytes()[-1:] != b"\n":
-                self._file.write(b"\n")
-        except OSError as problem:
-            raise Refusal(f"{self.path} cannot be written: {problem.strerror}.") from None
+            elif torn:
+                self._write("")
+        except Refusal:
+            self.close()
+            raise
 
     def _read(self, head: dict[str, Any]) -> tuple[str, str]:
         """Read the file: a word for its name if it is set aside, and why it cannot be continued; if it
@@ -194,7 +200,7 @@ class State:
         return "earlier", ""
 
     def keep(self, row: Row) -> None:
-        """Append a row to the state file and write it to the disk."""
+        """Append a row to the state file and write it to the disk. Raises :class:`~pitfall_lab.cli.Refusal`."""
         self._write(row.to_json())
 
     def remember(self, options: dict[str, Any]) -> None:
@@ -202,13 +208,17 @@ class State:
         self._write(json.dumps({"options": options}))
 
     def _write(self, line: str) -> None:
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as problem:
+            raise unwritten(self.path, problem) from None
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written has been said
+            self._file.close()
 
 
 def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
@@ -285,7 +295,16 @@ def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> Non
         partial.write_text(text, encoding="utf-8-sig" if for_spreadsheets else "utf-8", errors="replace", newline="")
         partial.replace(path)
     except OSError as problem:
-        raise Refusal(f"{path} cannot be written: {problem.strerror}.") from None
+        with contextlib.suppress(OSError):  # half a table on a full disk is of no use, and takes room
+            partial.unlink(missing_ok=True)
+        raise unwritten(path, problem) from None
+
+
+def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") -> Refusal:
+    """A refusal that says why something could not be written; of a full disk, how to go on."""
+    full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    then = " Make room, and grade with --resume: what has been graded is kept." if full else ""
+    return Refusal(f"{what.format(path)}: {problem.strerror}.{then}")
 
 
 _FORMULA = re.compile(r"((?:^|;) *)(?=[=+@＝＋－＠-])")

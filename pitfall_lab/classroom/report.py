@@ -21,8 +21,7 @@ from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.ledger import Entry, called, shown_points
-from pitfall_lab.classroom.register import VERDICTS, Row, ending, plain, statuses, write_whole
-from pitfall_lab.cli import Refusal
+from pitfall_lab.classroom.register import VERDICTS, Row, ending, plain, statuses, unwritten, write_whole
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.tasks import coded, inline, paragraphs
@@ -164,7 +163,7 @@ def write_reports(
         _write(index, class_page(assignment, entries, language))
         analysis.write(folder / "analysis.csv", assignment, rows)
     except OSError as problem:
-        raise Refusal(f"The reports cannot be written into {folder}: {problem.strerror}.") from None
+        raise unwritten(folder, problem, "The reports cannot be written into {}") from None
     return index
 
 
@@ -194,10 +193,11 @@ def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
     """Write which page is whose, for handing them back: a table for the teacher, beside the folder of the pages."""
     text = io.StringIO()
     table = csv.writer(text)
-    table.writerow(["page", "student", "id", "name", "section", "email"])
+    table.writerow(["page", "student", "id", "name", "section", "email", "pitfall_lab", "torch"])
     for name, entry in pages.items():
         person = entry.person
-        table.writerow(map(plain, (name, entry.row.student, person.ident, person.name, person.section, person.email)))
+        whose = (entry.row.student, person.ident, person.name, person.section, person.email)
+        table.writerow(map(plain, (name, *whose, *entry.row.versions)))
     write_whole(path, text.getvalue(), for_spreadsheets=True)
 
 

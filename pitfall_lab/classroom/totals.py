@@ -31,6 +31,7 @@ _CURE = "The same id, login or e-mail address in both rosters joins them, after 
 _ROUNDED = 0.0051
 """The difference that rounding to two digits can make, with some room for the last digit."""
 _SHOWN = ("student", "id", "name", "section", "login", "email")
+_VERSIONS = ("pitfall_lab", "torch")
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +45,10 @@ class _Person:
 
     def known(self, column: str) -> str:
         return next((line[column] for line in reversed(self.lines.values()) if line.get(column)), "")
+
+    def all_of(self, column: str) -> list[str]:
+        """The different cells of a column, in the order of the tables."""
+        return [cell for cell in dict.fromkeys(line.get(column, "") for line in self.lines.values()) if cell]
 
     def called(self) -> str:
         return self.known("name") or self.known("student")
@@ -62,7 +67,8 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     """The points of each student in several assignments and their sum before rounding, and
     sentences on how the tables were joined.
 
-    Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises
+    Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. The last columns are
+    the versions that graded; several, if the assignments had different ones. Raises
     :class:`~pitfall_lab.cli.Refusal`.
     """
     files = [graded(path, "grades.csv") for path in paths]
@@ -77,7 +83,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
         names = [str(grades.parent if grades.name == "grades.csv" else grades) for grades in files]
     most = sum(_number(grades, lines[0]["of"]) for grades, lines in zip(files, tables, strict=True))
     people, said = _joined(tables, names)
-    rows = [[*_SHOWN, *names, "points", "of", "percent"]]
+    rows = [[*_SHOWN, *names, "points", "of", "percent", *_VERSIONS]]
     for person in sorted(
         people,
         key=lambda each: (
@@ -93,7 +99,8 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
         exact = {number: _exact(files[number], person.lines[number], shown) for number, shown in points.items()}
         total = round(sum(exact.values()), DIGITS if exact == points else 2)
         share = f"{100 * sum(exact.values()) / most if most else 0:.1f}"
-        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{total:g}", f"{most:g}", share])
+        by = [", ".join(person.all_of(name)) for name in _VERSIONS]
+        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{total:g}", f"{most:g}", share, *by])
     return [[plain(cell) for cell in row] for row in rows], said
 
 

@@ -34,13 +34,22 @@ def run(arguments: argparse.Namespace) -> int:
     trace = read(arguments.file)
     from pitfall_lab import rules, views
 
+    try:
+        said = views.text(trace) if arguments.text else views.page(trace, rules.find(trace), arguments.language)
+    except Exception as error:
+        if arguments.file.suffix != ".json":
+            raise
+        # Whether all parts of a file from elsewhere fit together is known only when they are put together.
+        raise Refusal(
+            f"{arguments.file} cannot be shown: it is a trace whose parts do not fit together, or one that pitfall_lab "
+            f"cannot draw ({type(error).__name__}: {str(error)[:60]!r})."
+        ) from error
     if arguments.text:
-        print(views.text(trace))
+        print(said)
         return 0
     output: Path = arguments.output or Path(arguments.file.stem + ".pitfall.html")
-    page = views.page(trace, rules.find(trace), arguments.language)
     try:
-        output.write_text(page, encoding="utf-8")
+        output.write_text(said, encoding="utf-8")
     except OSError as error:
         raise Refusal(f"{output} cannot be written: {error.strerror or error}.") from None
     print(output)

@@ -75,6 +75,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -283,9 +284,10 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
                 if not alike(got[expression], meant[expression]):
                     if seen.error is not None and solved.error is None:  # what it left behind is no answer
                         return seen.error.say()
-                    if seen.error is None and _is_ours(got[expression]) and (place := _place(expression)):
-                        return T(en=f"there is no {place}", zh=f"没有 {place}")
-                    return _differs(expression, got[expression], meant[expression] if tell else None)
+                    if seen.error is None and _is_ours(got[expression]):
+                        return _absent(_spoken(expression, attempt.exercise))
+                    right = meant[expression] if tell else None
+                    return _differs(_spoken(expression, attempt.exercise), got[expression], right)
         return True
 
     return check
@@ -317,7 +319,8 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
                 value, right = values[expression], values[meant]
             got = value if tell else _unquoted(value, right)
             if isinstance(right, Problem) or not alike(got, right):
-                return _differs(expression, got, right) if tell else _answered(got, right)
+                place = _spoken(expression, attempt.exercise)
+                return _differs(place, got, right) if tell else _answered(got, right)
         return True
 
     return check
@@ -433,7 +436,7 @@ def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:
     compared = isinstance(tree, ast.Compare) and len(tree.ops) == 1 and not isinstance(tree.left, ast.Constant)
     left = ast.unparse(tree.left if compared and isinstance(tree, ast.Compare) else tree)
     if compared or _place(left):
-        return _differs(left, attempt.value(left, **run), None)
+        return _differs(_spoken(left, attempt.exercise), attempt.value(left, **run), None)
     return T(en="this is not true of your cell", zh="你的单元格不是这样")
 
 
@@ -860,11 +863,17 @@ def alike(a: Any, b: Any) -> bool:
     return type(a) is type(b) and not isinstance(a, (Problem, Opaque, np.ndarray)) and bool(a == b)
 
 
-def _differs(expression: str, got: Any, meant: Any) -> T:
-    """Return a sentence with what was found, using the name that the learner's cell has for it."""
+def _absent(place: str) -> T:
+    """Return a sentence for what is looked up among the things that the run has noted, and is not there."""
+    if place:
+        return T(en=f"there is no {place}", zh=f"没有 {place}")
+    return T(en="your cell did not get that far", zh="你的单元格没有走到这一步")
+
+
+def _differs(place: str, got: Any, meant: Any) -> T:
+    """Return a sentence with what was found; ``place`` is what the learner calls it, empty if there is no name."""
     if isinstance(got, Problem):
         return got.say()
-    place = _place(expression)
     what = T(en=place or "the result", zh=place or "结果")
     is_ = T(en=f"{what.en} is {_short(got)}", zh=f"{what.zh} 是 {_short(got)}")
     if meant is None or isinstance(meant, (Problem, Opaque)):
@@ -933,6 +942,24 @@ def _place(expression: str) -> str:
     return ast.unparse(tree) if isinstance(inner, ast.Name) else ""
 
 
+def _spoken(expression: str, exercise: Exercise) -> str:
+    """Like :func:`_place`, but empty where the learner has not read of it: a variable of the drive, or an entry of it.
+
+    What was read are the texts of the exercise and the given cell. Attributes are torch's own, and known.
+    """
+    place = _place(expression)
+    texts = (exercise.title, exercise.task, *(each.sentence for each in exercise.properties))
+    read = "\n".join((exercise.given, *(text.en for text in texts))).replace('"', "'")
+    for node in ast.walk(ast.parse(place or "None", mode="eval")):
+        if isinstance(node, ast.Name) and not re.search(rf"(?<![\w.]){re.escape(node.id)}(?!\w)", read):
+            return ""
+        if isinstance(node, ast.Subscript) and ast.unparse(node) not in read:
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if not isinstance(key, str) or repr(key) not in read:
+                return ""
+    return place
+
+
 _LITERAL = (ast.Constant, ast.Tuple, ast.Slice, ast.Load, ast.UnaryOp, ast.USub)
 
 
@@ -943,7 +970,7 @@ def _short(value: Any) -> str:
         numbers = np.array2string(value, precision=4, separator=", ", threshold=6, edgeitems=1, suppress_small=True)
         said = " ".join(numbers.split())
         return f"{said} (shape {value.shape})" if value.size > 6 else said
-    if isinstance(value, (list, tuple)) and any(isinstance(part, (np.ndarray, float)) for part in value):
+    if isinstance(value, (list, tuple)) and any(isinstance(part, (np.ndarray, float, Opaque)) for part in value):
         parts = ", ".join(map(_short, value[:50]))
         ends = "[]" if isinstance(value, list) else ("(", ",)" if len(value) == 1 else ")")
         return textwrap.shorten(f"{ends[0]}{parts}{ends[1]}", 100, placeholder=" …")

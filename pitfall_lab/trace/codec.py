@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from pitfall_lab.trace.effect_values import mistake
 from pitfall_lab.trace.model import SCHEMA, By, Effect, Trace
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -54,6 +55,8 @@ def decode(text: str) -> Trace:
     for number, event in enumerate(trace.events):
         if event.step != number:
             raise TraceError(f"This is not a trace: event {number} has the step number {event.step}.")
+    if wrong := mistake(trace.events):
+        raise TraceError(f"This is not a trace: {wrong}.")
     return trace
 
 

@@ -226,6 +226,28 @@ def test_a_file_that_could_not_be_checked_is_a_notification_in_sarif_and_an_erro
     assert github([lost]) == "::error file=a%2Cb.py,line=3::a,b.py is not valid Python (line 3: 100%25 wrong).\n"
 
 
+def test_no_control_character_reaches_githubs_log() -> None:
+    hostile = "bad \x1b[2J\x1b]0;x\x07\r\x9b1m\u202eevil\u2069 \x00 100%\n::error::forged"
+    lost = Checked(f"{hostile}.py", problem=Unchecked("ValueError", f"{hostile}.", file=f"{hostile}.py"))
+    line = github([lost])
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    assert line.count("bad \ufffd[2J\ufffd]0;x\ufffd\ufffd\ufffd1m\ufffdevil\ufffd \ufffd 100%25%0A") == 2
+    assert "file=" in line
+
+
+@pytest.mark.parametrize("form", ["github", "text"])
+def test_an_exceptions_text_sends_nothing_to_a_terminal(
+    form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "p.py"
+    program.write_text('import torch\nraise ValueError("bad \\x1b[2J\\x1b]0;x\\x07\\u202e end")\n')
+    main(["check", "--no-fixes", "--format", form, str(program)])
+    said = "".join(capfd.readouterr())
+    assert "bad \ufffd[2J\ufffd]0;x\ufffd\ufffd end" in said
+    assert all(sign == "\n" or sign.isprintable() for sign in said)
+
+
 def test_github_shows_a_finding_at_its_line(bad: Checked) -> None:
     (line,) = github([bad]).splitlines()
     assert line.startswith(

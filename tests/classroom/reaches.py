@@ -47,6 +47,9 @@ REACHES = {
     "a process": "os.fork()",
     "another program": "os.execv('/bin/true', ['true'])",
     "a process that keeps this one's memory": "syscall(56 if x86 else 220, 17, 0, 0, 0, 0)",
+    "a thread with open files of its own": "libc('clone', c.sleep, ctypes.byref(stack, 1 << 15), 0x10B00, 1)",
+    "a thread that nobody gave a stack, in another namespace": "syscall(56 if x86 else 220, 0x203D0F00, 0, 0, 0, 0)",
+    "open files of its own, by closing some": "syscall(436, 60, 60, 2)",
     "tracing": "libc('ptrace', 16, os.getppid(), 0, 0)",
     "memory of another process": "libc('process_vm_readv', os.getppid(), None, 0, None, 0, 0)",
     "outliving the grader": "libc('prctl', 1, 0, 0, 0, 0)",
@@ -85,6 +88,7 @@ def reaching() -> str:
     return (
         "import ctypes, fcntl, os, platform, resource, signal, socket\n"
         "c, x86, refused = ctypes.CDLL(None, use_errno=True), platform.machine() == 'x86_64', {}\n"
+        "stack = ctypes.create_string_buffer(1 << 16)\n"
         "def libc(name, *a):\n    ctypes.set_errno(0)\n    if getattr(c, name)(*a) == -1:\n"
         "        raise OSError(ctypes.get_errno(), name)\n"
         "def syscall(*a):\n    libc('syscall', *a)\n"

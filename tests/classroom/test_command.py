@@ -6,10 +6,14 @@ Nothing here starts a process: no submission can be read.
 from __future__ import annotations
 
 import doctest
+import errno
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -20,13 +24,15 @@ from hypothesis import strategies as st
 
 from pitfall_lab import cli
 from pitfall_lab.classroom import exercise_list, fence
-from pitfall_lab.classroom.assignment import available
+from pitfall_lab.classroom.assignment import Assignment, available
 from pitfall_lab.classroom.init import STUDENT, chapter_books
+from pitfall_lab.classroom.register import Row, State
 from pitfall_lab.classroom.submissions import CELL, Submission, read
 from pitfall_lab.cli import main
 from pitfall_lab.lessons.exercises import exercises
 
 ROOT = Path(__file__).resolve().parents[2]
+IN_THE_TREE = {**os.environ, "PYTHONPATH": str(ROOT)}
 TEACHING = ROOT / "pitfall_lab" / "docs" / "teaching"
 PAGE = (ROOT / "pitfall_lab" / "docs" / "classroom.md").read_text(encoding="utf-8")
 LINES = [
@@ -344,6 +350,71 @@ def test_without_resume_the_earlier_state_is_kept_under_another_name(folder: Pat
 
 
 @pytest.mark.parametrize("more", [["--resume"], ["--only", "ada"]])
+def _full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("where", "file"),
+    [
+        ("os.fsync", "grades.state.jsonl"),
+        ("pathlib.Path.replace", "grades.csv"),
+        ("pitfall_lab.classroom.report._write", "report"),
+    ],
+)
+def test_a_full_disk_ends_the_command_with_a_sentence_and_resume_goes_on(
+    where: str, file: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["grade", str(folder), "--report", str(folder / "report")]
+    with monkeypatch.context() as patch:
+        patch.setattr(where, _full)
+        assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert re.search(rf"{file}(?: cannot be written)?: No space left on device\. Make room, and grade with", said), said
+    assert "Traceback" not in said
+    assert list(folder.glob("*.part")) == []
+    assert main([*words, "--resume"]) == 0
+    assert (folder / "grades.csv").exists()
+    assert (folder / "report" / "index.html").exists()
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_row_loses_this_row_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real one: no file of this process may grow beyond a limit that ends within the second row."""
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from pitfall_lab.classroom.assignment import Assignment\n"
+        "from pitfall_lab.classroom.register import Row, State\n"
+        "from pitfall_lab.cli import Refusal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "state = State(Path('grades.csv'), Assignment('x', 'X', ('12.2',)), resume=True)\n"
+        "state.keep(Row('ada', '1'))\n"
+        "most = state.path.stat().st_size + 9\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))\n"
+        "try:\n"
+        "    state.keep(Row('bob', '2'))\n"
+        "except Refusal as refusal:\n"
+        "    print(refusal)\n"
+        "state.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=IN_THE_TREE, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "File too large. Make room, and grade with --resume" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    state = State(Path("grades.csv"), Assignment("x", "X", ("12.2",)), resume=True)
+    assert [student for student, _ in state.known] == ["ada"]
+    state.keep(Row("bob", "2"))
+    state.close()
+    again = State(Path("grades.csv"), Assignment("x", "X", ("12.2",)), resume=True)
+    assert [student for student, _ in again.known] == ["ada", "bob"]
+    again.close()
+
+
 def test_after_other_exercises_all_is_graded_anew_and_written_as_before(
     folder: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""A running Dask cluster judges: a real scheduler and worker, in processes of their own."""
+"""A running Dask cluster judges: a real scheduler and workers, in processes of their own, and its table is ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLUSTER = """\
 import sys
 from distributed import LocalCluster
 if __name__ == "__main__":
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
@@ -42,22 +42,46 @@ def address(tmp_path: Path) -> Iterator[str]:
         cluster.communicate(timeout=60)
 
 
+EXERCISE = exercises()["12.2"]
+CLASS = {
+    "ada": EXERCISE.right[0],
+    "bob": EXERCISE.wrong[2],
+    "cem": EXERCISE.right[1],
+    "dee": EXERCISE.wrong[0],
+    "eve": "import os\nos._exit(0)",
+    "fay": "while True:\n    pass\n",
+    "gus": EXERCISE.given,
+    "hal": "raise ValueError('=1+1')\n",
+    "ivy": f"{EXERCISE.right[0]}import sys\nsys._getframe(1)\n",
+    "jan": "x = = 1\n",
+}
+"""Ten cells, by student: right and wrong ones, and all ways to end."""
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_grades(tmp_path: Path, address: str) -> None:
+def test_a_cluster_makes_the_table_that_is_made_here(tmp_path: Path, address: str) -> None:
     folder = tmp_path / "class"
     folder.mkdir()
-    for name, source in (
-        ("ada", exercises()["12.2"].right[0]),
-        ("bob", exercises()["12.2"].wrong[2]),
-        ("eve", "import os\nos._exit(0)"),
-    ):
+    for name, source in CLASS.items():
         (folder / f"{name}.ipynb").write_text(json.dumps(book([code(f"%%exercise 12.2\n{source}")])), encoding="utf-8")
-    assert main(["grade", str(folder), "--chapters", "12", "--dask", address]) == 0
-    with (folder / "grades.csv").open(encoding="utf-8-sig") as file:
-        rows = {row["student"]: row for row in csv.DictReader(file)}
+    both = {}
+    for where, more in (("cluster", ["--dask", address]), ("here", ["--jobs", "1"])):
+        table = tmp_path / f"{where}.csv"
+        assert main(["grade", str(folder), "--chapters", "12", "--timeout", "4", "-o", str(table), *more]) == 0
+        with table.open(encoding="utf-8-sig") as file:
+            both[where] = list(csv.reader(file))
+    assert both["cluster"] == both["here"]
+    head, *lines = both["cluster"]
+    rows = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    assert rows.keys() == CLASS.keys()
     assert (rows["ada"]["12.2"], rows["ada"]["verdict"]) == ("1", "graded")
     assert 0 < float(rows["bob"]["12.2"]) < 1
-    assert (rows["eve"]["12.2"], rows["eve"]["verdict"]) == ("0", "stopped")
+    assert [rows[name]["verdict"] for name in ("eve", "fay", "gus", "ivy")] == [
+        "stopped",
+        "stopped",
+        "empty",
+        "tampered",
+    ]
 
 
 def test_no_cluster_there_is_said_in_one_sentence(

@@ -21,7 +21,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from pitfall_lab.classroom import judge
-from pitfall_lab.classroom.folders import is_overfull, removed
+from pitfall_lab.classroom.folders import is_overfull, removed, unlinked
 from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.room import _sweep
@@ -77,10 +77,14 @@ def test_a_deep_folder_is_cleared_away_and_the_room_goes_on(room: Room) -> None:
     assert room._process is before, "the same process answers"
 
 
-@pytest.mark.parametrize("keep", ["kept.append(f)", "kept.append(mmap.mmap(f.fileno(), 4096))\n    f.close()"])
+MAPPED = "ctypes.CDLL(None).mmap(None, ctypes.c_size_t(4096), 1, 1, {}.fileno(), ctypes.c_long(0))"
+"""Maps an open file, and keeps no other number of it, as Python's own ``mmap`` does."""
+
+
+@pytest.mark.parametrize("keep", ["kept.append(f)", f"{MAPPED.format('f')}\n    f.close()"])
 def test_files_without_a_name_are_counted(room: Room, keep: str) -> None:
     cell = (
-        "import mmap, os, time\n"
+        "import ctypes, os, time\n"
         "kept = []\n"
         "for i in range(12):\n"
         "    f = open('x', 'w+b')\n"
@@ -90,6 +94,36 @@ def test_files_without_a_name_are_counted(room: Room, keep: str) -> None:
         "time.sleep(9)\n"
     )
     assert room.run([Request(cell)], LIMITS, 30)["status"] == "disk"
+
+
+def test_files_without_a_name_are_counted_when_the_first_thread_has_ended(tmp_path: Path) -> None:
+    """`/proc/PID/fd` and `/proc/PID/maps` are the first thread's, and empty when it is gone."""
+    program = (
+        "import ctypes, os, platform, threading, time\n"
+        "def keep(size):\n"
+        "    f = open('x', 'w+b')\n"
+        "    f.truncate(size)\n"
+        "    os.unlink('x')\n"
+        "    return f\n"
+        "def go():\n"
+        "    f, g = keep(5000), keep(4096)\n"
+        f"    {MAPPED.format('g')}\n"
+        "    g.close()\n"
+        "    first.join(1)\n"
+        "    print('kept', flush=True)\n"
+        "    time.sleep(60)\n"
+        "first = threading.main_thread()\n"
+        "threading.Thread(target=go).start()\n"
+        "ctypes.CDLL(None).syscall(60 if platform.machine() == 'x86_64' else 93, 0)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"kept\n"
+            assert [*Path(f"/proc/{process.pid}/fd").iterdir()] == []
+            assert unlinked(process.pid, tmp_path, largest=1000) == 5000 + 1000
+        finally:
+            process.kill()
 
 
 def test_a_folder_of_any_depth_is_counted_and_removed(tmp_path: Path) -> None:

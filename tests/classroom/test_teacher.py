@@ -562,7 +562,9 @@ def test_a_feedback_never_comes_without_its_mark(rows: list[Row], tmp_path: Path
     assert all(line[4] or not line[5] for line in written(rows, tmp_path, "moodle"))
 
 
-def test_every_table_has_the_versions_and_no_formula(rows: list[Row], tmp_path: Path) -> None:
+def test_every_table_has_the_versions_and_no_formula(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path))
     ledger.write_grades(tmp_path / "grades.csv", ASSIGNMENT, entries, roster=True)
     assert (tmp_path / "grades.csv").read_bytes().startswith(codecs.BOM_UTF8), "Excel needs it"
@@ -579,9 +581,20 @@ def test_every_table_has_the_versions_and_no_formula(rows: list[Row], tmp_path: 
     assert table(tmp_path / "analysis.csv")[1][-3:] == ["test-class", "0.1", "2.13"]
     for system in lms.SYSTEMS:
         written(rows, tmp_path, system)
-    cells = [
-        cell for path in tmp_path.glob("*.csv") if path.name != "roster.csv" for line in table(path) for cell in line
-    ]
+    report.write_reports(tmp_path / "report", ASSIGNMENT, entries, "en")
+    head = {"pitfall_lab_grading": 1, "assignment": "test-class", "exercises": list(KEYS)}
+    state = [json.dumps(head), *(row.to_json() for row in rows)]
+    (tmp_path / "grades.state.jsonl").write_text("\n".join(state), encoding="utf-8")
+    for word in ("totals", "terms"):
+        assert main(["classroom", word, str(tmp_path)]) == 0
+        (tmp_path / f"{word}.csv").write_text(capsys.readouterr().out, encoding="utf-8")
+    made = {path.relative_to(tmp_path): table(path) for path in tmp_path.rglob("*.csv") if path.name != "roster.csv"}
+    assert len(made) == 6 + len(lms.SYSTEMS), made.keys()
+    for path, lines in made.items():
+        everything = {cell for line in lines for cell in line}
+        foreign = path.stem.removeprefix("grades.") in lms.SYSTEMS  # formats that have no place for a version
+        assert ({"pitfall_lab", "torch", "0.1", "2.13"} <= everything) is not foreign, path
+    cells = [cell for lines in made.values() for line in lines for cell in line]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t"))]
 
 
@@ -632,12 +645,45 @@ def test_terms_are_compared_by_property(rows: list[Row], tmp_path: Path, capsys:
         (tmp_path / term / "grades.state.jsonl").write_text("\n".join(lines), encoding="utf-8")
     assert main(["classroom", "terms", str(tmp_path / "spring"), str(tmp_path / "autumn")]) == 0
     head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head == ["exercise", "property", "spring (n=1)", "autumn (n=2)"]
-    assert {line[2] for line in lines} == {"1.000"}
-    assert "0.500" in {line[3] for line in lines}
+    assert head == ["kind", "item", "what", "spring (n=1)", "spring separates", "autumn (n=2)", "autumn separates"]
+    assert {line[3] for line in lines if line[0] == "property"} == {"1.000"}
+    assert "0.500" in {line[5] for line in lines}
+    assert lines[-3:] == [
+        ["students", "", "with a progress file", "0", "", "0", ""],
+        ["version", "pitfall_lab", "", "0.1", "", "0.1", ""],
+        ["version", "torch", "", "2.13", "", "2.13", ""],
+    ]
     assert main(["classroom", "terms", str(tmp_path)]) == 2
     (tmp_path / "x.jsonl").write_text("[]\n", encoding="utf-8")
     assert main(["classroom", "terms", str(tmp_path / "x.jsonl")]) == 2
+
+
+def test_terms_compare_misconceptions_and_what_separates(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strong, weak = rows[0], replace(rows[1], outcomes=outcomes(*KEYS), versions=("0.2", "2.14"))
+    for term, weak_ones, belief in (("spring", 6, "detach_copies"), ("autumn", 3, "clone_detaches")):
+        class_of = [replace(strong, student=f"s{n}") for n in range(12 - weak_ones)]
+        class_of += [replace(weak, student=f"w{n}", beliefs=((belief, "12 q-1"),)) for n in range(weak_ones)]
+        class_of = [each if each.beliefs else replace(each, beliefs=(("other", "12 q-2"),)) for each in class_of[:-1]]
+        class_of.append(replace(weak, student="without a progress file"))
+        (tmp_path / term).mkdir()
+        head = {"pitfall_lab_grading": 1, "assignment": term, "exercises": list(KEYS)}
+        lines = [json.dumps(head), *(row.to_json() for row in class_of)]
+        (tmp_path / term / "grades.state.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["classroom", "terms", str(tmp_path / "spring"), str(tmp_path / "autumn")]) == 0
+    _, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert [line for line in lines if line[0] == "misconception"] == [
+        ["misconception", "12 q-1", "clone_detaches", "", "", "0.182", "-1"],
+        ["misconception", "12 q-1", "detach_copies", "0.455", "-1", "", ""],
+        ["misconception", "12 q-2", "other", "0.545", "1", "0.818", "1"],
+    ]
+    assert "1" in {line[4] for line in lines if line[0] == "property"}, "who has it is among the strong"
+    assert lines[-3:] == [
+        ["students", "", "with a progress file", "11", "", "11", ""],
+        ["version", "pitfall_lab", "", "0.2", "", "0.2", ""],
+        ["version", "torch", "", "2.14", "", "2.14", ""],
+    ]
 
 
 def test_terms_count_who_could_be_read_in_the_exercises_order_and_tell_folders_of_one_name_apart(
@@ -652,10 +698,10 @@ def test_terms_count_who_could_be_read_in_the_exercises_order_and_tell_folders_o
         (tmp_path / term / "w1" / "grades.state.jsonl").write_text("\n".join(lines), encoding="utf-8")
     assert main(["classroom", "terms", "spring/w1", "autumn/w1"]) == 0
     head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head == ["exercise", "property", "spring/w1 (n=2)", "autumn/w1 (n=2)"], "shares are of these, not of three"
-    assert {line[2] for line in lines} == {"0.500", "1.000"}
+    assert head[3::2] == ["spring/w1 (n=2)", "autumn/w1 (n=2)"], "shares are of these, not of three"
+    assert {line[3] for line in lines if line[0] == "property"} == {"0.500", "1.000"}
     for key in KEYS:
-        assert [line[1] for line in lines if line[0] == key] == [
+        assert [line[2] for line in lines if line[1] == key] == [
             prop.sentence.en for prop in exercises()[key].properties
         ]
 
@@ -671,8 +717,8 @@ def test_a_submission_that_is_gone_is_in_no_figures_of_the_term(
     ledger.write_grades(tmp_path / "grades.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, rows))
     assert main(["classroom", "terms", str(tmp_path)]) == 0
     first, *lines_of = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert first[2].endswith("(n=2)")
-    assert "0.500" in {line[2] for line in lines_of}
+    assert first[3].endswith("(n=2)")
+    assert "0.500" in {line[3] for line in lines_of}
 
 
 def test_totals_add_the_points_of_each_student(
@@ -687,8 +733,23 @@ def test_totals_add_the_points_of_each_student(
         ledger.write_grades(tmp_path / week / "grades.csv", ASSIGNMENT, entries, roster=True)
     assert main(["classroom", "totals", str(tmp_path / "one"), str(tmp_path / "two" / "grades.csv")]) == 0
     head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head == ["student", "id", "name", "section", "login", "email", "one", "two", "points", "of", "percent"]
-    by = {line[1] or line[0]: line[6:] for line in lines}
+    assert head == [
+        "student",
+        "id",
+        "name",
+        "section",
+        "login",
+        "email",
+        "one",
+        "two",
+        "points",
+        "of",
+        "percent",
+        "pitfall_lab",
+        "torch",
+    ]
+    by = {line[1] or line[0]: line[6:11] for line in lines}
+    assert {line[11]: line[12] for line in lines} == {"0.1": "2.13", "": ""}, "who handed in nothing was not graded"
     assert by["77"] == ["4", "4", "8", "8", "100.0"]
     assert by["79"] == ["", "2.5", "2.5", "8", "31.2"], (
         "handed in nothing in the first week, and has a mark in the second"
@@ -726,7 +787,7 @@ def test_totals_are_of_the_points_before_they_were_rounded(
     )
     assert main(["classroom", "totals", *(str(tmp_path / week) for week in "abc")]) == 0
     lines = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:]
-    assert [line[6:] for line in lines] == [
+    assert [line[6:12] for line in lines] == [
         ["0.33", "0.33", "0.33", "1", "3", "33.3"],
         ["1", "1", "1", "3", "3", "100.0"],
     ]
@@ -751,7 +812,7 @@ def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
     assert main(["classroom", "totals", "spring/w1", "autumn/w1"]) == 0
     assert (
         capsys.readouterr().out.splitlines()[0]
-        == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of,percent"
+        == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of,percent,pitfall_lab,torch"
     )
 
 

@@ -46,6 +46,7 @@ from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.notebook import practice
 from pitfall_lab.trace import T
 from tests.lessons.cheats import CHEATS, UNUSUAL, made_of
+from tests.lessons.spoken import reasons_of
 from tests.turns import todays
 
 KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
@@ -58,7 +59,9 @@ KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
 def test_an_exercise_tells_right_from_wrong(key: str) -> None:
     exercise = exercises()[key]
     number = list(exercises()).index(key)
-    assert not grade(exercise, exercise.given).solved
+    unsolved = grade(exercise, exercise.given)
+    assert not unsolved.solved
+    assert reasons_of(exercise, unsolved) == []
     for right in (exercise.right[0], *todays(exercise.right[1:], of=3, begin=number)):
         assert grade(exercise, right).solved, (right, str(grade(exercise, right)))
     # An answer that is commented out is none.
@@ -68,7 +71,9 @@ def test_an_exercise_tells_right_from_wrong(key: str) -> None:
         *todays(exercise.wrong, of=3, begin=number),
         *todays(made_of(exercise), of=4, begin=number),
     ):
-        assert not grade(exercise, wrong).solved, wrong
+        done = grade(exercise, wrong)
+        assert not done.solved, wrong
+        assert reasons_of(exercise, done) == []
 
 
 @pytest.mark.parametrize("key", CHEATS)
@@ -80,6 +85,7 @@ def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: 
         done = grade(exercise, source)
         assert not done.solved, source
         assert all(mark.holds or mark.reason for mark in done.marks), str(done)
+        assert reasons_of(exercise, done) == []
 
 
 @pytest.mark.parametrize(
@@ -628,7 +634,7 @@ def test_a_property_that_does_not_hold_says_why_and_keeps_the_answer() -> None:
         exercise(true("y == 42"), true("y and x"), inputs="x = 1", drive="y = f(x)", right="f = lambda x: 42"),
         "f = lambda x: 0",
     )
-    assert [mark.reason.en for mark in done.marks] == ["y is 0", "this is not true of your cell"]  # type: ignore[union-attr]
+    assert [mark.reason.en for mark in done.marks] == ["the result is 0", "this is not true of your cell"]  # type: ignore[union-attr]
 
 
 def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:

@@ -163,12 +163,18 @@ LOST = Exercise(
     properties=(
         Property(
             T(en="both have the shape (batch, steps, 1)", zh="两个形状都是 (批次, 步数, 1)"),
-            true("all(torch.is_tensor(t) and t.ndim == 3 and t.shape[2] == 1 for t in (first, second))"),
+            true(
+                "all(torch.is_tensor(t) and t.ndim == 3 and t.shape[2] == 1 for t in (first, second))",
+                T(
+                    en="one of them is no tensor with three dimensions, the last of length 1",
+                    zh="其中有一个不是最后一维长度为 1 的三维张量",
+                ),
+            ),
         ),
         Property(
             T(en="the first has two steps or more, and loses its batch", zh="第一个至少两步，并失去批次"),
             every(
-                true("first.shape[1] >= 2"),
+                true("first.shape[1] >= 2", T(en="it has fewer than two steps", zh="它不足两步")),
                 true(
                     "first.squeeze().shape == first.shape[1:2]",
                     T(en="the shape of its `squeeze()` is not (steps,)", zh="它的 `squeeze()` 的形状不是 (步数,)"),
@@ -178,7 +184,7 @@ LOST = Exercise(
         Property(
             T(en="the second has two samples or more, and loses its steps", zh="第二个至少两个样本，并失去步数"),
             every(
-                true("second.shape[0] >= 2"),
+                true("second.shape[0] >= 2", T(en="it has fewer than two samples", zh="它不足两个样本")),
                 true(
                     "second.squeeze().shape == second.shape[:1]",
                     T(en="the shape of its `squeeze()` is not (batch,)", zh="它的 `squeeze()` 的形状不是 (批次,)"),

@@ -315,16 +315,16 @@ EXERCISES = (
                     true(
                         "w._version > 0 and b._version > 0",
                         T(
-                            en="w._version or b._version is 0: nothing was written into it, or the write "
+                            en="the `_version` of a parameter is still 0: nothing was written into it, or the write "
                             "went past the counter",
-                            zh="w._version 或 b._version 是 0：没有写入它，或写入绕过了计数器",
+                            zh="有一个参数的 `_version` 仍是 0：没有写入它，或写入绕过了计数器",
                         ),
                     ),
                     true(
                         "(w._version, b._version) == (1, 1)",
                         T(
-                            en="w._version or b._version is above 1: it was written more than once",
-                            zh="w._version 或 b._version 大于 1：写入不止一次",
+                            en="the `_version` of a parameter is above 1: it was written more than once",
+                            zh="有一个参数的 `_version` 大于 1：写入不止一次",
                         ),
                     ),
                 ),

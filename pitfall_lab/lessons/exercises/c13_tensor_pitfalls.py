@@ -252,7 +252,10 @@ EXERCISES = (
             Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), shared("small", "block")),
             Property(
                 T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"),
-                true("small.untyped_storage().nbytes() == 40000"),
+                true(
+                    "small.untyped_storage().nbytes() == 40000",
+                    T(en="the memory that it holds has another size", zh="它占住的内存不是这么大"),
+                ),
             ),
             Property(T(en="the block is unchanged", zh="该块没有改变"), unchanged("block")),
         ),

@@ -276,7 +276,10 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
             ),
             Property(
                 T(en="running statistics did not move", zh="滑动统计量没有变化"),
-                true("model[1].num_batches_tracked.item() == 0"),
+                true(
+                    "model[1].num_batches_tracked.item() == 0",
+                    T(en="the model has counted a batch more", zh="模型又计入了一个批次"),
+                ),
             ),
             Property(
                 T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"),

@@ -181,7 +181,10 @@ EXERCISES = (
             ),
             Property(
                 T(en="the arguments are unchanged", zh="参数未被改动"),
-                true("unchanged('queries') and unchanged('keys')"),
+                true(
+                    "unchanged('queries') and unchanged('keys')",
+                    T(en="queries or keys were changed", zh="queries 或 keys 被改动了"),
+                ),
             ),
         ),
         hint_for=(0, 0, 1, 2, 0),

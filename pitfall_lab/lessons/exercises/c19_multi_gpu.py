@@ -344,7 +344,10 @@ EXERCISES = (
         properties=(
             Property(
                 T(en="ten samples for four: three each", zh="十个样本分给四个：每个三个"),
-                true("[len(p) for p in parts] == [3, 3, 3, 3]"),
+                true(
+                    "[len(p) for p in parts] == [3, 3, 3, 3]",
+                    T(en="the shares have other lengths", zh="份额的长度不对"),
+                ),
             ),
             Property(
                 T(en="every sample is in a share, and no others are", zh="每个样本都在某一份中，且没有别的"),
@@ -368,6 +371,7 @@ EXERCISES = (
                 T(en="eight for four: nothing is repeated", zh="八个分给四个：没有重复"),
                 true(
                     "sorted(torch.cat(parts).tolist()) == sorted(samples.tolist())",
+                    T(en="samples are repeated, or missing", zh="有样本重复或缺失"),
                     inputs="samples = torch.randperm(8) + 1.0\nworld = 4",
                 ),
             ),
@@ -375,7 +379,14 @@ EXERCISES = (
                 T(en="one sample for several: each gets it", zh="一个样本分给多个：每个都得到它"),
                 every(
                     *(
-                        true(_EACH, inputs=f"samples = torch.rand(1)\nworld = {world}")
+                        true(
+                            _EACH,
+                            T(
+                                en="one of them gets nothing, or something else",
+                                zh="有一个什么也没得到，或得到的是别的",
+                            ),
+                            inputs=f"samples = torch.rand(1)\nworld = {world}",
+                        )
                         for world in (3, "int(torch.randint(4, 12, ()))")
                     )
                 ),
