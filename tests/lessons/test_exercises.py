@@ -344,7 +344,7 @@ def test_a_prediction_cannot_be_asked_of_what_checks_it(key: str) -> None:
     [
         ("5.2", "eval = lambda text, names: names['t']\nbelief = dict.fromkeys({keys}, 'same')"),
         ("18.4", "float = lambda text: 0.0\nbecomes = dict.fromkeys({keys}, 'zero')"),
-        ("14.4", "sum = len\ncounts = dict.fromkeys({keys}, 0)\nsum = lambda numbers: 0"),
+        ("14.2", "sum = len\ncounts = dict.fromkeys({keys}, 0)\nsum = lambda numbers: 0"),
         ("17.4", "eval = lambda text, names: 0 * names['x']\nslopes = dict.fromkeys({keys}, 0.0)"),
     ],
 )
@@ -369,13 +369,13 @@ def test_a_slope_that_is_left_to_autograd_has_nothing_that_the_task_asks_for() -
     assert [mark.holds for mark in done.marks] == [False, False, False, False, True]
     reasons = [mark.reason.en for mark in done.marks if mark.reason]
     assert "it was left to autograd" in reasons[0], "its slopes are exact, and no reason says that they are not"
-    assert not any("3e-8" in reason for reason in reasons)
+    assert not any("off by" in reason for reason in reasons)
     float32 = "    h = 1e-3\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n"
     said = [
         mark.reason.en for mark in grade(exercises()["8.4"], "def slope(function, x):\n" + float32).marks if mark.reason
     ]
     assert said
-    assert not any("autograd" in reason for reason in said)
+    assert all("the slope is off by up to" in reason and "1e-08 is allowed" in reason for reason in said)
 
 
 def test_memory_is_looked_at() -> None:

@@ -2,7 +2,7 @@
 
 ``python -m tests.notebooks.pictures [NUMBER ...] [--narrow NUMBER ...]`` opens each notebook (default: all), runs it from top to bottom and
 writes ``tests/screenshots/chapters/12-light-explorer-errors-central-run.png`` and so on: the first cell of every kind (Explorer, question,
-view, claim, figure, finding, exercise) in the light theme and the dark one, and with ``--narrow`` once more in a window 480 pixels wide.
+play, view, claim, figure, finding, exercise) in the light theme and the dark one, and with ``--narrow`` once more in a window 480 pixels wide.
 What a program can see is printed, and makes the exit code 1: a cell that failed, a widget that did not draw, text that stands out of its
 output, words in the browser's console, and requests that leave the machine.
 """
@@ -24,8 +24,8 @@ from tests.notebooks.books import ANNOUNCED, NAMES, read, tags
 FOLDER = SCREENSHOTS / "chapters"
 WIDE, NARROW = {"width": 1280, "height": 3200}, {"width": 480, "height": 3200}
 KINDS = {
-    "explorer": "%%pitfall", "question": "pitfall_lab.question(", "view": "pitfall_lab.show_", "claim": "pitfall_lab.claim",
-    "figure": "plt.show()", "finding": "pitfall_lab.check(", "exercise": "%%exercise",
+    "explorer": "%%pitfall", "question": "pitfall_lab.question(", "play": "pitfall_lab.play(", "view": "pitfall_lab.show_",
+    "claim": "pitfall_lab.claim", "figure": "plt.show()", "finding": "pitfall_lab.check(", "exercise": "%%exercise",
 }  # fmt: skip
 
 # What JupyterLab says on a slow machine: its list of cells still grew when it was asked to scroll, or a plugin of its own took seconds.

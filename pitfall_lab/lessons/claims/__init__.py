@@ -108,12 +108,14 @@ class Claim:
 
     @property
     def place(self) -> T:
-        """The place of the claim in its source."""
+        """The place of the claim in its source: the article and its section.
+
+        The lines are left out: the articles are not published with the course, so nobody could look them up.
+        """
         title = ARTICLES[self.article]
-        lines = f"line {self.lines}" if self.lines.isdigit() else f"lines {self.lines}"
         return T(
-            en=f"Article {self.article} ({title.en}), “{self.chapter}”, {lines}",
-            zh=f"文章 {self.article}（{title.zh}），“{self.chapter}”，第 {self.lines} 行",
+            en=f"Article {self.article} ({title.en}), “{self.chapter}”",
+            zh=f"文章 {self.article}（{title.zh}），“{self.chapter}”",
         )
 
     @property

@@ -303,16 +303,17 @@ EXERCISES = (
                 ),
             ),
         ),
-        hint_for=(1, 0, 0, 2),
+        hint_for=(1, 0, 2, 2),
         hints=(
             T(
                 en="Which tensors has `g_loss` saved when `d_step.step()` runs?",
                 zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？",
             ),
             T(
-                en="A step writes into every weight. Which of the two losses was computed with weights "
-                "that have changed since?",
-                zh="一步更新会写入每个权重。两个损失中，哪一个是用之后又变了的权重算出的？",
+                en="`g_loss` is to come from the updated `d`: so `d` has to run on `fake` after `d_step.step()`, "
+                "and `g` takes its step after that.",
+                zh="`g_loss` 要来自更新后的 `d`：所以 `d` 必须在 `d_step.step()` 之后再对 `fake` 运行，"
+                "然后 `g` 才更新。",
             ),
             T(
                 en="Move the line of `g_loss` below `d_step.step()`.",

@@ -247,59 +247,48 @@ class Switch(nn.Module):
     ),
     Exercise(
         key="14.2",
-        kind="write",
-        title=T(en="The loss of a column", zh="列向量的损失"),
+        kind="predict",
+        title=T(en="How many parameters?", zh="有多少参数？"),
         task=T(
             en=(
-                "`loss_of(model, points, targets)` should be the mean squared error over the N pairs, with a "
-                "gradient for the model. `points` has shape (N, features), the model returns (N, 1), and the "
-                "targets come as (N,) or as (N, 1)."
+                "How many numbers does the optimizer get from `parameters()` of each of these? Write them down "
+                "**before** you run anything."
             ),
-            zh=(
-                "`loss_of(model, points, targets)` 应是 N 个对上的均方误差，并给模型带来梯度。`points` 的形状是 (N, 特"
-                "征数)，模型返回 (N, 1)，目标的形状是 (N,) 或 (N, 1)。"
-            ),
+            zh="优化器从下列每一个的 `parameters()` 得到多少个数？在运行任何代码**之前**写下来。",
         ),
-        given=_LOSS,
-        inputs="""\
-model = nn.Linear(3, 1)
-n = int(torch.randint(3, 8, ()))
-points, flat = torch.randn(n, 3), torch.randn(n)
-column = flat[:, None].clone()
-""",
-        drive="of_flat = loss_of(model, points, flat)\n"
-        "of_column = loss_of(model, points, column)\n"
-        "(of_flat + of_column).backward()",
-        properties=(
-            Property(T(en="a vector of targets gives the right loss", zh="向量目标的损失正确"), as_solved("of_flat")),
-            Property(T(en="a column of targets gives the right loss", zh="列目标的损失正确"), as_solved("of_column")),
-            Property(
-                T(en="the weights get the gradient that is meant", zh="权重得到应有的梯度"),
-                gradient_as_solved("model.weight", "model.bias"),
-            ),
-            Property(T(en="no broadcast loss is found", zh="没有发现广播的损失"), finds_nothing("loss-broadcast")),
+        given=_counts(dict.fromkeys(_COUNTS)),
+        inputs=_COUNT,
+        properties=tuple(
+            Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False))
+            for text in _COUNTS
         ),
-        hint_for=(1, 3, 1, 0),
+        hint_for=(1, 1, 0, 2, 3),
         hints=(
-            T(en="Which two shapes meet in the subtraction?", zh="相减的两个形状是什么？"),
             T(
-                en="Make them the same before you subtract; `reshape` and `view_as` are enough.",
-                zh="相减之前先把它们变成相同的形状；`reshape` 或 `view_as` 就够了。",
+                en="`nn.Linear(a, b)` has a weight of a · b numbers and a bias of b.",
+                zh="`nn.Linear(a, b)` 的权重有 a · b 个数，偏置有 b 个。",
             ),
             T(
-                en="`targets.reshape(-1, 1)` is a column in either case.",
-                zh="`targets.reshape(-1, 1)` 在两种情况下都是一列。",
+                en="Running statistics are buffers: saved, but not given to the optimizer.",
+                zh="滑动统计量是缓冲区：会保存，但不交给优化器。",
+            ),
+            T(
+                en="The last list holds one and the same layer twice, and `parameters()` gives each parameter once.",
+                zh="最后的列表里是同一个层两次，而 `parameters()` 每个参数只给一次。",
             ),
         ),
         right=(
-            _LOSS.replace("- targets", "- targets.reshape(-1, 1)"),
-            "def loss_of(model, points, targets):\n    return F.mse_loss(model(points).flatten(), targets.flatten())\n",
+            _counts(_COUNTS),
+            f"counts = dict({list(_COUNTS.items())!r})\n",
+            f"counts = dict(zip({list(_COUNTS)!r}, {list(_COUNTS.values())!r}))\n",
+            f"counts = {{text: sum(p.numel() for p in eval(text).parameters()) for text in {list(_COUNTS)!r}}}\n",
         ),
         wrong=(
-            _LOSS.replace("- targets", "- targets.squeeze()"),
-            _LOSS.replace("model(points)", "model(points).squeeze(1)"),
-            _LOSS.replace(".mean()", ".mean().detach().requires_grad_()"),
-            "def loss_of(model, points, targets):\n    return (model(points) * 0).sum() + 1.0\n",
+            _counts(dict.fromkeys(_COUNTS, 6)),
+            _counts({**_COUNTS, "nn.Linear(3, 2)": 6}),
+            _counts({**_COUNTS, "nn.BatchNorm1d(4)": 17}),
+            _counts({**_COUNTS, "nn.ModuleList([nn.Linear(2, 1)] * 2)": 6}),
+            _counts({**_COUNTS, "nn.Conv2d(1, 2, 3)": 18}),
         ),
     ),
     Exercise(
@@ -356,7 +345,11 @@ column = flat[:, None].clone()
                 en="The graph must stay whole: a cut gives None, not zeros.",
                 zh="计算图必须完整：被切断得到的是 None，而不是零。",
             ),
-            T(en="A staircase is flat wherever it has a derivative.", zh="阶梯函数在可导之处都是平的。"),
+            T(
+                en="A staircase is flat wherever it has a derivative. So are two paths together: one that is cut and "
+                "has the value, and one that is whole and has the factor 0.",
+                zh="阶梯函数在可导之处都是平的。两条路也可以：一条被切断，带着数值；一条完整，带着因子 0。",
+            ),
         ),
         right=(
             _SILENT.replace("x * self.weight", "torch.round(5 * self.weight) + x"),
@@ -377,48 +370,62 @@ column = flat[:, None].clone()
     ),
     Exercise(
         key="14.4",
-        kind="predict",
-        title=T(en="How many parameters?", zh="有多少参数？"),
+        kind="write",
+        title=T(en="The loss of a column", zh="列向量的损失"),
         task=T(
             en=(
-                "How many numbers does the optimizer get from `parameters()` of each of these? Write them down "
-                "**before** you run anything."
+                "`loss_of(model, points, targets)` should be the mean squared error over the N pairs, with a "
+                "gradient for the model. `points` has shape (N, features), the model returns (N, 1), and the "
+                "targets come as (N,) or as (N, 1)."
             ),
-            zh="优化器从下列每一个的 `parameters()` 得到多少个数？在运行任何代码**之前**写下来。",
+            zh=(
+                "`loss_of(model, points, targets)` 应是 N 个对上的均方误差，并给模型带来梯度。`points` 的形状是 (N, 特"
+                "征数)，模型返回 (N, 1)，目标的形状是 (N,) 或 (N, 1)。"
+            ),
         ),
-        given=_counts(dict.fromkeys(_COUNTS)),
-        inputs=_COUNT,
-        properties=tuple(
-            Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False))
-            for text in _COUNTS
+        given=_LOSS,
+        inputs="""\
+model = nn.Linear(3, 1)
+n = int(torch.randint(3, 8, ()))
+points, targets = torch.randn(n, 3), torch.randn(n)
+""",
+        drive="(loss_of(model, points, targets) + loss_of(model, points, targets[:, None].clone())).backward()",
+        properties=(
+            Property(
+                T(en="a vector of targets gives the right loss", zh="向量目标的损失正确"),
+                as_solved("loss_of(model, points, targets)"),
+            ),
+            Property(
+                T(en="a column of targets gives the right loss", zh="列目标的损失正确"),
+                as_solved("loss_of(model, points, targets[:, None])"),
+            ),
+            Property(
+                T(en="the weights get the gradient that is meant", zh="权重得到应有的梯度"),
+                gradient_as_solved("model.weight", "model.bias"),
+            ),
+            Property(T(en="no broadcast loss is found", zh="没有发现广播的损失"), finds_nothing("loss-broadcast")),
         ),
-        hint_for=(1, 1, 0, 2, 3),
+        hint_for=(1, 2, 1, 0),
         hints=(
+            T(en="Which two shapes meet in the subtraction?", zh="相减的两个形状是什么？"),
             T(
-                en="`nn.Linear(a, b)` has a weight of a · b numbers and a bias of b.",
-                zh="`nn.Linear(a, b)` 的权重有 a · b 个数，偏置有 b 个。",
+                en="Make them the same before you subtract; `reshape` and `view_as` are enough.",
+                zh="相减之前先把它们变成相同的形状；`reshape` 或 `view_as` 就够了。",
             ),
             T(
-                en="Running statistics are buffers: saved, but not given to the optimizer.",
-                zh="滑动统计量是缓冲区：会保存，但不交给优化器。",
-            ),
-            T(
-                en="The last list holds one and the same layer twice, and `parameters()` gives each parameter once.",
-                zh="最后的列表里是同一个层两次，而 `parameters()` 每个参数只给一次。",
+                en="`targets.reshape(-1, 1)` is a column in either case.",
+                zh="`targets.reshape(-1, 1)` 在两种情况下都是一列。",
             ),
         ),
         right=(
-            _counts(_COUNTS),
-            f"counts = dict({list(_COUNTS.items())!r})\n",
-            f"counts = dict(zip({list(_COUNTS)!r}, {list(_COUNTS.values())!r}))\n",
-            f"counts = {{text: sum(p.numel() for p in eval(text).parameters()) for text in {list(_COUNTS)!r}}}\n",
+            _LOSS.replace("- targets", "- targets.reshape(-1, 1)"),
+            "def loss_of(model, points, targets):\n    return F.mse_loss(model(points).flatten(), targets.flatten())\n",
         ),
         wrong=(
-            _counts(dict.fromkeys(_COUNTS, 6)),
-            _counts({**_COUNTS, "nn.Linear(3, 2)": 6}),
-            _counts({**_COUNTS, "nn.BatchNorm1d(4)": 17}),
-            _counts({**_COUNTS, "nn.ModuleList([nn.Linear(2, 1)] * 2)": 6}),
-            _counts({**_COUNTS, "nn.Conv2d(1, 2, 3)": 18}),
+            _LOSS.replace("- targets", "- targets.squeeze()"),
+            _LOSS.replace("model(points)", "model(points).squeeze(1)"),
+            _LOSS.replace(".mean()", ".mean().detach().requires_grad_()"),
+            "def loss_of(model, points, targets):\n    return (model(points) * 0).sum() + 1.0\n",
         ),
     ),
 )
