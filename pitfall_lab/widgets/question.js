@@ -192,15 +192,13 @@ function worlds(parent, prediction, content) {
   table(parent, [words.after.replace("{line}", prediction.line), words.your_world, words.torch_world], prediction.rows, words.until);
 }
 
-// Why the reason that was picked does not hold: what does, and the belief in whose world it would. Beliefs that the answer fits are
-// refuted there.
+// Why the reason that was picked does not hold: what does, and the belief in whose world it would, unless the answer has shown one.
 function weigh(answer, reason, prediction, content) {
   const { words } = content;
   if (!reason || reason.right || !reason.instead) return;
   add(answer, "p", `${words.instead} ${reason.instead}`);
   if (reason.said && reason.said !== prediction?.without?.said) add(answer, "p", reason.said);
-  const told = (prediction?.refutations ?? []).map((one) => one.belief);
-  reason.refutations.filter((one) => !told.includes(one.belief)).forEach((one) => refute(answer, one, words));
+  if (!prediction?.refutations.length) reason.refutations.forEach((one) => refute(answer, one, words));
 }
 
 // Whether nothing known explains the answer beside the reason: of who gives the right one it is not said that a line was overlooked.
