@@ -60,8 +60,8 @@ _IDLE = T(
     zh="此处成立的性质，什么都不做的答案也具备，因此不得分。",
 )
 _LOST = T(
-    en="At least as much of what the given cell had does not hold any more as was gained, so it earns nothing.",
-    zh="原题已有而不再成立的性质不少于新获得的性质，因此不得分。",
+    en="You fixed something, but broke at least as much that worked before: no points.",
+    zh="你修好了一些，但弄坏的原本成立的性质不比修好的少，因此不得分。",
 )
 
 

@@ -1035,7 +1035,7 @@ class Result:
         return [
             *lines,
             closing.say(say).format(
-                held=self.held, total=len(self.marks), verb="holds" if self.held == 1 else "hold", worth=self._worth()
+                held=self.held, total=len(self.marks), verb="passes" if self.held == 1 else "pass", worth=self._worth()
             ),
         ]
 
@@ -1079,18 +1079,19 @@ class Result:
 _EXERCISE = T(en="Exercise", zh="练习")
 _SOLVED = T(en="Solved.", zh="已解决。")
 _PARTLY = T(
-    en="{held} of {total} {verb}{worth}. Edit the cell and run it again; with --hint after the number you get a hint.",
-    zh="{total} 项中有 {held} 项成立{worth}。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
+    en="{held} of {total} checks {verb}{worth}. Edit the cell and run it again; with --hint after the number you get a "
+    "hint.",
+    zh="{total} 项检查中有 {held} 项通过{worth}。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
 )
-_WORTH = T(en=", which is {percent} % of the points where this is graded", zh="，评分时得 {percent} % 的分")
+_WORTH = T(en=" ({percent} % of the points, if your teacher grades this)", zh="（若老师评分，得 {percent} % 的分）")
 _HELD_BEFORE = T(
-    en="; they held before you changed anything, so they count no points", zh="；它们在你改动之前就成立，所以不得分"
+    en="; they passed before you changed anything, so they earn no points", zh="；它们在你改动之前就通过，所以不得分"
 )
 _HELD_ONE = T(
-    en="; it held before you changed anything, so it counts no points", zh="；它在你改动之前就成立，所以不得分"
+    en="; it passed before you changed anything, so it earns no points", zh="；它在你改动之前就通过，所以不得分"
 )
-_AS_GIVEN = T(en="as given", zh="原题已有")
-_WAS_GIVEN = T(en="it held as given", zh="原题中成立")
+_AS_GIVEN = T(en="passed before your change", zh="改动之前已通过")
+_WAS_GIVEN = T(en="it passed before your change", zh="改动之前是通过的")
 _HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
 
 

@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from pitfall_lab.lessons import worlds
+from pitfall_lab.lessons.mistakes import Mistake
 from pitfall_lab.lessons.program_facts import REFUSALS, after, loops
+from pitfall_lab.lessons.reasons import Reason
 from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
@@ -46,12 +49,52 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
     return [(after(line, rounds, en, zh), look.held[n]) for n, (line, en, zh, _) in enumerate(offered)]
 
 
+def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
+    """Return the sentences as reasons, in their order. A wrong one has the belief among the ``mistakes`` in whose world
+    it is true, or what the lesson answers to the misreading. Raises as :func:`judged` does.
+    """
+    texts, rights = zip(*judged(program, offered), strict=True)
+    true = rights.index(True)
+    ways = [one for one in mistakes if (len(one.beliefs) == 1) != bool(one.slip and one.slip.said)]
+    return [
+        Reason(
+            text,
+            right=n == true,
+            instead=None if n == true else texts[true],
+            holds=partial(_holds, tuple(offered), n),
+            **({} if n == true else _held_by(ways, tuple(offered), n)),
+        )
+        for n, text in enumerate(texts)
+    ]
+
+
+def _held_by(ways: Iterable[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
+    """The belief, or the answer to a misreading, of the first of the mistakes in whose world sentence ``n`` is true."""
+    one = next((one for one in ways if in_world(one, offered).get(n)), None)
+    if one is None:
+        return {}
+    return {"beliefs": one.beliefs} if one.beliefs else {"said": one.slip and one.slip.said}
+
+
+def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
+    """Whether a sentence is true in the world of a mistake; also where that is not known."""
+    return in_world(mistake, offered).get(n, True)
+
+
+@lru_cache(maxsize=256)
+def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
+    """Which of the sentences are true in the world of a mistake, by their numbers; without those that it cannot say."""
+    look = Look(offered, tolerant=True)
+    return look.held if worlds.run(mistake.program, mistake.policy, look) is not None else {}
+
+
 class Look:
     """Evaluates the expressions after their lines, while a program runs; ``held`` has the results
-    by the number of the reason.
+    by the number of the reason. With ``tolerant`` an expression that raises has none.
     """
 
-    def __init__(self, offered: Sequence[Offered]) -> None:
+    def __init__(self, offered: Sequence[Offered], *, tolerant: bool = False) -> None:
+        self._tolerant = tolerant
         self.held: dict[int, bool] = {}
         self._offered = offered
         self._before: dict[str, str] = {}
@@ -77,7 +120,15 @@ class Look:
             }
             for n, (about, _, _, expression) in enumerate(self._offered):
                 if about == line:
-                    self.held[n] = bool(eval(expression, known))  # noqa: S307 - the lesson's own expression
+                    self._judge(n, expression, known)
+
+    def _judge(self, n: int, expression: str, known: dict[str, Any]) -> None:
+        try:
+            self.held[n] = bool(eval(expression, known))  # noqa: S307 - the lesson's own expression
+        except Exception:
+            if not self._tolerant:
+                raise
+            self.held.pop(n, None)
 
 
 def _shares(a: Any, b: Any) -> bool:

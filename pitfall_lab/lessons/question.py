@@ -24,6 +24,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from pitfall_lab import shadow
 from pitfall_lab.lessons import balance, worlds
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, Slip, Taken, misread, single, slips, together
-from pitfall_lab.lessons.offered import Offered, judged
+from pitfall_lab.lessons.offered import Offered, in_world, stated
 from pitfall_lab.lessons.reasons import Reason, reasons
 from pitfall_lab.lessons.run_here import Ran, execute, failing_line
 from pitfall_lab.lessons.separation import programs
@@ -131,7 +132,7 @@ class Choice:
     ``line`` if it is a line of code.
 
     ``without``: what has to be left out of the program to give this answer, or why torch does not refuse the line.
-    ``both``: only all of these mistakes together give it.
+    ``both``: only all of these mistakes together give it. ``way`` is the mistake of both or of leaving something out.
     """
 
     text: T
@@ -140,6 +141,7 @@ class Choice:
     line: int | None = None
     without: Slip | None = None
     both: bool = False
+    way: Mistake | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,10 @@ class Prediction:
     """A wrong answer (the indices of its choices), with the misconceptions that predict it or what was overlooked.
 
     ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that distinguishes
-    several. Up to line ``until`` torch does what was predicted; that line is the first that does something else
-    (``None``: only the end shows it).
+    several. ``against``: the right reason denies the mistake, so who gives that reason has not made it, or does not see
+    what follows from it. ``places`` says which places were taken for those of the tensor in question. Up to line
+    ``until`` torch does what was predicted; that line is the first that does something else (``None``: only the end
+    shows it).
     """
 
     marks: frozenset[int]
@@ -158,6 +162,9 @@ class Prediction:
     until: int | None = None
     without: Slip | None = None
     both: bool = False
+    way: Mistake | None = None
+    against: bool = False
+    places: T | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +260,8 @@ def pose(
         near = _others(kind, actual, {} if ran.error else ran.namespace)
         near += _mixed(actual, endings) if len(endings) < MOST_CHOICES - 1 else []
         every = endings | {outcome: [] for outcome in near if outcome not in endings}
-        choices = _choices(label, actual, every, _refusals(program), what)
+        wanted = [] if isinstance(because, bool) else _fit_no_other(program, because, endings)
+        choices = _choices(label, actual, every, _refusals(program), what, wanted=wanted)
     message = str(ran.error) if ran.error else ""
     offered = {choice.text.en for choice in choices}
     made: tuple[list[list[Mistake]], list[list[Mistake]]] = ([], [])
@@ -262,12 +270,41 @@ def pose(
     if isinstance(because, bool):
         found = reasons(program, ask, made[0], others=made[1], message=message, lots=why) if because else ()
     else:
-        found = tuple(
-            sorted((Reason(*one) for one in judged(program, because)), key=lambda reason: why.place(reason.text))
-        )
-    return Question(
-        program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran)
-    )
+        ways = [one for group in endings.values() for one in group]
+        ways += single(program, [one for one in MISCONCEPTIONS.values() if one not in held])
+        found = tuple(sorted(stated(program, because, ways), key=lambda reason: why.place(reason.text)))
+    predictions = tuple(replace(one, against=_against(program, one, found)) for one in _predictions(program, choices))
+    return Question(program, ask, choices, found, message, kind, predictions, story=_story(program, ran))
+
+
+def _against(program: str, one: Prediction, found: Sequence[Reason]) -> bool:
+    """Whether the right reason denies each mistake by which a wrong answer is explained: it holds in none of their
+    worlds.
+    """
+    right = next((reason for reason in found if reason.right), None)
+    ways = [one.way] if one.way else [Mistake(program, (belief,)) for belief in one.beliefs]
+    return right is not None and bool(ways) and not any(map(right.holds, ways))
+
+
+def _fit_no_other(program: str, offered: Sequence[Offered], endings: dict[Outcome, list[Mistake]]) -> list[Outcome]:
+    """Return the endings that have to be offered beside the natural ones, so that each of the lesson's sentences fits
+    one of the answers: who believes it must find an answer that follows from it.
+    """
+
+    def true(one: Mistake) -> set[int]:
+        return {n for n, held in in_world(one, tuple(offered)).items() if held}
+
+    def fits(outcome: Outcome) -> set[int]:
+        return {n for one in endings[outcome][:2] for n in true(one)}
+
+    natural = [outcome for outcome, ways in endings.items() if any(map(_natural, ways))]
+    covered = {*true(Mistake(program)), *(n for outcome in natural for n in fits(outcome))}
+    found = []
+    for outcome in endings:
+        if not outcome.error and (more := fits(outcome) - covered):
+            found.append(outcome)
+            covered |= more
+    return found
 
 
 def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction, ...]:
@@ -278,7 +315,12 @@ def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction,
     missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
     slipped = [
         Prediction(
-            frozenset({n}), c.beliefs, until=c.without.line if c.without else None, without=c.without, both=c.both
+            frozenset({n}),
+            c.beliefs,
+            until=c.without.line if c.without else None,
+            without=c.without,
+            both=c.both,
+            way=c.way,
         )
         for n, c in missed
     ]
@@ -433,8 +475,10 @@ def _choices(
     endings: dict[Outcome, list[Mistake]],
     refusals: dict[Outcome, Slip],
     lots: balance.Lots,
+    *,
+    wanted: Sequence[Outcome] = (),
 ) -> tuple[Choice, ...]:
-    """Return torch's outcome and three wrong ones: what natural mistakes lead to, then a
+    """Return torch's outcome and three wrong ones: what natural mistakes lead to and the ``wanted`` ones, then a
     refusal, then what slips lead to.
 
     So an answer that a question is about is never left out for another one. Unless natural mistakes take every place,
@@ -443,6 +487,7 @@ def _choices(
     """
     places = MOST_CHOICES - 1
     natural = [outcome for outcome, mistakes in endings.items() if any(map(_natural, mistakes))]
+    natural += [outcome for outcome in wanted if outcome not in natural][: max(0, places - len(natural))]
     believed = [outcome for outcome in natural if any(map(_believing, endings[outcome]))]
 
     def drawn(of: list[Outcome], count: int, must: int = 0) -> list[Outcome]:
@@ -501,9 +546,8 @@ def _choice(text: T, mistakes: list[Mistake], refused: Slip | None) -> Choice:
     alone = tuple(one.beliefs[0] for one in mistakes if _believing(one))
     if alone or not mistakes:
         return Choice(text, right=False, beliefs=alone, without=None if alone else refused)
-    return Choice(
-        text, right=False, beliefs=mistakes[0].beliefs, without=mistakes[0].slip, both=bool(mistakes[0].beliefs)
-    )
+    first = mistakes[0]
+    return Choice(text, right=False, beliefs=first.beliefs, without=first.slip, both=bool(first.beliefs), way=first)
 
 
 def _refusals(program: str) -> dict[Outcome, Slip]:
@@ -594,9 +638,11 @@ def _lines(
         for n in range(1, len(lines) + 1)
         if n in starts
     ]
-    taken = {end.line: ways[0].slip for end, ways in endings.items() if end.error and ways[0].slip}
+    taken = {end.line: ways[0] for end, ways in endings.items() if end.error and ways[0].slip}
     choices = [
-        one if one.right or one.beliefs or one.line not in taken else replace(one, without=taken[one.line])
+        one
+        if one.right or one.beliefs or one.line not in taken
+        else replace(one, without=taken[one.line].slip, way=taken[one.line])
         for one in choices
     ]
     none = T(en="no line fails", zh="没有哪一行失败")
@@ -641,7 +687,80 @@ def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lo
         [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()],
     )
     why = reasons(program, ask, list(endings.values()), others=[], message="", lots=lots) if lots else ()
-    return Question(program, ask, tuple(choices), why, "", "changes", fitting, columns, _story(program, after))
+    known = {actual or frozenset({nothing}), *(one.marks for one in fitting)}
+    misplaced = _misplaced(names[0], ran.namespace, after.namespace) if columns else {}
+    places = [Prediction(marks, places=said) for marks, said in misplaced.items() if marks not in known]
+    fitting = tuple(replace(one, against=_against(program, one, why)) for one in fitting)
+    return Question(
+        program, ask, tuple(choices), why, "", "changes", (*fitting, *places), columns, _story(program, after)
+    )
+
+
+def _misplaced(name: str, before: dict[str, Any], after: dict[str, Any]) -> dict[frozenset[int], T]:
+    """Return sets of cells of a tensor that are taken for the changed ones by who looks for them at the places that
+    they have in another tensor on the same memory, each with what is answered to that.
+
+    The same place can be the same index, the same row or column, or the same number when it is read row by row.
+    """
+    own, shape = after[name], tuple(after[name].shape)
+    number = {index: n for n, index in enumerate(itertools.product(*map(range, shape)))}
+    changed = _changed(own, before[name])
+    found: dict[frozenset[int], T] = {}
+    for other, tensor in after.items():
+        there = before.get(other)
+        if (
+            other == name
+            or other.startswith("__")
+            or not hasattr(tensor, "untyped_storage")
+            or tensor.untyped_storage().data_ptr() != own.untyped_storage().data_ptr()
+            or tuple(getattr(there, "shape", ())) != tuple(tensor.shape)
+            or tensor.stride() == own.stride()
+        ):
+            continue
+        places = _changed(tensor, there)
+        if not places or len(places) == tensor.numel():  # all of it changes: no place is taken for another
+            continue
+        order = list(itertools.product(*map(range, tensor.shape)))
+        alike = [
+            *_lines_of(places, tuple(tensor.shape), shape),
+            {place for place in places if place in number},
+            {index for index, n in number.items() if n < len(order) and order[n] in places},
+        ]
+        for cells in alike:
+            if cells and cells != changed:
+                found.setdefault(frozenset(number[cell] for cell in cells), _elsewhere(name, other, places, changed))
+    return found
+
+
+def _changed(tensor: Any, before: Any) -> set[tuple[int, ...]]:
+    """Return the indices at which a tensor has another value than before."""
+    return {tuple(index) for index in (tensor != before).nonzero().tolist()}
+
+
+def _lines_of(
+    places: set[tuple[int, ...]], there: tuple[int, ...], shape: tuple[int, ...]
+) -> Iterator[set[tuple[int, ...]]]:
+    """Yield the row or column of a tensor of ``shape`` with the number of the one that ``places`` are in one of the
+    shape ``there``; none if they are no whole one.
+    """
+    for dim in range(len(there)):
+        numbers = {place[dim] for place in places}
+        if len(numbers) == 1 and len(places) * there[dim] == math.prod(there) and len(there) == len(shape):
+            yield {index for index in itertools.product(*map(range, shape)) if index[dim] in numbers}
+
+
+def _elsewhere(name: str, other: str, places: set[tuple[int, ...]], changed: set[tuple[int, ...]]) -> T:
+    """Return what is answered to who takes the places of ``other`` for those of the tensor called ``name``."""
+
+    def listed(of: str, cells: set[tuple[int, ...]], joint: str) -> str:
+        return joint.join(f"`{of}[{', '.join(map(str, cell))}]`" for cell in sorted(cells))
+
+    return T(
+        en=f"In `{other}` the statement changes {listed(other, places, ', ')}. `{name}` reads the same memory with "
+        f"other strides: these cells are {listed(name, changed, ', ')} there.",
+        zh=f"在 `{other}` 中，这条语句改变的是 {listed(other, places, '、')}。`{name}` 以另外的步长读同一块内存："
+        f"在那里，这些单元是 {listed(name, changed, '、')}。",
+    )
 
 
 def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]:

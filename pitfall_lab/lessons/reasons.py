@@ -15,11 +15,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from pitfall_lab.lessons import balance
 from pitfall_lab.lessons.doubts import Doubts
-from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, single
 from pitfall_lab.lessons.program_facts import About, Fact, State, Watched, facts, loops, watched
 from pitfall_lab.shadow import TORCH
@@ -70,10 +71,19 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One fact to pick: right when it holds and the program would end differently without it."""
+    """One fact to pick: right when it holds and the program would end differently without it.
+
+    A wrong one does not hold: ``instead`` is what holds in its place, and ``beliefs`` has the belief (at most one) in
+    whose world it would hold. ``said`` is what the lesson answers to who reads the program so that it holds.
+    """
 
     text: T
     right: bool
+    instead: T | None = None
+    beliefs: tuple[Misconception, ...] = ()
+    said: T | None = None
+    holds: Callable[[Mistake], bool] = field(default=lambda _: True, compare=False, repr=False)
+    """Whether it holds in the world of a mistake; also where that is not known."""
 
 
 def reasons(
@@ -98,8 +108,30 @@ def reasons(
     # Where nothing else decides, the question's own answer may be a reason.
     ways = (_among(case, certain, worth=worth, lots=lots) for worth in (_worth(ask, true), _readable))
     lines = loops(program)
-    found = [Reason(fact.said(lines), right=not n) for n, fact in enumerate(next(filter(None, ways), []))]
+    found = [
+        Reason(
+            fact.said(lines),
+            right=not n,
+            instead=_instead(fact, true).said(lines) if n else None,
+            beliefs=(belief,) if belief and n else (),
+            holds=partial(_holds, fact),
+        )
+        for n, (fact, belief) in enumerate(next(filter(None, ways), []))
+    ]
     return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
+
+
+def _instead(fact: Fact, true: dict[int, State]) -> Fact:
+    """Return what holds after a fact's line in its place."""
+    return Fact(fact.line, fact.about, true[fact.line][fact.about])
+
+
+def _holds(fact: Fact, mistake: Mistake) -> bool:
+    """Whether a fact holds in the world of a mistake; also where that world does not come so far, or says nothing of
+    it.
+    """
+    state = dict(facts(mistake.program, mistake.policy)).get(fact.line, {})
+    return state.get(fact.about, fact.value) == fact.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +159,9 @@ def _among(
     *,
     worth: Callable[[Fact], bool],
     lots: balance.Lots,
-) -> list[Fact]:
-    """Return the right reason and then three wrong ones among the facts that ``worth`` accepts;
-    empty if there are not enough.
+) -> list[tuple[Fact, Misconception | None]]:
+    """Return the right reason and then three wrong ones among the facts that ``worth`` accepts, each with the belief
+    in whose world it holds, if there is one; empty if there are not enough.
 
     ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it
     has any facts, else from the facts in which mistaken worlds differ from torch's, else from the second list. The
@@ -151,7 +183,13 @@ def _among(
     others = single(
         case.program, [one for one in MISCONCEPTIONS.values() if Mistake(case.program, (one,)) not in apart]
     )
-    believed = [pair for one in others for pair in _apart(one, case.true) if all(map(worth, pair))]
+    further = {one: [pair for pair in _apart(one, case.true) if all(map(worth, pair))] for one in others}
+    believed = [pair for found in further.values() for pair in found]
+    who: dict[Fact, Misconception] = {}
+    for one, found in (*apart.items(), *further.items()):
+        if len(one.beliefs) == 1 and one.slip is None:
+            for _, fact in found:
+                who.setdefault(fact, one.beliefs[0])
     pairs = [pair for one in every for pair in apart[one] if not _overlooked(case.program, one, pair[0])]
     believed = [pair for pair in believed if pair[0].about[0] not in _UNLIKELY]
     false = [fact for held, fact in (*pairs, *believed) if not _both_hold(held, fact) and case.false(fact)]
@@ -177,7 +215,8 @@ def _among(
     label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
     texts = [fact.text.en for fact in wrong]
     chosen = lots.pick(right.text.en, texts, MOST - 1, must=must, labels=label, weak=lambda text: text not in strong)
-    return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
+    picked = [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
+    return [(fact, who.get(fact)) for fact in picked]
 
 
 def _deciding(

@@ -220,6 +220,18 @@ class SourceMap:
         names, _ = _assigned(self._sources[span.source].text)
         return names.get((span.line, span.column, span.end_line, span.end_column))
 
+    def part_target(self, span: Span, number: int) -> str | None:
+        """Return the name that part ``number`` of the tuple at ``span`` is assigned to, or None.
+
+        ``"slope"`` in ``(slope,) = grad(y, x)`` and in ``slope = grad(y, x)[0]``, ``"slopes[0]"`` in ``slopes = …``.
+        """
+        place = (span.line, span.column, span.end_line, span.end_column)
+        parts = _parted(self._sources[span.source].text).get(place)
+        if parts is not None:
+            return parts.get(number)
+        whole = self.target(span)
+        return f"{whole}[{number}]" if whole else None
+
     def statement(self, span: Span) -> Span:
         """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as
         the position of ``x[0] = v``).
@@ -330,6 +342,33 @@ def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
                 if isinstance(target, (ast.Subscript, ast.Attribute)) and place and whole:
                     statements[place] = whole
     return names, statements
+
+
+@lru_cache(maxsize=64)
+def _parted(text: str) -> dict[Place, dict[int, str]]:
+    """The expressions of which a program assigns parts to names, by position, with the name of each such part."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    found: dict[Place, dict[int, str]] = {}
+    for target, value in (pair for node in nodes for pair in _pairs(node)):
+        if isinstance(target, _SEQUENCE):
+            whole, parts = value, dict(enumerate(map(_dotted, target.elts)))
+            if any(isinstance(part, ast.Starred) for part in target.elts):
+                continue
+        elif (
+            isinstance(value, ast.Subscript)
+            and isinstance(value.slice, ast.Constant)
+            and isinstance(value.slice.value, int)
+        ):
+            whole, parts = value.value, {value.slice.value: _dotted(target)}
+        else:
+            continue
+        if place := _place(whole, lines):
+            found.setdefault(place, {}).update((number, name) for number, name in parts.items() if name)
+    return found
 
 
 @lru_cache(maxsize=64)

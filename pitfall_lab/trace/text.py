@@ -17,6 +17,7 @@ from pitfall_lab.trace.replay import State, advance, empty_state
 from pitfall_lab.trace.words import T
 
 EXCERPT_LIMIT = 60
+_GRAD = "torch.autograd.grad"
 
 
 @lru_cache(maxsize=8)
@@ -132,6 +133,7 @@ class _Look:
 
     def __init__(self, event: Event, before: State) -> None:
         self.before = before
+        self.event = event
         self.after = {group: _Overlay(before.get(group, {})) for group in ("tensors", "storages", "counters", "nodes")}
         for effect in event.effects:
             parts = effect.path.split(".")
@@ -151,6 +153,42 @@ class _Look:
     def node(self, label: str | None) -> str:
         record = self.after["nodes"].get(label) or {}
         return f"{label} ({record['name']})" if record.get("name") else str(label)
+
+    def met(self) -> dict[str, dict[str, Any]]:
+        """The tensors and arrays that the program had before this event and that the trace meets with it, each as it
+        was before: what an earlier cell made, a weight that nothing has used so far.
+
+        They are the operands without a record before the event, and the arrays that nothing returns: no call makes
+        an array and keeps it to itself.
+        """
+        records, known = self.after["tensors"], self.before.get("tensors", {})
+        operands = {operand.label for operand in self.event.operands}
+        return {
+            label: first
+            for label, first in records.first.items()
+            if isinstance(first, dict)
+            and "kind" in first
+            and "kind" not in (known.get(label) or {})
+            and (label in operands or (first["kind"] == "array" and label not in self.event.results))
+        }
+
+    def had(self) -> set[str]:
+        """The labels of the nodes that were in the graph before this event, among those that the trace meets with it:
+        what the tensors of :meth:`met` came from.
+        """
+        nodes = self.after["nodes"]
+        todo = [str(record["grad_fn"]) for record in self.met().values() if record.get("grad_fn")]
+        found: set[str] = set()
+        written = {effect.value for effect in self.event.effects if effect.path.endswith(".grad_fn")}
+        for label in [label for label in todo if label in written]:  # a write in place has given it this one
+            todo.remove(label)
+            todo += [following for following in (nodes.get(label) or {}).get("next", ()) if following]
+        while todo:
+            label = todo.pop()
+            if label not in found:
+                found.add(label)
+                todo += [following for following in (nodes.get(label) or {}).get("next", ()) if following]
+        return found
 
     def bumps(self) -> list[tuple[str, int, int]]:
         """The counters whose version this event changed, with the versions before and after."""
@@ -208,7 +246,7 @@ def sentence(event: Event, state: State, trace: Trace) -> T:
     """What ``event`` did, as a sentence; ``state`` is that *before* the event."""
     look = _Look(event, state)
     if event.kind == "node":
-        parts = [_node(event, look)]
+        parts = [_node(event, look, trace)]
     elif event.kind == "write":
         parts = [_write(event, look, trace)]
     elif event.kind == "mode":
@@ -234,7 +272,7 @@ def _call(event: Event, look: _Look, trace: Trace) -> T:
     code = _code(event, trace)
     if event.error is not None and event.name != "backward":
         return T(en="", zh="")
-    if event.name == "backward" or event.op == "torch.autograd.grad":
+    if event.name == "backward" or event.op == _GRAD:
         return _backward(event, look, code)
     if storages := written(event, look.before.get("storages", {})):
         return _in_place(storages, event, look, code)
@@ -295,7 +333,12 @@ def _result(label: str, event: Event, look: _Look, code: str) -> T:
         return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
     if storage is None:
         return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
-    if "size" in (look.before.get("storages", {}).get(storage) or {}):
+    met = look.met()
+    if label in met:
+        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
+    if "size" in (look.before.get("storages", {}).get(storage) or {}) or any(
+        record.get("storage") == storage for record in met.values()
+    ):
         return _sharing(label, look, code)
     leaf = tensor.get("requires_grad") and tensor.get("is_leaf")
     leaf_en, leaf_zh = (" It is a leaf that requires a gradient.", "它是需要梯度的叶子张量。") if leaf else ("", "")
@@ -329,8 +372,15 @@ def _sharing(label: str, look: _Look, code: str) -> T:
             en=f"{en} It has no version counter, so torch cannot see writes through it.",
             zh=f"{zh}它没有版本计数器，torch 看不到经它的写入。",
         )
-    if counter in look.before.get("counters", {}):
+    if counter in look.before.get("counters", {}) or any(
+        record.get("counter") == counter for record in look.met().values()
+    ):
         return T(en=f"{en} It shares counter {counter}.", zh=f"{zh}它与别的张量共用版本计数器 {counter}。")
+    if any(record["kind"] == "array" and record.get("storage") == storage for record in look.met().values()):
+        return T(
+            en=f"{en} It has its own counter {counter}, which a write through the array does not move.",
+            zh=f"{zh}它有自己的版本计数器 {counter}，经数组的写入不会让它变化。",
+        )
     return T(
         en=f"{en} It has its own counter {counter}: writes through one do not show on the other's counter.",
         zh=f"{zh}它有自己的版本计数器 {counter}：经一方写入，另一方的计数器看不出来。",
@@ -340,12 +390,14 @@ def _sharing(label: str, look: _Look, code: str) -> T:
 def _recorded(event: Event, look: _Look) -> T:
     """The sentences on new nodes and the tensors that they saved; empty if there are none.
 
-    AccumulateGrad nodes are left out.
+    AccumulateGrad nodes are left out, and those that were in the graph before the trace met them.
     """
     en, zh = "", ""
-    for label in look.new("nodes"):
+    new = look.new("nodes")
+    had = look.had() if new else ()
+    for label in new:
         record = look.after["nodes"].get(label) or {}
-        if record.get("name") == "AccumulateGrad":
+        if record.get("name") == "AccumulateGrad" or label in had:
             continue
         slots = [(s["name"], _slot(event, look, s), s["version"]) for s in record.get("saved", []) if s.get("counter")]
         saved_en = ", ".join(
@@ -443,7 +495,7 @@ def _mode(event: Event) -> T:
     return T(en="From here torch records the graph.", zh="从这里起 torch 记录计算图。")
 
 
-def _node(event: Event, look: _Look) -> T:
+def _node(event: Event, look: _Look, trace: Trace) -> T:
     label = next((path[1] for e in event.effects if (path := e.path.split("."))[0] == "nodes" and len(path) > 1), None)
     record = look.after["nodes"].get(label) or {}
     name = look.node(label) if label else event.op
@@ -460,10 +512,89 @@ def _node(event: Event, look: _Look) -> T:
             en=f"Backward: {name}{got_en} and adds it to the `.grad` of {leaf}.",
             zh=f"反向：{name} {got_zh}，加到 {leaf} 的 `.grad` 上。",
         )
-    onward = [look.node(n) for n in record.get("next", ()) if n]
-    to_en = f" and passes it on to {', '.join(onward)}" if onward else ""
-    to_zh = f"，传给 {'、'.join(onward)}" if onward else ""
-    return T(en=f"Backward: {name}{got_en}{to_en}.", zh=f"反向：{name} {got_zh}{to_zh}。")
+    onward = list(dict.fromkeys(n for n in record.get("next", ()) if n))
+    started = _pass_of(event, trace)
+    picks = started is not None and started.error is None and (started.op == _GRAD or _named(started, "inputs"))
+    returned = _returned(onward, started, look) if picks and started is not None else []
+    onward = _run_later(onward, event, trace) if picks else onward
+    parts = []
+    if onward:
+        parts.append(
+            T(en=f"passes it on to {', '.join(map(look.node, onward))}", zh=f"传给 {'、'.join(map(look.node, onward))}")
+        )
+    if returned:
+        what = T(en=" and ".join(one.en for one in returned), zh="和".join(one.zh for one in returned))
+        parts.append(
+            T(
+                en=f"hands its result to `grad`, which returns {what.en} and adds nothing to `.grad`",
+                zh=f"把结果交给 `grad`，由它返回{what.zh}，不加到任何 `.grad` 上",
+            )
+        )
+    to_en, to_zh = ", and ".join(part.en for part in parts), "；".join(part.zh for part in parts)
+    return T(
+        en=f"Backward: {name}{got_en}{f' and {to_en}' if to_en else ''}.",
+        zh=f"反向：{name} {got_zh}{f'，{to_zh}' if to_zh else ''}。",
+    )
+
+
+def _pass_of(event: Event, trace: Trace) -> Event | None:
+    """The call of the backward pass that a node ran in; None if the trace does not have it."""
+    parent = event.parent
+    return trace.events[parent] if parent is not None and 0 <= parent < len(trace.events) else None
+
+
+def _named(event: Event, name: str) -> list[str]:
+    """The labels of a call's operands that were given by this keyword."""
+    return [operand.label for operand in event.operands if operand.name == name and operand.label]
+
+
+def _run_later(nodes: list[str], event: Event, trace: Trace) -> list[str]:
+    """Those of ``nodes`` that run after ``event`` in the same pass. A pass that is asked about some tensors only, as
+    that of ``grad`` always is, leaves out what leads to none of them, and each AccumulateGrad that it is not asked for.
+    """
+    left = {f"nodes.{node}.ran" for node in nodes}
+    found: set[str] = set()
+    for later in trace.events[event.step + 1 :] if left else ():
+        if later.parent is None or later.parent < (event.parent or 0) or found == left:
+            break
+        found |= {effect.path for effect in later.effects if effect.path in left}
+    return [node for node in nodes if f"nodes.{node}.ran" in found]
+
+
+def _returned(nodes: list[str], started: Event, look: _Look) -> list[T]:
+    """The gradients that ``torch.autograd.grad`` returns of what it takes at ``nodes``: each "the gradient of x", with
+    its own name where the trace tells which it is. Empty for another pass: that returns none.
+    """
+    if started.op != _GRAD:
+        return []
+    inputs = _inputs(started, look)
+    gradients = dict(zip(inputs, started.results, strict=True)) if len(inputs) == len(started.results) else {}
+    found = []
+    for node in nodes:
+        tensor = (look.after["nodes"].get(node) or {}).get("output")
+        if tensor in inputs:
+            of, own = look.name(tensor), gradients.get(tensor)
+            as_en, as_zh = (f" as {look.name(own)}", f" {look.name(own)}") if own else ("", "")
+            found.append(T(en=f"the gradient of {of}{as_en}", zh=f" {of} 的梯度{as_zh}"))
+    return found
+
+
+def _inputs(started: Event, look: _Look) -> list[str]:
+    """The tensors whose gradients a call of ``grad`` is to return, as far as its operands tell: the trace has the
+    tensors of all arguments one after the other, outputs first.
+    """
+    if named := _named(started, "inputs"):
+        return named
+    labels = [o.label for o in started.operands if o.label and o.name not in ("outputs", "grad_outputs")]
+    if _named(started, "outputs"):
+        return labels
+    rest = len(labels) - len(started.results)
+    if rest <= 1 or any(operand.name == "allow_unused" for operand in started.operands):
+        return labels[1:]
+    last = labels[rest:]
+    if all(look.tensor(label).get("requires_grad") for label in last):
+        return last  # so many outputs
+    return labels[rest // 2 : rest // 2 + len(started.results)]  # behind the inputs, a gradient for each output
 
 
 def _forecast(event: Event, failure: Failure, look: _Look) -> T:

@@ -280,7 +280,10 @@ class Lockstep:
         self._count(call, agrees=ok)
         self._beside.after(call, result, step)
         self._pairs.after(call, result, step)
-        effects += self._naming.name_results(call, results, step)
+        if call.direct and call.name == "torch.autograd.grad":
+            effects += self._naming.name_gradients(call, result)
+        else:
+            effects += self._naming.name_results(call, results, step)
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
         forecasts = self._forecast(call, step, applied)
         self._put(

@@ -49,6 +49,21 @@ class Naming:
         effects = self._describe.names(taken) if taken is not None else []
         return effects + self._describe.names(record) if mine else effects
 
+    def name_gradients(self, call: Call, gradients: Any) -> list[Effect]:
+        """Name what ``torch.autograd.grad`` returned, a tuple also of one gradient, after the variables that take it
+        apart.
+
+        Other tuples have names where they are drawn: their calls may take the fast path, which gives none.
+        """
+        effects: list[Effect] = []
+        for number, gradient in enumerate(gradients if isinstance(gradients, tuple) else ()):
+            record = self._records.find(gradient) if tensor_facts.is_tensor(gradient) else None
+            name = (self._sources.part_target(call.span, number) if call.span is not None else None) or "_"
+            if record is not None and name != "_" and record.names[-1:] != (name,):
+                record.names += (name,)
+                effects += self._describe.names(record)
+        return effects
+
     def claim(
         self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None
     ) -> tuple[Any, Any] | None:

@@ -192,10 +192,25 @@ function worlds(parent, prediction, content) {
   table(parent, [words.after.replace("{line}", prediction.line), words.your_world, words.torch_world], prediction.rows, words.until);
 }
 
-// What a wrong answer tells: the belief it fits and where its world ends, or the program that tells several beliefs apart.
-function diagnose(answer, prediction, content) {
+// Why the reason that was picked does not hold: what does, and the belief in whose world it would, unless the answer has shown one.
+function weigh(answer, reason, prediction, content) {
   const { words } = content;
-  if (!prediction) return;
+  if (!reason || reason.right || !reason.instead) return;
+  add(answer, "p", `${words.instead} ${reason.instead}`);
+  if (reason.said && reason.said !== prediction?.without?.said) add(answer, "p", reason.said);
+  if (!prediction?.refutations.length) reason.refutations.forEach((one) => refute(answer, one, words));
+}
+
+// Whether nothing known explains the answer beside the reason: of who gives the right one it is not said that a line was overlooked.
+const unexplained = (prediction, rightly) => rightly && (!prediction || (prediction.against && prediction.without && !prediction.without.said));
+
+// What a wrong answer tells: the belief it fits and where its world ends, or the program that tells several beliefs apart.
+function diagnose(answer, prediction, content, rightly) {
+  const { words } = content;
+  if (unexplained(prediction, rightly)) add(answer, "p", words.follows);
+  if (!prediction || unexplained(prediction, rightly)) return;
+  if (prediction.against && rightly) add(answer, "p", words.beside);
+  if (prediction.places) add(answer, "p", prediction.places);
   if (prediction.both) add(answer, "p", words.both, { style: "font-weight:600" });
   if (prediction.without) {
     const { line, call, taken_for, said } = prediction.without;
@@ -220,7 +235,8 @@ const rightOf = (content) => content.choices.flatMap((choice, index) => (choice.
 function verdict(content, marks, reason, prediction) {
   const { words } = content;
   if (!marks.length) return words.skipped;
-  if (!same(marks, rightOf(content))) return prediction ? words.wrong : `${words.wrong} ${words.unknown}`;
+  const rightly = reason >= 0 && content.reasons[reason].right;
+  if (!same(marks, rightOf(content))) return prediction || rightly ? words.wrong : `${words.wrong} ${words.unknown}`;
   if (!content.reasons.length) return words.right;
   return reason >= 0 && content.reasons[reason].right ? words.right_reason : words.wrong_reason;
 }
@@ -256,10 +272,13 @@ function render({ model, el }) {
     skip.disabled = true;
     const prediction = content.predictions.find((one) => same(one.marks, marks));
     add(answer, "p", verdict(content, marks, reason, prediction), { style: "font-weight:600" });
-    future.reveal(prediction, answer);
+    const picked = content.reasons[reason];
+    const rightly = Boolean(picked?.right) && marks.length > 0 && !same(marks, rightOf(content));
+    future.reveal(unexplained(prediction, rightly) ? null : prediction, answer);
     legend?.remove();
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
-    diagnose(answer, prediction, content);
+    diagnose(answer, prediction, content, rightly);
+    weigh(answer, picked, prediction, content);
     if (!kept) record({ marks, choice: many ? -1 : marks[0], reason, committed: true });
   }
   // The kernel only keeps the answer; when it is gone, the question has been answered all the same.

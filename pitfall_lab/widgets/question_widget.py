@@ -17,6 +17,7 @@ from pitfall_lab.lessons.misconceptions import Misconception
 from pitfall_lab.lessons.mistakes import Slip, Taken
 from pitfall_lab.lessons.offered import Offered
 from pitfall_lab.lessons.question import Kind, Prediction, Question, pose
+from pitfall_lab.lessons.reasons import Reason
 from pitfall_lab.lessons.worlds import TORCH
 from pitfall_lab.trace import Language, T
 from pitfall_lab.views.stored import with_page
@@ -41,8 +42,18 @@ _WORDS: dict[str, T] = {
     "right": T(en="✓ That is what torch does.", zh="✓ torch 正是这样做的。"),
     "right_reason": T(en="✓ That is what torch does, and that is why.", zh="✓ torch 正是这样做的，理由也对。"),
     "wrong_reason": T(
-        en="◐ That is what torch does, but the fact you picked does not decide it.",
-        zh="◐ 结果对了，但你选的事实并不是决定性的。",
+        en="◐ The result is right, but your reason isn't.",
+        zh="◐ 结果对了，但你选的理由不成立。",
+    ),
+    "instead": T(en="Instead of the reason that you picked, this holds:", zh="你选的理由不成立，成立的是："),
+    "follows": T(
+        en="Your reason is right, but this result does not follow from it. Compare, line by line, what the program "
+        "gives with what you computed.",
+        zh="你的理由是对的，但得不出这个结果。请逐行比较程序给出的与你算出的。",
+    ),
+    "beside": T(
+        en="Your reason is right, but this result does not follow from it. It follows from this:",
+        zh="你的理由是对的，但得不出这个结果。得出它的是：",
     ),
     "wrong": T(en="≠ torch does something else.", zh="≠ torch 的做法不同。"),
     "skipped": T(en="Skipped. The answer is marked above.", zh="已跳过。答案已在上面标出。"),
@@ -59,13 +70,15 @@ _WORDS: dict[str, T] = {
         zh="每个斜线框都遮住该行的结果，直到你提交答案或跳过。",
     ),
     "rest": T(en="Show the rest of the program", zh="显示程序的其余部分"),
-    "slip_line": T(en="So it would be if line {line} were `{text}`.", zh="如果第 {line} 行是 `{text}`，就会是这样。"),
+    "slip_line": T(
+        en="That would be right if line {line} were `{text}`.", zh="如果第 {line} 行是 `{text}`，就会是这样。"
+    ),
     "slip": T(
-        en="Without line {line} it would be so. Did you overlook it?",
+        en="That would be right without line {line}. Did you overlook it?",
         zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？",
     ),
     "slip_call": T(
-        en="Without {call} in line {line} it would be so. Did you overlook it?",
+        en="That would be right without {call} in line {line}. Did you overlook it?",
         zh="如果第 {line} 行没有 {call}，就会是这样。是不是漏看了它？",
     ),
     "both": T(en="Two mistakes together lead to this answer:", zh="两个错误加在一起才会得出这个答案："),
@@ -172,7 +185,18 @@ def content(question: Question, language: Language) -> dict[str, Any]:
         "choices": [{"text": c.text.say(language), "right": c.right, "line": c.line} for c in question.choices],
         "story": [{"line": step.line, "came": [text.say(language) for text in step.came]} for step in question.story],
         "predictions": [_prediction(p, language) for p in question.predictions],
-        "reasons": [{"text": r.text.say(language), "right": r.right} for r in question.reasons],
+        "reasons": [_reason(r, language) for r in question.reasons],
+    }
+
+
+def _reason(reason: Reason, language: Language) -> dict[str, Any]:
+    """Return a reason to pick as plain data; a wrong one with what holds in its place, and why it is believed."""
+    return {
+        "text": reason.text.say(language),
+        "right": reason.right,
+        "instead": reason.instead and T(en=f"{reason.instead.en}.", zh=f"{reason.instead.zh}。").say(language),
+        "said": reason.said and reason.said.say(language),
+        "refutations": [_refutation(m, language) for m in reason.beliefs],
     }
 
 
@@ -190,6 +214,8 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
         "marks": sorted(prediction.marks),
         "until": prediction.until,
         "both": prediction.both,
+        "against": prediction.against,
+        "places": prediction.places and prediction.places.say(language),
         "without": prediction.without and _slip(prediction.without, language),
         "refutations": [_refutation(m, language) for m in prediction.beliefs],
     }

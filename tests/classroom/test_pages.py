@@ -275,21 +275,23 @@ def test_the_notebook_says_what_the_page_will_say(key: str, tmp_path: Path, monk
         result, outcome = practice.Practice(None).grade(exercise, source), known(exercise, source)
         lines = str(result).splitlines()[1:]
         marked = [(m.had and not result.solved, m.holds) for m in outcome.marks]
-        assert [" [as given]" in line for line in lines[: len(marked)]] == [had and holds for had, holds in marked]
-        assert [" [it held as given]" in line for line in lines[: len(marked)]] == [
+        assert [" [passed before your change]" in line for line in lines[: len(marked)]] == [
+            had and holds for had, holds in marked
+        ]
+        assert [" [it passed before your change]" in line for line in lines[: len(marked)]] == [
             had and not holds for had, holds in marked
         ]
         worth = 0 if same(source, exercise.given) else outcome.credit
         held = [mark.had for mark in outcome.marks if mark.holds]
         before = not worth and any(held) and all(held)
-        assert (f", which is {100 * worth:.0f} % of the points where this is graded. " in lines[-1]) is not (
+        assert (f" ({100 * worth:.0f} % of the points, if your teacher grades this). " in lines[-1]) is not (
             result.solved or before
         )
         assert ("before you changed anything, so " in lines[-1]) is before
     shown = str(practice.Practice(None).grade(exercise, exercise.given, "zh"))
     assert ("，所以不得分。" in shown) is any(mark.had for mark in outcome.marks)
-    assert ("，评分时得 0 % 的分。" in shown) is not any(mark.had for mark in outcome.marks)
-    assert ("[原题已有]" in shown) is any(mark.had for mark in outcome.marks)
+    assert ("（若老师评分，得 0 % 的分）。" in shown) is not any(mark.had for mark in outcome.marks)
+    assert ("[改动之前已通过]" in shown) is any(mark.had for mark in outcome.marks)
 
 
 # --- what is handed out ----------------------------------------------------------------------------------------------

@@ -735,3 +735,27 @@ def test_a_program_that_was_seen_to_its_end_has_its_outcome_as_headline(stage: S
     assert root.locator(".pl-stopped").count() == 0
     root = stage.show(state_of(trace_program("x = 1\n")))
     assert root.locator(".pl-outcome").inner_text() == "no call to torch was seen"
+
+
+def test_what_grad_returns_is_drawn_as_returned_and_not_as_added_to_a_leaf(stage: Stage):
+    """torch does not run AccumulateGrad for it; for `backward()` it does (the second pass)."""
+    trace = trace_program(
+        "import torch\n"
+        "x = torch.tensor(4.0, requires_grad=True)\n"
+        "y = x ** 3\n"
+        "(slope,) = torch.autograd.grad(y, x, retain_graph=True)\n"
+        "y.backward()\n"
+    )
+    first, second = [event.step for event in trace.events if event.op == "PowBackward0"]
+    root = stage.show(state_of(trace, []))
+    steps, arrows = [], []
+    for step in (first, second):
+        stage.page.evaluate("step => window.widgets[0].set('step', step)", step)
+        steps.append(root.locator(".pl-step .pl-flowing").text_content())
+        arrows.append(root.locator("g:not(.v-away) > path.v-back").count())
+    assert "slope" in steps[0]
+    assert "returned: the gradient of x" in steps[0]
+    assert "AccumulateGrad" not in steps[0]
+    assert "AccumulateGrad" in steps[1]
+    assert "x.grad" in steps[1]
+    assert arrows == [0, 1]

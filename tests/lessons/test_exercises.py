@@ -20,6 +20,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.attempt import Observation, Opaque, Problem, Request, observe
+from pitfall_lab.lessons.credit import earned
 from pitfall_lab.lessons.exercise import (
     Exercise,
     Property,
@@ -849,6 +850,13 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
             exercises()["8.2"].right[0].replace("create_graph", "retain_graph"),
             "Backward has to go through the slope",
         ),
+        ("5.1", exercises()["5.1"].wrong[3], "Compute with `-` and `/`, which make new tensors, and return the last"),
+        ("9.1", exercises()["9.1"].wrong[0], "What does `step` find in `.grad`, in the first round and in the second"),
+        (
+            "15.1",
+            exercises()["15.1"].wrong[-1],
+            "Go through the pieces in groups, `pieces[first : first + every]`. For",
+        ),
         ("7.1", exercises()["7.1"].right[0].replace("whole.tolist()", "x.tolist()"), "Compute the loss from `x`"),
     ],
 )
@@ -869,3 +877,23 @@ def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
     assert "(write (3,), not 3: it is a tuple)" in str(
         grade(exercises()["2.1"], exercises()["2.1"].right[0].replace("(3,)", "3"))
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "number", "share", "fails"),
+    [
+        ("5.1", 3, 2 / 3, {1}),  # solved but for the statistics
+        ("9.1", 0, 0.0, {0, 1, 2}),  # a reset between backward and step is no praise for its place
+        ("9.2", 3, 2 / 3, {2}),  # the gradients that the others hold are part of the task
+        ("9.2", 4, 1 / 3, {1, 2}),  # of several groups, the first alone
+        ("15.1", 2, 0.5, {2, 3, 6}),  # divided by `every`: other weights, but no leak
+        ("15.1", 5, 2 / 3, {5, 6}),  # a leak
+    ],
+)
+def test_what_is_said_to_fail_is_what_fails_and_the_rest_has_its_points(
+    key: str, number: int, share: float, fails: set[int]
+) -> None:
+    exercise = exercises()[key]
+    marks = grade(exercise, exercise.wrong[number]).marks
+    assert {n for n, mark in enumerate(marks) if not mark.holds} == fails
+    assert abs(earned(exercise, exercise.wrong[number], [mark.holds for mark in marks]) - share) < 0.01

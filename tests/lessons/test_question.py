@@ -648,3 +648,17 @@ def test_where_nothing_else_could_be_refused_arithmetic_could() -> None:
         c.text.en for n in range(6) for c in pose(program, ask="shares", draw=(n, 0)).choices if "raises" in c.text.en
     }
     assert offered == {"line 4 raises RuntimeError"}
+
+
+def test_a_place_in_another_tensor_on_the_same_memory_is_no_place_of_this_one() -> None:
+    program = "import torch\ngrid = torch.arange(6.0).view(2, 3)\nturned = grid.t()\ngrid[:, 1] = 9.0\n"
+    posed = pose(program, "turned", kind="changes")
+    right = frozenset(n for n, choice in enumerate(posed.choices) if choice.right)
+    places = {found.marks: found.places for found in posed.predictions if found.places}
+    assert right == {2, 3}  # row 1
+    assert {frozenset({1, 3, 5}), frozenset({1, 3}), frozenset({1, 4})} == places.keys()  # column, indices, numbers
+    assert all("`turned[1, 0]`, `turned[1, 1]` there" in said.en for said in places.values() if said)
+    same = program.replace("grid.t()", "grid[:]")  # the same strides: the same places
+    assert [found for found in pose(same, "turned", kind="changes").predictions if found.places] == []
+    whole = program.replace("grid[:, 1]", "grid[:]")
+    assert [found for found in pose(whole, "turned", kind="changes").predictions if found.places] == []

@@ -49,10 +49,14 @@ def show(page: Page) -> Callable[..., Locator]:
         language: str = "en",
         kind: str = "value",
         taken_for: Any = (),
+        *,
+        beliefs: Any = None,
         **state: Any,
     ) -> Locator:
         page.set_content('<!doctype html><html lang="en"><title>stage</title><main id="notebook"></main>')
-        content = json.dumps(widget.content(pose(program, ask, kind=kind, taken_for=taken_for), language))  # type: ignore[arg-type]
+        content = json.dumps(
+            widget.content(pose(program, ask, beliefs=beliefs, kind=kind, taken_for=taken_for), language)
+        )  # type: ignore[arg-type]
         start = {
             "_content": content,
             "marks": [],
@@ -241,8 +245,8 @@ def test_the_future_is_hatched_until_it_was_predicted_and_shown_up_to_the_line_t
 def test_an_overlooked_statement_is_named(page: Page, show: Callable[..., Locator]) -> None:
     program = "import torch\nx = torch.tensor([-1.0])\ny = x.abs() * 1 + 1"
     root = show(program, ask="y")
-    answer(page, root, "y is [0]", fact_of(program, "y", "value"))
-    assert "Without .abs() in line 3 it would be so." in root.locator("[aria-live=polite]").inner_text()
+    answer(page, root, "y is [0]", next(r.text.en for r in pose(program, "y").reasons if not r.right))
+    assert "That would be right without .abs() in line 3." in root.locator("[aria-live=polite]").inner_text()
     assert "No mistake known here" not in root.locator("[aria-live=polite]").inner_text()
 
 
@@ -257,7 +261,7 @@ def test_what_a_lesson_answers_in_its_own_words_takes_the_place_of_the_line(
     answer(page, root, "x is [0, 0]", fact_of(program, "x", "value"))
     shown = root.locator("[aria-live=polite]").inner_text()
     assert "The underscore writes." in shown
-    assert "So it would be" not in shown
+    assert "That would be right if" not in shown
 
 
 def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_them(
@@ -298,11 +302,47 @@ def test_who_expects_torch_to_refuse_a_line_reads_what_it_refuses(page: Page, sh
     assert "No mistake known" not in said
 
 
-def test_the_right_outcome_for_an_idle_fact_is_said_to_be_half_of_it(page: Page, show: Callable[..., Locator]) -> None:
-    root = show()
-    idle = next(r.text.en for r in pose(PROGRAM, "x.grad").reasons if not r.right)
-    answer(page, root, "line 6 raises", idle)
-    assert "does not decide it" in root.locator("[aria-live=polite]").inner_text()
+def test_a_false_reason_for_the_right_outcome_is_refuted(page: Page, show: Callable[..., Locator]) -> None:
+    root = show(BACKUP, ask="best")
+    posed = pose(BACKUP, "best")
+    false = next(r for r in posed.reasons if r.beliefs)
+    answer(page, root, posed.answer.text.en, false.text.en)
+    said = root.locator("[aria-live=polite]").inner_text()
+    assert "The result is right, but your reason isn't." in said
+    assert false.instead is not None
+    assert f"Instead of the reason that you picked, this holds: {false.instead.en}." in said
+    assert false.beliefs[0].fact.en in said
+    assert false.beliefs[0].check in said
+
+
+def test_who_gives_the_right_reason_is_not_said_to_have_overlooked_what_it_denies(
+    page: Page, show: Callable[..., Locator]
+) -> None:
+    program = "import torch\nx = torch.tensor([1.0, 3.0])\nm = x.mean()\ny = x.detach().clone().sub_(m * 2)\nx.mul_(2)"
+    posed = pose(program, "(x, y)", beliefs=())
+    found = [one for one in posed.predictions if one.against and one.without and not one.without.said]
+    assert found
+    (mark,) = found[0].marks
+    why = next(r.text.en for r in posed.reasons if r.right)
+    root = show(program, ask="(x, y)", beliefs=())
+    answer(page, root, posed.choices[mark].text.en, why)
+    said = root.locator("[aria-live=polite]").inner_text()
+    assert "Your reason is right, but this result does not follow from it." in said
+    assert "Did you overlook it?" not in said
+    assert root.locator(".pl-came.pl-hidden").count() == 0
+
+
+def test_a_place_taken_for_that_of_another_tensor_is_answered(page: Page, show: Callable[..., Locator]) -> None:
+    program = "import torch\ngrid = torch.arange(6.0).view(2, 3)\nturned = grid.t()\ngrid[:, 1] = 9"
+    root = show(program, ask="turned", kind="changes")
+    cells = root.locator(".pl-cells input")
+    for place in (1, 3, 5):
+        cells.nth(place).check()
+    root.locator("fieldset").nth(1).locator("input").first.check()
+    root.locator("button[type=submit]").click()
+    said = root.locator("[aria-live=polite]").inner_text()
+    assert "In grid the statement changes grid[0, 1], grid[1, 1]." in said.replace("`", "")
+    assert "No mistake known" not in said
 
 
 def test_nothing_can_be_committed_before_both_parts_are_chosen(page: Page, show: Callable[..., Locator]) -> None:

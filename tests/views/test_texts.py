@@ -323,3 +323,71 @@ def test_a_damaged_trace_costs_a_picture_and_never_the_page(name, damage):
 def test_an_empty_trace_has_a_page_and_a_text():
     assert "The program finished." in views.page(Trace(), key="k")
     assert "Outcome: finished" in views.text(Trace())
+
+
+ASKED = """import torch
+
+x = torch.tensor(4.0, requires_grad=True)
+w = torch.tensor(2.0, requires_grad=True)
+h = x * w
+y = h**3 + x
+z = x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "returned"),
+    [
+        ("(slope,) = torch.autograd.grad(y, x)", {"x": "slope"}),
+        ("slope = torch.autograd.grad(y, x)[0]", {"x": "slope"}),
+        ("slopes = torch.autograd.grad(y, [w])", {"w": "slopes[0]"}),
+        ("at_x, at_h = torch.autograd.grad(y, (x, h))", {"x": "at_x", "h": "at_h"}),
+        ("at_h, at_w = torch.autograd.grad([y, h], [h, w])", {"h": "at_h", "w": "at_w"}),
+        ("(slope,) = torch.autograd.grad(y, h, torch.ones(()))", {"h": "slope"}),
+        ("slope = torch.autograd.grad(inputs=w, outputs=y)[0]", {"w": "slope"}),
+        ("slope, none = torch.autograd.grad(z, (x, w), allow_unused=True)", {"x": ""}),
+    ],
+)
+def test_what_grad_computes_is_returned_by_its_name_and_goes_into_no_node_that_torch_does_not_run(line, returned):
+    trace = record(ASKED + line + "\n")
+    ran = _ran(ASKED + line)
+    passes = [text for event, text in sentences(trace) if event.kind == "node"]
+    assert ran["AccumulateGrad"] == 0
+    reached = {name for text in passes for name in re.findall(r"n\d+ \((\w+)\)", text.en)}
+    assert {name for name, count in ran.items() if count} == reached
+    given = [text for text in passes if "hands its result" in text.en]
+    assert all(text.en.endswith("and adds nothing to `.grad`.") for text in given)
+    assert all(text.zh.endswith("不加到任何 `.grad` 上。") for text in given)
+    found = dict(
+        one for text in given for one in re.findall(r"the gradient of (\w+) \(t\d+\)(?: as (\S+) \()?", text.en)
+    )
+    assert found == returned
+    assert {own for own in returned.values() if own} <= set(names(gather(trace)).values())
+
+
+def _ran(program: str) -> dict[str, int]:
+    """How often each kind of node ran in torch, by its name, while the last line of a program ran."""
+    before, line = program.strip().rsplit("\n", 1)
+    scope: dict[str, object] = {}
+    exec(before, scope)
+    counts: dict[str, int] = {}
+    todo, seen = [scope["y"].grad_fn, scope["z"].grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name().rpartition("::")[2]
+        counts.setdefault(name, 0)
+        node.register_hook(lambda *_, name=name: counts.__setitem__(name, counts[name] + 1))
+        todo += [following for following, _ in node.next_functions]
+    exec(line, scope)
+    assert (scope["x"].grad, scope["w"].grad) == (None, None)
+    return counts
+
+
+def test_a_backward_that_is_asked_about_one_leaf_passes_nothing_on_to_another():
+    lines = said(record(ASKED + "y.backward(inputs=[x])\n"))
+    passing = [line for line in lines if "passes it on" in line]
+    assert [line.count("(AccumulateGrad)") for line in passing] == [1, 0, 1]
+    assert sum("adds it to the `.grad` of x" in line for line in lines) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pitfall_lab.lessons.exercise import (
     Check,
     Exercise,
@@ -32,6 +34,15 @@ _SIZES = "{} = torch.randn(*torch.randint(2, 5, (int(torch.randint(1, 5, ())),))
 
 def _cleared(*tensors: str) -> Check:
     return every(*(as_solved("t", inputs=f"t = {each}\nn = 5") for each in tensors))
+
+
+def _standardised(**run: Any) -> Check:
+    return true(
+        "result.shape == before['batch'].value.shape and any(torch.allclose(result, (before['batch'].value - "
+        "before['batch'].value.mean()) / before['batch'].value.std(unbiased=one), atol=1e-5) for one in (True, False))",
+        T(en="these are other numbers", zh="数值不同"),
+        **run,
+    )
 
 
 def _moved(inputs: str) -> Check:
@@ -71,7 +82,14 @@ EXERCISES = (
         drive="result = standardise(batch)",
         properties=(
             Property(
-                T(en="the result has mean 0 and standard deviation 1", zh="结果的均值为 0，标准差为 1"),
+                T(
+                    en="the result is the batch, shifted to mean 0 and divided by a standard deviation",
+                    zh="结果是移到均值 0、再除以标准差的数据",
+                ),
+                every(_standardised(), _standardised(inputs=_SIZES.format("batch"))),
+            ),
+            Property(
+                T(en="the standard deviation is that of torch's `std`", zh="标准差就是 torch 的 `std`"),
                 every(as_solved("result"), as_solved("result", inputs=_SIZES.format("batch"))),
             ),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
@@ -84,7 +102,7 @@ EXERCISES = (
                 not_shared("result", "batch"),
             ),
         ),
-        hint_for=(3, 1, 2, 3),
+        hint_for=(3, 3, 1, 2, 3),
         hints=(
             T(
                 en="Two kinds of statements: one binds a name to a new tensor, the other writes into "
@@ -96,8 +114,9 @@ EXERCISES = (
                 zh="`batch -= m` 就是 `batch.sub_(m)`：写入调用者的内存。",
             ),
             T(
-                en="Compute with `-` and `/`, which make new tensors, and return the last one.",
-                zh="改用 `-` 和 `/`，它们产生新张量，最后返回结果。",
+                en="Compute with `-` and `/`, which make new tensors, and return the last one. Divide by `batch.std()` "
+                "as it is: torch's `std` divides by n − 1.",
+                zh="改用 `-` 和 `/`，它们产生新张量，最后返回结果。除数就是 `batch.std()`：torch 的 `std` 除以 n − 1。",
             ),
         ),
         right=(
@@ -121,6 +140,7 @@ EXERCISES = (
                 "    return batch\n"
             ),
             "def standardise(batch):\n    return torch.tensor([-1.0, 0.0, 1.0])\n",
+            "def standardise(batch):\n    return (batch - batch.mean()) / batch.std(unbiased=False)\n",
             "def standardise(batch):\n    # batch = batch - batch.mean()\n    return batch.clone()\n",
         ),
     ),

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, true, updated_once
+from typing import Any
+
+from pitfall_lab.lessons.exercise import (
+    Check,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    every,
+    finds_nothing,
+    true,
+    updated_once,
+)
 from pitfall_lab.trace import T
 
 _LOOP = """\
@@ -22,6 +34,36 @@ def freeze(module, optimizer):
 """
 
 _DROP = _FREEZE + "        p.grad = None\n"
+
+_BODY_AND_HEAD = """\
+body, head = nn.Linear(3, 4), nn.Linear(4, 1)
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, momentum=0.9, weight_decay=0.2)
+points = torch.randn(5, 3)
+
+
+def one_round():
+    loss = head(torch.tanh(body(points))).square().mean()
+    loss.backward()
+    optimizer.step()
+
+
+one_round()
+body_before = body.weight.detach().clone()
+bias_before = body.bias.detach().clone()
+"""
+_IN_GROUPS = _BODY_AND_HEAD.replace(
+    "[*body.parameters(), *head.parameters()]",
+    '[{"params": [head.weight, body.bias]}, {"params": [body.weight], "lr": 0.05}, {"params": [head.bias]}]',
+)
+_STAYS = T(
+    en="in the two rounds after `freeze` a step has moved its weight or its bias",
+    zh="在 `freeze` 之后的两轮里，某一步移动了它的权重或偏置",
+)
+
+
+def _stays(**run: Any) -> Check:
+    return true("torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)", _STAYS, **run)
+
 
 _COUNTER = """\
 def counterexample():
@@ -110,14 +152,17 @@ EXERCISES = (
                 updated_once(None, 5, drive="train(model, points, targets, 5)"),
             ),
             Property(
-                T(en="the check finds no missing `zero_grad`", zh="检查没有发现缺少 `zero_grad`"),
-                finds_nothing("missing-zero-grad"),
+                T(
+                    en="the check finds no `zero_grad` that is missing or in the wrong place",
+                    zh="检查没有发现缺少或位置错误的 `zero_grad`",
+                ),
+                finds_nothing("missing-zero-grad", "zero-grad-inside-accumulation"),
             ),
         ),
         hints=(
             T(
-                en="What is in `.grad` when the second backward begins?",
-                zh="第二次 backward 开始时，`.grad` 里有什么？",
+                en="What does `step` find in `.grad`, in the first round and in the second?",
+                zh="第一轮和第二轮的 `step` 在 `.grad` 里各找到什么？",
             ),
             T(
                 en="backward() adds. A line has to take the old gradient away, once per round.",
@@ -147,47 +192,40 @@ EXERCISES = (
             en=(
                 "`optimizer` holds the parameters of `module` and others. Complete `freeze(module, optimizer)` so "
                 "that those of `module` never change again and do not require grad, whatever gradients they hold and "
-                "whatever the optimizer remembers. The others go on training, with the same optimizer. The rounds "
-                "that follow may never call `zero_grad`."
+                "whatever the optimizer remembers, in however many parameter groups they are. The others train on "
+                "with the same optimizer exactly as if nothing had been frozen, with the gradients that they hold. The "
+                "rounds that follow may never call `zero_grad`."
             ),
             zh=(
                 "`optimizer` 持有 `module` 的参数以及其他参数。补全 `freeze(module, optimizer)`，使 `module` 的参数不"
-                "再改变、也不需要梯度，无论它们带着什么梯度、优化器记着什么。其他参数用同一个优化器继续训练。之后的各"
-                "轮可能从不调用 `zero_grad`。"
+                "再改变、也不需要梯度，无论它们带着什么梯度、优化器记着什么、分在几个参数组里。其他参数用同一个优化器继续训"
+                "练，与没有冻结时完全一样，它们持有的梯度也保留。之后的各轮可能从不调用 `zero_grad`。"
             ),
         ),
         given=_FREEZE,
-        inputs="""\
-body, head = nn.Linear(3, 4), nn.Linear(4, 1)
-optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, momentum=0.9, weight_decay=0.2)
-points = torch.randn(5, 3)
-
-
-def one_round():
-    loss = head(torch.tanh(body(points))).square().mean()
-    loss.backward()
-    optimizer.step()
-
-
-one_round()
-body_before = body.weight.detach().clone()
-bias_before = body.bias.detach().clone()
-""",
+        inputs=_BODY_AND_HEAD,
         drive="freeze(body, optimizer)\none_round()\none_round()",
         properties=(
             Property(
                 T(en="the parameters of the frozen module stay as they were", zh="被冻结模块的参数保持不变"),
-                true(
-                    "torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)",
-                    T(
-                        en="in the two rounds after `freeze` a step has moved its weight or its bias",
-                        zh="在 `freeze` 之后的两轮里，某一步移动了它的权重或偏置",
-                    ),
-                ),
+                _stays(),
             ),
             Property(
-                T(en="the other weights go on training", zh="其他权重继续训练"),
-                as_solved("head.weight.detach()", "head.bias.detach()"),
+                T(
+                    en="so they do where the optimizer has them in several groups",
+                    zh="优化器把它们放在几个参数组里时也一样",
+                ),
+                _stays(inputs=_IN_GROUPS),
+            ),
+            Property(
+                T(
+                    en="the other weights train on as if nothing had been frozen",
+                    zh="其他权重继续训练，与没有冻结时一样",
+                ),
+                every(
+                    as_solved("head.weight.detach()", "head.bias.detach()"),
+                    as_solved("head.weight.detach()", "head.bias.detach()", inputs=_IN_GROUPS),
+                ),
             ),
             Property(
                 T(en="the parameters of the module do not require grad", zh="模块的参数不需要梯度"),
@@ -231,6 +269,9 @@ bias_before = body.bias.detach().clone()
                 "        group['lr'] = 0.0\n"
                 "    module.requires_grad_(False)\n"
             ),
+            _FREEZE.replace("    for p", "    optimizer.zero_grad()\n    for p"),
+            _FREEZE + "    kept = {id(p) for p in module.parameters()}\n    group = optimizer.param_groups[0]\n"
+            "    group['params'] = [p for p in group['params'] if id(p) not in kept]\n",
         ),
     ),
     Exercise(

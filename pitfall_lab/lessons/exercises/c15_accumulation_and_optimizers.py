@@ -62,6 +62,22 @@ def before_the_next(layer, args, output):
     forwards.append(output.grad_fn)
 """
 
+_TWICE = """\
+def weights():
+    return [p.detach().clone() for p in model.parameters()]
+
+
+train(model, optimizer, pieces, 3)
+begun = weights()
+train(model, optimizer, pieces, 2)
+as_it_is = torch.cat([w.flatten() for w in weights()])
+for p, w in zip(model.parameters(), begun):
+    p.data.copy_(w)
+    p.grad = None
+train(model, optimizer, pieces, 2)
+after_a_reset = torch.cat([w.flatten() for w in weights()])
+"""
+
 _NESTEROV = """\
 def nesterov(w, grad_of, lr, mu, steps):
     velocity = torch.zeros_like(w)
@@ -172,16 +188,39 @@ EXERCISES = (
                     en="each piece has a backward of its own, which frees its graph",
                     zh="每个小批单独反向传播并释放其计算图",
                 ),
-                true(
-                    "len(backwards) == 7 and not kept",
-                    T(
-                        en="another number of backwards was run, or a graph was kept beyond its piece",
-                        zh="backward 的次数不对，或某个小批的计算图被保留到之后",
+                every(
+                    true(
+                        "len(backwards) == 7",
+                        T(
+                            en="backward did not run once for each of the seven pieces",
+                            zh="七个小批并没有各运行一次 backward",
+                        ),
+                    ),
+                    true(
+                        "not kept",
+                        T(
+                            en="the graph of a piece was kept while the next piece was computed",
+                            zh="计算下一个小批时，前一个小批的计算图还被保留着",
+                        ),
                     ),
                 ),
             ),
             Property(
                 T(en="no gradient leaks into the next epoch", zh="没有梯度漏到下一轮"),
+                true(
+                    "torch.allclose(as_it_is, after_a_reset, atol=1e-6)",
+                    T(
+                        en="with a reset between two calls the second one ends elsewhere",
+                        zh="若在两次调用之间清零，第二次调用的结果就不同",
+                    ),
+                    drive=_TWICE,
+                ),
+            ),
+            Property(
+                T(
+                    en="in later epochs, too, the weights are those of the large batches",
+                    zh="之后各轮的权重也与大批量的一致",
+                ),
                 as_solved(
                     "model.weight.detach()",
                     "model.bias.detach()",
@@ -195,7 +234,7 @@ EXERCISES = (
                 finds_nothing("zero-grad-inside-accumulation"),
             ),
         ),
-        hint_for=(2, 2, 2, 2, 0, 1, 1),
+        hint_for=(2, 2, 2, 2, 3, 1, 2, 1),
         hints=(
             T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
             T(
@@ -204,9 +243,10 @@ EXERCISES = (
                 zh="七个小批按三个一组：最后一组只有一个。对所有行求平均：一个小批占多大份额？",
             ),
             T(
-                en="Go through the pieces in groups, `pieces[first : first + every]`, and weight each loss by its "
-                "rows among those of the group.",
-                zh="按组遍历，`pieces[first : first + every]`，并按该小批的行数在组内行数中的份额给损失加权。",
+                en="Go through the pieces in groups, `pieces[first : first + every]`. For each piece of a group run a "
+                "backward, of its loss weighted by its rows among those of the group.",
+                zh="按组遍历，`pieces[first : first + every]`。对组内每个小批各运行一次 backward，"
+                "其损失按该小批的行数在组内行数中的份额加权。",
             ),
         ),
         right=(
@@ -253,6 +293,10 @@ EXERCISES = (
             _TRAINED.replace("* len(x) / rows", "/ every"),
             _TRAINED.replace("in group)", "in pieces)"),
             _TRAINED.replace("        optimizer.step()\n        optimizer.zero_grad()\n", "        optimizer.step()\n"),
+            _TRAINED.replace("    optimizer.zero_grad()\n    for", "    for", 1).replace(
+                "        optimizer.step()\n        optimizer.zero_grad()\n",
+                "        optimizer.step()\n        if len(group) == every:\n            optimizer.zero_grad()\n",
+            ),
             _TRAINED.replace("range(0, len(pieces), every)", "range(0, len(pieces) - every + 1, every)"),
             _TRAINED.replace(
                 "        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"

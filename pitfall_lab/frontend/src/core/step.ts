@@ -4,6 +4,7 @@ import type { State, TraceEvent } from "./contract";
 import { type Child, h } from "./dom";
 import type { ExplorerModel } from "./model";
 import { cellRow, shape, telling } from "./numbers";
+import { asked, runsLater } from "./passes";
 import { memoryBox } from "./picture";
 import type { Memory } from "./story";
 import type { Cells } from "./wire";
@@ -126,8 +127,8 @@ function backwardParts(label: string, event: TraceEvent, model: ExplorerModel): 
   if (!node) return [];
   const came = gradientBox(model.t("gradient that comes in", "流入的梯度"), node.gradient, node.gradient_shape, model);
   if (node.name === "AccumulateGrad") return [flowing([came], node.name, leafParts(node.output ?? "", event, now, model))];
-  const next = [...new Set(node.next.filter((one): one is string => one !== null))];
-  const to = next.slice(0, NEXT).map((one) => nextBox(one, now, model));
+  const next = [...new Set(node.next.filter((one): one is string => one !== null))].filter((one) => goesTo(one, event, now, model));
+  const to = next.slice(0, NEXT).map((one) => returnedBox(one, event, now, model) ?? nextBox(one, now, model));
   const more = next.length > NEXT ? [h("small", {}, model.t(`and ${next.length - NEXT} more`, `另有 ${next.length - NEXT} 个`))] : [];
   const made = node.output && model.called(node.output);
   const below = made && made !== node.output ? h("small", {}, model.t(`made ${made}`, `产生了 ${made}`)) : null;
@@ -153,6 +154,22 @@ function nextBox(label: string, now: State, model: ExplorerModel): HTMLElement {
     h("span", { class: "pl-named" }, h("code", {}, name)),
     about ? h("small", {}, said) : "",
   );
+}
+
+/** Whether a gradient goes on to a node: `grad` leaves out what leads to no tensor that it is asked about. */
+function goesTo(label: string, event: TraceEvent, now: State, model: ExplorerModel): boolean {
+  return !asked(event, model) || runsLater(label, event, model) || returnedBox(label, event, now, model) !== null;
+}
+
+/** What `grad` takes before a node, which then does not run, and returns: no `.grad` gets it. */
+function returnedBox(label: string, event: TraceEvent, now: State, model: ExplorerModel): HTMLElement | null {
+  const started = asked(event, model);
+  const of = now.nodes[label]?.output ?? "";
+  if (!started?.operands.some((one) => one.label === of) || runsLater(label, event, model)) return null;
+  const own = started.results.length === 1 ? (started.results[0] ?? "") : "";
+  const title = h("code", {}, own && model.called(own) !== own ? model.called(own) : model.t("gradient", "梯度"));
+  const said = model.t(`returned: the gradient of ${model.called(of)}`, `返回值：${model.called(of)} 的梯度`);
+  return h("span", { class: "pl-memory pl-gradient" }, h("span", { class: "pl-named" }, title), h("small", {}, said));
 }
 
 /** What a backward changes of a leaf: its `.grad` before and after. */

@@ -3,6 +3,7 @@
 import type { Model, State, TraceEvent, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { gist } from "../core/numbers";
+import { arrives } from "../core/passes";
 import type { Card, Cells, Drawing, Edge, GraphScene, Notch } from "../core/wire";
 import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle } from "./draw";
 import { mountLadder } from "./ladder";
@@ -175,7 +176,8 @@ function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, model: 
     const away = step < edge.born;
     toggle(all, "v-away", away);
     const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
-    toggle(gradient, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
+    const taken = !arrives(edge.from, target, state, model);
+    toggle(gradient, "v-away", away || taken || !ran(target) || (to.raised ?? Infinity) <= step);
     const label = edge.from.startsWith("t") ? edge.to : edge.from;
     const flows = alone ? [state.nodes[label]?.gradient] : edge.via ? [] : contributed(label, target, state, model);
     const numbers = flows.map((cells) => gist(cells, model.t("mean", "均值"))).join(" + ");
