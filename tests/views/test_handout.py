@@ -112,7 +112,7 @@ def test_the_stale_span_goes_from_the_pin_to_the_bump():
 def test_sizes_that_do_not_meet_are_drawn_and_the_trap_is_counted():
     figure = handout.broadcast(build.broadcasting())
     said = [one.get_text() for one in texts(figure)]
-    assert "sizes do not meet" in said
+    assert "sizes do not match" in said
     assert len(named(figure, "clash")) == 1
     assert "every element meets every element: 3 × 3 = 9 numbers" in said
 

@@ -75,7 +75,7 @@ def _case(sheet: Axes, case: BroadcastCase, facts: Facts, y: float, *, zh: bool)
         _sizes(sheet, operand, facts, row, zh=zh)
         row += 0.8
     sheet.plot([0.3, LEFT + len(shape) * BOX], [row + 0.04] * 2, color=print_style.DIM, lw=0.6)
-    said = ("sizes do not meet", "大小对不上") if case["clash"] else ("result", "结果")
+    said = ("sizes do not match", "大小对不上") if case["clash"] else ("result", "结果")
     said = ("before it is reduced", "归约前") if case["result"]["reduced"] and not case["clash"] else said
     print_style.write(
         sheet, 0.3, row + 0.48, said[zh], weight="bold", color=print_style.RED if case["clash"] else print_style.INK

@@ -61,7 +61,7 @@ def _case(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float, language:
         row += 34
     canvas.line(16, row, LEFT + rank * BOX, row, "rule")
     if case["clash"]:
-        canvas.text(16, row + 22, "大小对不上" if language == "zh" else "sizes do not meet", "t redt")
+        canvas.text(16, row + 22, "大小对不上" if language == "zh" else "sizes do not match", "t redt")
     else:
         inside = ("归约前", "before it is reduced") if case["result"]["reduced"] else ("结果", "result")
         canvas.text(16, row + 22, inside[0] if language == "zh" else inside[1], "t b")

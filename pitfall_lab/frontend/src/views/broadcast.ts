@@ -124,7 +124,7 @@ function note(side: Side, one: Case, model: Model, step: number): string {
 function resultRow(one: Case, model: Model): HTMLElement {
   const bad = one.clash.length > 0;
   const head = bad
-    ? model.t("✕ sizes do not meet", "✕ 大小对不上")
+    ? model.t("✕ sizes do not match", "✕ 大小对不上")
     : one.result.reduced
       ? model.t("inside", "内部")
       : model.t("result", "结果");
