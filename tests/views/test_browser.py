@@ -258,6 +258,55 @@ def test_a_large_graph_is_zoomed_searched_and_taken_along(stage):
         assert Path(download.value.path()).read_bytes().startswith(start)
 
 
+SEEN_WHOLE = """(box) => {
+  const [frame, cards] = [box.getBoundingClientRect(), [...box.querySelectorAll('.v-card')].map((one) => one.getBoundingClientRect())];
+  const out = cards.filter((one) => one.left < frame.left || one.right > frame.right + 1 || one.top < frame.top
+    || one.bottom > frame.bottom + 1);
+  return [box.clientWidth, box.clientHeight, out.length];
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("name", ["overwritten", "chain"])
+def test_on_the_whole_screen_a_view_fills_the_window_and_is_fitted_again(stage, name):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    trace = build.overwritten() if name == "overwritten" else build.chain(4)
+    root = stage.show(state_of(trace, rules.find(trace), step=len(trace.events) - 1))
+    panel = opened(root, "graph")
+    drawn = panel.locator(".plv > svg")
+    large = root.get_by_role("button", name="fill the screen")
+    before = panel.locator(".plv").evaluate(SEEN_WHOLE)
+    zoom = drawn.evaluate("one => one.clientHeight / one.viewBox.baseVal.height")
+    assert before[0] < 700
+    large.click()
+    stage.page.wait_for_function("document.fullscreenElement")
+    stage.page.wait_for_timeout(150)
+    width, height, out = panel.locator(".plv").evaluate(SEEN_WHOLE)
+    assert width >= 1000
+    assert height >= 550
+    assert out == 0, "all of it is in sight"
+    now = drawn.evaluate("one => one.clientHeight / one.viewBox.baseVal.height")
+    assert before[2] or now > 1.2 * zoom, "which it was not before, or it was smaller"
+    assert root.evaluate("one => one.scrollHeight <= one.clientHeight"), "nothing of it is below the edge"
+    assert large.get_attribute("aria-pressed") == "true"
+    root.get_by_role("tab", name="Code").click()
+    assert root.locator(".pl-line").first.is_visible(), "the code comes back beside it"
+    assert panel.locator(".plv").is_visible()
+    opened(root, "graph")
+    large.click()
+    stage.page.wait_for_function("!document.fullscreenElement")
+    stage.page.wait_for_timeout(150)
+    assert panel.locator(".plv").evaluate(SEEN_WHOLE) == before, "and all is as it was"
+
+
+def test_the_saver_and_the_writer_are_in_the_frame_together(stage):
+    root = shown(stage, recorded("seq2seq", fixes=False), 1280, 800, "light")
+    panel = opened(root, "graph")
+    stage.page.wait_for_timeout(200)
+    assert panel.locator(".v-card", has_text="AddmmBackward0").count() == 1, "the one that saved, not its neighbours"
+    assert panel.locator(".v-card", has_text="CopySlices").count() == 1, "what the write made"
+    assert panel.locator(".plv").evaluate(SEEN_WHOLE)[2] == 0
+
+
 def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):
     root = at(stage, build.views(), 5, tab="storage")
     grid = root.get_by_role("grid")

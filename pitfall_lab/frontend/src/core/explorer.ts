@@ -170,7 +170,12 @@ class Explorer {
     );
     const size = new ResizeObserver(() => this.#reopen());
     size.observe(root);
-    this.#stop.push(() => size.disconnect());
+    const fill = (): void => this.#fill();
+    document.addEventListener("fullscreenchange", fill);
+    this.#stop.push(
+      () => size.disconnect(),
+      () => document.removeEventListener("fullscreenchange", fill),
+    );
   }
 
   destroy(): void {
@@ -351,7 +356,8 @@ class Explorer {
         "large",
         this.#icon("large"),
         model.t("fill the screen", "占满屏幕"),
-        () => void this.#host.requestFullscreen?.().catch(() => {}),
+        () => void (this.#isFull ? document.exitFullscreen() : this.#host.requestFullscreen?.())?.catch(() => {}),
+        this.#isFull,
       ),
       this.#button("?", "?", model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
       this.#button(
@@ -537,6 +543,18 @@ class Explorer {
     this.#trim();
   }
 
+  get #isFull(): boolean {
+    return this.#host.matches(":fullscreen");
+  }
+
+  /** On the whole screen a view that the reader chose is alone with the steps; "Code" brings the code and the picture back beside it. */
+  #fill(): void {
+    const view = this.#views.some(({ id }) => id === this.#chosen[0]);
+    this.#root.classList.toggle("pl-alone", this.#isFull && view);
+    this.#buttons.large?.setAttribute("aria-pressed", String(this.#isFull));
+    this.#reopen();
+  }
+
   #mountSide(): void {
     for (const { view } of this.#open) view.destroy();
     this.#open = [];
@@ -613,7 +631,12 @@ class Explorer {
     const body = h("div", { class: "pl-body", tabindex: "-1", group: name });
     const element = h(
       "div",
-      { class: `pl-panel pl-p-${tab.id}`, role: "tabpanel", label: name, "data-part": tab.id },
+      {
+        class: `pl-panel pl-p-${tab.id}${tab.id === this.#chosen[0] ? " pl-chosen" : ""}`,
+        role: "tabpanel",
+        label: name,
+        "data-part": tab.id,
+      },
       body,
       tab.picture ? this.#takers(tab.id, name, body) : null,
     );
@@ -640,7 +663,7 @@ class Explorer {
     this.#chosen = [id, ...this.#chosen.filter((one) => one !== id)].slice(0, 4);
     this.#fit();
     this.#mountSide();
-    this.#trim();
+    this.#fill();
     this.#updateShell();
     this.#root.querySelector<HTMLElement>(`[data-tab="${id}"]`)?.focus();
   }
