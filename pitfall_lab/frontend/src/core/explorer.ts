@@ -486,7 +486,7 @@ class Explorer {
         id: view.id,
         title: view.title,
         mount: (body) => view.mount(body, model),
-        sliced: !!story?.slice && view.id !== "broadcast",
+        sliced: !!story?.slice && (view.parts?.(model.scene, story) ?? true),
         picture: true,
       });
     }

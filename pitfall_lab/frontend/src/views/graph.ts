@@ -16,6 +16,7 @@ export const graph: View = {
   id: "graph",
   title: { en: "Graph", zh: "计算图" },
   has: (scene) => sent(scene, "graph", (one) => one.count || one.ladder?.rows.length),
+  parts: (_, story) => !!story.graph?.nodes?.length,
   mount(root, model) {
     const scene = part(model, "graph");
     const own = model.sliceGraph;
