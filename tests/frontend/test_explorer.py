@@ -291,6 +291,81 @@ def test_long_names_and_small_numbers_leave_room_for_the_fix_on_the_first_screen
     assert copy["y"] + copy["height"] - top <= 680, copy
 
 
+LONG_NAMES = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, tokens, positions):
+        queries, keys, values = self.query(tokens), self.key(tokens), self.value(tokens)
+        if tokens.size(1) > 1:
+            attended = F.scaled_dot_product_attention(queries, keys, values, dropout_p=0.0, is_causal=True)
+            attended = attended.relu()
+            attended *= positions.unsqueeze(-1)
+        return attended
+
+
+model, classification_head = Attention(8), nn.Linear(8, 1)
+outputs = classification_head(model(torch.randn(2, 5, 8), torch.ones(2, 5)))
+loss = F.binary_cross_entropy_with_logits(outputs.squeeze(-1), torch.ones(2, 5), reduction="mean")
+loss.backward()
+"""
+
+# The names, numbers and words of the code and of the edits that stand on two lines.
+TORN = """(root) => {
+  const torn = [];
+  for (const line of root.querySelectorAll('.pl-text, .pl-diff div')) {
+    const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const word of node.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (range.getClientRects().length > 1) torn.push(word[0]);
+      }
+    }
+  }
+  return torn;
+}"""
+
+
+@pytest.fixture(scope="module")
+def long_names() -> dict[str, object]:
+    trace = trace_program(LONG_NAMES)
+    return state_of(trace, rules.find(trace), step=12)
+
+
+@pytest.mark.parametrize("width", [390, 820, 900, 1040, 1280])
+def test_code_wraps_by_its_syntax_and_never_inside_a_name(stage: Stage, long_names: dict[str, object], width: int):
+    stage.page.set_viewport_size({"width": width, "height": 800})
+    root = stage.show(long_names)
+    if width < 720:
+        assert root.evaluate(TORN) == [], "the edits"
+        root.get_by_role("tab", name="Code").click()
+    assert root.locator(".pl-text", has_text="scaled_dot_product_attention").is_visible()
+    assert root.evaluate(TORN) == []
+    clipped = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+    assert root.locator(".pl-text, .pl-said").evaluate_all(clipped) == []
+
+
+def test_code_gets_the_width_that_a_narrow_edit_leaves(stage: Stage, long_names: dict[str, object]):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    root = stage.show(long_names)
+    width = "one => one.getBoundingClientRect().width"
+    whole, code = root.evaluate(width), root.locator(".pl-p-code")
+    assert code.evaluate(width) > 0.6 * whole
+    assert root.locator(".pl-diff div").evaluate_all("all => all.every((one) => one.clientHeight < 30)"), "one row each"
+    root.locator("[data-tab=graph]").click()
+    assert code.evaluate(width) < 0.56 * whole, "a picture has its own width"
+    root.locator("[data-tab=fix]").click()
+    assert code.evaluate(width) > 0.6 * whole
+
+
 @pytest.mark.parametrize("height", [760, 1000])
 def test_the_panels_end_where_the_window_ends(stage: Stage, height: int):
     stage.page.set_viewport_size({"width": 1280, "height": height})

@@ -6,7 +6,7 @@ import type { Language, Scene, Text, Trace, View, Views } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { others, severity } from "./findings";
-import { Fixes } from "./fixes";
+import { Fixes, offered } from "./fixes";
 import { tellFound } from "./found";
 import { Roving } from "./keys";
 import { TraceError } from "./load";
@@ -33,6 +33,13 @@ const ENOUGH = 460;
 /** The least height of panels that have little in them. */
 const SMALL = 170;
 const ROOM_BELOW = 6;
+/** In px: a letter of code, what stands beside a line of code and of an edit, and the least width of what helps. */
+const LETTER = 7.9;
+const GUTTER = 96;
+const HELP = 400;
+/** The part of the width that the code has beside a view, and the most that it gets beside a narrow edit. */
+const SHARE = 0.55;
+const MOST_SHARE = 0.66;
 const BUTTONS = 46;
 
 const ICONS: Record<string, string> = {
@@ -564,6 +571,9 @@ class Explorer {
     const wanted = [...this.#chosen, ...this.#fitting(), ...ids].filter((id) => ids.includes(id));
     const shown = [...new Set(wanted)].slice(0, this.#shown);
     this.#root.classList.toggle("pl-code-first", this.#chosen[0] === "code");
+    const share = shown.join() === "fix" ? this.#share() : 0;
+    if (share > SHARE) this.#root.style.setProperty("--pl-share", `${Math.round(share * 100)}%`);
+    else this.#root.style.removeProperty("--pl-share");
     const open = tabs.filter((tab) => shown.includes(tab.id));
     this.#side.replaceChildren(
       this.#bar(tabs, shown),
@@ -571,6 +581,16 @@ class Explorer {
     );
     for (const { view } of this.#open) view.update();
     this.#side.hidden = !tabs.length;
+  }
+
+  /** How much of the width the code takes: what its longest line needs, as far as the edits beside it leave that. */
+  #share(): number {
+    const { story, trace } = this.#model;
+    const width = this.#root.clientWidth;
+    const longest = (lines: string[]): number => Math.max(0, ...lines.map((line) => line.length)) * LETTER + GUTTER;
+    const code = longest((trace.sources[0]?.text ?? "").split("\n"));
+    const help = longest(story ? offered(story).flatMap((fix) => fix.rows.map(([, text]) => text)) : []);
+    return Math.min(code / width, 1 - Math.max(HELP, help) / width, MOST_SHARE);
   }
 
   /** What is open before the reader chose: what helps, then the view that this finding has something in. */
