@@ -322,6 +322,10 @@ def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):
     assert "read by m[0,1], column[0], turned[1,0], wide[0,0], wide[0,1], raw[0,1]" in detail.inner_text()
     detail.get_by_role("button", name="line 6").click()
     assert stage.state("step") == 5
+    grid.locator(".v-cell").nth(4).hover()
+    assert "read by" in detail.inner_text()
+    assert "m[1,1]" in detail.inner_text(), "to point at a cell is enough"
+    root.locator(".pl-head").hover()
 
 
 def test_arrow_keys_walk_the_grid_and_do_not_step(stage):
