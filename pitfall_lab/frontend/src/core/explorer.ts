@@ -37,6 +37,8 @@ const ROOM_BELOW = 6;
 const LETTER = 7.9;
 const GUTTER = 96;
 const HELP = 400;
+/** The width in px of the name of a line beside an edit. */
+const PLACE = 58;
 /** The part of the width that the code has beside a view, and the most that it gets beside a narrow edit. */
 const SHARE = 0.55;
 const MOST_SHARE = 0.66;
@@ -589,7 +591,9 @@ class Explorer {
     const width = this.#root.clientWidth;
     const longest = (lines: string[]): number => Math.max(0, ...lines.map((line) => line.length)) * LETTER + GUTTER;
     const code = longest((trace.sources[0]?.text ?? "").split("\n"));
-    const help = longest(story ? offered(story).flatMap((fix) => fix.rows.map(([, text]) => text)) : []);
+    const fixes = story ? offered(story) : [];
+    const places = Math.max(0, ...fixes.map(({ edits }) => new Set(edits.map(({ line }) => line)).size));
+    const help = longest(fixes.flatMap((fix) => fix.rows.map(([, text]) => text))) + PLACE * places;
     return Math.min(code / width, 1 - Math.max(HELP, help) / width, MOST_SHARE);
   }
 
