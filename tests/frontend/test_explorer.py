@@ -360,12 +360,12 @@ def test_code_gets_the_width_that_a_narrow_edit_leaves(stage: Stage, long_names:
     root = stage.show(long_names)
     width = "one => one.getBoundingClientRect().width"
     whole, code = root.evaluate(width), root.locator(".pl-p-code")
-    assert code.evaluate(width) > 0.6 * whole
+    assert code.evaluate(width) > 0.57 * whole
     assert root.locator(".pl-diff div").evaluate_all("all => all.every((one) => one.clientHeight < 30)"), "one row each"
     root.locator("[data-tab=graph]").click()
     assert code.evaluate(width) < 0.56 * whole, "a picture has its own width"
     root.locator("[data-tab=fix]").click()
-    assert code.evaluate(width) > 0.6 * whole
+    assert code.evaluate(width) > 0.57 * whole
 
 
 @pytest.mark.parametrize("height", [760, 1000])
