@@ -585,16 +585,20 @@ class Explorer {
     this.#side.hidden = !tabs.length;
   }
 
-  /** How much of the width the code takes: what its longest line needs, as far as the edits beside it leave that. */
+  /** How much of the width the code takes: what its longest line needs, as far as the edits beside it leave that. 0 for edits that cannot be read. */
   #share(): number {
     const { story, trace } = this.#model;
     const width = this.#root.clientWidth;
     const longest = (lines: string[]): number => Math.max(0, ...lines.map((line) => line.length)) * LETTER + GUTTER;
-    const code = longest((trace.sources[0]?.text ?? "").split("\n"));
-    const fixes = story ? offered(story) : [];
-    const places = Math.max(0, ...fixes.map(({ edits }) => new Set(edits.map(({ line }) => line)).size));
-    const help = longest(fixes.flatMap((fix) => fix.rows.map(([, text]) => text))) + PLACE * places;
-    return Math.min(code / width, 1 - Math.max(HELP, help) / width, MOST_SHARE);
+    try {
+      const code = longest((trace.sources[0]?.text ?? "").split("\n"));
+      const fixes = story ? offered(story) : [];
+      const places = Math.max(0, ...fixes.map(({ edits }) => new Set(edits.map(({ line }) => line)).size));
+      const help = longest(fixes.flatMap((fix) => fix.rows.map(([, text]) => text))) + PLACE * places;
+      return Math.min(code / width, 1 - Math.max(HELP, help) / width, MOST_SHARE);
+    } catch {
+      return 0;
+    }
   }
 
   /** What is open before the reader chose: what helps, then the view that this finding has something in. */
