@@ -129,6 +129,7 @@ def scene(
     out["worth"] = [] if out["stories"] else _worth(facts)
     out["help"] = texts()
     out["palette"] = _palette(facts, out["stories"])
+    out["memory"] = _with_bands(facts, out["memory"], out["stories"])
     out["story"] = list(story(trace, steps))
     out["jumps"] = _jumps(trace)
     out["touched"] = _touched(facts)
@@ -201,6 +202,16 @@ def _palette(facts: Facts, shown: list[Story]) -> list[str]:
     return [*dict.fromkeys(storage for story in shown[:1] for storage in story["slice"]["storages"])][
         :6
     ] or facts.palette
+
+
+def _with_bands(facts: Facts, drawn: dict[str, Any], shown: list[Story]) -> dict[str, Any]:
+    """The picture of memory with a band for what each finding is about, however small it is beside the others."""
+    from pitfall_lab.views.memory import project
+
+    wanted = {storage for story in shown for storage in story["slice"]["storages"]}
+    if not drawn.get("others") or wanted <= {band["id"] for band in drawn["bands"]}:
+        return drawn
+    return dict(project(facts.trace, facts, wanted))
 
 
 def _said(text: T | None) -> Text | None:

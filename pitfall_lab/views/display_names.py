@@ -88,12 +88,13 @@ def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
         elif event.name == "detach" and of and event.results:
             known[event.results[0]] = out[event.results[0]] = of
         elif event.name == "addcmul_" and event.operands[0].label in out:
-            out[event.operands[0].label] = f"mean square of {out[event.operands[0].label].removeprefix('momentum of ')}"
+            of = out[event.operands[0].label].removeprefix("momentum of ").removeprefix("mean square of ")
+            out[event.operands[0].label] = f"mean square of {of}"
     return out
 
 
 def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names, by label, for the running statistics of batch norms: ``bn1.running_mean`` if ``known`` has
+    """Names, by label, for the running statistics of batch norms: ``running_mean of bn1`` if ``known`` has
     ``bn1.weight`` for the weight.
     """
     out: dict[str, str] = {}
@@ -102,7 +103,7 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
         if event.name == "batch_norm" and weight.endswith(".weight"):
             for operand, kept in zip(event.operands[1:3], ("running_mean", "running_var"), strict=False):
                 if operand.label:
-                    out[operand.label] = weight.removesuffix("weight") + kept
+                    out[operand.label] = f"{kept} of {weight.removesuffix('.weight')}"
     return out
 
 

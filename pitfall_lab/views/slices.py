@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
@@ -10,8 +11,10 @@ from pitfall_lab.views.label_history import Facts
 
 STEPS = 400
 NODES = 14
-BESIDE = 4
-"""So many nodes that the saving call made are shown beside the one that saved."""
+FEW = 4
+"""A call that made more nodes than these is one thing in the program (a cell, a whole layer):
+of it only the node that the finding names is drawn.
+"""
 
 
 class Slice(TypedDict):
@@ -36,13 +39,25 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
     # A line of role "call" only says from where another line was reached; the tensors it made
     # do not belong to the finding.
     picked = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] != "forward"]
+    writes = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["role"] == "changed"]
     return {
-        "storages": storages,
+        "storages": list(dict.fromkeys([*storages, *_made(facts, beats)])),
         "tensors": tensors,
         "counters": counters,
-        "nodes": _nodes(facts, picture, picked, {*storages}, _writers(beats)),
+        "nodes": _nodes(facts, picture, picked, writes, {*storages}),
         "steps": steps[:STEPS],
     }
+
+
+def _made(facts: Facts, beats: list[Beat]) -> list[str]:
+    """The storages that the steps of the beats wrote or made, without calls that only lead to another line."""
+    found: list[str] = []
+    for beat in beats:
+        if isinstance(beat["step"], int) and beat["was"] != "forward":
+            event = facts.trace.events[beat["step"]]
+            made = (facts.tensor(label, event.step).get("storage") for label in event.results)
+            found += [*event.writes, *(str(storage) for storage in made if storage)]
+    return found
 
 
 def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
@@ -54,47 +69,46 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
     }
 
 
-def _writers(beats: list[Beat]) -> list[int]:
-    """The steps at which the story's memory was written."""
-    return [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] == "changed"]
-
-
 def _nodes(
-    facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str], writers: list[int]
+    facts: Facts, picture: Mapping[str, Any], marked: list[int], writes: list[int], storages: set[str]
 ) -> list[str]:
-    """The nodes that the picture contains, those that its writes made, and those created at its other steps;
-    AccumulateGrad nodes only for leaves on these storages. A write that made no node has that of the leaf it wrote.
+    """The nodes that the picture contains, those of its writes, and those created at its other steps; AccumulateGrad
+    nodes only for leaves on these storages.
 
-    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the picture's own. Where a
-    call made many nodes (a recurrent cell), the one that saved stands for it.
+    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the first ones.
     """
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
     born = {label: history[0][0] for label, history in facts.nodes.items()}
+    named += [node for step in writes for node in _of_write(facts, step, born)]
     made = [label for label, step in born.items() if step in marked]
     own = [node for node in made if not _of_other_leaf(facts, node, storages)]
-    kept = born.get(str(keeper.get("node")))
-    beside = [node for node in own if born[node] == kept and node not in named]
-    if len(beside) > BESIDE:
-        own = [node for node in own if node not in beside]
-    wrote = [node for node in own if born[node] in writers] or _leaves(facts, writers, storages)
-    return list(dict.fromkeys([*named, *wrote, *(own if len({*named, *own}) > 1 else made)]))[: max(NODES, len(named))]
+    times = Counter(born[node] for node in own)
+    chosen = next(
+        some
+        for some in ([n for n in own if times[born[n]] <= FEW], own, made)
+        if len({*named, *some}) > 1 or some is made
+    )
+    return list(dict.fromkeys([*named, *chosen]))[: max(NODES, len({*named}))]
 
 
-def _leaves(facts: Facts, writers: list[int], storages: set[str]) -> list[str]:
-    """The AccumulateGrad nodes of the leaves that these steps wrote."""
-    written = {storage for step in writers for storage in facts.trace.events[step].writes} & storages
-    nodes = ((node, history[-1][1] or {}) for node, history in facts.nodes.items() if written)
-    return [
-        node
-        for node, record in nodes
-        if record.get("name") == "AccumulateGrad" and facts.tensor(str(record.get("output"))).get("storage") in written
-    ]
+def _of_write(facts: Facts, step: int, born: Mapping[str, int]) -> list[str]:
+    """The last node that a write created; where it created none (under ``no_grad``, in an optimizer),
+    those that keep the gradients of the leaves that it wrote into.
+    """
+    made = [node for node, at in born.items() if at == step]
+    if made:
+        return made[-1:]
+    written = {*facts.trace.events[step].writes}
+    return [node for node in born if _of_leaf(facts, node, written)][:FEW]
+
+
+def _of_leaf(facts: Facts, node: str, storages: set[str]) -> bool:
+    record = facts.nodes[node][-1][1] or {}
+    output = str(record.get("output"))
+    return record.get("name") == "AccumulateGrad" and str(facts.tensor(output).get("storage")) in storages
 
 
 def _of_other_leaf(facts: Facts, node: str, storages: set[str]) -> bool:
     record = facts.nodes[node][-1][1] or {}
-    return (
-        record.get("name") == "AccumulateGrad"
-        and str(facts.tensor(str(record.get("output"))).get("storage")) not in storages
-    )
+    return record.get("name") == "AccumulateGrad" and not _of_leaf(facts, node, storages)

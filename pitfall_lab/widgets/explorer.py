@@ -70,7 +70,7 @@ class Explorer(anywidget.AnyWidget):
         findings: What the rules found in it; their stories and fixes are shown beside the views.
         language: ``"en"`` or ``"zh"``; the reader can switch.
         lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"),
-            and :meth:`try_fixes` works.
+            and :meth:`try_fixes` works; where its ``said`` is set, neither is offered.
         step: Where to open; by default at the write that breaks something, else at what is worth a look, else
             at the end. -1 is before the
             first event.
@@ -112,7 +112,9 @@ class Explorer(anywidget.AnyWidget):
         self.trace = trace
         self.findings = tuple(findings)
         self._lab = lab
-        self._changes = {change.id: change for change in changes(trace, self.findings)} if lab is not None else {}
+        # A program that cannot be run again has no changes to try: what the fixes are refused for holds for them too.
+        asks = lab is not None and lab.said is None
+        self._changes = {change.id: change for change in changes(trace, self.findings)} if asks else {}
         self._facts = _gathered(trace)
         self._shown: dict[str, Any] = {}
         scene = _scene(trace, self.findings, self._changes.values(), self._facts, first=not whole)

@@ -134,9 +134,10 @@ class Stage:
         self.page.mouse.move(0, 0)
         self.page.goto("about:blank")
         self.page.set_viewport_size({"width": width, "height": 900})
+        # Motion is reduced: where things are, not how they come there.
         self.page.emulate_media(
-            color_scheme="light", reduced_motion="reduce"
-        )  # where things are, not how they come there
+            color_scheme="light", reduced_motion="reduce", forced_colors="none", contrast="no-preference"
+        )
         self.said.clear()
         self.asked.clear()
         yield self

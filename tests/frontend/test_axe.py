@@ -20,7 +20,7 @@ from tests.frontend.sample import sample
 from tests.frontend.stage import MOUNT, THEMES, Stage, state_of
 from tests.views import build
 
-LOOKS = [("light", 1300), ("dark", 1300), ("contrast", 1300), ("light", 360)]
+LOOKS = [("light", 1300), ("dark", 1300), ("contrast", 1300), ("light", 360), ("dark", 390)]
 LINES = (
     "import torch\n"
     "\n"

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Locator
@@ -291,6 +293,81 @@ def test_long_names_and_small_numbers_leave_room_for_the_fix_on_the_first_screen
     assert copy["y"] + copy["height"] - top <= 680, copy
 
 
+LONG_NAMES = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, tokens, positions):
+        queries, keys, values = self.query(tokens), self.key(tokens), self.value(tokens)
+        if tokens.size(1) > 1:
+            attended = F.scaled_dot_product_attention(queries, keys, values, dropout_p=0.0, is_causal=True)
+            attended = attended.relu()
+            attended *= positions.unsqueeze(-1)
+        return attended
+
+
+model, classification_head = Attention(8), nn.Linear(8, 1)
+outputs = classification_head(model(torch.randn(2, 5, 8), torch.ones(2, 5)))
+loss = F.binary_cross_entropy_with_logits(outputs.squeeze(-1), torch.ones(2, 5), reduction="mean")
+loss.backward()
+"""
+
+# The names, numbers and words of the code and of the edits that stand on two lines.
+TORN = """(root) => {
+  const torn = [];
+  for (const line of root.querySelectorAll('.pl-text, .pl-diff div')) {
+    const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const word of node.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (range.getClientRects().length > 1) torn.push(word[0]);
+      }
+    }
+  }
+  return torn;
+}"""
+
+
+@pytest.fixture(scope="module")
+def long_names() -> dict[str, object]:
+    trace = trace_program(LONG_NAMES)
+    return state_of(trace, rules.find(trace), step=12)
+
+
+@pytest.mark.parametrize("width", [390, 820, 900, 1040, 1280])
+def test_code_wraps_by_its_syntax_and_never_inside_a_name(stage: Stage, long_names: dict[str, object], width: int):
+    stage.page.set_viewport_size({"width": width, "height": 800})
+    root = stage.show(long_names)
+    if width < 720:
+        assert root.evaluate(TORN) == [], "the edits"
+        root.get_by_role("tab", name="Code").click()
+    assert root.locator(".pl-text", has_text="scaled_dot_product_attention").is_visible()
+    assert root.evaluate(TORN) == []
+    clipped = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+    assert root.locator(".pl-text, .pl-said").evaluate_all(clipped) == []
+
+
+def test_code_gets_the_width_that_a_narrow_edit_leaves(stage: Stage, long_names: dict[str, object]):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    root = stage.show(long_names)
+    width = "one => one.getBoundingClientRect().width"
+    whole, code = root.evaluate(width), root.locator(".pl-p-code")
+    assert code.evaluate(width) > 0.57 * whole
+    assert root.locator(".pl-diff div").evaluate_all("all => all.every((one) => one.clientHeight < 30)"), "one row each"
+    root.locator("[data-tab=graph]").click()
+    assert code.evaluate(width) < 0.56 * whole, "a picture has its own width"
+    root.locator("[data-tab=fix]").click()
+    assert code.evaluate(width) > 0.57 * whole
+
+
 @pytest.mark.parametrize("height", [760, 1000])
 def test_the_panels_end_where_the_window_ends(stage: Stage, height: int):
     stage.page.set_viewport_size({"width": 1280, "height": height})
@@ -430,6 +507,121 @@ def test_escape_goes_to_the_scrubber_and_then_out_to_the_notebook(stage: Stage):
     assert stage.page.evaluate("document.querySelector('.explorer').shadowRoot.activeElement.type") == "range"
     stage.page.keyboard.press("Escape")
     assert stage.page.evaluate("document.activeElement.id") == "notebook"
+
+
+def tried_for(stage: Stage, language: str = "en") -> tuple[Locator, list[object]]:
+    """An Explorer whose fixes are being tried, one of three so far, by a Python side that hears and can be stopped."""
+    heard: list[object] = []
+    trials = {"done": 1, "total": 3, "said": None}
+    scene = {**json.loads(STATE["_scene"]), "trying": True, "trials": {**trials, "state": "trying"}}
+
+    def kernel(content: object) -> tuple[list[object], dict[str, str]]:
+        heard.append(content)
+        stopped = json.dumps({"trying": False, "trials": {**trials, "state": "stopped"}})
+        return [], {"_tried": base64.b64encode(zlib.compress(stopped.encode())).decode()}
+
+    name = f"kernel{uuid4().hex}"
+    stage.page.expose_function(name, kernel)
+    return opened(stage, _scene=json.dumps(scene), kernel=name, language=language), heard
+
+
+def test_while_fixes_are_tried_a_bar_says_how_far_and_escape_ends_it(stage: Stage):
+    root, heard = tried_for(stage)
+    bar = root.get_by_role("progressbar", name="fixes tried")
+    assert bar.evaluate("one => [one.value, one.max]") == [1, 3]
+    assert bar.is_visible()
+    assert root.locator(".pl-trying").inner_text() == "Trying fixes on both engines … Stop"
+    assert set(root.locator(".pl-fix .pl-act").all_inner_texts()) == {"Copy\nbeing tried …"}
+    stage.page.keyboard.press("ArrowRight")
+    assert heard == [], "stepping stops nothing"
+    stage.page.keyboard.press("Escape")
+    root.get_by_text("Stopped: not all fixes were tried.").wait_for()
+    assert heard == [{"stop": True}]
+    assert bar.count() == 0
+    assert set(root.locator(".pl-fix .pl-act").all_inner_texts()) == {"Copy\nnot tried here"}
+    stage.page.keyboard.press("Escape")
+    assert heard == [{"stop": True}], "what has ended is not stopped again"
+
+
+@pytest.mark.parametrize(
+    ("language", "stop", "said"), [("en", "Stop", "Stopped: not all fixes were tried."), ("zh", "停止", "已停止：")]
+)
+def test_the_stop_button_ends_what_is_being_tried(stage: Stage, language: str, stop: str, said: str):
+    root, heard = tried_for(stage, language)
+    button = root.get_by_role("button", name=stop, exact=True)
+    box, window = button.bounding_box(), stage.page.viewport_size
+    assert box["y"] + box["height"] <= window["height"], "in sight without scrolling"
+    button.click()
+    root.get_by_text(said).wait_for()
+    assert heard == [{"stop": True}]
+    assert button.count() == 0
+
+
+def test_l_shows_the_labels_beside_the_names_and_takes_them_away(stage: Stage):
+    root = opened(stage, step=3)
+    sentence = root.locator(".pl-sentence")
+    plain = sentence.inner_text()
+    assert "S2" not in plain
+    assert "the version of h" in plain
+    stage.page.keyboard.press("l")
+    assert "storage S2" in sentence.inner_text()
+    assert "counter C2" in sentence.inner_text()
+    stage.page.keyboard.press("?")
+    assert root.get_by_role("button", name="show labels").get_attribute("aria-pressed") == "true"
+    stage.page.keyboard.press("l")
+    assert sentence.inner_text() == plain
+    assert root.get_by_role("button", name="show labels").get_attribute("aria-pressed") == "false"
+
+
+# What each arrow key comes to: its outline, and whether it is in sight of the box that it scrolls in.
+FOCUSED = """root => {
+  const one = root.getRootNode().activeElement, look = getComputedStyle(one);
+  const name = (one.getAttribute('aria-label') || one.textContent || one.type).slice(0, 24);
+  return [name, look.outlineStyle !== 'none' && parseFloat(look.outlineWidth) >= 2 && look.outlineColor !== look.backgroundColor];
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("forced", ["none", "active"])
+@pytest.mark.parametrize("tab", ["fix", "graph", "memory"])
+def test_what_has_the_focus_has_an_outline(stage: Stage, tab: str, forced: str):
+    root = opened(stage, step=4)
+    root.locator(f"[data-tab={tab}]").click()
+    stage.page.emulate_media(forced_colors=forced)
+    root.locator("input[type=range]").focus()
+    seen = []
+    for _ in range(root.locator("[tabindex], button, input, summary").count()):
+        stage.page.keyboard.press("ArrowDown")
+        seen.append(root.evaluate(FOCUSED))
+    assert len({name for name, _ in seen}) > 15
+    assert {name for name, outlined in seen if not outlined} <= {"Step"}, "a slider's outline is around its thumb"
+    strip = root.locator(".pl-scrub")
+    root.locator("input[type=range]").focus()
+    focused = strip.screenshot()
+    root.locator("input[type=range]").blur()
+    assert strip.screenshot() != focused
+
+
+def test_in_forced_colours_what_is_chosen_and_what_is_wrong_can_still_be_told(stage: Stage):
+    stage.page.emulate_media(forced_colors="active")
+    root = opened(stage, step=3)
+    chosen = root.locator("[aria-selected=true]:visible, [aria-current]:visible")
+    assert chosen.count() > 1
+    assert chosen.evaluate_all("all => all.every((one) => parseFloat(getComputedStyle(one).outlineWidth) >= 2)")
+    colours = "one => [getComputedStyle(one).color, getComputedStyle(one.closest('.pl-root')).color]"
+    red, ink = root.locator(".pl-keep.pl-needs").evaluate(colours)
+    assert red != ink, "what backward needs and does not find keeps its red"
+    swatch = root.locator(".pl-memory").first.evaluate("one => getComputedStyle(one).borderInlineStartStyle")
+    assert swatch == "solid", "a memory keeps its bar where its hue is taken"
+
+
+def test_with_more_contrast_small_print_has_the_colour_of_the_text(stage: Stage):
+    root = opened(stage)
+    colours = "root => ['.pl-count', '.pl-message'].map((one) => getComputedStyle(root.querySelector(one)).color)"
+    usual = root.evaluate(colours)
+    assert usual[0] != usual[1]
+    stage.page.emulate_media(contrast="more")
+    more = root.evaluate(colours)
+    assert more[0] == more[1]
 
 
 def test_keys_do_not_reach_the_notebook(stage: Stage):

@@ -281,6 +281,36 @@ def test_what_cannot_be_taken_along_is_named(shell):
     )
 
 
+def what_if(explorer, monkeypatch, change):
+    """What the page gets when the reader tries a change."""
+    sent = []
+    monkeypatch.setattr(explorer, "send", lambda content, buffers=(): sent.append(content))
+    explorer._what_if(change)
+    [answer] = sent
+    return answer
+
+
+def test_what_cannot_be_run_again_has_no_changes_to_try(shell):
+    shell.run_cell("w = torch.ones(3, 3, requires_grad=True)\nv = torch.ones(3)\nloss = ((v @ w) ** 2).mean()")
+    shell.run_cell("%%pitfall\nv.add_(1)\nloss.backward()")
+    explorer = explorers(shell)[0]
+    assert [finding.rule for finding in explorer.findings] == ["PL101"]
+    assert explorer._changes == {}, "each would end in a NameError: `loss` is not there in another process"
+    assert json.loads(zlib.decompress(explorer._scene))["changes"] == []
+
+
+def test_a_change_is_run_with_the_class_of_an_earlier_cell(shell, monkeypatch):
+    shell.run_cell(MEMORY, store_history=True)
+    made = "model = GatedMemory(3)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nseries = torch.randn(4, 3)"
+    shell.run_cell(made, store_history=True)
+    shell.run_cell(f"%%pitfall\n{LOOP}", store_history=True)
+    explorer = explorers(shell)[-1]
+    assert explorer._changes
+    answers = [what_if(explorer, monkeypatch, change) for change in list(explorer._changes.values())[:3]]
+    assert not [answer for answer in answers if "failed" in answer]
+    assert any(answer["compared"]["sides"][1]["raised"] == "" for answer in answers), "one of them repairs it"
+
+
 LONG = """torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -9,6 +9,7 @@ import pytest
 
 import pitfall_lab
 from pitfall_lab import rules, views
+from pitfall_lab.verify import trace_program
 from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
 from pitfall_lab.widgets.explorer import opening_step
@@ -158,6 +159,7 @@ def test_each_view_is_driven_by_mouse_and_by_keyboard(stage, theme):
     versions.get_by_role("button", name="result v0").press("Enter")
     assert stage.state("step") == 1
     band = opened(root, "memory").locator(".v-band")
+    root.locator("[data-key=all]").click()
     band.nth(1).press("Enter")
     assert stage.state("focus") == "S2"
     band.first.click()
@@ -199,6 +201,7 @@ def test_memory_says_what_is_alive_what_keeps_it_and_where_the_peak_is(stage):
     trace = build.overwritten()
     root = at(stage, trace, 0, tab="memory")
     peak = views.scene(trace)["memory"]["peak"]["step"]
+    root.locator("[data-key=all]").click()
     assert root.locator(".v-alive li").all_inner_texts() == ["12 B\nx"]
     root.get_by_role("button", name="peak").click()
     assert stage.state("step") == peak
@@ -258,6 +261,55 @@ def test_a_large_graph_is_zoomed_searched_and_taken_along(stage):
         assert Path(download.value.path()).read_bytes().startswith(start)
 
 
+SEEN_WHOLE = """(box) => {
+  const [frame, cards] = [box.getBoundingClientRect(), [...box.querySelectorAll('.v-card')].map((one) => one.getBoundingClientRect())];
+  const out = cards.filter((one) => one.left < frame.left || one.right > frame.right + 1 || one.top < frame.top
+    || one.bottom > frame.bottom + 1);
+  return [box.clientWidth, box.clientHeight, out.length];
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("name", ["overwritten", "chain"])
+def test_on_the_whole_screen_a_view_fills_the_window_and_is_fitted_again(stage, name):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    trace = build.overwritten() if name == "overwritten" else build.chain(4)
+    root = stage.show(state_of(trace, rules.find(trace), step=len(trace.events) - 1))
+    panel = opened(root, "graph")
+    drawn = panel.locator(".plv > svg")
+    large = root.get_by_role("button", name="fill the screen")
+    before = panel.locator(".plv").evaluate(SEEN_WHOLE)
+    zoom = drawn.evaluate("one => one.clientHeight / one.viewBox.baseVal.height")
+    assert before[0] < 700
+    large.click()
+    stage.page.wait_for_function("document.fullscreenElement")
+    stage.page.wait_for_timeout(150)
+    width, height, out = panel.locator(".plv").evaluate(SEEN_WHOLE)
+    assert width >= 1000
+    assert height >= 550
+    assert out == 0, "all of it is in sight"
+    now = drawn.evaluate("one => one.clientHeight / one.viewBox.baseVal.height")
+    assert before[2] or now > 1.2 * zoom, "which it was not before, or it was smaller"
+    assert root.evaluate("one => one.scrollHeight <= one.clientHeight"), "nothing of it is below the edge"
+    assert large.get_attribute("aria-pressed") == "true"
+    root.get_by_role("tab", name="Code").click()
+    assert root.locator(".pl-line").first.is_visible(), "the code comes back beside it"
+    assert panel.locator(".plv").is_visible()
+    opened(root, "graph")
+    large.click()
+    stage.page.wait_for_function("!document.fullscreenElement")
+    stage.page.wait_for_timeout(150)
+    assert panel.locator(".plv").evaluate(SEEN_WHOLE) == before, "and all is as it was"
+
+
+def test_the_saver_and_the_writer_are_in_the_frame_together(stage):
+    root = shown(stage, recorded("seq2seq", fixes=False), 1280, 800, "light")
+    panel = opened(root, "graph")
+    stage.page.wait_for_timeout(200)
+    assert panel.locator(".v-card", has_text="AddmmBackward0").count() == 1, "the one that saved, not its neighbours"
+    assert panel.locator(".v-card", has_text="CopySlices").count() == 1, "what the write made"
+    assert panel.locator(".plv").evaluate(SEEN_WHOLE)[2] == 0
+
+
 def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):
     root = at(stage, build.views(), 5, tab="storage")
     grid = root.get_by_role("grid")
@@ -270,6 +322,10 @@ def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):
     assert "read by m[0,1], column[0], turned[1,0], wide[0,0], wide[0,1], raw[0,1]" in detail.inner_text()
     detail.get_by_role("button", name="line 6").click()
     assert stage.state("step") == 5
+    grid.locator(".v-cell").nth(4).hover()
+    assert "read by" in detail.inner_text()
+    assert "m[1,1]" in detail.inner_text(), "to point at a cell is enough"
+    root.locator(".pl-head").hover()
 
 
 def test_arrow_keys_walk_the_grid_and_do_not_step(stage):
@@ -307,6 +363,80 @@ def test_broadcast_says_stride_zero_first_and_what_backward_summed_after(stage):
     assert case.locator(".v-mini").first.locator(".v-hit").count() == 2, (
         "the result cell lights its ghost and the real cell behind it"
     )
+
+
+BATCH = """import torch
+torch.manual_seed(0)
+x, y = torch.randn(64, 3), torch.randn(64)
+w = torch.randn(3, 1, requires_grad=True)
+pred = x @ w
+loss = ((pred - y) ** 2).mean()
+loss.backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return trace_program(BATCH)
+
+
+def test_of_a_large_table_the_ends_have_their_numbers_and_all_of_it_is_in_sight(stage, batch):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    root = stage.show(state_of(batch, rules.find(batch), step=len(batch.events) - 1))
+    panel = opened(root, "broadcast")
+    [case] = views.scene(batch)["broadcast"]["cases"]
+    a, b = (dict(side["ends"]) for side in case["operands"])
+    made = dict(case["result"]["ends"])
+    assert made[63 * 64 + 63] == pytest.approx(a[63] - b[63]), "the last of all is known"
+    grids = [grid.locator("> *").all_inner_texts() for grid in panel.locator(".v-mini").all()]
+    assert [len(grid) for grid in grids] == [9, 9, 9]
+    for grid in grids[:2]:
+        assert all(float(text) for text in grid), "no cell of an operand is blank"
+    assert [text for text in grids[2] if text != "…"] == [f"{made[i]:.3g}" for i in (0, 1, 63 * 64 + 63)]
+    bottom = "one => one.getBoundingClientRect().bottom"
+    frame = panel.locator(".plv").evaluate(bottom)
+    assert all(grid.evaluate(bottom) <= frame for grid in panel.locator(".v-mini").all()), "below no inner scroll"
+    panel.locator(".v-mini").nth(2).locator("> *").nth(8).hover()
+    lit = (
+        panel.locator(".v-mini")
+        .nth(0)
+        .locator("> *")
+        .evaluate_all("all => all.flatMap((one, at) => one.matches('.v-hit') ? [at] : [])")
+    )
+    assert lit == [6, 8], "the cell that stretches there, and the real one behind it"
+
+
+def test_memory_opens_on_what_the_finding_is_about_in_its_colours(stage, batch):
+    stage.page.set_viewport_size({"width": 1280, "height": 800})
+    root = stage.show(state_of(batch, rules.find(batch), step=5))
+    panel = opened(root, "memory")
+    fills = "all => all.map((one) => one.style.fill)"
+    own = panel.locator(".v-band").evaluate_all(fills)
+    grey = "rgb(138, 138, 138)"
+    assert len(set(own)) == 3, "the two that met and the table they made"
+    assert grey not in own
+    assert panel.locator(".v-in-band").all_inner_texts() == ["pred - y"]
+    assert panel.locator(".v-tools b").inner_text() == "16.5 KiB of the finding, 33.3 KiB live in all"
+    root.locator("[data-key=all]").click()
+    every = panel.locator(".v-band").evaluate_all(fills)
+    assert len(every) == len(views.scene(batch)["memory"]["bands"]) > 3
+    assert {*own} < {*every}
+    assert every.count(grey) == len(every) - 3
+    root.locator("[data-key=all]").click()
+    assert panel.locator(".v-band").evaluate_all(fills) == own
+
+
+def test_what_is_about_no_finding_s_memory_has_no_button_for_all(stage, batch):
+    root = stage.show(state_of(batch, rules.find(batch), step=5))
+    for tab, there in (("graph", 1), ("memory", 1), ("broadcast", 0)):
+        opened(root, tab)
+        assert root.locator("[data-key=all]").count() == there, tab
+    state = state_of(batch, rules.find(batch), step=5)
+    scene = json.loads(state["_scene"])
+    scene["stories"][0]["graph"] = None
+    root = stage.show({**state, "_scene": json.dumps(scene)})
+    opened(root, "graph")
+    assert root.locator("[data-key=all]").count() == 0, "it would do nothing"
 
 
 def test_sizes_that_do_not_meet_are_red(stage):

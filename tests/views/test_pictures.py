@@ -310,6 +310,35 @@ def test_the_momentum_is_called_so_and_the_memory_of_the_gradient_is_not():
             assert storages, name
 
 
+NORM = """import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+optimizer = torch.optim.Adam(net.parameters(), foreach=False)
+for _ in range(3):
+    optimizer.zero_grad()
+    net(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_norm_and_an_optimizer_keep_is_named_by_what_it_is_of():
+    called = set(names(gather(trace_program(NORM))).values())
+    assert {"running_mean of net[1]", "running_var of net[1]", "mean square of net[0].weight"} <= called
+    assert not [name for name in called if name.count(" of ") > 1]
+
+
+def test_a_small_memory_of_a_finding_has_a_band_among_many_large_ones():
+    many = "kept = [torch.ones(100) for _ in range(80)]\n"
+    trace = trace_program(
+        f"import torch\n{many}x = torch.ones(2, requires_grad=True)\nh = x.exp()\nh.mul_(2)\nh.sum().backward()\n"
+    )
+    scene = views.scene(trace, rules.find(trace))
+    [story] = scene["stories"]
+    assert set(story["slice"]["storages"]) <= {band["id"] for band in scene["memory"]["bands"]}
+    assert scene["memory"]["others"] > 0
+
+
 def test_a_damaged_finding_costs_only_its_picture():
     trace = build.overwritten()
     facts = [{"name": "node", "value": "n1"}, {"name": "storage", "value": "S99"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+from math import prod
 from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Event, Trace
@@ -20,7 +22,11 @@ class Dim(TypedDict):
 
 
 class BroadcastOperand(TypedDict):
-    """An operand of a broadcast call; ``summed`` are the result dimensions that backward sums to get its gradient."""
+    """An operand of a broadcast call; ``summed`` are the result dimensions that backward sums to get its gradient.
+
+    ``ends``: of one that is too large for ``cells``, the known elements at both ends of its last two dimensions, as
+    ``[row-major index, value]``.
+    """
 
     label: str
     storage: str | None
@@ -28,15 +34,17 @@ class BroadcastOperand(TypedDict):
     dims: list[Dim]
     summed: list[int]
     cells: list[Cell | None] | None
+    ends: NotRequired[list[tuple[int, Cell]]]
 
 
 class BroadcastResult(TypedDict):
-    """The common shape; ``reduced`` if the call returns only a mean or a sum of it."""
+    """The common shape; ``reduced`` if the call returns only a mean or a sum of it; ``ends`` as of an operand."""
 
     label: str | None
     shape: list[int]
     reduced: bool
     cells: list[Cell | None] | None
+    ends: NotRequired[list[tuple[int, Cell]]]
 
 
 class BroadcastCase(TypedDict):
@@ -152,6 +160,8 @@ REDUCING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 CASES = 60
 """The largest number of expressions that are drawn; the picture gives the number of those left out."""
 GRID = 12
+ENDS = 3
+"""So many elements at each end of a long dimension may be drawn."""
 
 
 def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
@@ -196,6 +206,9 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
         return None
     made = event.results[0] if event.results else None
     node = facts.tensor(made, event.step).get("grad_fn") if made else None
+    numbers: _Numbers = {"cells": None}
+    if made and name not in REDUCING:
+        numbers = _numbers(facts, made, event.step)
     return {
         "step": event.step,
         "steps": [],
@@ -207,7 +220,7 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
             "label": made,
             "shape": met["shape"],
             "reduced": name in REDUCING,
-            "cells": _cells(facts, made, event.step) if made and name not in REDUCING else None,
+            **numbers,
         },
         "clash": met["clash"],
         "operands": met["operands"],
@@ -297,31 +310,42 @@ def _operand(
         "shape": shape,
         "dims": dims,
         "summed": summed,
-        "cells": _cells(facts, label, step),
+        **_numbers(facts, label, step),
     }
 
 
-def _cells(facts: Facts, label: str, step: int) -> list[Any] | None:
-    """The operand's values in row-major order, None in place of an unknown one.
+class _Numbers(TypedDict):
+    cells: list[Cell | None] | None
+    ends: NotRequired[list[tuple[int, Cell]]]
 
-    None if none is known, or if there are more than ``GRID``.
+
+def _numbers(facts: Facts, label: str, step: int) -> _Numbers:
+    """A tensor's values in row-major order, None in place of an unknown one; of one with more than ``GRID`` elements
+    those of the ``ENDS``.
+
+    ``cells`` is None if none is known, or if there are more.
     """
     record = facts.tensor(label, step) or facts.tensor(label)
     shape, stride, offset = record.get("shape") or [], record.get("stride") or [], record.get("offset") or 0
-    count = 1
-    for n in shape:
-        count *= n
-    cells = _flat(facts, record.get("storage"), step)
-    if not 0 < count <= GRID or cells is None or len(stride) != len(shape):
-        return None
-    out = []
-    for i in range(count):
-        place, rest = offset, i
-        for n, s in zip(reversed(shape), reversed(stride), strict=True):
-            place += rest % n * s
-            rest //= n
-        out.append(cells.get(place))
-    return out
+    known = _flat(facts, record.get("storage"), step)
+    count = prod(shape)
+    if not count or known is None or len(stride) != len(shape):
+        return {"cells": None}
+
+    def place(index: tuple[int, ...]) -> int:
+        return int(offset + sum(i * s for i, s in zip(index, stride, strict=True)))
+
+    if count <= GRID:
+        return {"cells": [known.get(place(index)) for index in product(*map(range, shape))]}
+    if len(shape) > 2:
+        return {"cells": None}
+    strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    ends: list[tuple[int, Cell]] = []
+    for index in product(*([*range(min(n, ENDS)), *range(max(ENDS, n - ENDS), n)] for n in shape)):
+        at_place = known.get(place(index))
+        if at_place is not None:
+            ends.append((sum(i * s for i, s in zip(index, strides, strict=True)), at_place))
+    return {"cells": None, "ends": ends} if ends else {"cells": None}
 
 
 def _flat(facts: Facts, storage: str | None, step: int) -> dict[int, Any] | None:

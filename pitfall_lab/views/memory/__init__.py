@@ -5,6 +5,7 @@ what kept each storage alive.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from functools import cache
 from typing import Any, TypedDict
 
@@ -49,8 +50,8 @@ class MemoryScene(TypedDict):
     others: int
 
 
-def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
-    """Bands and totals as plain data.
+def project(trace: Trace, facts: Facts | None = None, keep: Collection[str] = ()) -> MemoryScene:
+    """Bands and totals as plain data; the storages ``keep`` have bands of their own in any case.
 
     ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is
     above the ones before it: ``base`` are the steps from which its lower edge is at so many bytes; the band without an
@@ -65,7 +66,10 @@ def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
         life["born"] = max(life["born"], arrived.get(life["id"], 0))
     lives.sort(key=_order)
     own = {
-        life["id"] for life in sorted(lives, key=lambda life: (-_area(life, len(trace.events)), life["born"]))[:BANDS]
+        life["id"]
+        for life in sorted(
+            lives, key=lambda life: (life["id"] not in keep, -_area(life, len(trace.events)), life["born"])
+        )[:BANDS]
     }
     bands = [life for life in lives if life["id"] in own]
     rest = [life for life in lives if life["id"] not in own]

@@ -337,14 +337,9 @@ export class CodeView {
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
     const made = events.filter((event) => !discarded(event, text));
-    hint.style.setProperty("--pl-hint", String(room(made, this.#shapes)));
-    const row = h(
-      "div",
-      { class: "pl-line", "data-line": number },
-      h("span", { class: "pl-marks" }),
-      this.#number(number, events),
-      h("span", { class: "pl-said" }, code, hint),
-    );
+    const said = h("span", { class: "pl-said" }, code, hint);
+    said.style.setProperty("--pl-hint", String(room(made, this.#shapes)));
+    const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), said);
     return { row, hint, said: "", pieces, events, made, marks: [] };
   }
 

@@ -58,5 +58,7 @@ export interface View {
   title: { en: string; zh: string };
   /** Whether there is anything to see: a panel without anything has no tab. */
   has(scene: Scene): boolean;
+  /** Whether less than everything is shown of what belongs to this finding; without it, it is for every finding. */
+  parts?(scene: Scene, story: Story): boolean;
   mount(root: HTMLElement, model: Model): { update(): void; destroy(): void };
 }

@@ -6,7 +6,7 @@ import type { Language, Scene, Text, Trace, View, Views } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { others, severity } from "./findings";
-import { Fixes } from "./fixes";
+import { Fixes, offered } from "./fixes";
 import { tellFound } from "./found";
 import { Roving } from "./keys";
 import { TraceError } from "./load";
@@ -33,6 +33,15 @@ const ENOUGH = 460;
 /** The least height of panels that have little in them. */
 const SMALL = 170;
 const ROOM_BELOW = 6;
+/** In px: a letter of code, what stands beside a line of code and of an edit, and the least width of what helps. */
+const LETTER = 7.9;
+const GUTTER = 96;
+const HELP = 400;
+/** The width in px of the name of a line beside an edit. */
+const PLACE = 58;
+/** The part of the width that the code has beside a view, and the most that it gets beside a narrow edit. */
+const SHARE = 0.55;
+const MOST_SHARE = 0.66;
 const BUTTONS = 46;
 
 const ICONS: Record<string, string> = {
@@ -170,7 +179,12 @@ class Explorer {
     );
     const size = new ResizeObserver(() => this.#reopen());
     size.observe(root);
-    this.#stop.push(() => size.disconnect());
+    const fill = (): void => this.#fill();
+    document.addEventListener("fullscreenchange", fill);
+    this.#stop.push(
+      () => size.disconnect(),
+      () => document.removeEventListener("fullscreenchange", fill),
+    );
   }
 
   destroy(): void {
@@ -351,7 +365,8 @@ class Explorer {
         "large",
         this.#icon("large"),
         model.t("fill the screen", "占满屏幕"),
-        () => void this.#host.requestFullscreen?.().catch(() => {}),
+        () => void (this.#isFull ? document.exitFullscreen() : this.#host.requestFullscreen?.())?.catch(() => {}),
+        this.#isFull,
       ),
       this.#button("?", "?", model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
       this.#button(
@@ -480,7 +495,7 @@ class Explorer {
         id: view.id,
         title: view.title,
         mount: (body) => view.mount(body, model),
-        sliced: !!story?.slice && view.id !== "broadcast",
+        sliced: !!story?.slice && (view.parts?.(model.scene, story) ?? true),
         picture: true,
       });
     }
@@ -537,6 +552,18 @@ class Explorer {
     this.#trim();
   }
 
+  get #isFull(): boolean {
+    return this.#host.matches(":fullscreen");
+  }
+
+  /** On the whole screen a view that the reader chose is alone with the steps; "Code" brings the code and the picture back beside it. */
+  #fill(): void {
+    const view = this.#views.some(({ id }) => id === this.#chosen[0]);
+    this.#root.classList.toggle("pl-alone", this.#isFull && view);
+    this.#buttons.large?.setAttribute("aria-pressed", String(this.#isFull));
+    this.#reopen();
+  }
+
   #mountSide(): void {
     for (const { view } of this.#open) view.destroy();
     this.#open = [];
@@ -546,6 +573,9 @@ class Explorer {
     const wanted = [...this.#chosen, ...this.#fitting(), ...ids].filter((id) => ids.includes(id));
     const shown = [...new Set(wanted)].slice(0, this.#shown);
     this.#root.classList.toggle("pl-code-first", this.#chosen[0] === "code");
+    const share = shown.join() === "fix" ? this.#share() : 0;
+    if (share > SHARE) this.#root.style.setProperty("--pl-share", `${Math.round(share * 100)}%`);
+    else this.#root.style.removeProperty("--pl-share");
     const open = tabs.filter((tab) => shown.includes(tab.id));
     this.#side.replaceChildren(
       this.#bar(tabs, shown),
@@ -553,6 +583,22 @@ class Explorer {
     );
     for (const { view } of this.#open) view.update();
     this.#side.hidden = !tabs.length;
+  }
+
+  /** How much of the width the code takes: what its longest line needs, as far as the edits beside it leave that. 0 for edits that cannot be read. */
+  #share(): number {
+    const { story, trace } = this.#model;
+    const width = this.#root.clientWidth;
+    const longest = (lines: string[]): number => Math.max(0, ...lines.map((line) => line.length)) * LETTER + GUTTER;
+    try {
+      const code = longest((trace.sources[0]?.text ?? "").split("\n"));
+      const fixes = story ? offered(story) : [];
+      const places = Math.max(0, ...fixes.map(({ edits }) => new Set(edits.map(({ line }) => line)).size));
+      const help = longest(fixes.flatMap((fix) => fix.rows.map(([, text]) => text))) + PLACE * places;
+      return Math.min(code / width, 1 - Math.max(HELP, help) / width, MOST_SHARE);
+    } catch {
+      return 0;
+    }
   }
 
   /** What is open before the reader chose: what helps, then the view that this finding has something in. */
@@ -613,7 +659,12 @@ class Explorer {
     const body = h("div", { class: "pl-body", tabindex: "-1", group: name });
     const element = h(
       "div",
-      { class: `pl-panel pl-p-${tab.id}`, role: "tabpanel", label: name, "data-part": tab.id },
+      {
+        class: `pl-panel pl-p-${tab.id}${tab.id === this.#chosen[0] ? " pl-chosen" : ""}`,
+        role: "tabpanel",
+        label: name,
+        "data-part": tab.id,
+      },
       body,
       tab.picture ? this.#takers(tab.id, name, body) : null,
     );
@@ -640,7 +691,7 @@ class Explorer {
     this.#chosen = [id, ...this.#chosen.filter((one) => one !== id)].slice(0, 4);
     this.#fit();
     this.#mountSide();
-    this.#trim();
+    this.#fill();
     this.#updateShell();
     this.#root.querySelector<HTMLElement>(`[data-tab="${id}"]`)?.focus();
   }

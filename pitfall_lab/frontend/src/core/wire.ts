@@ -925,12 +925,13 @@ export interface SaidStep {
   sentence: Text;
 }
 
-/** The common shape; `reduced` if the call returns only a mean or a sum of it. */
+/** The common shape; `reduced` if the call returns only a mean or a sum of it; `ends` as of an operand. */
 export interface BroadcastResult {
   label: string | null;
   shape: number[];
   reduced: boolean;
   cells: (Cell | null)[] | null;
+  ends?: [number, Cell][];
 }
 
 /** An operand of a broadcast call; `summed` are the result dimensions that backward sums to get its gradient. */
@@ -941,6 +942,7 @@ export interface BroadcastOperand {
   dims: Dim[];
   summed: number[];
   cells: (Cell | null)[] | null;
+  ends?: [number, Cell][];
 }
 
 /** A saved tensor at the foot of its node's card; `broken`, `wrong` and `stale` are the steps that found it so. */

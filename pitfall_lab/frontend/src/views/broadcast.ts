@@ -2,17 +2,21 @@
 
 import type { Model, View } from "../core/contract";
 import { h } from "../core/dom";
+import { brief } from "../core/numbers";
 import type { BroadcastCase as Case, Dim, BroadcastOperand as Side } from "../core/wire";
 import { cut, frame, leftOut, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
 import { glide } from "./motion";
 
+/** So many rows and columns are drawn; of more, the first ones and the last. */
 const GRID = 6;
+const FIRST = 2;
 const MOST = 4;
 
 export const broadcast: View = {
   id: "broadcast",
   title: { en: "Broadcast", zh: "广播" },
   has: (scene) => sent(scene, "broadcast", (one) => one.cases.length),
+  parts: () => false,
   mount(root, model) {
     const scene = part(model, "broadcast");
     if (!scene?.cases.length) return nothing(root, model.t("No operation had operands of different shapes.", "没有形状不同的操作数。"));
@@ -139,41 +143,44 @@ function resultRow(one: Case, model: Model): HTMLElement {
 /** A cell that is not there, and the real one behind it. */
 type Stretch = [ghost: HTMLElement, behind: HTMLElement];
 
+/** The places along a dimension that are drawn. */
+function drawn(size: number): number[] {
+  const all = [...Array(Math.min(size, GRID)).keys()];
+  return size > GRID ? [...all.slice(0, FIRST), size - 1] : all;
+}
+
 /** Small grids: the real cells, their ghosts, the result. Pointing at a result cell shows where it comes from. */
 function grids(one: Case, model: Model, stretches: Stretch[]): HTMLElement {
   const full = [1, 1, ...one.result.shape].slice(-2) as [number, number];
-  const [rows, columns] = full.map((size) => Math.min(size, GRID)) as [number, number];
+  const picked = full.map(drawn) as [number[], number[]];
+  const large = full.some((size) => size > GRID);
   const marks: HTMLElement[][] = [];
-  const line = h("div", { class: "v-row" });
+  const line = h("div", { class: large ? "v-row v-large" : "v-row" });
   one.operands.forEach((side, index) => {
     if (index) line.append(h("span", { "aria-hidden": "true" }, one.sign));
-    const [cells, grid] = mini(rows, columns, side, model);
+    const [cells, grid] = mini(picked, side, model);
     marks.push(cells);
     cells.forEach((cell, place) => {
-      const own = cells[realPlace(side, place, columns)];
+      const own = cells[realPlace(side, place, picked[1].length)];
       if (own && own !== cell) stretches.push([cell, own]);
     });
     line.append(grid);
   });
   line.append(h("span", { "aria-hidden": "true" }, "→"));
-  const [cells, result] = mini(rows, columns, null, model, one.result);
+  const [cells, result] = mini(picked, one.result, model);
   cells.forEach((cell, place) => {
     const light = (on: boolean) => (): void => {
       for (const list of [...marks, cells]) if (list[place]) toggle(list[place], "v-hit", on);
-      marks.forEach((list, index) => real(list, one.operands[index] as Side, place, columns, on));
+      marks.forEach((list, index) => real(list, one.operands[index] as Side, place, picked[1].length, on));
     };
     cell.addEventListener("pointerenter", light(true));
     cell.addEventListener("pointerleave", light(false));
   });
   line.append(result);
-  if (full[0] > rows || full[1] > columns)
-    line.append(
-      h(
-        "span",
-        { class: "v-dim" },
-        model.t(`first ${rows} × ${columns} of ${full[0]} × ${full[1]}`, `${full[0]} × ${full[1]} 中的前 ${rows} × ${columns}`),
-      ),
-    );
+  if (large) {
+    const said = full.join(" × ");
+    line.append(h("span", { class: "v-dim" }, model.t(`the first and the last of ${said}`, `${said} 中的开头与最后`)));
+  }
   return line;
 }
 
@@ -183,29 +190,34 @@ function real(list: HTMLElement[], side: Side, place: number, columns: number, o
   if (cell) toggle(cell, "v-hit", on);
 }
 
-/** Where the real cell behind a place of the grid is drawn. */
+/** Where the real cell behind a place of the grid is drawn: along a dimension of size 1 it is the first. */
 function realPlace(side: Side, place: number, columns: number): number {
-  const wide = side.shape.at(-1) ?? 1;
-  const element = behind(side, Math.floor(place / columns), place % columns);
-  return Math.floor(element / wide) * columns + (element % wide);
+  const [tall, wide] = [1, 1, ...side.shape].slice(-2) as [number, number];
+  return (tall > 1 ? Math.floor(place / columns) : 0) * columns + (wide > 1 ? place % columns : 0);
 }
 
-function mini(rows: number, columns: number, side: Side | null, model: Model, result?: Case["result"]): [HTMLElement[], HTMLElement] {
+function mini([rows, columns]: [number[], number[]], side: Side | Case["result"], model: Model): [HTMLElement[], HTMLElement] {
+  const storage = "dims" in side ? side.storage : null;
   const grid = h("div", {
     class: "v-mini",
     "aria-hidden": "true",
-    style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--v-hue:${model.hue(side.storage)}` : ""}`,
+    style: `grid-template-columns:repeat(${columns.length},auto);${storage ? `--v-hue:${model.hue(storage)}` : ""}`,
   });
-  const [tall, wide] = [1, 1, ...(side?.shape ?? [])].slice(-2) as [number, number];
-  const cells: HTMLElement[] = [];
-  for (let r = 0; r < rows; r += 1) {
-    for (let c = 0; c < columns; c += 1) {
-      const own = side ? side.cells?.[behind(side, r, c)] : result?.cells?.[r * (result.shape.at(-1) ?? 1) + c];
-      const cell = h("span", { class: side && (r >= tall || c >= wide) ? "v-stretch" : "" }, own === undefined ? "" : value(own));
-      cells.push(cell);
-      grid.append(cell);
-    }
-  }
+  const [tall, wide] = [1, 1, ...side.shape].slice(-2) as [number, number];
+  const ends = new Map(side.ends ?? []);
+  const cells = rows.flatMap((r, y) =>
+    columns.map((c, x) => {
+      const at = Math.min(r, tall - 1) * wide + Math.min(c, wide - 1);
+      const own = side.cells?.[at] ?? ends.get(at);
+      const left = [r >= tall || c >= wide ? "v-stretch" : "", r > y ? "v-below" : "", c > x ? "v-behind" : ""];
+      return h(
+        "span",
+        { class: left.filter(Boolean).join(" ") },
+        own === undefined || own === null ? "…" : side.cells ? value(own) : brief(own),
+      );
+    }),
+  );
+  grid.append(...cells);
   return [cells, grid];
 }
 

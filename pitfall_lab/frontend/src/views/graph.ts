@@ -17,6 +17,7 @@ export const graph: View = {
   id: "graph",
   title: { en: "Graph", zh: "计算图" },
   has: (scene) => sent(scene, "graph", (one) => one.count || one.ladder?.rows.length),
+  parts: (_, story) => !!story.graph?.nodes?.length,
   mount(root, model) {
     const scene = part(model, "graph");
     const own = model.sliceGraph;
@@ -87,16 +88,19 @@ function mountModules(root: HTMLElement, model: Model, scene: GraphScene): Mount
   return { update: () => view.update(), destroy: () => root.replaceChildren() };
 }
 
-/** The nodes that a finding turns on: what kept the memory, what was broken, and what its writes brought into the graph. */
-function guiltyNodes(model: Model, scene: Drawing): Set<string> {
+/** The nodes that a finding turns on: what kept the memory, what its writes brought into the graph, and what was broken. */
+function guiltyNodes(model: Model, scene: Drawing): string[] {
   const { story } = model;
-  if (!story) return new Set();
+  if (!story) return [];
   const changed = story.beats.filter((beat) => beat.role === "changed" && beat.step !== null).map((beat) => beat.step);
-  const cards = scene.nodes.filter((card) => card.raised != null || (card.kind === "node" && changed.includes(card.born)));
+  const written = scene.nodes.filter((card) => card.kind === "node" && changed.includes(card.born));
+  const leaves = scene.nodes.filter((card) => card.kind === "leaf" && story.slice?.storages[0] === card.storage);
+  const raised = scene.nodes.filter((card) => card.raised != null);
   const { picture } = story;
   const keeper = picture && "keeper" in picture && picture.keeper ? [picture.keeper.node] : [];
-  const named = [...keeper, ...cards.map((card) => card.id)];
-  return new Set(named.length ? named : (story.slice?.nodes ?? []));
+  // A write that made no node (an optimizer's) is where its leaf is.
+  const named = [...keeper, ...[...(written.length ? written : leaves), ...raised].map((card) => card.id)];
+  return named.length ? named : (story.slice?.nodes ?? []);
 }
 
 function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key: string) => void, whole = false): Mounted {
@@ -121,11 +125,11 @@ function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key
     };
   });
   box.append(svg);
-  const tools = scene.height > 260 || scene.width > 480 ? stage(box, svg, size, places, model) : null;
+  const canvas = stage(box, svg, size, places, model);
   const guilty = guiltyNodes(model, scene);
-  const chosen = places.filter((card) => [card.id, ...(card.inside ?? [])].some((id) => guilty.has(id)));
+  const chosen = [...new Set(guilty.flatMap((id) => places.find((card) => card.id === id || card.inside?.includes(id)) ?? []))];
   const opening = chosen.length ? chosen : [places.find((card) => isNow(card, model, model.step)) ?? places[0]];
-  requestAnimationFrame(() => box.clientWidth && tools?.open(opening.filter((one) => one !== undefined)));
+  canvas.open(opening.filter((one) => one !== undefined));
   let shown = -2;
   return {
     update() {

@@ -12,10 +12,13 @@ export const memory: View = {
   id: "memory",
   title: { en: "Memory", zh: "内存" },
   has: (scene) => sent(scene, "memory", (one) => one.peak?.bytes),
+  parts: (scene, story) => sent(scene, "memory", (one) => own(one, story.slice?.storages).length),
   mount(root, model) {
-    const scene = part(model, "memory");
+    const all = part(model, "memory");
+    const bands = all ? own(all, model.slice?.storages) : [];
+    const scene = all && bands.length ? { ...all, ...stacked(bands), others: 0 } : all;
     const peak = scene?.peak;
-    if (!scene || !peak?.bytes) return nothing(root, model.t("No storage with any bytes was made.", "没有产生占用内存的存储。"));
+    if (!all || !scene || !peak?.bytes) return nothing(root, model.t("No storage with any bytes was made.", "没有产生占用内存的存储。"));
     const box = frame(root, model.t("live bytes, scrollable", "存活的字节，可滚动"));
     const now = h("b", {});
     const line = model.trace.events[peak.step]?.span?.line;
@@ -32,13 +35,16 @@ export const memory: View = {
     const list = h("ul", { class: "v-alive", style: `min-height:${28 * Math.min(LISTED + 1, scene.bands.length)}px` });
     box.append(h("div", { class: "v-tools" }, now, go), chart, list);
     scrub(chart, scene.steps, model);
-    const total = scene.total.map(([step, bytes]) => ({ step, bytes }));
+    const [total, whole] = [scene, all].map(({ total }) => total.map(([step, bytes]) => ({ step, bytes }))) as [Total, Total];
     return {
       update() {
         const { step } = model;
         const state = model.stateAt(step);
-        const live = at(total, step)?.bytes ?? 0;
-        now.textContent = model.t(`${bytes(live)} live`, `存活 ${bytes(live)}`);
+        const [live, of] = [total, whole].map((each) => bytes(at(each, step)?.bytes ?? 0)) as [string, string];
+        now.textContent =
+          scene === all
+            ? model.t(`${live} live`, `存活 ${live}`)
+            : model.t(`${live} of the finding, ${of} live in all`, `此发现占 ${live}，全部存活 ${of}`);
         toggle(now, "pl-same", step === peak.step);
         cursor.style.left = `${((step + 0.5) / scene.steps) * 100}%`;
         for (const redraw of redraws) redraw(step);
@@ -48,6 +54,33 @@ export const memory: View = {
     };
   },
 };
+
+type Total = { step: number; bytes: number }[];
+
+/** The bands that belong to the finding. */
+function own(scene: Memory, storages: readonly string[] = []): Memory["bands"] {
+  return scene.bands.filter((band) => storages.includes(band.id));
+}
+
+/** Some of the bands on one another, as Python stacks all: each above those before it. */
+function stacked(bands: Memory["bands"]): Pick<Memory, "bands" | "total" | "peak"> {
+  const steps = [...new Set(bands.flatMap((band) => [band.born, band.died ?? []].flat()))].sort((a, b) => a - b);
+  const lives = (band: Memory["bands"][number], step: number): boolean => band.born <= step && step < (band.died ?? Infinity);
+  const sum = (some: Memory["bands"], step: number): [number, number] => [
+    step,
+    some.reduce((all, band) => all + (lives(band, step) ? band.nbytes : 0), 0),
+  ];
+  const total = steps.map((step) => sum(bands, step));
+  const [step, most] = total.reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0]);
+  return {
+    bands: bands.map((band, place) => ({
+      ...band,
+      base: steps.filter((step) => lives(band, step)).map((step) => sum(bands.slice(0, place), step)),
+    })),
+    total,
+    peak: { step, bytes: most },
+  };
+}
 
 /** The bands, in a picture that is stretched to the room there is; names stand over it, unstretched. */
 function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((step: number) => void)[] {

@@ -18,8 +18,18 @@ export interface Place {
 const FURTHEST = 0.1;
 /** The least zoom at which a card can be read. */
 const READABLE = 0.6;
+/** Down to this zoom, what belongs together is kept in sight together. */
+const TOGETHER = 0.4;
 const NEAREST = 3;
+/** The largest zoom that is chosen without being asked for, on a canvas of its own. */
+const FILLS = 1.6;
+/** A canvas this wide, in px, has the screen. */
+const WIDE = 1000;
+/** So many px more or fewer are another room: everything is fitted into it again. */
+const OTHER = 60;
 const MAP = 120;
+/** Width and height in px of a drawing that needs no tools: it is seen whole. */
+const SMALL = [480, 260] as const;
 
 /** Puts tools over `box` and makes `svg` in it zoom and pan. Nothing in the drawing moves against the rest of it. */
 export function stage(
@@ -31,7 +41,8 @@ export function stage(
 ): { open(chosen: Place[]): void } {
   let zoom = 1;
   const map = overview(box, size, places, model);
-  const fitting = (): number => Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height);
+  const most = (): number => (box.clientWidth < WIDE ? 1 : FILLS);
+  const fitting = (): number => Math.min(most(), box.clientWidth / size.width, box.clientHeight / size.height);
   const scale = (to: number, x = box.clientWidth / 2, y = box.clientHeight / 2): void => {
     const next = Math.min(NEAREST, Math.max(Math.min(FURTHEST, fitting()), to)); // fit fits, however large the drawing
     const [left, top] = [box.scrollLeft + x, box.scrollTop + y].map((at) => (at * next) / zoom) as [number, number];
@@ -51,7 +62,8 @@ export function stage(
     button(model.t("fit", "适应"), model.t("the whole graph", "显示全图"), fit),
   ];
   const side = h("div", { class: "v-side" });
-  box.before(h("div", { class: "v-tools" }, ...zooms, search(box, places, model)), side);
+  const small = size.width <= SMALL[0] && size.height <= SMALL[1] ? " v-small" : "";
+  box.before(h("div", { class: `v-tools${small}` }, ...zooms, search(box, places, model)), side);
   side.append(box, map?.element ?? "");
   box.addEventListener("scroll", () => map?.update(zoom));
   box.addEventListener(
@@ -65,7 +77,7 @@ export function stage(
     { passive: false },
   );
   pan(box, svg);
-  /** Everything where it can be read so; else the chosen places, as many of them as can be read. */
+  /** Everything where it can be read so; else the chosen places, as many of them as can be read. They come with what matters most first. */
   const open = (chosen: Place[]): void => {
     const first = chosen[0];
     if (fitting() >= READABLE || !first) return fit();
@@ -73,16 +85,33 @@ export function stage(
       const [x, y] = [Math.min(...some.map((one) => one.x)), Math.min(...some.map((one) => one.y))];
       return [x, y, Math.max(...some.map((one) => one.x + one.w)) - x, Math.max(...some.map((one) => one.y + one.h)) - y];
     };
-    const room = ([, , w, tall]: number[]): number => Math.min(1, box.clientWidth / ((w ?? 1) + 40), box.clientHeight / ((tall ?? 1) + 40));
-    const all = edges(chosen);
-    const [x, y, w, tall] = room(all) >= READABLE ? all : edges([first]);
-    const to = Math.max(READABLE, Math.min(1, room([x, y, w, tall])));
+    const room = ([, , w, tall]: number[]): number =>
+      Math.min(most(), box.clientWidth / ((w ?? 1) + 40), box.clientHeight / ((tall ?? 1) + 40));
+    // As many as there is room for, from the first on; two are kept together where reading them takes a step closer.
+    let count = chosen.length;
+    while (count > 1 && room(edges(chosen.slice(0, count))) < (count > 2 ? READABLE : TOGETHER)) count -= 1;
+    const [x, y, w, tall] = edges(chosen.slice(0, count));
+    const to = Math.max(count > 1 ? TOGETHER : READABLE, room([x, y, w, tall]));
     scale(to);
     const before = (at: number, long: number, wide: number): number => Math.min((at + long / 2) * to - wide / 2, at * to - 12);
     box.scrollTo(before(x, w, box.clientWidth), before(y, tall, box.clientHeight));
     map?.update(zoom);
   };
-  return { open };
+  let [wide, high] = [0, 0];
+  let first: Place[] = [];
+  /** In the room that there is now, and again in each other room: behind another tab there was none, and on the whole screen there is more. */
+  const watch = new ResizeObserver(() => {
+    const [width, height] = [side.clientWidth, side.clientHeight];
+    if (Math.abs(width - wide) < OTHER && Math.abs(height - high) < OTHER) return;
+    [wide, high] = [width, height];
+    if (box.clientWidth) open(first);
+  });
+  return {
+    open: (chosen) => {
+      first = chosen;
+      watch.observe(side);
+    },
+  };
 }
 
 /** Dragging what is no card moves the drawing under the hand. */
