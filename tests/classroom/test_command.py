@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -23,11 +25,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pitfall_lab import cli
-from pitfall_lab.classroom import exercise_list, fence
+from pitfall_lab.classroom import exercise_list, fence, grade
 from pitfall_lab.classroom.assignment import Assignment, available
 from pitfall_lab.classroom.init import STUDENT, chapter_books
+from pitfall_lab.classroom.judge import Outcome
 from pitfall_lab.classroom.register import Row, State
-from pitfall_lab.classroom.submissions import CELL, Submission, read
+from pitfall_lab.classroom.submissions import CELL, Sheet, Submission, read
 from pitfall_lab.cli import main
 from pitfall_lab.lessons.exercises import exercises
 
@@ -377,6 +380,34 @@ def test_a_full_disk_ends_the_command_with_a_sentence_and_resume_goes_on(
     assert main([*words, "--resume"]) == 0
     assert (folder / "grades.csv").exists()
     assert (folder / "report" / "index.html").exists()
+
+
+def test_after_an_interrupt_resume_goes_on_with_what_was_not_graded(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does it, after the first of three; who judges is no matter here."""
+    for name in ("bob", "cem", "dee"):
+        text = json.dumps({"cells": [], "nbformat": 4, "nbformat_minor": 5, "metadata": {"name": name}})
+        (folder / "submissions" / f"{name}.ipynb").write_text(text, encoding="utf-8")
+    judged: list[str] = []
+
+    def work(most: int, sheets: list[Sheet]) -> Iterator[tuple[Sheet, list[dict[str, Any]]]]:
+        for sheet in sheets:
+            if len(judged) == most:
+                raise KeyboardInterrupt
+            judged.append(sheet.student)
+            yield sheet, [Outcome(key, "missing").to_dict() for key in ("12.1", "12.2", "12.3", "12.4")]
+
+    monkeypatch.setattr(grade, "_here", lambda jobs, assignment, sheets, **_: work(1, sheets))
+    assert main(["grade", str(folder)]) == 130
+    assert f"What was graded is in {folder / 'grades.state.jsonl'}; --resume continues" in capsys.readouterr().err
+    assert not (folder / "grades.csv").exists()
+    first = [*judged]
+    monkeypatch.setattr(grade, "_here", lambda jobs, assignment, sheets, **_: work(9, sheets))
+    assert main(["grade", str(folder), "--resume"]) == 0
+    assert len(first) == 1
+    assert sorted(judged) == ["bob", "cem", "dee"], "nobody twice"
+    assert (folder / "grades.csv").read_text(encoding="utf-8-sig").count("\n") == 5
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_row_loses_this_row_only(

@@ -28,6 +28,7 @@ from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons import tasks
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.trace import T
+from tests.classroom import importers
 from tests.classroom.a_class import KEYS
 
 DUE = 1_800_000_000.0
@@ -521,27 +522,6 @@ def test_a_column_that_the_systems_own_list_has_is_named_before_a_new_one_is_mad
     assert roster.titles(tmp_path / "nowhere.csv") == []
 
 
-def imported(system: str, lines: list[list[str]], book: dict[str, str]) -> dict[str, str]:
-    """A gradebook (marks by the system's own key of a student) after an import, by the rules
-    that the three systems document.
-    """
-    head, *rows = lines
-    # Moodle: “Map from” and “Map to” are the same field, and where that is empty it is the student of the line above;
-    # Canvas: the first of ID, SIS User ID and SIS Login ID that is filled in
-    key = head.index({"moodle": "ID number", "canvas": "SIS User ID", "blackboard": "Username"}[system])
-    mark = next(n for n, name in enumerate(head) if name.startswith("Week 3") and "feedback" not in name)
-    if system == "canvas":
-        assert head[:5] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
-        assert rows.pop(0)[0].strip() == "Points Possible"
-    student = ""
-    for line in rows:
-        assert len(line) == len(head)
-        student = line[key] if line[key] or system != "moodle" else student
-        assert student in book, f"no user {student!r}: the line is refused"
-        book[student] = str(float(line[mark])) if line[mark] else "no mark"
-    return book
-
-
 @pytest.mark.parametrize(
     ("system", "keys"), [("moodle", "77 78 79"), ("canvas", "77 78 79"), ("blackboard", "adal bob 79")]
 )
@@ -549,12 +529,63 @@ def test_a_gradebook_has_the_marks_after_the_import_and_keeps_what_was_not_hande
     rows: list[Row], tmp_path: Path, system: str, keys: str
 ) -> None:
     entries = {entry.row.student: entry for entry in ledger.settled(ASSIGNMENT, rows, people(tmp_path))}
-    before = dict.fromkeys(keys.split(), "9.0")
-    ada, bob, carol = imported(system, written(rows, tmp_path, system), before).values()
-    assert (ada, bob, carol) == (str(entries["ada"].total), str(round(entries["bob"].total, 6)), "9.0")
+    written(rows, tmp_path, system)
     raw = (tmp_path / f"grades.{system}.csv").read_bytes()
-    assert not raw.startswith(b"\xef\xbb\xbf"), "a mark of the encoding would belong to the first column's name"
+    book = importers.of(system, keys.split(), items={"Week 3": 4.0})
+    assert book.read(raw) == []
+    ada, bob, carol = (book.marks[key]["Week 3"] for key in keys.split())
+    assert (ada, bob, carol) == (entries["ada"].total, round(entries["bob"].total, 6), 9.0)
     assert raw.decode("utf-8").count("\r\n") == 2 + (2 if system == "canvas" else 1)
+    if system == "moodle":
+        assert book.feedback["78"]["Week 3"] == lms._feedback(entries["bob"])
+        assert "2 days late" in book.feedback["78"]["Week 3"]
+        assert book.feedback["79"] == {}
+
+
+def test_the_importers_refuse_what_their_systems_refuse(rows: list[Row], tmp_path: Path) -> None:
+    """Otherwise an import that went well would say nothing."""
+    line = {"moodle": b"Ada,4\r\n", "canvas": b"Ada,,77,,A,4\r\n", "blackboard": b'"L","A","adal","77","4"\r\n'}
+    head = {
+        "moodle": b"ID number,Week 3\r\n",
+        "canvas": b"Student,ID,SIS User ID,SIS Login ID,Section,Week 3\r\nPoints Possible,,,,,4\r\n",
+        "blackboard": b'"Last Name","First Name","Username","Student ID","Week 3 |1"\r\n',
+    }
+    for system, wrong in (
+        ("moodle", head["moodle"] + line["moodle"]),  # nobody has this number
+        ("moodle", b"\xef\xbb\xbf" + head["moodle"]),  # the first column has another name
+        ("moodle", head["moodle"] + b"77,nine\r\n"),
+        ("moodle", head["moodle"] + b"77,5\r\n"),  # more than the item's maximum
+        ("canvas", b"Student,SIS User ID,ID,Section,Week 3\r\nAda,77,,A,4\r\n"),
+        ("canvas", head["canvas"] + b"Ada,,99,,A,4\r\n"),
+        ("canvas", head["canvas"].replace(b",,,,,4", b",,,,,5") + line["canvas"]),  # out of other points
+        ("blackboard", head["blackboard"] + line["blackboard"].replace(b'"adal"', b'""')),
+        ("blackboard", head["blackboard"].replace(b'"', b"") + line["blackboard"]),
+        ("blackboard", head["blackboard"].replace(b"|1", b"|2") + line["blackboard"]),  # no column has this number
+    ):
+        keys = ["adal"] if system == "blackboard" else ["77"]
+        assert importers.of(system, keys, items={"Week 3": 4.0}).read(wrong), (system, wrong)
+
+
+@pytest.mark.parametrize(
+    ("system", "column", "items"),
+    [
+        ("canvas", "Week 3 (4711)", {"Week 3": 4.0, "Week 3 (4711)": 4.0}),
+        ("blackboard", "Week 3 |4711", {"Week 3 [Total Pts: 4 Score] |4711": 4.0}),
+        ("canvas", "A new one", {"Week 3": 4.0}),
+        ("blackboard", "A new one", {"Week 3 |1": 4.0}),
+    ],
+)
+def test_a_column_with_a_number_is_the_one_that_is_there_and_another_is_new(
+    rows: list[Row], tmp_path: Path, system: str, column: str, items: dict[str, float]
+) -> None:
+    written(rows, tmp_path, system, column)
+    keys = ["adal", "bob"] if system == "blackboard" else ["77", "78"]
+    book = importers.of(system, keys, items=dict(items))
+    assert book.read((tmp_path / f"grades.{system}.csv").read_bytes()) == []
+    assert (len(book.items) > len(items)) is (column == "A new one")
+    touched = {item for marks in book.marks.values() for item, mark in marks.items() if mark != 9.0}
+    assert len(touched) == 1
+    assert column.partition(" |")[0] in touched.pop()
 
 
 def test_a_feedback_never_comes_without_its_mark(rows: list[Row], tmp_path: Path) -> None:

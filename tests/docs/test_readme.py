@@ -202,3 +202,8 @@ def test_every_chapter_is_on_the_page_of_the_course() -> None:
 
 def test_the_readme_is_read_in_three_minutes() -> None:
     assert len(README.split()) < 700
+
+
+def test_what_is_checked_is_said_to_be_run_and_not_fenced() -> None:
+    for page in (README, (ROOT / "pitfall_lab" / "docs" / "commands.md").read_text(encoding="utf-8")):
+        assert re.search(r"with your rights\W+(this is|and is) no\s+sandbox", page)
