@@ -243,7 +243,7 @@ def pose(
     numbers = draw or tuple(balance.draws().get(key_of(kind, program, ask), (0, 0)))
     what, why = (balance.Lots(f"{program}\0{number}", learner) for number in numbers)
     if kind == "changes":
-        return _changes(program, ask, held, why if because is True else None)
+        return _changes(program, ask, held, why if because is True else None, list(misread(program, taken_for)))
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
     expression, label = (
         (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
@@ -652,8 +652,10 @@ def _lines(
 # ---------------------------------------------------------------- which of these change
 
 
-def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lots | None) -> Question:
-    """Compute a question about what the last statement changes."""
+def _changes(
+    program: str, ask: str, held: list[Misconception], lots: balance.Lots | None, taken: list[Mistake]
+) -> Question:
+    """Compute a question about what the last statement changes; ``taken`` are misread lines."""
     last = ast.parse(program).body[-1]
     before = "\n".join(program.splitlines()[: last.lineno - 1])
     names = [name.strip() for name in ask.split(",")]
@@ -666,7 +668,8 @@ def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lo
     actual = frozenset(n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
 
     def look(one: Mistake) -> frozenset[int] | None:
-        ways = [worlds.run(part, one.policy) for part in (before, program)]
+        start = "\n".join(one.program.splitlines()[: last.lineno - 1])
+        ways = [worlds.run(part, one.policy) for part in (start, one.program)]
         if any(way is None or way[1] is not None for way in ways):
             return None
         try:
@@ -675,18 +678,25 @@ def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lo
             return None
         return frozenset(n for n in range(len(cells)) if values[0][n] != values[1][n])
 
-    endings = _believed(look, actual, program, held)
+    believed = _believed(look, actual, program, held)
+    # a slip counts only where the engine under torch's own rules ends as torch did, as a belief does
+    slipped = _endings(look, actual, taken) if look(Mistake(program)) == actual else {}
     nothing = len(cells)
     choices = [
-        Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual)
+        Choice(T(en=f"{c} (now {v})", zh=f"{c}（现在是 {v}）"), n in actual)
         for n, (c, v) in enumerate(zip(cells, first, strict=True))
     ]
     choices.append(Choice(T(en="none of them", zh="都不变"), not actual))
     fitting = _fitting(
         program,
-        [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()],
+        [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in believed.items()],
     )
-    why = reasons(program, ask, list(endings.values()), others=[], message="", lots=lots) if lots else ()
+    fitting += tuple(
+        Prediction(marks or frozenset({nothing}), until=way[0].slip.line if way[0].slip else None, without=way[0].slip)
+        for marks, way in slipped.items()
+        if marks not in believed
+    )
+    why = reasons(program, ask, list(believed.values()), others=[], message="", lots=lots) if lots else ()
     known = {actual or frozenset({nothing}), *(one.marks for one in fitting)}
     misplaced = _misplaced(names[0], ran.namespace, after.namespace) if columns else {}
     places = [Prediction(marks, places=said) for marks, said in misplaced.items() if marks not in known]

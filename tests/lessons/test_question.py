@@ -378,16 +378,30 @@ def test_a_line_that_the_lesson_answers_for_is_answered_for_among_the_lines() ->
 
 def test_what_changes_is_several_names_and_beliefs_predict_other_ones() -> None:
     posed = pose(GRID, "grid, row, flat", kind="changes")
-    assert said(posed) == ["grid = [[0, 0, 0], [0, 0, 0]]", "row = [0, 0, 0]"]
+    assert said(posed) == ["grid (now [[0, 0, 0], [0, 0, 0]])", "row (now [0, 0, 0])"]
     fits = {tuple(m.key for m in p.beliefs): sorted(p.marks) for p in posed.predictions}
     assert fits["views_copy",] == [1]
     assert fits["reshape_never_copies",] == [0, 1, 2]
     assert posed.columns == 0
 
 
+def test_who_marks_the_cells_of_a_line_that_the_lesson_names_is_answered() -> None:
+    program = "import torch\ngrid = torch.zeros(2, 3)\nturned = grid.t()\ngrid[:, 1] = 9.0"
+    line = (4, "turned[:, 1] = 9.0", "It is row 1 of turned.", "它是 turned 的第 1 行。")
+    same = (4, "turned[1] = 9.0", "It is the right one.", "这是对的。")
+    posed = pose(program, "turned", kind="changes", beliefs=["views_copy"], taken_for=[line, same])
+    answered = {p.marks: (p.until, p.without.said) for p in posed.predictions if p.without}
+    marks = frozenset(
+        n for n, choice in enumerate(posed.choices) if choice.text.en.startswith("turned[") and ", 1]" in choice.text.en
+    )
+    assert len(marks) == 3
+    assert answered == {marks: (4, T("It is row 1 of turned.", "它是 turned 的第 1 行。"))}
+    assert [p.marks for p in posed.predictions if p.beliefs] == [frozenset({6})]
+
+
 def test_what_changes_may_be_cells_or_nothing() -> None:
     posed = pose(GRID, "grid", kind="changes")
-    assert said(posed) == [f"grid[0, {n}] = 0" for n in range(3)]
+    assert said(posed) == [f"grid[0, {n}] (now 0)" for n in range(3)]
     assert posed.columns == 3
     (copied,) = [p for p in posed.predictions if MISCONCEPTIONS["views_copy"] in p.beliefs]
     assert copied.marks == {6}
