@@ -427,9 +427,11 @@ class Beside:
 
     def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
         """The warnings about data, models, seeds, settings, and hooks."""
+        from pitfall_lab.panel.warnings.begun_again import begun_again
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
         from pitfall_lab.panel.warnings.evaluating import evaluating
+        from pitfall_lab.panel.warnings.held_function import held_functions
         from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
         from pitfall_lab.panel.warnings.left_switched import left_switched
         from pitfall_lab.panel.warnings.looked_at import looked_at
@@ -453,12 +455,15 @@ class Beside:
         said += [next((each for each in gone if each is not None), None)]
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
+        said += [begun_again(each, self._ran) for each in look.begun_again]
         said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
         said += [reseeded(self._ran, self._draws, self._is_seeded)]
         said += [left_switched(each, self._ran) for each in look.switched]
-        said += [hooked_twice(each, self._ran) for each in look.twice]
+        twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]
+        said += [each for _, each in twice]
+        said += held_functions(look.held_functions, self._ran, [path for path, each in twice if each is not None])
         return said
 
     def _draws(self, name: str) -> str:

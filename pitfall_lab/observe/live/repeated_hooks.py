@@ -64,7 +64,7 @@ class Hooks:
         """The hooks that are registered twice, from two cells; one report for each table of hooks."""
         came: dict[tuple[int, str, int], int] = {}
         many: list[tuple[Thing, str, list[_Hook]]] = []
-        for thing, table, hooks in _tables(found, budget):
+        for thing, table, hooks in hook_tables(found, budget):
             for hook in hooks:
                 at = id(thing.value), table, hook.key
                 came[at] = self._came.get(at, now)
@@ -132,7 +132,7 @@ def _is_one_function(first: _Hook, second: _Hook) -> bool:
     return len(functions) == 2 and functions[0].__code__ is functions[1].__code__
 
 
-def _tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list[_Hook]]]:
+def hook_tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list[_Hook]]]:
     """The tables of hooks that are not empty, of modules and of tensors that require gradients."""
     for thing in found.layers:
         if not budget.goes_on():

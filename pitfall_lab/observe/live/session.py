@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe import private
+from pitfall_lab.observe.live.begun_again import Beginnings, BegunAgain
 from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
@@ -17,6 +18,7 @@ from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
+from pitfall_lab.observe.live.held_functions import Functions, HeldFunction
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
@@ -82,6 +84,8 @@ class Look:
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
+    held_functions: list[HeldFunction] = field(default_factory=list)
+    begun_again: list[BegunAgain] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -124,10 +128,10 @@ class Live:
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
-        self._gone, self._caches = GoneSplits(), Caches()
+        self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
-        self._shared, self._cuts = SharedWrites(), CutParameters()
+        self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -214,13 +218,12 @@ class Live:
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
             left = seconds * (FINDING + GRAPHS + OTHERS) - (time.thread_time() - began)
             others = Budget(max(left, seconds * OTHERS))
-            look.leftover = self._leftovers.compare(found, self._cells.now, others)
-            look.cut_parameters = self._cuts.compare(found, self._cells.now, others)
+            self._optimizers(look, found, namespace, others)
             look.growing += self._rounds.compare(roots, self._cells, others)
-            look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
+            look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
             parts = subsets(namespace, others)
             look.split_again = self._splits.compare(parts, self._cells.now) if parts is not None else []
             look.switched = self._states.compare(found)
@@ -237,6 +240,13 @@ class Live:
                 self._after.update(table.after)
             look.cut = found.hidden or any(each.spent for each in (finding, graphs, others, drawing))
             return look
+
+    def _optimizers(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
+        """Look at optimizers, at what they keep, and at what moves their rates."""
+        look.leftover = self._leftovers.compare(found, self._cells.now, budget)
+        look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
+        look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
+        look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
         """Whether the last cell read this name and bound it anew, and its graph does not lead into

@@ -17,7 +17,7 @@ from pitfall_lab.trace import T
 if TYPE_CHECKING:
     from pitfall_lab.observe.live.repeated_hooks import Twice
 
-_CALLED = {
+CALLED = {
     "_forward_hooks": T("forward hook", "前向钩子"),
     "_forward_pre_hooks": T("forward pre-hook", "前向预钩子"),
     "_backward_hooks": T("backward hook", "反向钩子"),
@@ -40,7 +40,7 @@ def hooked_twice(found: Twice, ran: Ran) -> dict[str, Any] | None:
             return None
     elif found.differ and not (first is not None and again is not None and _is_again(found, first, again, ran)):
         return None
-    what, times = _CALLED[found.table], T("twice" if found.times == 2 else f"{found.times} times", f"{found.times} 次")
+    what, times = CALLED[found.table], T("twice" if found.times == 2 else f"{found.times} times", f"{found.times} 次")
     before, now = called(found.first), called(found.again)
     en, zh = f" from {before}, and again from {now}" if before else "", f"（{before}，又在 {now} 中）" if before else ""
     if found.first == found.again:
