@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.text_origins import parameters
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.seeds import INITS
@@ -42,7 +43,8 @@ class Fold:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each network that two folds train in turn, each with the rows that the other one holds out."""
     reported = set()
-    for weight, folds in _folds(story).items() if story.backwards() else ():
+    found = (_folds(story, from_first=each) for each in (False, True)) if story.backwards() else ()
+    for weight, folds in (each for one in found for each in one.items()):
         pair = next(
             ((a, b) for a, b in pairwise(folds) if _are_folds(a, b) and not _begins_anew(story, weight, a, b)), None
         )
@@ -51,9 +53,10 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, weight, *pair, count=len(folds))
 
 
-def _folds(story: Story) -> dict[str, list[Fold]]:
+def _folds(story: Story, *, from_first: bool) -> dict[str, list[Fold]]:
     """The pairs of trained and measured rows of each weight that gets the rows themselves, in order; equal pairs once.
 
+    ``from_first``: rows of a table that was itself selected from another count as those of the first table.
     Only weights with at least two pairs, and at most ``MOST`` of each.
     """
     learned: dict[str, tuple[Event, frozenset[Piece]]] = {}
@@ -66,7 +69,7 @@ def _folds(story: Story) -> dict[str, list[Fold]]:
             else None
         )
         pieces = (
-            _pieces(story, event.operands[place].label, event.step)
+            _pieces(story, event.operands[place].label, event.step, from_first=from_first)
             if weight in story.leaves and weight is not None
             else None
         )
@@ -89,10 +92,11 @@ def _folds(story: Story) -> dict[str, list[Fold]]:
     return {weight: folds for weight, folds in found.items() if len(folds) > 1}
 
 
-def _pieces(story: Story, label: str | None, step: int) -> frozenset[Piece]:
+def _pieces(story: Story, label: str | None, step: int, *, from_first: bool) -> frozenset[Piece]:
     """The rows that a network was given, as pieces that can be compared; empty if they are not known.
 
-    A piece is a run of an order or of a table, a mask, or a row that a loader stacked.
+    A piece is a run of an order or of a table, a mask, or a row that a loader stacked. With ``from_first``, for a batch
+    of a table that was selected from another, as ``x[rest][batch]``, the pieces are all those of that selection.
     """
     for _ in range(UPWARD):
         record = story.tensor(label, step) or {}
@@ -100,19 +104,33 @@ def _pieces(story: Story, label: str | None, step: int) -> frozenset[Piece]:
         if label is None or record.get("requires_grad") or made is None or label not in made.results:
             return frozenset()
         given = [o.label for o in made.operands if o.label is not None]
+        selects = ("__getitem__", "index_select", "narrow", "split", "chunk", "unbind", "tensor_split")
+        if from_first and given and made.name in selects:
+            earlier = _pieces(story, given[0], made.step, from_first=True)
+            if earlier:
+                return earlier
         if made.name == "stack":
-            return frozenset(("row", batch.storage, row) for batch in behind(story, label, step) for row in batch.rows)
+            batches = tuple(behind(story, label, step))
+            tables = {batch.storage for batch in batches} if from_first else set()
+            earlier = frozenset().union(*(_of_table(story, table, made.step) for table in tables))
+            return earlier or frozenset(("row", batch.storage, row) for batch in batches for row in batch.rows)
         if made.name in ("__getitem__", "index_select") and len(given) > 1:
             return _of_index(story, given[1], made.step)
         if made.name in ("__getitem__", "narrow", "split", "chunk", "unbind", "tensor_split") and given:
             return frozenset(_slice(story, given[0], label, made.step))
         if made.name == "cat" and given:
-            parts = [_pieces(story, each, made.step) for each in given]
+            parts = [_pieces(story, each, made.step, from_first=from_first) for each in given]
             return frozenset().union(*parts) if all(parts) else frozenset()
         if made.name not in SAME_NUMBERS | {"sub", "div"} or not given or given[0] == label:
             return frozenset()
         label, step = given[0], made.step
     return frozenset()
+
+
+def _of_table(story: Story, storage: str, step: int) -> frozenset[Piece]:
+    """The pieces that the table on a memory was selected from another as; empty if it was not."""
+    first = next((label for label, record in story.tensors_on(storage) if (record.get("born") or 0) < step), None)
+    return _pieces(story, first, step, from_first=True) if first is not None else frozenset()
 
 
 def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
@@ -242,45 +260,63 @@ def _fixes(story: Story, weight: str, a: Fold, b: Fold) -> tuple[Fix, ...]:
     """At most one fix: it moves the statements that make the network and its optimizer into the loop over the folds.
 
     Empty unless both stand in the block of that loop, before it, the loop trains and measures, and
-    nothing between reads their names.
+    nothing between reads their names. An optimizer that each fold makes anew stays where it is.
     """
     program = story.program
     born = story.event((story.tensor(weight) or {}).get("born"))
-    optimizer = next((each for each in reversed(story.trace.optimizers) if weight in each.holds), None)
+    holders = [each for each in story.trace.optimizers if weight in each.holds]
     chains = [list(call_chain(story, event)) for event in (born, a.trained, b.measured) if event is not None]
-    if optimizer is None or len(chains) < len(("made", "trained", "measured")):
+    if not holders or len(chains) < len(("made", "trained", "measured")):
         return ()
-    step = program.statement_at(optimizer.span)
-    block = program.block(step) if step is not None else []
-    makes = next((each for each in chains[0] if each in block), None)
+    is_new = any(a.trained.step < each.step < b.trained.step for each in holders)
+    step = None if is_new else program.statement_at(holders[-1].span)
     inner = [node for each in chains[1] for node in (each, *program.ancestors(each))]
-    loop = next((node for node in inner if isinstance(node, ast.For | ast.While) and node in block), None)
-    if step is None or makes is None or loop is None or loop.lineno < step.lineno:
+    loop = next(
+        (
+            node
+            for node in inner
+            if isinstance(node, ast.For | ast.While) and any(each in program.block(node) for each in chains[0])
+        ),
+        None,
+    )
+    if loop is None or (step is None and not is_new):
         return ()
-    if not any(each in ast.walk(loop) for each in chains[2]) or not all(
-        program.stands_alone(each) for each in (makes, step)
-    ):
+    block = program.block(loop)
+    makes = next(each for each in chains[0] if each in block)
+    moved = [makes] if step is None else [makes, step]
+    before = block[: block.index(loop)]
+    if not all(each in before and program.stands_alone(each) for each in moved):
+        return ()
+    if not any(each in ast.walk(loop) for each in chains[2]):
         return ()
     names = {
         n.id
-        for each in (makes, step)
+        for each in moved
         if isinstance(each, ast.Assign)
         for t in each.targets
         for n in ast.walk(t)
         if isinstance(n, ast.Name)
     }
-    before = block[: block.index(loop)]
     reads = [
         each
         for each in before
-        if each not in (makes, step) and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(each))
+        if each not in moved and any(isinstance(n, ast.Name) and n.id in names - _own(each) for n in ast.walk(each))
     ]
     if reads:
         return ()
-    moved = program.insert_before(loop.body[0], program.segment(makes), program.segment(step))
-    edits = merge(program.delete(makes), program.delete(step), moved)
-    title = T(en="Make the network and its optimizer anew in each fold", zh="每一折都重新创建网络和优化器")
+    begin = program.insert_before(loop.body[0], *map(program.segment, moved))
+    edits = merge(*map(program.delete, moved), begin)
+    title = (
+        T(en="Make the network anew in each fold", zh="每一折都重新创建网络")
+        if step is None
+        else T(en="Make the network and its optimizer anew in each fold", zh="每一折都重新创建网络和优化器")
+    )
     return unique(program.text, [Fix(title, edits, meaning="shape")]) if edits is not None else ()
+
+
+def _own(statement: ast.stmt) -> set[str]:
+    """The parameters of a function that the statement defines: in it they are other names; else empty."""
+    return set(parameters(statement)) if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else set()
 
 
 RULE = Rule(

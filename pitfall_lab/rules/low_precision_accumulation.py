@@ -82,6 +82,21 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> Sum | No
     dtype = str((story.tensor(rounds[-1].results[0], rounds[-1].step) or {}).get("dtype"))
     if dtype not in FLOATS or any(len(e.operands) != 2 for e in rounds):
         return None
+    own = (run for run in _runs(rounds) if len(run) >= ROUNDS)
+    found = next((each for run in own if (each := _judged(story, node, run, dtype)) is not None), None)
+    return found or _judged(story, node, rounds, dtype)
+
+
+def _runs(rounds: list[Event]) -> list[list[Event]]:
+    """The rounds of each sum, where one line adds to several in place one after the other, as a count of each epoch."""
+    runs: dict[str | None, list[Event]] = defaultdict(list)
+    for event in rounds:
+        runs[event.operands[0].label].append(event)
+    return list(runs.values())
+
+
+def _judged(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> Sum | None:
+    """The finding's data if the recorded rounds show that numbers were lost; else None."""
     if (stalled := _stalled(story, rounds)) is not None:
         return Sum(node, tuple(rounds), dtype, stalled[0], None, stalled[1])
     found = _exactly(story, node, rounds, dtype)

@@ -19,7 +19,8 @@ PLATEAU = "ReduceLROnPlateau"
 CASTS = {"mean", "sum", "div", "true_divide", "float", "double", "to", "type", "mul", "item"}
 HITS = {"eq", "__eq__", "isclose"}
 FURTHER = 10
-NEAR = 1e-9
+NEAR = 1e-8
+"""The trace has nine digits of a number."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -27,12 +28,23 @@ def find(story: Story) -> Iterator[Finding]:
     for scheduler in story.trace.beside.schedulers:
         settings = dict(scheduler.settings)
         if scheduler.scheduler == PLATEAU and settings.get("mode") == 0 and "best" in settings and scheduler.first:
-            last = scheduler.first[-1].step
-            shares = [
-                event for event in story.calls("item", "__float__", "tolist") if _is(story, event, settings["best"])
-            ]
-            if shares and all(event.step <= last and _counts_hits(story, event) for event in shares):
-                yield _finding(story, scheduler, shares[0], settings["best"])
+            best, last = settings["best"], scheduler.first[-1].step
+            shares = [event for event in story.calls("item", "__float__", "tolist") if _is(story, event, best)]
+            lowest = shares and (shares[0].step <= last or _is_lowest(story, shares[0], best))
+            if lowest and all(_counts_hits(story, event) for event in shares):
+                yield _finding(story, scheduler, shares[0], best)
+
+
+def _is_lowest(story: Story, share: Event, best: float) -> bool:
+    """Whether the same line gave other numbers before ``share``, none of them below ``best``.
+
+    False too where ``best`` could as well be one minus the highest of them: a share of mistakes is meant to fall.
+    """
+    steps = story.steps_at[share.span, share.op]
+    values = [value for step in steps if (value := converted(story, story.events[step])) is not None]
+    earlier = [step for step in steps if step < share.step]
+    is_of_mistakes = math.isclose(1 - max(values), best, rel_tol=NEAR)
+    return bool(earlier) and not is_of_mistakes and min(values[: len(earlier)]) > best
 
 
 def _is(story: Story, event: Event, best: float) -> bool:

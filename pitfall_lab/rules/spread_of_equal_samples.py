@@ -115,6 +115,7 @@ def _is_nothing(story: Story, event: Event) -> bool:
     """Whether the spread is known, and is 0 or as small as rounding makes it; the quantiles are equal."""
     held = _numbers(story, event.results[0], event.step)
     size = max((abs(value) for value in _numbers(story, event.operands[0].label, event.step)), default=0.0)
+    size = size or _typical(story, event.operands[0].label, event.step)
     if event.name.endswith("quantile"):
         return (
             len(held) > 1
@@ -122,6 +123,21 @@ def _is_nothing(story: Story, event: Event) -> bool:
             and max(held) - min(held) <= NEAR * size
         )
     return bool(held) and size > 0 and all(abs(value) <= NEAR * size for value in held)
+
+
+def _typical(story: Story, label: str | None, step: int) -> float:
+    """The largest known mean or median, without its sign, of a tensor whose own numbers the trace does not have.
+
+    0 if it has them, or knows neither: it keeps no numbers of large tensors.
+    """
+    if label is None or _numbers(story, label, step):
+        return 0.0
+    means = (
+        use
+        for use in story.uses(label)
+        if use.name in ("mean", "median") and use.operands[:1] and use.operands[0].label == label
+    )
+    return max((abs(v) for use in means for r in use.results[:1] for v in _numbers(story, r, use.step)), default=0.0)
 
 
 def _numbers(story: Story, label: str | None, step: int) -> list[float]:
@@ -193,8 +209,30 @@ def _same_for_all(story: Story, vmap: Event) -> Cause | None:
             zh='`vmap` 对全部样本只调用一次函数。`randomness="same"` 时，其中的抽取只做一次，大家共用；`"different"` '
             "时为每个样本各做一次。",
         ),
-        unique(program.text, [Fix(title, program.replace((said.value, new)), meaning="later")]),
+        unique(program.text, [Fix(title, program.replace(*_beside(program, said)), meaning="later")]),
     )
+
+
+def _beside(program: Program, said: ast.keyword) -> list[tuple[ast.AST, str]]:
+    """The changes of ``randomness="same"`` to ``"different"``: of ``said``, and of every other ``vmap`` in its
+    function whose result is called with the same arguments, such as that of the derivative of what is sampled.
+    """
+
+    def given(word: ast.keyword) -> list[str] | None:
+        mapped = program.parents.get(word)
+        called = program.parents.get(mapped) if mapped is not None else None
+        is_call = isinstance(called, ast.Call) and called.func is mapped
+        return [program.segment(each) for each in called.args] if is_call else None
+
+    words = [
+        word
+        for call in program.nodes
+        if isinstance(call, ast.Call) and call_name(call) == "vmap" and program.function(call) is program.function(said)
+        for word in call.keywords
+        if word.arg == "randomness" and isinstance(word.value, ast.Constant) and word.value.value == "same"
+    ]
+    same = [word for word in words if word is said or (given(said) is not None and given(word) == given(said))]
+    return [(word.value, program.segment(word.value).replace("same", "different")) for word in same]
 
 
 def _draws_all(story: Story, event: Event) -> bool:

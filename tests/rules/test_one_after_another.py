@@ -1,0 +1,113 @@
+"""Signals that need more than the first rounds: the lowest of several metrics, a network carried through folds that
+functions train, samples too large to be kept, a sum that is begun anew.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
+
+METRICS = """import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(32, 4), torch.zeros(32)
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+wait = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)%s
+for wrong in (%s):
+    opt.zero_grad()
+    (net(x).squeeze(1) - y).square().mean().backward()
+    opt.step()
+    said = torch.arange(32).lt(wrong).float()
+    share = (said == y).float().mean().item()
+    wait.step(%s)
+"""
+
+PATHS = """import torch
+from torch.func import vmap
+torch.manual_seed(0)
+def worth(start, strike):
+    return torch.relu(start + torch.randn(5).sum() - strike)
+start = torch.full((20000,), 9.0)
+paid = vmap(worth, in_dims=(0, None), randomness="%s")(start, %s)%s
+print(paid.mean().item(), paid.std().item())
+"""
+
+FOLDS = """import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(24, 3), torch.randn(24, 1)
+def fit(net, x, y):
+    opt = torch.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(2):
+        for rows in torch.randperm(len(x)).split(8):
+            loss = (net(x[rows]) - y[rows]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+@torch.no_grad()
+def error(net, x, y):
+    return (net(x) - y).square().mean().item()%s
+parts = torch.arange(24).chunk(3)
+%s
+"""
+
+CARRIED = """net = nn.Linear(3, 1)
+for k in range(3):
+    rest = torch.cat([part for place, part in enumerate(parts) if place != k])
+    mean = x[rest].mean(0)
+    fit(net, x[rest] - mean, y[rest])
+    print(error(net, x[parts[k]] - mean, y[parts[k]]))
+"""
+
+ANEW = """for k in range(3):
+    net = nn.Linear(3, 1)
+    rest = torch.cat([part for place, part in enumerate(parts) if place != k])
+    fit(net, x[rest], y[rest])
+    print(error(net, x[parts[k]], y[parts[k]]))
+"""
+
+ONE_SPLIT = """net = nn.Linear(3, 1)
+rest = torch.cat(parts[1:])
+for _ in range(3):
+    fit(net, x[rest], y[rest])
+    print(error(net, x[parts[0]], y[parts[0]]))
+"""
+
+COUNTS = """import torch
+torch.manual_seed(0)
+for epoch in range(3):
+    right = torch.zeros((), dtype=torch.%s)
+    for _ in range(20):
+        right += torch.ones(%d).eq(1).sum()%s
+    print(right.item())
+"""
+
+WRONG = {
+    "the lowest accuracy comes in the fifth epoch": METRICS % ("  # PL664", "12, 11, 10, 9, 14, 8", "share"),
+    "samples of which only the mean and the spread are kept": PATHS % ("same", "5.0", "  # PL850"),
+    "batches of the standardised rows of a fold, an optimizer in each": FOLDS % ("  # PL982", CARRIED),
+    "a count that each epoch begins anew": COUNTS % ("bfloat16", 33, "  # PL803"),
+}
+
+RIGHT = {
+    "a share of mistakes": METRICS % ("", "13, 12, 14, 20, 13", "1 - share"),
+    "paths that draw their own numbers": PATHS % ("different", "5.0", ""),
+    "samples that are all 0": PATHS % ("same", "900.0", ""),
+    "a network for each fold": FOLDS % ("", ANEW),
+    "one split, measured again and again": FOLDS % ("", ONE_SPLIT),
+    "counts that stay exact": COUNTS % ("bfloat16", 8, ""),
+    "a count in a type that can count": COUNTS % ("float32", 33, ""),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_they_are_found_and_repaired(shop: Workshop, name: str) -> None:
+    assert_found(shop, WRONG[name], repaired=True)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop, name: str) -> None:
+    assert_quiet(shop, RIGHT[name])
