@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.nbgrader import _judge
 from pitfall_lab.cli import main
 from pitfall_lab.lessons.exercises import exercises
@@ -85,7 +86,9 @@ def test_nbgrader_gives_the_points_that_the_grader_gives(course: Path) -> None:
         scores = dict(book.execute(GRADES).fetchall())
     first, second, third, fourth = (scores[f"exercise-12-{n}-points"] for n in (1, 2, 3, 4))
     assert first == 1.0
-    assert 0 < second < 1
+    assert second == pytest.approx(known(exercises()["12.2"], exercises()["12.2"].wrong[2]).credit, abs=1e-4), (
+        "four digits"
+    )
     assert (third, fourth) == (0.0, 0.0)
 
 
