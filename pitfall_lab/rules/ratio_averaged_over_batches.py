@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.call_stack import call_chain
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, reads, receiver, torch_name
+from pitfall_lab.rules.kit.text_origins import parameters
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.elements import Elements
@@ -78,6 +79,8 @@ MEANS = {
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy",
 }
+ENTROPIES = ("cross_entropy", "nll_loss")
+CUTS = SAME | {"__getitem__", "narrow", "select", "contiguous"}
 COLLECTS = {"stack", "cat"}
 ADDS = {"add", "add_", "__iadd__", "__radd__"}
 TO_PYTHON = ("item", "__float__", "tolist")
@@ -262,7 +265,7 @@ def _averaged(
     a smaller last one, count by their sizes if all that was computed from them are means; else None.
     """
     if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(
-        story, results
+        story, results, after
     ):
         return None
     rounds: list[tuple[float, dict[str, float]]] = []
@@ -287,31 +290,43 @@ def _averaged(
         rounds.append((value, own.leaves))
     if formula is None or len(rounds) < FEWEST:
         return None
-    is_unequal = len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]
-    if is_unequal and not all(key.split()[0] in MEANS for key in formula.leaves):
-        return None
-    if not is_unequal:
-        rounds = rounds[: len(rounds) - (sizes[-1] != sizes[0])]
-        sizes = [1] * len(rounds)
+    are_means = all(key.split()[0] in MEANS for key in formula.leaves)
+    if len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]:
+        numbers = _compared(formula, rounds, sizes) if are_means else None
+        is_unequal = True
+    else:
+        full = rounds[: len(rounds) - (sizes[-1] != sizes[0])]
+        numbers, is_unequal = _compared(formula, full, [1] * len(full)), False
+        if numbers is None and are_means and len(full) < len(rounds):
+            numbers, is_unequal = _compared(formula, rounds, sizes), True
+    return Averaged(average, results[: len(rounds)], *numbers, text, is_unequal) if numbers is not None else None
+
+
+def _compared(
+    formula: Formula, rounds: list[tuple[float, dict[str, float]]], sizes: list[int]
+) -> tuple[float, float] | None:
+    """The mean of the rounds' numbers, and the number of all data together, in which a round counts by its size; None
+    if they are nearly the same.
+    """
     mean = sum(value for value, _ in rounds) / len(rounds)
     leaves = {
         key: sum(size * one[key] for size, (_, one) in zip(sizes, rounds, strict=True)) / sum(sizes)
         for key in formula.leaves
     }
     whole = formula.value(leaves)
-    if whole is None or abs(whole - mean) <= APART * max(abs(whole), abs(mean)):
-        return None
-    return Averaged(average, results[: len(rounds)], mean, whole, text, is_unequal)
+    return None if whole is None or abs(whole - mean) <= APART * max(abs(whole), abs(mean)) else (mean, whole)
 
 
-def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
+def _trains(story: Story, results: list[tuple[str, int]], after: str) -> bool:
     """Whether a backward lies between the results, or the call that computed the first gave results
     that require grad elsewhere.
+
+    The second does not count where Python takes the exponential or root ``after``: that is not what is trained.
     """
     first, last = results[0][1], results[-1][1]
     if any(first < backward.step < last for backward in story.backwards()):
         return True
-    made = made_by(story, *results[0])
+    made = made_by(story, *results[0]) if not after else None
     steps = story.steps_at[made.span, made.op] if made is not None else []
     return any((story.tensor(r, step) or {}).get("requires_grad") for step in steps for r in story.events[step].results)
 
@@ -400,10 +415,25 @@ class Formula:
         for table, step in self._tables if self.is_known else ():
             of = next(iter(behind(self.story, table, step, cut=True)), None)
             shape = self.story.shape(table, step) or (0,)
+            if of is None and len(self._tables) == 1 and self.tree[0] == "exp":
+                return self._of_answers(step)
             if of is None or shape[0] % len(of.rows) or len(shape) > PAIR:
                 return None
             found.add(((of.storage, of.rows), len(of.rows)))
         return found.pop() if found and len({size for _, size in found}) == 1 else None
+
+    def _of_answers(self, step: int) -> tuple[object, int] | None:
+        """The memory that the right answers of a cross-entropy are from, and their number; None for another call.
+
+        For batches that no table has, such as texts that were read one by one.
+        """
+        loss = self.story.events[step]
+        answers = loss.operands[1].label if loss.name in ENTROPIES and len(loss.operands) > 1 else None
+        count = math.prod(self.story.shape(answers, step) or (0,))
+        while (made := made_by(self.story, answers, step)) is not None and made.name in CUTS and made.operands:
+            answers, step = made.operands[0].label, made.step
+        memory = (self.story.tensor(answers, step) or {}).get("storage")
+        return (memory, count) if memory is not None and count else None
 
     def value(self, leaves: dict[str, float]) -> float | None:
         """The number with other leaves; None if it cannot be computed."""
@@ -511,17 +541,12 @@ def _by_size(story: Story, found: Averaged, statement: ast.stmt, text: ast.expr)
     )
     curve = next((n for n in curves if call_name(n) in CURVES), None)
     loss = next((e for e in _upward(story, *found.results[0]) if e.name in MEANS - {"mean"}), None)
-    target = written_as(story, loss, loss.operands[1].label) if loss is not None and len(loss.operands) > 1 else None
-    if (
-        curve is None
-        or not curve.args
-        or target is None
-        or name is None
-        or program.function(target) is not program.function(statement)
-    ):
+    written = written_as(story, loss, loss.operands[1].label) if loss is not None and len(loss.operands) > 1 else None
+    target = _said_here(program, written, statement) if written is not None else None
+    if curve is None or not curve.args or target is None or name is None:
         return []
     number, function, of = (
-        f"{operand(program, target)}.numel()",
+        f"{target}.numel()",
         program.segment(curve.func),
         program.segment(curve.args[0]),
     )
@@ -532,6 +557,8 @@ def _by_size(story: Story, found: Averaged, statement: ast.stmt, text: ast.expr)
         raised = [
             n for n in program.block(statement) if isinstance(n, ast.AugAssign) and program.segment(n.target) == count
         ]
+        if isinstance(text.right, ast.Call) and isinstance(text.left, ast.Name):
+            return [Fix(title, edits, meaning="later") for edits in _counted(program, statement, product, number, text)]
         if len(raised) != 1 or not isinstance(raised[0].value, ast.Constant) or raised[0].value.value != 1:
             return []
         edits = program.replace(
@@ -543,6 +570,59 @@ def _by_size(story: Story, found: Averaged, statement: ast.stmt, text: ast.expr)
         return []
     whole = f"{function}(sum(mean * n for mean, n in {name}) / sum(n for _, n in {name}))"
     return [Fix(title, program.replace((curve, f"({of}, {number})"), (text, whole)), meaning="later")]
+
+
+def _said_here(program: Program, target: ast.expr, statement: ast.stmt) -> str | None:
+    """The text of ``target``, as an operand, in the function of ``statement``, or for a parameter of a function that
+    the statement calls, what it gives it; None where the text does not show it.
+    """
+    function = program.function(target)
+    if function is program.function(statement):
+        return operand(program, target)
+    names = [n for n in ast.walk(target) if isinstance(n, ast.Name)]
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    call = next((n for n in calls if isinstance(function, ast.FunctionDef) and call_name(n) == function.name), None)
+    if call is None or not isinstance(function, ast.FunctionDef) or call.keywords:
+        return None
+    given = dict(zip(parameters(function), call.args, strict=False))
+    written = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if any(n.id not in given or n.id in written or not isinstance(given[n.id], ast.Name) for n in names):
+        return None
+    fresh = ast.parse(program.segment(target), mode="eval").body
+    for n in ast.walk(fresh):
+        if isinstance(n, ast.Name):
+            n.id = program.segment(given[n.id])
+    text = ast.unparse(fresh)
+    return text if isinstance(fresh, ast.Name | ast.Attribute | ast.Subscript | ast.Call) else f"({text})"
+
+
+def _counted(
+    program: Program, statement: ast.AugAssign, product: str, number: str, text: ast.BinOp
+) -> Iterator[tuple[Edit, ...]]:
+    """At most one list of edits for ``total / len(batches)``: the targets are counted beside the sum, from where it
+    begins.
+    """
+    curve, total = statement.value, program.segment(statement.target)
+    function = program.function(statement)
+    begins = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Assign)
+        and program.function(n) is function
+        and [program.segment(each) for each in n.targets] == [total]
+    ]
+    count = f"{total}_count"
+    taken = {n.id for n in program.nodes if isinstance(n, ast.Name)}
+    alone = len(begins) == 1 and program.stands_alone(begins[0]) and program.stands_alone(statement)
+    if not alone or count in taken or not isinstance(curve, ast.Call):
+        return
+    begin, indent = program.segment(begins[0]), program.indent(begins[0])
+    inner = program.indent(statement)
+    yield program.replace(
+        (begins[0], f"{begin}\n{indent}{count} = 0"),
+        (statement, f"{total} += {product}\n{inner}{count} += {number}"),
+        (text, f"{program.segment(curve.func)}({total} / {count})"),
+    )
 
 
 def _upward(story: Story, label: str, step: int) -> Iterator[Event]:

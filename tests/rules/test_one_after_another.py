@@ -1,5 +1,5 @@
 """Signals that need more than the first rounds: the lowest of several metrics, a network carried through folds that
-functions train, samples too large to be kept, a sum that is begun anew.
+functions train, samples too large to be kept, a sum that is begun anew, batches that no table has.
 """
 
 from __future__ import annotations
@@ -85,11 +85,52 @@ for epoch in range(3):
     print(right.item())
 """
 
+TEXTS = """import math
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+opt = torch.optim.Adam(net.parameters(), lr=0.1)
+def written(count, last):
+    texts = torch.zeros(count, 12, dtype=torch.long)
+    for t in range(1, 12):
+        texts[:, t] = (texts[:, t - 1] + torch.randint(1, 3, (count,))) %% 9
+    return texts + last
+def cost(model, texts):
+    return nn.functional.cross_entropy(model(texts[:, :-1]).flatten(0, 1), texts[:, 1:].flatten())
+for _ in range(30):
+    opt.zero_grad()
+    cost(net, written(20, 0)).backward()
+    opt.step()
+kept = [written(10, 0) for _ in range(4)] + [torch.zeros(1, 12, dtype=torch.long)]
+@torch.no_grad()
+def perplexity(model, batches):
+    %s
+print(perplexity(net, kept))
+"""
+
+OF_EACH = """total = 0.0
+    for texts in batches:
+        total += math.exp(cost(model, texts).item())
+    return total / len(batches)  # PL774"""
+
+OF_ALL = """total, count = 0.0, 0
+    for texts in batches:
+        total += cost(model, texts).item() * texts[:, 1:].numel()
+        count += texts[:, 1:].numel()
+    return math.exp(total / count)"""
+
+OF_DRAWS = """total = 0.0
+    for _ in range(5):
+        total += math.exp(cost(lambda x: model(x) + torch.randn(9), batches[0]).item())
+    return total / 5"""
+
 WRONG = {
     "the lowest accuracy comes in the fifth epoch": METRICS % ("  # PL664", "12, 11, 10, 9, 14, 8", "share"),
     "samples of which only the mean and the spread are kept": PATHS % ("same", "5.0", "  # PL850"),
     "batches of the standardised rows of a fold, an optimizer in each": FOLDS % ("  # PL982", CARRIED),
     "a count that each epoch begins anew": COUNTS % ("bfloat16", 33, "  # PL803"),
+    "perplexities of batches that no table has, by the function that trains": TEXTS % OF_EACH,
 }
 
 RIGHT = {
@@ -99,6 +140,8 @@ RIGHT = {
     "a network for each fold": FOLDS % ("", ANEW),
     "one split, measured again and again": FOLDS % ("", ONE_SPLIT),
     "counts that stay exact": COUNTS % ("bfloat16", 8, ""),
+    "a perplexity of all texts": TEXTS % OF_ALL,
+    "the mean over draws for the same texts": TEXTS % OF_DRAWS,
     "a count in a type that can count": COUNTS % ("float32", 33, ""),
 }
 
