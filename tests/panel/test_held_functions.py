@@ -47,6 +47,10 @@ model = Net(act)"""
 PLANTED = {
     "a loader": ([COLLATE, LOADER, "train(loader)", COLLATE_2, "collate(rows[:2])"], "train(loader)",
         "`loader.collate_fn` still has the `collate` of In [3]"),
+    "many rows": (
+        ["rows = [(x.clone(), y.clone()) for x, y in rows * 60]\nhalf = rows[:900]", COLLATE, LOADER, COLLATE_2],
+        "train(loader)", "`loader.collate_fn` still has",
+    ),
     "two loaders, read by a function": (
         [COLLATE, f"{LOADER}\ntest = DataLoader(rows, batch_size=4, collate_fn=collate)",
         "def both():\n    train(loader)\n    return [net(x).sum().item() for x, _ in test]", "both()", COLLATE_2],

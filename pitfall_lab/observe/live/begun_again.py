@@ -96,7 +96,7 @@ class Beginnings:
         things: dict[int, Thing] = {}
         for thing in found.optimizers:
             if not budget.goes_on():
-                return []
+                return list(self._found.values())
             at = id(thing.value)
             if at not in things and (read := _read(thing.value, sums)) is not None:
                 things[at] = thing

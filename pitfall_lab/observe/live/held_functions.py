@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from pitfall_lab.observe.live.budget import Budget
@@ -24,6 +26,7 @@ from pitfall_lab.observe.live.repeated_hooks import hook_tables
 DEPTH = 6
 WRAPPED = 4
 _LAMBDA = "<lambda>"
+_PLAIN = frozenset(id(each) for each in (int, float, str, bool, bytes, type(None), torch.Tensor, np.ndarray))
 _OF_LIBRARIES = ("torch.utils.data.", "torch.optim.lr_scheduler", "torchvision.", "torchaudio.", "torchtext.")
 _mro = type.__dict__["__mro__"].__get__
 _Key = tuple[int, int, int]
@@ -200,24 +203,30 @@ class _Search:
 
     def __init__(self, namespace: Mapping[str, Any], budget: Budget) -> None:
         self._namespace, self._budget, self._kinds = namespace, budget, Kinds()
-        self._seen = set[int]()
+        self._seen, self._without = set[int](), set[int]()
 
     def slots(self, found: Found) -> Iterator[_Slot]:
         """Yield each attribute, argument of a partial, entry of a list in an attribute, and hook."""
+        groups: list[tuple[str, Any]] = []
         for name in list(self._namespace):
             if not self._budget.goes_on():
                 return
             if type(name) is str and is_shown(name):
                 value = self._namespace.get(name)
-                if self._is_holder(value) or self._kinds.of(value) == "group":
+                if self._is_holder(value):
                     self._seen.clear()  # an object is found by each name that leads to it
                     yield from self._inside((name,), name, value, DEPTH, None)
+                elif self._kinds.of(value) == "group":
+                    groups.append((name, value))
         for layer in found.layers:
             self._seen.clear()
             for key, each in list(islice(inside(layer.value, "module").items(), ELEMENTS)):
                 if type(key) is str and key not in OF_MODULES:
                     yield from self._inside((*layer.path, key), f"{layer.text}.{key}", each, DEPTH // 2, layer.value)
         yield from self._hooks(found)
+        for name, value in groups:  # the rows of a data set may be many
+            self._seen.clear()
+            yield from self._inside((name,), name, value, DEPTH, None)
 
     def _hooks(self, found: Found) -> Iterator[_Slot]:
         for thing, table, hooks in hook_tables(found, self._budget):
@@ -243,11 +252,19 @@ class _Search:
         is_group = self._kinds.of(value) == "group"
         if not depth or id(value) in self._seen or not (is_group or self._is_holder(value)):
             return
+        if id(value) in self._without:
+            return
         self._seen.add(id(value))
+        some = False
         for key, shown, each in _entries(value, text, is_group=is_group):
             if not self._budget.goes_on():
                 return
-            yield from self._inside((*path, key), shown, each, depth - 1, holder if is_group else value)
+            if id(type(each)) not in _PLAIN:
+                for slot in self._inside((*path, key), shown, each, depth - 1, holder if is_group else value):
+                    some = True
+                    yield slot
+        if is_group and not some and depth > DEPTH // 2:  # its rows are not searched again for another name
+            self._without.add(id(value))
 
 
 def _parts_of(value: Any) -> tuple[Any, ...]:

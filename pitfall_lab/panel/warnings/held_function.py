@@ -32,7 +32,7 @@ _ASKS = frozenset(
 def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """Yield the warnings, one for each function; ``said`` are the paths of which another warning speaks already."""
     spoken, about = frozenset(said), set[tuple[str, int | None]]()
-    for each in found:
+    for each in (_dated(one, ran) for one in found):
         if (each.name, each.made) in about or each.path[:-1] in spoken:
             continue
         used = _used(each, ran) if not _is_meant(each, ran) else None
@@ -41,11 +41,19 @@ def held_functions(found: Sequence[HeldFunction], ran: Ran, said: Iterable[Path]
             yield _said(each, used, ran)
 
 
+def _dated(found: HeldFunction, ran: Ran) -> HeldFunction:
+    """The finding with the cells whose texts bind the name: it may have been looked at only after a later cell."""
+    bound = [run.count for run in ran.since(0) if found.name in run.assigned]
+    since = max((count for count in bound if count <= found.since), default=found.since)
+    again = max((count for count in bound if count <= found.again), default=found.again)
+    before = found.made if found.made is not None and found.made < since else since - 1
+    return found._replace(
+        made=max((count for count in bound if count <= before), default=None), since=since, again=again
+    )
+
+
 def _said(found: HeldFunction, used: Cell, ran: Ran) -> dict[str, Any]:
-    runs = list(ran.since(0))
     made = ran.get(found.made)
-    if made is None or found.name not in made.assigned:  # the panel may have been opened later
-        made = next((run for run in reversed(runs) if run.count < found.since and found.name in run.assigned), None)
     of = called(made.count) if made is not None else ""
     again, here, name = called(found.again), called(used.count), found.name
     hook = CALLED.get(found.path[-1])
