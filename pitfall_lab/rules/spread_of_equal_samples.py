@@ -221,8 +221,9 @@ def _beside(program: Program, said: ast.keyword) -> list[tuple[ast.AST, str]]:
     def given(word: ast.keyword) -> list[str] | None:
         mapped = program.parents.get(word)
         called = program.parents.get(mapped) if mapped is not None else None
-        is_call = isinstance(called, ast.Call) and called.func is mapped
-        return [program.segment(each) for each in called.args] if is_call else None
+        if not isinstance(called, ast.Call) or called.func is not mapped:
+            return None
+        return [program.segment(each) for each in called.args]
 
     words = [
         word
