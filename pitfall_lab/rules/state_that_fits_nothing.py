@@ -93,7 +93,7 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
             "`_orig_mod.`）。这里的参数仍是创建时的随机数。",
         ),
         related=[],
-        fixes=_fixes(story, call),
+        fixes=_fixes(story, call, PREFIXES),
         facts=[Fact("parameters", loading.parameters)],
     )
 
@@ -121,25 +121,32 @@ def _in_part(story: Story, loading: Loading, call: ast.Call, name: str) -> Findi
             zh=f"模块里有 {shown[0]}，状态里有 {shown[1]}，形状相同。名字必须逐字相同。这些参数仍是创建时的随机数。",
         ),
         related=[],
+        fixes=_fixes(story, call, _prefixes(loading), strict=loading.fit == 0),
         facts=[Fact("parameters", loading.parameters), Fact("fit", loading.fit)],
     )
 
 
-def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
+def _prefixes(loading: Loading) -> tuple[str, ...]:
+    """What the names in the state have before those of the module, if it is the same for all that lie apart."""
+    found = {other.removesuffix(own) if other.endswith(own) else "" for own, other in loading.apart}
+    return tuple(found) if len(found) == 1 and "" not in found else ()
+
+
+def _fixes(story: Story, call: ast.Call, prefixes: tuple[str, ...], *, strict: bool = True) -> tuple[Fix, ...]:
     """Fixes that load the names without the prefix that a wrapper put before them; with ``strict=True`` if
-    ``strict`` was given by name.
+    ``strict`` was given by name, unless it is False here: then some names fit as they are.
 
     Empty if the state is no plain name.
     """
     program, state = story.program, call.args[0] if call.args else None
-    strict = [k for k in call.keywords if k.arg == "strict"]
+    words = [k for k in call.keywords if k.arg == "strict"] if strict else []
     if state is None or not (is_name(state) or is_entry(state)):
         return ()
     text = operand(program, state)
     candidates = []
-    for prefix in PREFIXES:
+    for prefix in prefixes:
         bare = f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items()}}'
-        changes = [(state, bare), *((k.value, "True") for k in strict)]
+        changes = [(state, bare), *((k.value, "True") for k in words)]
         title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
         candidates.append(Fix(title, program.replace(*changes), meaning="later"))
     return unique(program.text, candidates)

@@ -1,5 +1,6 @@
 """Signals that need more than the first rounds: the lowest of several metrics, a network carried through folds that
-functions train, samples too large to be kept, a sum that is begun anew, batches that no table has.
+functions train, samples too large to be kept, a sum that is begun anew, batches that no table has, names in a
+state that have a prefix of their own.
 """
 
 from __future__ import annotations
@@ -125,11 +126,29 @@ OF_DRAWS = """total = 0.0
         total += math.exp(cost(lambda x: model(x) + torch.randn(9), batches[0]).item())
     return total / 5"""
 
+PARTS = """import torch
+from torch import nn
+torch.manual_seed(0)
+def build():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = build()
+    def forward(self, x):
+        return self.net(x)
+kept = {"model": %s.state_dict(), "epoch": 3}
+served = build()
+served.load_state_dict(kept["model"], strict=False)%s
+print(served(torch.randn(5, 3)).sum().item())
+"""
+
 WRONG = {
     "the lowest accuracy comes in the fifth epoch": METRICS % ("  # PL664", "12, 11, 10, 9, 14, 8", "share"),
     "samples of which only the mean and the spread are kept": PATHS % ("same", "5.0", "  # PL850"),
     "batches of the standardised rows of a fold, an optimizer in each": FOLDS % ("  # PL982", CARRIED),
     "a count that each epoch begins anew": COUNTS % ("bfloat16", 33, "  # PL803"),
+    "names with the prefix of the module around, in an entry": PARTS % ("Held()", "  # PL627"),
     "perplexities of batches that no table has, by the function that trains": TEXTS % OF_EACH,
 }
 
@@ -140,6 +159,7 @@ RIGHT = {
     "a network for each fold": FOLDS % ("", ANEW),
     "one split, measured again and again": FOLDS % ("", ONE_SPLIT),
     "counts that stay exact": COUNTS % ("bfloat16", 8, ""),
+    "names that fit": PARTS % ("build()", ""),
     "a perplexity of all texts": TEXTS % OF_ALL,
     "the mean over draws for the same texts": TEXTS % OF_DRAWS,
     "a count in a type that can count": COUNTS % ("float32", 33, ""),
