@@ -427,7 +427,7 @@ class Beside:
 
     def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
         """The warnings about data, models, seeds, settings, and hooks."""
-        from pitfall_lab.panel.warnings.begun_again import begun_again
+        from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
         from pitfall_lab.panel.warnings.evaluating import evaluating
