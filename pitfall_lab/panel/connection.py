@@ -427,7 +427,6 @@ class Beside:
 
     def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
         """The warnings about data, models, seeds, settings, and hooks."""
-        from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.cut_parameter import cut_parameter
         from pitfall_lab.panel.warnings.evaluating import evaluating
@@ -437,6 +436,7 @@ class Beside:
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
+        from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
         from pitfall_lab.panel.warnings.shared_write import shared_writes
