@@ -281,7 +281,7 @@ class Lockstep:
         self._beside.after(call, result, step)
         self._pairs.after(call, result, step)
         if call.direct and call.name == "torch.autograd.grad":
-            effects += self._naming.name_gradients(call, result)
+            effects += self._naming.name_gradients(call, result, step)
         else:
             effects += self._naming.name_results(call, results, step)
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import argument_values, tensor_facts
 from pitfall_lab.observe.recorder import Call
-from pitfall_lab.trace import Effect, Operand, Span
+from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
@@ -49,19 +50,31 @@ class Naming:
         effects = self._describe.names(taken) if taken is not None else []
         return effects + self._describe.names(record) if mine else effects
 
-    def name_gradients(self, call: Call, gradients: Any) -> list[Effect]:
+    def name_gradients(self, call: Call, gradients: Any, step: int) -> list[Effect]:
         """Name what ``torch.autograd.grad`` returned, a tuple also of one gradient, after the variables that take it
         apart.
 
-        Other tuples have names where they are drawn: their calls may take the fast path, which gives none.
+        Other tuples have names where they are drawn: their calls may take the fast path, which gives none. With
+        ``create_graph`` a step of the backward, which comes after the call's own, has created the gradient: then its
+        name is part of the last such step and not among the effects returned.
         """
         effects: list[Effect] = []
+        last = self._writer.events[-1]
         for number, gradient in enumerate(gradients if isinstance(gradients, tuple) else ()):
             record = self._records.find(gradient) if tensor_facts.is_tensor(gradient) else None
             name = (self._sources.part_target(call.span, number) if call.span is not None else None) or "_"
-            if record is not None and name != "_" and record.names[-1:] != (name,):
-                record.names += (name,)
-                effects += self._describe.names(record)
+            if record is None or name == "_" or record.names[-1:] == (name,):
+                continue
+            is_later = record.born > step
+            if is_later and not isinstance(last, Event):
+                continue
+            record.names += (name,)
+            named = self._describe.names(record)
+            if is_later and isinstance(last, Event):
+                last = replace(last, effects=(*last.effects, *named))
+                self._writer.put(last)
+            else:
+                effects += named
         return effects
 
     def claim(

@@ -16,6 +16,8 @@ import pytest
 import torch
 
 from pitfall_lab.trace import Event, Trace
+from pitfall_lab.trace.codec import decode, encode
+from pitfall_lab.trace.replay import replay
 from pitfall_lab.verify import trace_program
 
 HEAD = (
@@ -978,3 +980,18 @@ def test_a_tensor_without_strides_is_born_in_the_step_that_makes_it() -> None:
     }
     assert set(born) >= {"tensors.t1", "tensors.t2", "tensors.t3"}
     assert all(step == said for step, said in born.values())
+
+
+def test_gradients_that_a_step_of_the_backward_made_have_their_names_after_it() -> None:
+    """With ``create_graph`` the results of ``grad`` are created by steps that come after the call's own."""
+    trace = decode(
+        encode(
+            trace_program(
+                "import torch\nx = torch.ones(3, requires_grad=True)\ny = torch.ones(3, requires_grad=True)\n"
+                "u, v = torch.autograd.grad(((x * y).sin() * x).sum(), (x, y), create_graph=True)\n(u * v).sum().backward()\n"
+            )
+        )
+    )
+    assert not trace.disagreements
+    names = {record.get("name") for record in replay(trace)["tensors"].values()}
+    assert {"u", "v"} <= names
