@@ -983,7 +983,7 @@ def test_a_tensor_without_strides_is_born_in_the_step_that_makes_it() -> None:
 
 
 def test_a_gradient_that_a_custom_backward_made_has_its_name_after_the_call_that_made_it() -> None:
-    """Calls of a custom ``backward`` come after the step of ``grad`` itself, and with ``create_graph`` one of them makes
+    """Calls of a custom ``backward`` come after the step of ``grad``, and with ``create_graph`` one of them makes
     what ``grad`` returns.
     """
     text = (
