@@ -352,7 +352,6 @@ def test_without_resume_the_earlier_state_is_kept_under_another_name(folder: Pat
     assert (folder / "grades.state.earlier-1.jsonl").read_bytes() == earlier
 
 
-@pytest.mark.parametrize("more", [["--resume"], ["--only", "ada"]])
 def _full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -446,6 +445,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_row_loses_this_row_only(
     again.close()
 
 
+@pytest.mark.parametrize("more", [["--resume"], ["--only", "ada"]])
 def test_after_other_exercises_all_is_graded_anew_and_written_as_before(
     folder: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
