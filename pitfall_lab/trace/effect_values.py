@@ -27,6 +27,8 @@ _COLLECTIONS: dict[str, tuple[str, Any]] = {
 """The collections of the state: with which letter their labels begin, and the type of what has a label."""
 _UNKNOWN = frozenset({"stride", "offset", "is_leaf"})
 """Fields that are None where torch does not say: of a sparse tensor, of a view whose ``grad_fn`` is out of date."""
+_BEFORE = (".alive", ".cells")
+"""What may be written before a record: its end, and the numbers of a parameter that torch's own code has made."""
 _NUMBER = re.compile(r"[a-zA-Z](0|[1-9][0-9]{0,17})")
 
 
@@ -42,7 +44,7 @@ def mistake(events: Iterable[Event]) -> str | None:
                 return f"event {event.step} writes a value of the wrong type"
             if whole:
                 known.add(record)
-            elif record not in known and not effect.path.endswith(".alive"):  # it may end before it was described
+            elif record not in known and not effect.path.endswith(_BEFORE):
                 return f"event {event.step} changes something that is not there"
     return None
 
