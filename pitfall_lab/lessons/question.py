@@ -260,7 +260,7 @@ def pose(
         near = _others(kind, actual, {} if ran.error else ran.namespace)
         near += _mixed(actual, endings) if len(endings) < MOST_CHOICES - 1 else []
         every = endings | {outcome: [] for outcome in near if outcome not in endings}
-        wanted = [] if isinstance(because, bool) else _fit_no_other(program, because, endings)
+        wanted = [] if isinstance(because, bool) else _fit_no_other(program, because, endings, what)
         choices = _choices(label, actual, every, _refusals(program), what, wanted=wanted)
     message = str(ran.error) if ran.error else ""
     offered = {choice.text.en for choice in choices}
@@ -286,25 +286,32 @@ def _against(program: str, one: Prediction, found: Sequence[Reason]) -> bool:
     return right is not None and bool(ways) and not any(map(right.holds, ways))
 
 
-def _fit_no_other(program: str, offered: Sequence[Offered], endings: dict[Outcome, list[Mistake]]) -> list[Outcome]:
+def _fit_no_other(
+    program: str, offered: Sequence[Offered], endings: dict[Outcome, list[Mistake]], lots: balance.Lots
+) -> list[Outcome]:
     """Return the endings that have to be offered beside the natural ones, so that each of the lesson's sentences fits
-    one of the answers: who believes it must find an answer that follows from it.
+    one of the answers: who believes it must find an answer that follows from it. Only what comes of overlooking an
+    operation with a number counts (``/ 2``), not that of a call or a statement; of several, one is taken by lot.
     """
 
     def true(one: Mistake) -> set[int]:
         return {n for n, held in in_world(one, tuple(offered)).items() if held}
 
     def fits(outcome: Outcome) -> set[int]:
-        return {n for one in endings[outcome][:2] for n in true(one)}
+        return {n for one in endings[outcome][:2] if _overlooks_number(one) for n in true(one)}
 
     natural = [outcome for outcome, ways in endings.items() if any(map(_natural, ways))]
-    covered = {*true(Mistake(program)), *(n for outcome in natural for n in fits(outcome))}
+    covered = {*true(Mistake(program)), *(n for outcome in natural for one in endings[outcome][:2] for n in true(one))}
     found = []
-    for outcome in endings:
+    for outcome in sorted(endings, key=lambda one: lots.number("fits", one.value)):
         if not outcome.error and (more := fits(outcome) - covered):
             found.append(outcome)
             covered |= more
     return found
+
+
+def _overlooks_number(one: Mistake) -> bool:
+    return one.slip is not None and bool(one.slip.call) and not one.slip.call.startswith(".") and not one.beliefs
 
 
 def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction, ...]:

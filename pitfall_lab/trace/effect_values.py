@@ -1,5 +1,5 @@
-"""Checks what the effects of a decoded trace write: the types of :mod:`pitfall_lab.trace.state_types`, in records that
-exist.
+"""Checks what the effects of a decoded trace write: the types of :mod:`pitfall_lab.trace.state_types`, at places that
+a state has.
 
 Only built-in types are compared, and values stay as they are: a drawing can rely on the types and need not look again.
 """
@@ -27,25 +27,22 @@ _COLLECTIONS: dict[str, tuple[str, Any]] = {
 """The collections of the state: with which letter their labels begin, and the type of what has a label."""
 _UNKNOWN = frozenset({"stride", "offset", "is_leaf"})
 """Fields that are None where torch does not say: of a sparse tensor, of a view whose ``grad_fn`` is out of date."""
-_BEFORE = (".alive", ".cells")
-"""What may be written before a record: its end, and the numbers of a parameter that torch's own code has made."""
 _NUMBER = re.compile(r"[a-zA-Z](0|[1-9][0-9]{0,17})")
 
 
 def mistake(events: Iterable[Event]) -> str | None:
-    """What is wrong with the effects of the events, in order: part of a sentence, or None if nothing is."""
-    known: set[str] = set()
+    """What is wrong with the effects of the events, in order: part of a sentence, or None if nothing is.
+
+    A record may be written in part before it is described, or without that: what torch's own code made (the numbers of
+    a parameter, a tensor that another process sent) is not always described whole.
+    """
     for event in events:
         for effect in event.effects:
-            test, record, whole = _target(effect.path)
+            test = _target(effect.path)
             if test is None:
                 return f"event {event.step} writes to a place that a state does not have"
             if not test(effect.value):
                 return f"event {event.step} writes a value of the wrong type"
-            if whole:
-                known.add(record)
-            elif record not in known and not effect.path.endswith(_BEFORE):
-                return f"event {event.step} changes something that is not there"
     return None
 
 
@@ -56,17 +53,17 @@ def _of_field(record: Any, name: str) -> Test | None:
     return _test(hints[name] | None if name in _UNKNOWN else hints[name]) if name in hints else None
 
 
-def _target(path: str) -> tuple[Test | None, str, bool]:
-    """The test for what is written to a path, the record that it is in, and whether it is the whole record."""
+def _target(path: str) -> Test | None:
+    """The test for what is written to a path; None if a state has no such place."""
     parts = path.split(".")
     if parts[0] == "mode" and len(parts) == 2:
-        return _of_field(ModeState, parts[1]), "mode", True
+        return _of_field(ModeState, parts[1])
     letter, kind = _COLLECTIONS.get(parts[0], ("", None))
     if kind is None or len(parts) not in (2, 3) or parts[1][:1] != letter or not _NUMBER.fullmatch(parts[1]):
-        return None, "", False
+        return None
     if len(parts) == 2:
-        return _test(kind), path, True
-    return (_of_field(kind, parts[2]) if typing.is_typeddict(kind) else None), f"{parts[0]}.{parts[1]}", False
+        return _test(kind)
+    return _of_field(kind, parts[2]) if typing.is_typeddict(kind) else None
 
 
 @cache

@@ -122,7 +122,7 @@ def test_the_notebook_says_why_what_holds_earns_nothing(tmp_path: Path, monkeypa
     said = str(tried.grade(exercise, "def sensitivity(model, batch):\n    return torch.zeros(1)\n"))
     assert "✓" in said
     assert "What holds here also holds for an answer that does nothing, so it earns nothing." in said
-    assert "which is 0 % of the points" in said
+    assert "(0 % of the points, if your teacher grades this)" in said
     half = (
         "def sensitivity(model, batch):\n"
         "    batch.requires_grad_(True)\n"

@@ -677,7 +677,7 @@ def test_the_magic_grades_hints_and_keeps(
     exercise = exercises()["5.1"]
     cell = "%%exercise 5.1\n{}"
     unsolved = shell.run_cell(cell.format(exercise.given)).result
-    assert (unsolved.held, unsolved.hints) == (1, 0)
+    assert (unsolved.held, unsolved.hints) == (2, 0)
     assert progress.load(tmp_path).entries == ()
     assert [shell.run_cell(cell.format(exercise.wrong[n])).result.hints for n in range(4)] == [1, 2, 3, 3]
     solved = shell.run_cell(cell.format("print('I think')\n" + exercise.right[0])).result
@@ -703,7 +703,7 @@ def test_a_hint_can_be_asked_for_in_chinese(shell: InteractiveShell) -> None:
     exercise = exercises()["12.4"]
     result = shell.run_cell(f"%%exercise 12.4 --hint --language zh\n{exercise.given}").result
     assert f"提示 1/3：{exercise.hints[0].zh}" in str(result).replace(" ：", "：").replace("： ", "：")
-    assert "4 项中有 0 项成立" in str(result)
+    assert "4 项检查中有 0 项通过" in str(result)
 
 
 @pytest.mark.parametrize(

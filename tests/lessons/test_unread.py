@@ -283,15 +283,17 @@ def test_a_belief_that_refutes_a_reason_is_one_in_whose_world_the_reason_holds(p
 
 
 def test_each_reason_of_a_lesson_fits_an_answer_that_is_offered(posed: Posed) -> None:
-    """Who believes a reason must find the answer that follows from it: of a reason that holds in the world of some
-    mistake, the ending of such a mistake is offered, unless natural mistakes take all the places.
+    """Who believes a reason must find the answer that follows from it: of a reason that holds for who reads a line
+    as another one or overlooks an operation with a number, such an ending is offered, unless natural mistakes take all
+    the places.
     """
     for one, question in posed:
         if "because" not in one.named or sum(map(_natural, question.predictions)) >= 3:
             continue
         ways = [found.way or Mistake(question.program, found.beliefs[:1]) for found in question.predictions]
         ways = [way for way in ways if way.beliefs or way.slip]
-        known = [*slips(question.program), *misread(question.program, one.named.get("taken_for", ()))]
+        known = [way for way in slips(question.program) if way.slip and way.slip.call[:1] not in ("", ".")]
+        known += misread(question.program, one.named.get("taken_for", ()))
         for reason in question.reasons:
             leads = [
                 way

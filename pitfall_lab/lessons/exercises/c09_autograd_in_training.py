@@ -12,6 +12,7 @@ from pitfall_lab.lessons.exercise import (
     equal,
     every,
     finds_nothing,
+    runs,
     true,
     updated_once,
 )
@@ -62,7 +63,9 @@ _STAYS = T(
 
 
 def _stays(**run: Any) -> Check:
-    return true("torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)", _STAYS, **run)
+    """Check that both rounds ran and left the frozen module as it was."""
+    same = "torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)"
+    return every(runs(**run), true(same, _STAYS, **run))
 
 
 _COUNTER = """\
