@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
 import threading
 import time
 import zlib
@@ -13,8 +14,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from pitfall_lab import views
 from pitfall_lab.notebook import fix_runs, magic
-from pitfall_lab.observe.rounds import SHOWN
-from pitfall_lab.verify.writer import EVENT_LIMIT
 from pitfall_lab.widgets.explorer import Explorer
 
 FAILS = "h = x.sigmoid()\nh.mul_(2)\nh.sum().backward()"
@@ -326,17 +325,39 @@ for step in range(ROUNDS):
 """
 
 
-def test_a_long_training_is_seen_to_its_end_and_its_gaps_are_named(shell):
-    shell.run_cell("%%pitfall\n" + LONG.replace("ROUNDS", "1000"))  # some 27,000 steps
-    [explorer] = explorers(shell)
-    trace = explorer.trace
-    assert trace.stopped is None
-    assert SHOWN <= len(trace.events) < EVENT_LIMIT
-    assert trace.outcome.failure.kind == "saved-tensor-modified"
-    assert [f.rule for f in explorer.findings] == ["PL101"]
-    *_, gap = trace.reach.gaps
-    assert next(event.op for event in trace.events[gap.step :] if event.span is not None) == "torch.Tensor.mul_"
-    assert sum(gap.calls for gap in trace.reach.gaps) > 400
+SEEN = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+from pitfall_lab.observe.rounds import SHOWN
+from pitfall_lab.verify.writer import EVENT_LIMIT
+from pitfall_lab.widgets.explorer import Explorer
+shell, shown = InteractiveShell.instance(), []
+sys.modules["IPython.display"].display = lambda *objects, **_: shown.extend(objects)
+shell.run_line_magic("load_ext", "pitfall_lab")
+shell.run_cell("import torch")
+shell.run_cell(sys.argv[1])
+[explorer] = [each for each in shown if isinstance(each, Explorer)]
+trace = explorer.trace
+assert trace.stopped is None, trace.stopped
+assert SHOWN <= len(trace.events) < EVENT_LIMIT, len(trace.events)
+assert trace.outcome.failure.kind == "saved-tensor-modified", trace.outcome
+assert [finding.rule for finding in explorer.findings] == ["PL101"], explorer.findings
+*_, gap = trace.reach.gaps
+assert next(event.op for event in trace.events[gap.step :] if event.span is not None) == "torch.Tensor.mul_"
+assert sum(gap.calls for gap in trace.reach.gaps) > 400
+print("seen to its end")
+"""
+
+
+def test_a_long_training_is_seen_to_its_end_and_its_gaps_are_named(warm_python, tmp_path):
+    """In a process of its own, as a kernel is. In one that has run thousands of other tests the rounds were all
+    recorded twice, for a reason that is not known yet.
+    """
+    done = subprocess.run(  # some 27,000 steps
+        [warm_python, "-c", SEEN, "%%pitfall\n" + LONG.replace("ROUNDS", "1000")],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "seen to its end" in done.stdout, done.stderr[-1500:]
 
 
 def test_a_short_training_has_no_gaps(shell):

@@ -55,7 +55,8 @@ def test_the_graph_shows_saved_stale_and_raised_by_step(stage):
     assert ahead.evaluate("one => getComputedStyle(one).opacity") == "0.45", (
         "in the finding's part, what is to come is faint"
     )
-    root.locator("[data-key=all]").click()
+    if root.locator("[data-key=all]").count():  # where the finding's part is not the whole graph
+        root.locator("[data-key=all]").click()
     sigmoid = root.locator(".v-card", has_text="SigmoidBackward0")
     strike = sigmoid.locator(".v-notch line")
     assert sigmoid.is_visible()
