@@ -132,7 +132,6 @@ def event(*effects):
         ([["counters.C1", "2", "o"]], "value of the wrong type"),
         ([["mode.grad", None, "o"]], "value of the wrong type"),
         ([["tensors.t1", TENSOR, "o"], ["tensors.t1.shape", [[2]], "o"]], "value of the wrong type"),
-        ([["tensors.t1.name", "x", "o"]], "changes something that is not there"),
         ([["nodes.n1.added", [{"node": "n2"}], "o"]], "value of the wrong type"),
         ([["storages.S1.cells", {"count": 20, "shown": [[0]]}, "o"]], "value of the wrong type"),
         *(
