@@ -125,7 +125,7 @@ _CHOICE: tuple[tuple[str, Numbers, int, tuple[int, ...]], ...] = (
     ),
     ("the C library's own two signals, when a first thread begins", {"rt_sigaction": (13, 134)}, 0, (32, 33)),
     (
-        "ending with many files; no table of files for one thread alone, which nobody would count",
+        "ending with many files; no table of files for one thread alone, whose files would not be counted",
         {"close_range": (436, 436)},
         2,
         (0, 4),  # CLOSE_RANGE_CLOEXEC

@@ -549,8 +549,8 @@ def _named(event: Event, name: str) -> list[str]:
 
 
 def _run_later(nodes: list[str], event: Event, trace: Trace) -> list[str]:
-    """Those of ``nodes`` that run after ``event`` in the same pass. A pass that is asked about some tensors only, as
-    that of ``grad`` always is, leaves out what leads to none of them, and each AccumulateGrad that it is not asked for.
+    """Those of ``nodes`` that run after ``event`` in the same pass. With ``inputs``, as in ``grad``, a backward runs
+    only the nodes that lead to these, and AccumulateGrad only for leaves among them.
     """
     left = {f"nodes.{node}.ran" for node in nodes}
     found: set[str] = set()

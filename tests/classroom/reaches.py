@@ -48,7 +48,7 @@ REACHES = {
     "another program": "os.execv('/bin/true', ['true'])",
     "a process that keeps this one's memory": "syscall(56 if x86 else 220, 17, 0, 0, 0, 0)",
     "a thread with open files of its own": "libc('clone', c.sleep, ctypes.byref(stack, 1 << 15), 0x10B00, 1)",
-    "a thread that nobody gave a stack, in another namespace": "syscall(56 if x86 else 220, 0x203D0F00, 0, 0, 0, 0)",
+    "a thread without a stack, in another namespace": "syscall(56 if x86 else 220, 0x203D0F00, 0, 0, 0, 0)",
     "open files of its own, by closing some": "syscall(436, 60, 60, 2)",
     "tracing": "libc('ptrace', 16, os.getppid(), 0, 0)",
     "memory of another process": "libc('process_vm_readv', os.getppid(), None, 0, None, 0, 0)",

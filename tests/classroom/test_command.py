@@ -405,7 +405,7 @@ def test_after_an_interrupt_resume_goes_on_with_what_was_not_graded(
     monkeypatch.setattr(grade, "_here", lambda jobs, assignment, sheets, **_: work(9, sheets))
     assert main(["grade", str(folder), "--resume"]) == 0
     assert len(first) == 1
-    assert sorted(judged) == ["bob", "cem", "dee"], "nobody twice"
+    assert sorted(judged) == ["bob", "cem", "dee"], "each student is graded once"
     assert (folder / "grades.csv").read_text(encoding="utf-8-sig").count("\n") == 5
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the kernel at each version of Landlock, and what is said where there is no fence to be had."""
+"""The access rights that each version of Landlock restricts, and the message where there is no fence."""
 
 from __future__ import annotations
 

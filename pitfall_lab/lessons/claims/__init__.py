@@ -110,7 +110,7 @@ class Claim:
     def place(self) -> T:
         """The place of the claim in its source: the article and its section.
 
-        The lines are left out: the articles are not published with the course, so nobody could look them up.
+        The lines are left out: the articles are not published with the course, so they could not be looked up.
         """
         title = ARTICLES[self.article]
         return T(

@@ -156,7 +156,7 @@ function nextBox(label: string, now: State, model: ExplorerModel): HTMLElement {
   );
 }
 
-/** Whether a gradient goes on to a node: `grad` leaves out what leads to no tensor that it is asked about. */
+/** Whether a gradient goes on to a node: `grad` runs only the nodes that lead to its `inputs`. */
 function goesTo(label: string, event: TraceEvent, now: State, model: ExplorerModel): boolean {
   return !asked(event, model) || runsLater(label, event, model) || returnedBox(label, event, now, model) !== null;
 }
