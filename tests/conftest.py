@@ -70,6 +70,14 @@ def _kept_workers() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """What a test draws depends neither on the tests before it nor on the worker that runs it."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def _no_hook_stays_behind() -> Iterator[None]:
     """A hook that a test's program leaves in this process would run in the optimizers of all tests after it."""
     yield
