@@ -1,12 +1,14 @@
 """Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws,
-and which examples are drawn.
+which examples are drawn, and whether its workers share them out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from types import FunctionType
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,17 @@ import torch
 DEPTH = 4
 SAMPLES = ("__getitem__", "__getitems__", "__iter__")
 IN_WORKERS = {"get_worker_info", "initial_seed"}
+DRAWING = {
+    "bernoulli", "choice", "choices", "cycle", "default_rng", "exponential_", "integers", "multinomial", "normal",
+    "normal_", "permutation", "rand", "rand_like", "randint", "randn", "randn_like", "random", "random_", "randperm",
+    "sample", "shuffle", "standard_normal", "uniform", "uniform_",
+}  # fmt: skip
+"""What draws random numbers, or repeats a sequence without end: workers may all do this."""
+SHARING = ("worker", "rank", "shard", "world_size", "islice")
+"""Names with one of these in them: the dataset may know of other readers."""
+PLAIN = (
+    type(None), bool, int, float, str, bytes, Path, list, tuple, dict, set, np.ndarray, np.generic, torch.Tensor,
+)  # fmt: skip
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
@@ -46,6 +59,57 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
     }
     read = _read_for_samples(type(dataset)) if held and vars(loader).get("worker_init_fn") is None else set()
     return {} if read & IN_WORKERS else {name: _digest(value) for name, value in held.items() if name in read}
+
+
+def undivided(loader: Any) -> bool:
+    """Whether each of several workers reads all of a stream (``IterableDataset``): nothing in the code that
+    makes its samples asks which worker it is in.
+
+    False where that is not certain: a ``worker_init_fn``, random numbers in the stream (each worker draws others), a
+    name that tells of other readers, or an attribute other than plain data, which may share out by itself.
+    """
+    dataset = vars(loader).get("dataset")
+    workers = vars(loader).get("num_workers")
+    if not isinstance(dataset, torch.utils.data.IterableDataset) or not isinstance(workers, int) or workers < 2:
+        return False
+    cls, held = type(dataset), object.__getattribute__(dataset, "__dict__")
+    if (
+        vars(loader).get("worker_init_fn") is not None
+        or not isinstance(getattr(cls, "__iter__", None), FunctionType)
+        or cls.__iter__.__module__.startswith("torch.")
+        or not all(isinstance(value, PLAIN) for value in held.values())
+    ):
+        return False
+    read = _read_in(cls)
+    return not read & (IN_WORKERS | DRAWING) and not any(part in name.lower() for name in read for part in SHARING)
+
+
+def _read_in(cls: type) -> set[str]:
+    """All names that ``__iter__`` of a class reads, and those that the methods and the functions of its module read
+    which these name, nested functions and their constants too.
+    """
+    methods = {name: f for base in reversed(cls.__mro__) for name, f in vars(base).items()}
+    work, read, seen = ["__iter__"], set[str](), set[str]()
+    around = getattr(cls.__iter__, "__globals__", {})  # type: ignore[attr-defined]
+    while work:
+        name = work.pop()
+        found = methods.get(name, around.get(name))
+        found = getattr(found, "__func__", found)
+        if name in seen or not isinstance(found, FunctionType):
+            continue
+        seen.add(name)
+        for code in _codes(found.__code__):
+            names = {*code.co_names, *code.co_freevars, *code.co_varnames}
+            read |= names
+            work += names
+    return read
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
 
 
 def examples(loader: Any) -> int | None:

@@ -414,7 +414,7 @@ class DataPass:
     and ``kind`` the dataset's class. ``generators`` are the dataset's attributes that hold a random number
     generator and that it reads to make a sample; ``still`` are those of them that are, in this process, in the same
     state as at the pass before. ``examples`` is the length of the dataset and ``weights`` the number of weights of
-    a weighted sampler, each if known.
+    a weighted sampler, each if known. ``undivided``: each of several workers reads all of a stream.
     """
 
     step: int
@@ -426,6 +426,7 @@ class DataPass:
     still: tuple[str, ...] = ()
     examples: int | None = None
     weights: int | None = None
+    undivided: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,8 @@ class BesideCalls:
             workers if isinstance(workers, int) else 0,
             (data_loading.examples(loader), data_loading.weights(loader)),
         )
-        return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
+        undivided = data_loading.undivided(loader)
+        return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes, undivided)
 
     def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
         """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before.

@@ -740,6 +740,7 @@ export interface DataPass {
   still: string[];
   examples: number | null;
   weights: number | null;
+  undivided: boolean;
 }
 
 /** `state_dict` of a `module` (its class name) was called after `step` events; `plain` as for `Loading`. */
