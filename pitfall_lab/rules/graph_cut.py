@@ -98,7 +98,7 @@ def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
             "computed from gets one.",
             zh=f"{here.zh}{does.zh}，{back.zh}的梯度因此到此为止：算出 {value.zh} 的那些参数什么也得不到。",
         ),
-        _explanation(cut, value),
+        _explanation(story, cut, value),
         related=[
             *[
                 story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
@@ -131,7 +131,7 @@ def _silent(story: Story, lost: Lost) -> Finding:
             "parameter learns from it.",
             zh=f"{here.zh}{how.zh}，于是 {term.zh} 只是让{back.zh}的损失平移：没有任何参数会从中学到东西。",
         ),
-        _explanation(cut, value),
+        _explanation(story, cut, value),
         related=[
             *[
                 story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
@@ -162,7 +162,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         manner(story, cut),
         called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born")),
     )
-    story_of_the_cut = _explanation(cut, value, trained=cut.tensor in story.leaves)
+    story_of_the_cut = _explanation(story, cut, value, trained=cut.tensor in story.leaves)
     first, others = called(story, found.parameters[0], None, step), len(found.parameters) - 1
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
     flow, start = Flow(story), found.backward.operands[0].label
@@ -293,7 +293,7 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
             f"{loss.en} the backward on {back.en} reaches no parameter.",
             zh=f"{here.zh}{how.zh}，{lost.zh} 的计算记录就到此为止：在{back.zh}，从 {loss.zh} 再也回不到任何参数。",
         ),
-        _explanation(cut, lost),
+        _explanation(story, cut, lost),
         related=[
             *[
                 story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
@@ -331,11 +331,19 @@ def manner(story: Story, cut: Cut) -> T:
         "no_grad": T(en="computes while recording is switched off", zh="在关闭记录的情况下进行计算"),
         "detach": T(en="takes a tensor without its history", zh="取了一个不带历史的张量"),
     }
-    text = texts[cut.kind]
+    drawn = T(en="draws a sample, which has no graph", zh="抽取了一个样本，而样本没有计算图")
+    text = drawn if _draw(story, cut) is not None else texts[cut.kind]
     return T(en=text.en + shown.en, zh=text.zh + shown.zh)
 
 
-def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
+def _draw(story: Story, cut: Cut) -> ast.Call | None:
+    """The call of a distribution's ``sample``, if this is what cut the graph: it draws under ``no_grad`` itself."""
+    node = story.program.at(story.span(cut.event.step)) if cut.kind == "no_grad" else None
+    is_draw = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sample"
+    return node if is_draw else None
+
+
+def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T:
     """Why this kind of cut ends the graph, and what that means for the tensor ``lost``;
     ``trained``: that tensor is a parameter.
     """
@@ -366,7 +374,14 @@ def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
             zh="`detach()` 和 `.data` 给出同样的数值，但不带历史。用于目标值或日志时是对的，但不能用在要训练的部分。",
         ),
     }
-    text = texts[cut.kind]
+    drawn = T(
+        en="`sample()` of a distribution draws under `no_grad`. `rsample()` computes the same numbers from the "
+        "parameters, with a graph, where the distribution has it (normal, uniform, gamma and others that are "
+        "continuous); of another one, weigh the log-probability of the sample (`log_prob`).",
+        zh="分布的 `sample()` 在 `no_grad` 下抽取。`rsample()` 由参数算出同样的数，并带有计算图；正态、均匀、伽马等连续"
+        "分布有这个方法。其他分布请给样本的对数概率（`log_prob`）加权。",
+    )
+    text = drawn if _draw(story, cut) is not None else texts[cut.kind]
     if trained:
         return T(
             en=f"{text.en} {capital(lost.en)} is to be trained; what is computed from it here does not know that, nor "
@@ -428,11 +443,18 @@ def _is_share(story: Story, label: str, step: int) -> bool:
 
 
 def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function.
+    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function;
+    first, ``rsample`` in place of ``sample``.
 
     Nothing if the text shows neither.
     """
     program = story.program
+    draw = _draw(story, cut)
+    if draw is not None and isinstance(draw.func, ast.Attribute):
+        text = program.segment(draw)[len(program.segment(draw.func)) :]
+        new = f"{program.segment(draw.func.value)}.rsample{text}"
+        title = T(en="Draw with a gradient: `rsample()`", zh="用带梯度的抽取：`rsample()`")
+        yield Fix(title, program.replace((draw, new)), meaning="connect")
     title = T(en="Let torch record this computation", zh="让 torch 记录这段计算")
     for statement in call_chain(story, cut.event):
         for around in program.ancestors(statement):

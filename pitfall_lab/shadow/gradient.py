@@ -88,10 +88,14 @@ class Gradient:
     def plus(self, other: Gradient) -> Gradient:
         """The sum, in place where torch adds in place: if this gradient has no other holder and is
         neither a view nor has gaps.
+
+        Not in place either where a recorder has read the gradient's memory (a backward of the program was given it):
+        to read it gives torch's storage a Python object, which is a holder. The numbers are the same.
         """
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it never is the only holder.
         owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))
-        in_place = self.held.holders <= 1 and owned
+        memory = self.held.storage
+        in_place = self.held.holders <= 1 and owned and (memory is None or not memory.mark)
         array = None if self.array is None or other.array is None else _sum(self.array, other.array, in_place=in_place)
         total = Gradient(array, self.shape)
         if in_place:

@@ -40,6 +40,24 @@ y.backward(create_graph=True)
 p = (x.grad ** 2).sum()
 p.backward()
 """,
+    "a gradient that a custom backward was given, added to that of a skip connection": """
+class Capped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(0, 2)
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        made = grad_output.clone()
+        made[x < 0] = 0
+        return made
+x = torch.tensor([[1.0, -2.0, 3.0]], requires_grad=True)
+h = x * 1.0
+for _ in range(3):
+    h = h + Capped.apply(h * 0.5)
+(g,) = torch.autograd.grad((h * torch.tensor([1.0, 2.0, 3.0])).sum(), x)
+""",
     "tanh double error": """
 x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
 y = torch.tanh(x)
