@@ -22,18 +22,30 @@ ATTENDED = "output"
 """The saved tensor of attention that is rounded on its own, even where it equals one of the values it is a mean of."""
 
 
+CANCELLING = {"LogSoftmaxBackward0"}
+"""Nodes whose saved result is a difference of large numbers (a log-probability near 0) and, inside a cross entropy, has
+no values of torch's to be compared with.
+"""
+
+
 class Step:
     """A formula that ran, with its incoming gradients and saved values; ``own`` names the
-    saved values private to the node.
+    saved values private to the node, ``cancelled`` those that are differences of large numbers.
     """
 
-    __slots__ = ("given", "own", "saved", "vjp", "width")
+    __slots__ = ("cancelled", "given", "own", "saved", "vjp", "width")
 
-    def __init__(
-        self, vjp: Vjp | None, given: Sequence[Gradient | None], saved: Arrays, own: Iterable[str] = (), width: int = 0
+    def __init__(  # noqa: PLR0917 - its facts
+        self,
+        vjp: Vjp | None,
+        given: Sequence[Gradient | None],
+        saved: Arrays,
+        own: Iterable[str] = (),
+        width: int = 0,
+        cancelled: Iterable[str] = (),
     ) -> None:
         self.vjp, self.given, self.saved = vjp, tuple(given), saved
-        self.own = frozenset(own)
+        self.own, self.cancelled = frozenset(own), frozenset(cancelled)
         self.width = width
         """The number of gradients that the formula takes as a list; 0: it takes a single gradient."""
 
@@ -41,7 +53,8 @@ class Step:
     def of(cls, node: Node, given: Sequence[Gradient | None], saved: Arrays) -> Step:
         """The step for a node that runs."""
         own = (s.name for s in node.saved if s.own or s.name == ATTENDED)
-        return cls(node.vjp, given, saved, own, len(node.outputs) if node.multiple else 0)
+        cancelled = (s.name for s in node.saved if node.name in CANCELLING)
+        return cls(node.vjp, given, saved, own, len(node.outputs) if node.multiple else 0, cancelled)
 
 
 class Part(NamedTuple):

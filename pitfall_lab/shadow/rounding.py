@@ -131,7 +131,10 @@ class Rounding:
         """Return the result of a formula when all its inputs and saved values are changed slightly."""
         given: list[Any] = [None if g is None or g.array is None else self._probed[id(g)][probe] for g in step.given]
         given += [None] * (step.width - len(given))
-        read = {name: _reread(array, probe + PROBES * (name in step.own)) for name, array in vars(step.saved).items()}
+        read = {
+            name: _reread(array, probe + PROBES * (name in step.own), cancelled=name in step.cancelled)
+            for name, array in vars(step.saved).items()
+        }
         assert step.vjp is not None
         try:
             with np.errstate(all="ignore"):
@@ -178,18 +181,23 @@ def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
     return _moved(numbers, dtype, np.arange(numbers.size, dtype=np.uint64).reshape(numbers.shape), salt)
 
 
-def _reread(array: Any, salt: int) -> Any:
+def _reread(array: Any, salt: int, *, cancelled: bool = False) -> Any:
     """A saved array, disturbed so that equal values stay equal (formulas find the maximum by
     comparing); unchanged without floats.
+
+    ``cancelled``: the array is a difference of large numbers, so all its values change by what rounding does to the
+    largest.
     """
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         return array
-    return _moved(array, array.dtype, np.array(array, np.float64).view(np.uint64), salt)
+    bits = np.array(array, np.float64).view(np.uint64)
+    finite = np.abs(array[np.isfinite(array)]) if cancelled else None
+    return _moved(array, array.dtype, bits, salt, 0.0 if finite is None else float(finite.max(initial=0.0)))
 
 
-def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int) -> np.ndarray:
+def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int, least: float = 0.0) -> np.ndarray:
     """Each value changed by a half to one unit in the last place, up or down as ``bits`` decide; zeros
-    and infinities are unchanged.
+    and infinities are unchanged. Values below ``least`` change like this one.
 
     Runs with an odd ``salt`` return float64, so that the formula itself is computed in double precision: the difference
     to the other runs is what it loses by rounding inside. (Half precision: the other runs compute in float32.)
@@ -200,7 +208,8 @@ def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: in
         part = (mixed >> np.uint64(11)).astype(np.float64) / 2**53
         kind = np.finfo(dtype)
         share = HALF if dtype == np.float16 else 1
+        size = np.maximum(np.abs(numbers), least)
         still = (numbers == 0) | ~np.isfinite(numbers)
-        unit = np.where(still, 0, np.maximum(np.abs(numbers) * float(kind.eps) * share, float(kind.smallest_subnormal)))
+        unit = np.where(still, 0, np.maximum(size * float(kind.eps) * share, float(kind.smallest_subnormal)))
         moved = numbers + unit * np.where(part < 0.5, -0.5 - part, part)
         return np.asarray(moved, np.float64 if salt % 2 or dtype == np.float64 else np.float32)

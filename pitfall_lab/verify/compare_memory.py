@@ -15,12 +15,18 @@ from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.rounding import Rounding
 from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.json_values import cells, equal, identical, near
+from pitfall_lab.verify.json_values import beyond, cells, equal, identical, near
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.shared_state import World
 
 PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 """For a dtype, the dtypes with a coarser rounding, the coarsest first."""
+
+
+PER_CHANCE, SCALED, MOST_SCALED = 100, 1000, 1e-3
+"""Of how many elements of a gradient one may differ by more than its bound; and how far a gradient that differs so may
+be scaled as a whole: in units in the last place, and at most.
+"""
 
 
 def largest(array: np.ndarray) -> float:
@@ -46,6 +52,24 @@ def total(array: np.ndarray) -> float:
 def length(array: np.ndarray) -> float:
     """The Euclidean norm of the finite elements."""
     return float(np.sqrt(np.square(np.abs(array[np.isfinite(array)]), dtype=np.float64).sum()))
+
+
+def _is_rounding(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray) -> bool:
+    """Whether a gradient differs from the modelled one by rounding: each element by at most ``allowed``, or all but a
+    few of very many, as it happens by chance.
+
+    ``allowed`` comes from four disturbed runs, which now and then lie close together: of 4,096 elements some differ by
+    two or three times as much. At most one in ``PER_CHANCE`` may, by no more than the largest ``allowed``, and the
+    gradient as a whole must not be scaled: a factor that is wrong by a thousandth moves all elements.
+    """
+    far = beyond(observed, modelled, dtype, allowed)
+    if not far.any() or np.count_nonzero(far) * PER_CHANCE > far.size:
+        return not far.any()
+    ones, others = np.asarray(observed, np.float64), np.asarray(modelled, np.float64)
+    if not np.all(np.abs(ones - others)[far] <= allowed.max(initial=0.0)):
+        return False
+    scaled = min(SCALED * float(np.finfo(modelled.dtype).eps), MOST_SCALED)
+    return abs(float(((ones - others) * others).sum())) <= scaled * float(np.square(others).sum())
 
 
 class Memory:
@@ -98,7 +122,7 @@ class Memory:
         That of other contents depends on the largest result, else on the operands of the call and their coarsest dtype.
         """
         if observed.dtype.kind == "f" and self._rounding.knows(storage):
-            return near(observed, modelled, storage.dtype) or near(
+            return near(observed, modelled, storage.dtype) or _is_rounding(
                 observed, modelled, storage.dtype, self._rounding.allowed(storage)
             )
         if equal(observed, modelled, storage.dtype):
@@ -110,7 +134,9 @@ class Memory:
     def is_close_gradient(self, observed: np.ndarray, modelled: np.ndarray, gradient: ShadowTensor) -> bool:
         """Like :meth:`is_close`, for a gradient whose storage in torch is not the one that the shadow predicted."""
         dtype = str(gradient.dtype[:])
-        return near(observed, modelled, dtype) or near(observed, modelled, dtype, self._rounding.within(gradient))
+        return near(observed, modelled, dtype) or _is_rounding(
+            observed, modelled, dtype, self._rounding.within(gradient)
+        )
 
     @property
     def is_silent(self) -> bool:

@@ -112,8 +112,8 @@ def identical(one: np.ndarray, other: np.ndarray) -> bool:
 _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-5, 1e-6), "complex64": (2e-5, 1e-6)}
 
 
-def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
-    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``.
+def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> np.ndarray:
+    """Which elements differ by more than a few units in the last place of ``dtype`` plus ``allowed``.
 
     Equal infinities count as equal, and NaN beside NaN.
     """
@@ -121,9 +121,14 @@ def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.nda
     with np.errstate(all="ignore"):
         same = np.abs(observed - modelled) <= allowed + rtol * np.abs(modelled)
         same &= np.isfinite(modelled)
-    if same.all():
-        return True
-    return bool((same | (observed == modelled) | (np.isnan(observed) & np.isnan(modelled))).all())
+    if not same.all():
+        same |= (observed == modelled) | (np.isnan(observed) & np.isnan(modelled))
+    return ~same
+
+
+def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
+    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``."""
+    return not beyond(observed, modelled, dtype, allowed).any()
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:

@@ -14,6 +14,7 @@ from pitfall_lab.shadow.backward import Pass
 from pitfall_lab.shadow.gradient import Gradient
 from pitfall_lab.shadow.graph import Node, Written
 from pitfall_lab.verify import trace_program
+from pitfall_lab.verify.compare_memory import _is_rounding
 from tests.fuzz import standalone
 
 HEAD = "import torch\nimport torch.nn.functional as F\n"
@@ -149,3 +150,41 @@ z = torch.cat([x, t], {dim})
 g, = torch.autograd.grad(({loss}).sum(), x, {keep})
 """
     assert trace_program(text).disagreements == ()
+
+
+CERTAIN = """
+import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+words = torch.nn.Embedding(20, 24)
+target = torch.randint(20, (64,))
+with torch.no_grad():
+    words.weight.copy_(F.normalize(torch.randn(20, 24), dim=1) * 4.4)
+h = words.weight.detach()[target].clone().requires_grad_()
+for number in range(10):
+    words.zero_grad()
+    h.grad = None
+    F.cross_entropy(h @ words.weight.T * (1 + 0.01 * number), target).backward()
+"""
+
+
+def test_a_cross_entropy_near_zero_is_no_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log-probabilities are differences of large numbers, of which torch's own are not seen."""
+    assert trace_program(CERTAIN).disagreements == ()
+    spoiled(monkeypatch, "LogSoftmaxBackward0", 1.001)
+    assert trace_program(CERTAIN).disagreements
+
+
+def test_a_few_of_very_many_elements_may_differ_by_chance() -> None:
+    modelled = np.linspace(-1, 1, 4096).astype(np.float32)
+    allowed = np.full(4096, 1e-6)
+    allowed[7] = 1e-8
+    few, many, scaled, far = (modelled.copy() for _ in range(4))
+    few[7] += 2e-6 * abs(modelled[7]) + 4e-7
+    many[:80] += 1e-4
+    scaled *= 1.001
+    far[7] += 1e-3
+    assert [_is_rounding(each, modelled, "float32", allowed) for each in (few, many, scaled, far)] == [
+        True, False, False, False,
+    ]  # fmt: skip
