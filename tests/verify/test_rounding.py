@@ -172,7 +172,7 @@ for number in range(10):
 def test_a_cross_entropy_near_zero_is_no_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log-probabilities are differences of large numbers, of which torch's own are not seen."""
     assert trace_program(CERTAIN).disagreements == ()
-    spoiled(monkeypatch, "LogSoftmaxBackward0", 1.001)
+    spoiled(monkeypatch, "LogSoftmaxBackward0", 1.5)
     assert trace_program(CERTAIN).disagreements
 
 
