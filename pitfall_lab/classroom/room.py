@@ -245,8 +245,10 @@ def _seated(folder: Path, fence: Fence | None, originals: Originals, jobs: TextI
 
 
 def _answered(folder: Path, fence: Fence | None, originals: Originals, jobs: TextIO, answers: TextIO) -> int:
-    """Answer jobs up to an empty line, and return how this process is to end: 1 where no
-    other submission may follow.
+    """Answer jobs up to an empty line, and return the exit status for this process.
+
+    0 or ``_NEEDED_IPYTHON`` (a job needed IPython) where another submission may follow; 1 where none may, as the
+    folder could not be emptied or no empty line came.
     """
     ending = 0
     for line in jobs:

@@ -74,11 +74,11 @@ SHORT = 2
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a system's name says: its ``system``, the name or login in it (``who``), its
-    number, and which attempt it is.
+    """What the name of a downloaded file tells: which ``system`` made it, and whose it is (``who``: name or login).
 
-    ``note`` says that it is the text that Blackboard adds to each attempt, and no file of the
-    student's. ``late``: Canvas says so.
+    ``number`` is the id that Moodle or Canvas gives the student (empty for Blackboard). ``attempt`` orders one
+    student's files: Canvas's number of the file, or the date and time in Blackboard's name; empty for Moodle. ``note``:
+    the file is the text that Blackboard adds to each attempt, not one of the student's. ``late``: Canvas marks it late.
     """
 
     system: str

@@ -825,7 +825,10 @@ def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:
 
 
 def _updates(trace: Trace) -> dict[str, int]:
-    """Return how often each leaf that requires grad was written after the first backward, by name."""
+    """Return how often each leaf that requires grad was updated after the first backward, by name.
+
+    Writes by one line between two backwards count as one update.
+    """
     updates: dict[str, set[tuple[int, int | None]]] = {}
     backwards = 0
     final: dict[str, Any] = {}

@@ -55,7 +55,7 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Again:
     """Earlier cells that are run again in front of a cell: their ``lines``, each cell under a line that
-    names it, and where they are.
+    names it, and in ``parts`` which of these lines begins which cell.
     """
 
     lines: tuple[str, ...] = ()

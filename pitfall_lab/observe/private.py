@@ -290,8 +290,8 @@ def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 _eval_frame: Any = _name(
     "torch._C._dynamo.eval_frame.set_code_exec_strategy", "keeping torch.compile from compiling functions of ours",
     T(
-        "how torch.compile compiles a program (it may compile functions of this package as well)",
-        "torch.compile 如何编译程序（可能连同本工具的函数一起编译）",
+        "what torch.compile compiles (it may compile functions of pitfall_lab along with the program's own)",
+        "torch.compile 编译了什么（可能连同 pitfall_lab 的函数一起编译）",
     ),
 )  # fmt: skip
 

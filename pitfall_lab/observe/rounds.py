@@ -449,10 +449,10 @@ class Rounds:
         return may_be_left and alike and loop.rounds > FIRST and self._is_stable(loop)
 
     def _is_stable(self, loop: Loop) -> bool:
-        """Whether the graphs are as long as a round before; False where they are not counted in this round.
+        """Whether the graphs have as many nodes as a round before; False where they are not counted in this round.
 
-        The rounds of a loop inside a plain one may be among its own: then whether they have not grown
-        for as many rounds as they had.
+        In a plain loop (``is_plain``) their number may vary from round to round: there, whether it was largest in round
+        ``grown`` and has not exceeded that in more rounds than ``grown`` since.
         """
         if loop.rounds < loop.due:
             return False

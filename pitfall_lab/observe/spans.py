@@ -392,7 +392,7 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """The assignment targets of a statement, each with its value; ``a, b = x, y`` gives the
     whole tuples and the two pairs.
 
-    A value that is a choice (``x if c else y``) gives a pair for each alternative.
+    A value that is a choice (``x if c else y``) gives a pair with the whole value and one for each alternative.
     """
     if isinstance(node, ast.Assign):
         pairs = [(target, node.value) for target in node.targets]

@@ -17,7 +17,10 @@ DISPATCHES = "handle_torch_function" in BACKWARD.__code__.co_names
 
 @wraps(BACKWARD)
 def _dispatching(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """Dispatch to function modes as torch 2.11 does; errors in the arguments are left to torch."""
+    """Stands in for ``torch.autograd.backward``: dispatches to function modes, as torch 2.11 does itself.
+
+    Errors in the arguments are left to torch.
+    """
     several = isinstance(tensors, (list, tuple))
     inputs = kwargs.get("inputs", args[4] if len(args) > 4 else None)
     roots = [*(tensors if several else [tensors]), *(inputs if isinstance(inputs, (list, tuple)) else [inputs])]

@@ -122,20 +122,22 @@ def _finding(story: Story, found: Kept) -> Finding:
         en=" If the update is meant to use both losses, nothing is wrong.",
         zh="如果更新本来就要使用两个损失，那就没有错。",
     )
-    used = T(en="the gradients of two losses, this one and that of", zh="两个损失的梯度来更新，即这个损失和")
+    used = T(
+        en="the sum of two gradients, of this loss and of that on", zh="两个梯度之和来更新，一个来自这个损失，一个来自"
+    )
     if summed:
         meant, count = T(en="", zh=""), found.places.count(story.span(found.first.step))
         used = T(
-            en=f"the sum of {len(found.places)} gradients, of which {count} are from here and not from the loss of",
+            en=f"the sum of {len(found.places)} gradients, of which {count} come from this loss and not from that on",
             zh=f" {len(found.places)} 个梯度的和来更新，其中 {count} 个来自这里，而不是来自",
         )
     return RULE.finding(
         story.span(found.first.step),
         found.first.step,
         T(
-            en=f"{capital(here.en)} fills the gradient of {given.en}, which {read.en} uses, and also that of "
-            f"{name.en}: {last.en} steps with {used.en} {own.en}.",
-            zh=f"{here.zh}填写了{read.zh}使用的 {given.zh} 的梯度，也填写了 {name.zh} 的梯度："
+            en=f"{capital(here.en)} computes the gradient of {given.en} for {read.en}, and adds to the `.grad` of "
+            f"{name.en} too: {last.en} updates it with {used.en} {own.en}.",
+            zh=f"{here.zh}为{read.zh}计算 {given.zh} 的梯度，同时也加到了 {name.zh} 的 `.grad` 上："
             f"{last.zh}用{used.zh}{own.zh}的损失。",
         ),
         T(
@@ -150,7 +152,9 @@ def _finding(story: Story, found: Kept) -> Finding:
         severity="warning" if summed else None,
         related=[
             story.related("read", found.read.step, T(en="uses the gradient of the input", zh="使用输入的梯度")),
-            story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
+            story.related(
+                "step", found.update.step, T(en="updates with the sum of both gradients", zh="用两个梯度之和更新")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[

@@ -145,10 +145,10 @@ def _finding(story: Story, found: Leaked) -> Finding:
         story.span(found.first.step),
         found.first.step,
         T(
-            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update "
-            f"mixes this loss, which is meant for the step on {meant.en}, with its own.",
-            zh=f"{here.zh}也会填写 {name.zh} 的梯度，而{last.zh}用它来更新：这次更新混合了两个损失，其中一个是"
-            f"为{meant.zh}的更新准备的。",
+            en=f"{capital(here.en)} also adds to the `.grad` of {name.en}, and {last.en} updates it with that sum: the "
+            f"update mixes this loss, which is meant for the step on {meant.en}, with its own.",
+            zh=f"{here.zh}也会加到 {name.zh} 的 `.grad` 上，而{last.zh}用这个和来更新：这次更新混合了两个损失，其中"
+            f"一个是为{meant.zh}的更新准备的。",
         ),
         T(
             en=f"{made.en} still has its graph when {there.en} uses it, so this loss goes back through it to the "
@@ -162,7 +162,9 @@ def _finding(story: Story, found: Leaked) -> Finding:
             story.related(
                 "kept", found.judged.step, T(en="the result keeps its graph here", zh="结果在这里仍带着计算图")
             ),
-            story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
+            story.related(
+                "step", found.update.step, T(en="updates with the sum of both gradients", zh="用两个梯度之和更新")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("parameter", found.parameter, story.by(found.first.step))],

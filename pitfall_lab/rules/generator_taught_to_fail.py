@@ -143,9 +143,9 @@ def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
     """The data of a finding if the generator's loss pushes the scores of generated examples the same
     way as the discriminator's loss.
 
-    They are a push of the generator, the equal one of the discriminator, and both turns. None otherwise;
-    also if the discriminator does not push the scores of real examples the opposite way, or if a push of
-    the generator has no equal one.
+    They are a push of the generator, an equal one of the discriminator (of the same ``kind`` and ``value``), and both
+    turns. None otherwise; also if the discriminator's pushes of generated examples differ, if it does not push the
+    scores of real examples the opposite way, or if a push of the generator has no equal one.
     """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]

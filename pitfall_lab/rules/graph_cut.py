@@ -85,10 +85,14 @@ def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
     does, related = manner(story, cut), []
     if cut.event.step != event.step:
         where, code = at_line(story, story.span(cut.event.step)), snippet(story, story.span(event.step))
-        does = T(en=f"makes a new starting point (`{code}`) of numbers that {where.en} took out of tensors",
-                 zh=f"用{where.zh}从张量里取出的数创建了新的起点（`{code}`）")  # fmt: skip
+        does = T(en=f"makes a tensor without `grad_fn` (`{code}`) of numbers that {where.en} took out of tensors",
+                 zh=f"用{where.zh}从张量里取出的数创建了没有 `grad_fn` 的张量（`{code}`）")  # fmt: skip
         related = [
-            story.related("leaf", event.step, T(en="a new starting point is made here", zh="新的起点在这里产生"))
+            story.related(
+                "leaf",
+                event.step,
+                T(en="a tensor without `grad_fn` is made here", zh="这里创建了没有 `grad_fn` 的张量"),
+            )
         ]
     return RULE.finding(
         story.span(event.step),
@@ -328,7 +332,7 @@ def manner(story: Story, cut: Cut) -> T:
         "number": T(en="turns a tensor into plain Python numbers", zh="把张量变成了普通的 Python 数"),
         "copy": T(en="copies only the numbers of a tensor into a new one", zh="只把一个张量的数值复制到新的张量里"),
         "integer": T(en="turns a result into integers or booleans", zh="把结果变成了整数或真假值"),
-        "no_grad": T(en="computes while recording is switched off", zh="在关闭记录的情况下进行计算"),
+        "no_grad": T(en="computes while torch records no graph", zh="在 torch 不记录计算图的情况下进行计算"),
         "detach": T(en="takes a tensor without its history", zh="取了一个不带历史的张量"),
     }
     drawn = T(en="draws a sample, which has no graph", zh="抽取了一个样本，而样本没有计算图")
@@ -354,8 +358,8 @@ def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T
             zh="Python 的数不知道自己从哪里来。由它算出的一切都重新开始，就像是手工输入的一样。",
         ),
         "copy": T(
-            en="`torch.tensor(...)` reads values and makes a new starting point; it never continues a computation.",
-            zh="`torch.tensor(...)` 只读取数值，创建新的起点；它从不延续之前的计算。",
+            en="`torch.tensor(...)` copies the values only: its result has no `grad_fn`.",
+            zh="`torch.tensor(...)` 只复制数值：它的结果没有 `grad_fn`。",
         ),
         "integer": T(
             en="Positions (`argmax`), comparisons and casts to whole numbers jump where they change at all: there is "
@@ -473,9 +477,9 @@ def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
 
 
 def _switched_back(program: Program) -> Iterator[Fix]:
-    """Yield the fix for a function that ends with recording switched off: ``no_grad`` for it alone.
+    """Yield the fix for a function that switches gradients off: ``no_grad`` for it alone.
 
-    Nothing if it is switched on again.
+    Nothing if they are switched on again.
     """
     switches = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "set_grad_enabled" and n.args]
     off = [call for call in switches if isinstance(call.args[0], ast.Constant) and call.args[0].value is False]
@@ -485,8 +489,8 @@ def _switched_back(program: Program) -> Iterator[Fix]:
         if function is None or not isinstance(statement, ast.Expr):
             continue
         edits = merge(program.delete(statement), program.insert_before(function, f"@{torch}.no_grad()"))
-        title = T(en=f"Switch recording off for `{function.name}` alone: `@{torch}.no_grad()`",
-                  zh=f"只在 `{function.name}` 中关闭记录：`@{torch}.no_grad()`")  # fmt: skip
+        title = T(en=f"Record no graph in `{function.name}` alone: `@{torch}.no_grad()`",
+                  zh=f"只在 `{function.name}` 中不记录计算图：`@{torch}.no_grad()`")  # fmt: skip
         if edits is not None:
             yield Fix(title, edits, meaning="connect")
 
@@ -625,7 +629,7 @@ RULE = Rule(
     why=T(
         en="While your program computes, every result remembers the operation and the inputs it came from: this is "
         "the *graph*, and `backward()` walks it from the loss to the parameters. Some calls return numbers only. "
-        "`item()`, `tolist()`, `float()` and `numpy()` leave torch; `torch.tensor(x)` makes a new starting point; "
+        "`item()`, `tolist()`, `float()` and `numpy()` leave torch; `torch.tensor(x)` has no `grad_fn`; "
         "`detach()` and `.data` drop the history on purpose; `argmax`, comparisons and integer casts have no "
         "derivative; and inside `torch.no_grad()` nothing is recorded. If such a call comes between all parameters "
         "and the loss, torch raises: the loss *does not require grad*. If it comes after some of them only, torch "
@@ -675,9 +679,10 @@ for step in range(2):
             "loss = torch.tensor(errors).mean()",
             "loss = torch.tensor(errors, requires_grad=True).mean()",
             T(
-                en="The error is gone, because backward now ends at a new starting point. `w.grad` stays "
+                en="The error is gone, because backward now ends at a new leaf, `torch.tensor(...)`. `w.grad` stays "
                 "`None`: nothing is trained.",
-                zh="不再报错，因为往回走的路现在止于一个新的起点。`w.grad` 一直是 `None`：什么也没有训练。",
+                zh="不再报错，因为反向传播现在止于一个新的叶子 `torch.tensor(...)`。"
+                "`w.grad` 一直是 `None`：什么也没有训练。",
             ),
         ),
     ),

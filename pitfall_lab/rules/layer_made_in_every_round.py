@@ -99,11 +99,11 @@ def _of_a_result(story: Story, made: list[tuple[str, Event]], computed: str) -> 
             "果的东西没有被训练。",
         ),
         T(
-            en="A parameter is a starting point: it has no history, whatever it was made of. Its gradient is computed "
+            en="A parameter is a leaf: it has no `grad_fn`, whatever it was made of. Its gradient is computed "
             "once and thrown away with it, and the optimizer does not hold it. A result that is used as a weight "
             "needs no `nn.Parameter` around it.",
-            zh="参数是起点：不管由什么制成，它都没有历史。它的梯度只算一次，然后随它一起丢掉，而优化器并不持有它。用作"
-            "权重的结果不需要包上 `nn.Parameter`。",
+            zh="参数是叶子：不管由什么制成，它都没有 `grad_fn`。它的梯度只算一次，然后随它一起丢掉，而优化器并不持有"
+            "它。用作权重的结果不需要包上 `nn.Parameter`。",
         ),
         related=[
             story.related("made", born, T(en="a new parameter in every round", zh="每一轮一个新的参数")),

@@ -57,9 +57,10 @@ def _finding(story: Story, backward: Event, made: Event, cuts: list[Cut]) -> Fin
         span,
         step,
         T(
-            en=f"{capital(here.en)} makes {name.en} a starting point of its own, so backward stops right there: no "
+            en=f"{capital(here.en)} makes {name.en} a leaf (a tensor without `grad_fn`), so backward ends there: no "
             "parameter gets a gradient.",
-            zh=f"{here.zh}让 {name.zh} 自己成为起点，反向传播因此就停在那里：没有任何参数得到梯度。",
+            zh=f"{here.zh}让 {name.zh} 成为叶子（没有 `grad_fn` 的张量），反向传播因此就停在那里："
+            "没有任何参数得到梯度。",
         ),
         T(
             en=f"On {cut.en}, `{code}` ended the record of how {name.en} was computed, and torch would have raised an "
@@ -72,7 +73,7 @@ def _finding(story: Story, backward: Event, made: Event, cuts: list[Cut]) -> Fin
             story.related(
                 "cut", cuts[0].event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")
             ),
-            story.related("leaf", step, T(en="a new starting point is made here", zh="新的起点在这里产生")),
+            story.related("leaf", step, T(en="this line makes the tensor a leaf", zh="这一行让张量成为叶子")),
             story.related(
                 "backward", backward.step, T(en="backward begins and ends here", zh="反向传播在这里开始，也在这里结束")
             ),
@@ -170,8 +171,8 @@ for step in range(2):
             "loss.requires_grad = True",
             "loss = loss.clone().requires_grad_()",
             T(
-                en="Another way to the same: a new starting point behind the cut.",
-                zh="换一种写法而已：仍是在断开之处后面的新起点。",
+                en="The same in other words: this makes a leaf after the place where the graph ends.",
+                zh="换一种写法而已：仍是在计算图断开之处后面创建一个叶子。",
             ),
         ),
     ),

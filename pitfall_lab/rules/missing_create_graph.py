@@ -402,9 +402,9 @@ print(w.grad)
             "penalty.backward()",
             "penalty.requires_grad_().backward()",
             T(
-                en="The error is gone, and so is the penalty: from the new starting point nothing leads to `w`, and "
-                "`w.grad` stays `None`.",
-                zh="不再报错，惩罚也随之失效：从这个新的起点走不到 `w`，`w.grad` 一直是 `None`。",
+                en="The error is gone, and so is the penalty: `penalty` is a leaf now, so its backward does not "
+                "reach `w`, and `w.grad` stays `None`.",
+                zh="不再报错，惩罚也随之失效：`penalty` 现在是叶子，它的反向传播到不了 `w`，`w.grad` 一直是 `None`。",
             ),
         ),
     ),

@@ -43,9 +43,9 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
         span,
         step,
         T(
-            en=f"{capital(here.en)} changes {part.en}; it was taken with recording switched off ({there.en}) and is "
-            "changed with recording on, and torch cannot decide which of the two is meant.",
-            zh=f"{here.zh}修改了 {part.zh}；取出它时记录是关闭的（{there.zh}），修改它时记录是打开的，"
+            en=f"{capital(here.en)} changes {part.en}; it was taken while torch recorded no graph ({there.en}) and is "
+            "changed while torch records one, and torch cannot decide which of the two is meant.",
+            zh=f"{here.zh}修改了 {part.zh}；取出它时 torch 不记录计算图（{there.zh}），修改它时又记录，"
             "torch 无法判断你要哪一种。",
         ),
         T(
@@ -64,16 +64,16 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
                 "made",
                 made,
                 T(
-                    en=f"the part of {whole.en} is taken here, with recording off",
-                    zh=f"在这里取出 {whole.zh} 的一部分，此时记录是关闭的",
+                    en=f"the part of {whole.en} is taken here, where torch records no graph",
+                    zh=f"在这里取出 {whole.zh} 的一部分，此时 torch 不记录计算图",
                 ),
             ),
             story.related(
                 "changed",
                 step,
                 T(
-                    en=f"`{statement_text(story, span)}` would change it with recording on, and torch raises",
-                    zh=f"`{statement_text(story, span)}` 要在记录打开时修改它，torch 报错",
+                    en=f"`{statement_text(story, span)}` would change it where torch records a graph, and torch raises",
+                    zh=f"`{statement_text(story, span)}` 要在 torch 记录计算图时修改它，torch 报错",
                 ),
             ),
         ],

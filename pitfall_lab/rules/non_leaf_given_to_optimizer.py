@@ -1,4 +1,4 @@
-"""PL206: an optimizer was given a computed tensor. It updates starting points of a computation, not results."""
+"""PL206: an optimizer was given a computed tensor. It can update leaf tensors only, not results."""
 
 from __future__ import annotations
 

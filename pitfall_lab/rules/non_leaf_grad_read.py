@@ -104,13 +104,13 @@ RULE = Rule(
     title=T(en="The gradient of a computed tensor was read, and is None", zh="读取了算出来的张量的梯度，得到 None"),
     what=T(
         en="A program looked at the gradient of a tensor that it had computed, and found nothing there. Gradients are "
-        "kept only for the tensors a computation starts from. Call `retain_grad()` before the backward pass, or make "
-        "the tensor a starting point.",
-        zh="程序查看了一个算出来的张量的梯度，却什么也没有。只有计算的起点才会保留梯度。请在反向传播之前用 "
-        "`retain_grad()` 要求保留，或者让它成为起点。",
+        "kept only in leaf tensors (`is_leaf`), which have no `grad_fn`. Call `retain_grad()` before the backward "
+        "pass, or make the tensor a leaf.",
+        zh="程序查看了一个算出来的张量的梯度，却什么也没有。只有没有 `grad_fn` 的叶子张量（`is_leaf`）才会保留"
+        "梯度。请在反向传播之前用 `retain_grad()` 要求保留，或者让它成为叶子。",
     ),
     why=T(
-        en="A starting point that requires gradients is called a *leaf*: made with `requires_grad=True`, or an "
+        en="A tensor that requires gradients and was not computed is a *leaf*: made with `requires_grad=True`, or an "
         "`nn.Parameter`. What is computed from one is not a leaf, even if only a factor was put behind it: "
         "`torch.randn(3, requires_grad=True) * 0.1` is a product, and the leaf is the unnamed tensor inside. The same "
         "happens with `.to(device)` or `.double()` behind it. `backward()` puts gradients into leaves only; those of "
@@ -146,8 +146,8 @@ print(h.grad)
             "h = w * 2",
             "h = (w * 2).detach().requires_grad_()",
             T(
-                en="Now `h` is a starting point and has a gradient, but the graph to `w` is cut: `w.grad` stays empty.",
-                zh="现在 `h` 成了起点，也有了梯度，但回到 `w` 的路被切断：`w.grad` 一直是空的。",
+                en="Now `h` is a leaf and has a gradient, but the graph to `w` is cut: `w.grad` stays empty.",
+                zh="现在 `h` 成了叶子，也有了梯度，但回到 `w` 的路被切断：`w.grad` 一直是空的。",
             ),
         ),
     ),

@@ -30,11 +30,10 @@ BOTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``back`` puts back computed values at ``count`` positions.
+    """``back`` writes computed values to ``count`` positions of a tensor that has only ``places`` of them, or ``twice``
+    is a position that is known to occur more than once.
 
-    There are only ``places``, or ``twice`` is one that occurs more than once.
-
-    ``lost`` is one of the values that were not kept, where they were not just added up and the trace has them.
+    ``lost`` is one of the values that were not kept; None where numbers were only added, or the trace has no values.
     """
 
     back: WrittenBack

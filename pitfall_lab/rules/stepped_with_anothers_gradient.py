@@ -98,9 +98,10 @@ def _finding(story: Story, found: Mixed) -> Finding:
         story.span(other.step),
         other.step,
         T(
-            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update "
-            "mixes two losses that work against each other.",
-            zh=f"{here.zh}也会填写 {name.zh} 的梯度，而{last.zh}用它来更新：这次更新混合了两个互相对抗的损失。",
+            en=f"{capital(here.en)} also adds to the `.grad` of {name.en}, and {last.en} updates it with that sum: the "
+            "update mixes two losses that work against each other.",
+            zh=f"{here.zh}也会加到 {name.zh} 的 `.grad` 上，而{last.zh}用这个和来更新："
+            "这次更新混合了两个互相对抗的损失。",
         ),
         T(
             en=f"The loss of {there.en} is meant for this optimizer: {cut.en} cuts the other network off. The loss of "
@@ -116,7 +117,9 @@ def _finding(story: Story, found: Mixed) -> Finding:
             story.related(
                 "cut", found.detached.step, T(en="the other network is cut off here", zh="在这里切断另一个网络")
             ),
-            story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
+            story.related(
+                "step", found.update.step, T(en="updates with the sum of both gradients", zh="用两个梯度之和更新")
+            ),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("parameter", found.parameter, story.by(other.step))],

@@ -236,7 +236,7 @@ def test_after_a_long_loop_the_backward_that_ended_the_program_is_the_last_one(s
     trace = recorded(shop, subject)
     assert sum(event.name == "backward" for event in trace.events if event.kind == "call") < 20
     (finding,) = tried(shop, subject, trace)
-    assert [fix.title.en for fix in finding.fixes] == ["Switch recording off for `evaluate` alone: `@torch.no_grad()`"]
+    assert [fix.title.en for fix in finding.fixes] == ["Record no graph in `evaluate` alone: `@torch.no_grad()`"]
 
 
 def test_a_module_beside_the_program_may_go_around_the_counter_too(shop: Workshop, tmp_path: Path) -> None:

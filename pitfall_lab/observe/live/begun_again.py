@@ -181,7 +181,7 @@ def _next_begin(read: _Seen, now: int) -> _Seen:
 
 
 def _is_anew(was: _Seen, read: _Seen) -> bool:
-    """Whether what the optimizer keeps has been emptied or set back."""
+    """Whether the optimizer's state is empty now, or counts fewer steps than before: it was emptied or replaced."""
     if type(was.count) is int and type(read.count) is int:
         return read.count < was.count
     return was.count is not None and read.count is None

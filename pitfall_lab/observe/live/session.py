@@ -242,7 +242,10 @@ class Live:
             return look
 
     def _optimizers(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
-        """Look at optimizers, at what they keep, and at what moves their rates."""
+        """Compare optimizers with the cells before, and set what is found in ``look``.
+
+        The fields are ``leftover``, ``cut_parameters``, ``schedulers`` and ``begun_again``; each says what it holds.
+        """
         look.leftover = self._leftovers.compare(found, self._cells.now, budget)
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)

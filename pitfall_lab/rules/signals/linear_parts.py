@@ -97,9 +97,9 @@ def constant(story: Story, label: str | None, text: str, step: int) -> float | N
 
 
 def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
-    """The parts that the result of a call is a sum of, with selections and joins.
+    """Yield the operands of ``event``, whose result is ``part``, each with its factor in the number under study.
 
-    None if it is no sum, difference, mean or constant multiple.
+    Yields nothing unless the call is a sum, difference, mean, selection, join (``cat``) or multiple by a constant.
     """
     given = [o for o in event.operands if o.label is not None]
     size = prod(story.shape(part.label, event.step) or ())

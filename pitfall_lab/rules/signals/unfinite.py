@@ -39,7 +39,7 @@ WHY = {
         zh="所有目标都是被忽略的那个数：空的平均值是 0 / 0。",
     ),
     "made": T(en="It is in the data that the program makes there.", zh="它就在程序在那里创建的数据中。"),
-    "put": T(en="It is put in there as a number.", zh="它是在那里作为数值填入的。"),
+    "put": T(en="The program itself gives this number to the call.", zh="这个数是程序自己交给这次调用的。"),
 }
 
 

@@ -161,12 +161,14 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
     """The graph with every position, as plain data.
 
     ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's
-    label as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient takes the same way back,
-    ``ways.BESIDE`` beside it. ``folded``, where loops made many nodes, is the same graph with a loop's later turns
+    label as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient's way back is drawn
+    ``ways.BESIDE`` pixels to their right.
+    ``folded``, where loops made many nodes, is the same graph with a loop's later turns
     as one card (``kind`` ``"fold"``). ``modules``, where the program has modules, is the same graph in boxes:
     ``pictures`` by the module that is open ("" is none), each with ``places`` (number of a card, x, y) for the
     cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture that shows its
-    inside). Above ``DRAWN`` nodes only the boxes have positions, above ``MOST`` nothing but the outline is there.
+    inside). Above ``DRAWN`` nodes only the boxes have positions; above ``MOST``
+    there are no cards, only the ``ladder`` of :func:`outline`.
     ``dot=False`` never starts graphviz.
     """
     facts = facts or gather(trace)

@@ -1,5 +1,5 @@
 """Dimensions and sizes written for another shape: the dimension that fits, the tensor's own batch
-size, an index with one more.
+size, an index with one dimension more (``index.unsqueeze(1)``).
 """
 
 from __future__ import annotations
