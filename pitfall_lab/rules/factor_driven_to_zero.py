@@ -12,17 +12,18 @@ from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import stepper
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
 from pitfall_lab.rules.signals.loss_slopes import Slope, slopes
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, values
 from pitfall_lab.trace import Event, Span, T
 
-OF_ONE = SAME_NUMBERS | {
+OF_ONE = SAME_NUMBERS | {"getitem",
     "abs", "add", "div", "exp", "log_softmax", "mean", "mul", "neg", "pow", "reciprocal", "relu", "rsub", "sigmoid",
     "softmax", "softplus", "sqrt", "square", "sub", "sum", "tanh", "truediv", "true_divide", "rdiv", "rmul", "exp2",
 }  # fmt: skip
 """Calls whose result is computed from a factor, if they are given nothing else that is trained."""
-PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply", "rmul", "dot", "mul_"}
+PRODUCTS = {"mul", "rmul", "multiply", "dot"}
 MOST, FEWEST, MOVED = 64, 2, 0.02
 """The largest number of elements of a factor, the fewest rounds, and the part of itself by which it must have moved."""
 
@@ -85,48 +86,60 @@ def _driven(story: Story, parameter: str, backward: Event, rising: dict[str, lis
                 continue
             others = [o.label for o in use.operands if o.label not in (None, *seen)]
             trained = [o for o in others if o is not None and (story.tensor(o, use.step) or {}).get("requires_grad")]
-            if not trained and use.name in OF_ONE:
+            if not trained and use.name.strip("_") in OF_ONE:
                 fresh = [each for each in use.results if each not in seen]
                 seen.update(fresh)
                 pending += fresh
-            elif len(trained) == 1 and use.name in PRODUCTS and use.results[0] in rising:
+            elif len(trained) == 1 and use.name.strip("_") in PRODUCTS and use.results[0] in rising:
                 products.append((use, label, trained[0]))
             else:
                 return None
     flow = Flow(story)
     for product, factor, term in sorted(products, key=lambda each: each[0].step):
-        if flow.leaves(term, product.step) - {parameter}:
-            moved = _moved(story, product, factor)
-            if moved is not None and _is_downhill(story, product, term, rising, moved):
+        if flow.leaves(term, product.step) - {parameter} and not _is_written(story, parameter):
+            moved = _moved(story, product, (factor, term), rising[product.results[0]][0].sign)
+            if moved is not None:
                 return Driven(parameter, product, factor, term, backward, *moved)
     return None
 
 
-def _moved(story: Story, product: Event, factor: str) -> tuple[float, float] | None:
-    """The sum of the factor's numbers in the first and in the last round of the product; None if unknown, or if it
-    hardly moved.
+def _is_written(story: Story, parameter: str) -> bool:
+    """Whether anything but an optimizer wrote the parameter after the first backward: the program keeps its bounds."""
+    storage, first = (story.tensor(parameter) or {}).get("storage"), story.backwards()[0].step
+    return any(stepper(story, step) is None for step in story.writes(str(storage), first, len(story.events)))
+
+
+def _moved(story: Story, product: Event, pair: tuple[str, str], sign: int) -> tuple[float, float] | None:
+    """A number of the factor in the first and in the last round of the product: the one whose move made the loss
+    smallest.
+
+    None if numbers are unknown, if it hardly moved, or if all moves together did not make the loss smaller, as they do
+    when the factor is trained to minimize it. ``pair``: the factor and the term of the last round; ``sign``: whether
+    the loss grows with the product.
     """
     rounds = story.steps_at.get((product.span, product.op), [])
-    place = [o.label for o in product.operands].index(factor)
-    ends = []
-    for step in (rounds[0], rounds[-1]) if len(rounds) >= FEWEST else ():
-        event = story.event(step)
-        label = event.operands[place].label if event is not None and len(event.operands) > place else None
-        known = values(story, label, step)
-        offset, size = int((story.tensor(label, step) or {}).get("offset") or 0), _size(story, label or "")
-        ends.append(sum(known[offset : offset + size]) if len(known) >= offset + size else None)
-    if len(ends) < FEWEST or ends[0] is None or ends[1] is None:
+    if len(rounds) < FEWEST:
         return None
-    return (ends[0], ends[1]) if abs(ends[1] - ends[0]) > MOVED * abs(ends[0]) else None
+    place = [o.label for o in product.operands].index(pair[0])
+    event = story.event(rounds[0])
+    label = event.operands[place].label if event is not None and len(event.operands) > place else None
+    was, now, terms = (
+        _numbers(story, each, step)
+        for each, step in ((label, rounds[0]), (pair[0], product.step), (pair[1], product.step))
+    )
+    if not was or not terms or len(was) != len(now):
+        return None
+    gains = [sign * terms[i % len(terms)] * (new - old) for i, (old, new) in enumerate(zip(was, now, strict=True))]
+    best = min(range(len(gains)), key=gains.__getitem__)
+    has_moved = abs(now[best] - was[best]) > MOVED * abs(was[best])
+    return (was[best], now[best]) if has_moved and gains[best] < 0 and sum(gains) < 0 else None
 
 
-def _is_downhill(
-    story: Story, product: Event, term: str, rising: dict[str, list[Slope]], moved: tuple[float, float]
-) -> bool:
-    """Whether the factor moved to where the loss is smaller, as it does when it is trained to minimize it."""
-    known = values(story, term, product.step)
-    sign = rising[product.results[0]][0].sign
-    return bool(known) and all(n * known[0] > 0 for n in known) and sign * known[0] * (moved[1] - moved[0]) < 0
+def _numbers(story: Story, label: str | None, step: int) -> list[float]:
+    """The known numbers of a tensor whose elements lie next to each other; empty if some are unknown."""
+    known = values(story, label, step)
+    offset, size = int((story.tensor(label, step) or {}).get("offset") or 0), _size(story, label or "")
+    return known[offset : offset + size] if len(known) >= offset + size else []
 
 
 def _finding(story: Story, found: Driven) -> Finding:
@@ -138,9 +151,10 @@ def _finding(story: Story, found: Driven) -> Finding:
     same = found.factor == found.parameter
     made = T(en="", zh="") if same else T(en=f", computed from {name.en},", zh=f"（由 {name.zh} 算出）")
     way = T(en="falls towards 0", zh="趋向 0") if falls else T(en="grows without a bound", zh="无限增大")
+    # the first round: the fix changes all of them
     return RULE.finding(
         story.span(step),
-        step,
+        story.steps_at[found.product.span, found.product.op][0],
         T(
             en=f"{capital(here.en)} multiplies {term.en} by {factor.en}{made.en} and the optimizer trains that factor "
             f"to make the loss small. Nothing else in the loss depends on it, so it {way.en} ({first} → {last} in the "
@@ -154,8 +168,8 @@ def _finding(story: Story, found: Driven) -> Finding:
             "loss that grows when it falls (for `exp(-s) * loss` that is `+ s`). A multiplier of a constraint is not "
             "to be minimized but maximized: an optimizer of its own, with `maximize=True`.",
             zh="对某个因子是线性的损失，在这个因子上没有最小值：梯度下降每一步都让正项的因子变小，最后这一项不再起作用。要"
-            "学习的权重，需要损失里有一部分在它变小时变大（对 `exp(-s) * loss` 就是 `+ s`）。约束的乘子不应最小化，而应最大"
-            "化：给它单独的优化器，并设 `maximize=True`。",
+            "学习的权重，需要损失里有一部分在它变小时变大（对 `exp(-s) * loss` 就是 `+ s`）。约束的乘子不应最小化，而应"
+            "最大化：给它单独的优化器，并设 `maximize=True`。",
         ),
         related=[
             story.related(
