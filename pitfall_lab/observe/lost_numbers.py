@@ -13,7 +13,7 @@ import torch
 
 from pitfall_lab.observe.recorder import Call
 
-Sign = Literal["+", "-", "*", "to", "="]
+Sign = Literal["+", "-", "*", "to", "=", "cut"]
 _BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
     **dict.fromkeys(("add", "add_", "__add__", "__radd__", "__iadd__"), ("+", operator.add)),
     **dict.fromkeys(("sub", "sub_", "subtract", "subtract_", "__sub__", "__isub__"), ("-", operator.sub)),
@@ -24,7 +24,7 @@ ARITHMETIC = {f"{owner}.{name}": found for name, found in _BY_SIGN.items() for o
 CONVERSIONS = frozenset({
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.Tensor.to", "torch.Tensor.float", "torch.Tensor.half",
     "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char",
-    "torch.Tensor.short", "torch.Tensor.int",
+    "torch.Tensor.short", "torch.Tensor.int", "torch.Tensor.long",
 })  # fmt: skip
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -43,7 +43,8 @@ class Numbers(NamedTuple):
     """How many numbers (``lost`` of ``of``) a call changes without an error, with one example.
 
     For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what
-    torch returns. For a conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself.
+    torch returns. For a conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself; where it cut
+    fractions off (``cut``), they are the smallest and the largest number that became 0.
     """
 
     sign: Sign
@@ -111,10 +112,12 @@ def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
     ):
         return None
     before = _numbers(call.args[0])
-    if before is None or before.size != result.numel() or before.size == 0 or result.dtype not in SMALL | SHORT:
+    if before is None or before.size != result.numel() or before.size == 0:
         return None
-    if result.dtype in SMALL:
-        return _cut_off(before, result) if before.dtype.kind == "f" else None
+    if result.dtype in SMALL or result.dtype == torch.int64:
+        return _cut_off(before, result) or _cut_to_zero(before) if before.dtype.kind == "f" else None
+    if result.dtype not in SHORT:
+        return None
     wide = before.dtype == np.float64 or (before.dtype.kind in "iu" and before.dtype.itemsize > 1)
     after = result.detach().to(torch.float64).numpy(force=True).reshape(before.shape) if wide else None
     found = (
@@ -141,6 +144,21 @@ def _cut_off(before: Any, result: torch.Tensor) -> Numbers | None:
     first = int(outside.argmax())
     value, got = float(values[first]), float(result.detach().reshape(-1)[first])
     return Numbers("to", value, value, value, got, int(outside.sum()), values.size)
+
+
+def _cut_to_zero(before: Any) -> Numbers | None:
+    """The numbers with fractions that a conversion to whole numbers cuts to 0, if there are such of both signs, and
+    numbers on both sides of them; else None.
+    """
+    values = before.reshape(-1)[:MOST]
+    to_zero = (np.abs(values) < 1) & (values != 0)
+    below, above = values <= -1, values >= 1
+    if not (below.any() and above.any() and (to_zero & (values < 0)).any() and (to_zero & (values > 0)).any()):
+        return None
+    if (values[below] == np.trunc(values[below])).all():
+        return None  # whole numbers, apart from those beside 0
+    near = values[to_zero]
+    return Numbers("cut", float(near.min()), float(near.max()), -1.0, 0.0, int((near < 0).sum()), values.size)
 
 
 def _merged(before: Any, after: Any, axis: int) -> Numbers | None:

@@ -60,7 +60,8 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for lost in story.trace.beside.losses:
         event, place = story.event(lost.step), story.span(lost.step)
-        if event is None or lost.sign == "=" or place in reported or event.error is not None or not event.results:
+        known = event is None or place in reported
+        if known or event is None or lost.sign in ("=", "cut") or event.error is not None or not event.results:
             continue
         used = next(iter(story.uses(event.results[0])), None) if lost.sign == "to" else _measured(story, event)
         if used is not None and _dtype(story, event.results[0], event.step) in RANGES:

@@ -772,7 +772,7 @@ export interface Unfinite {
 /** The call at `step` lost numbers without an error, `lost` of the `of` that were looked at; an example. */
 export interface Lost {
   step: number;
-  sign: "+" | "-" | "*" | "to" | "=";
+  sign: "+" | "-" | "*" | "to" | "=" | "cut";
   one: number;
   other: number;
   meant: number;
