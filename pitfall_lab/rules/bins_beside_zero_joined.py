@@ -114,8 +114,8 @@ RULE = Rule(
     what=T(
         en="A program turns coordinates into the numbers of cells by dropping what is behind the point. Left of 0 that "
         "goes up and right of 0 down, so the cells -1 and 0 are counted as one, and all cells left of it are one off.",
-        zh="程序去掉坐标的小数部分来得到格子的编号。在 0 的左边这是向上，在右边是向下，于是 -1 号和 0 号格子被算作一个，"
-        "左边所有的格子也都错了一格。",
+        zh="程序去掉坐标的小数部分来得到格子的编号。在 0 的左边这是向上，在右边是向下，于是 -1 号和 0 号格子被算作一"
+        "个，左边所有的格子也都错了一格。",
     ),
     why=T(
         en="`.long()`, `.int()` and `.to(torch.int64)` cut towards 0, as C does: -0.7 and 0.7 both become 0. Whether "

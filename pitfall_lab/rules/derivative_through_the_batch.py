@@ -45,14 +45,15 @@ def _between(story: Story, grad: Event, by_node: dict[str | None, Pass]) -> Pass
     if len(given) < 2 or not (story.tensor(next(iter(grad.results), None), grad.step) or {}).get("requires_grad"):
         return None
     start, end = (story.tensor(label, grad.step) or {} for label in given[:2])
-    shape = end.get("shape") or ()
+    shape: tuple[int, ...] = tuple(end.get("shape") or ())
     if len(shape) < ROWS or shape[0] < ROWS or _is_weight(story, given[1], end):
         return None
     for node in story.behind(start.get("grad_fn")):
         found = by_node.get(node)
         if found is not None and shape[0] == (story.shape(found.result, found.event.step) or (0,))[0]:
-            ends = (story.record("nodes", each) or {} for each in story.behind(node))
-            if end.get("grad_fn") in story.behind(node) or any(each.get("output") == given[1] for each in ends):
+            behind = set(story.behind(node))
+            ends = (story.record("nodes", each) or {} for each in behind)
+            if end.get("grad_fn") in behind or any(each.get("output") == given[1] for each in ends):
                 return found
     return None
 

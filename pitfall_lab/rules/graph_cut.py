@@ -343,8 +343,9 @@ def manner(story: Story, cut: Cut) -> T:
 def _draw(story: Story, cut: Cut) -> ast.Call | None:
     """The call of a distribution's ``sample``, if this is what cut the graph: it draws under ``no_grad`` itself."""
     node = story.program.at(story.span(cut.event.step)) if cut.kind == "no_grad" else None
-    is_draw = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sample"
-    return node if is_draw else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sample":
+        return node
+    return None
 
 
 def _explanation(story: Story, cut: Cut, lost: T, *, trained: bool = False) -> T:

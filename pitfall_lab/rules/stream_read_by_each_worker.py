@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
@@ -63,9 +63,9 @@ def _fixes(story: Story, kind: str) -> tuple[Fix, ...]:
     program, torch = story.program, torch_name(story.program)
     classes = [n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == kind]
     own = [n for c in classes for n in c.body if isinstance(n, ast.FunctionDef) and n.name == "__iter__"]
-    if len(own) != 1 or torch is None or WHOLE in program.text:
+    if len(own) != 1 or torch is None or program.tree is None or WHOLE in program.text:
         return ()
-    [method], first = own, next((n for n in program.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+    [method] = own
     text = program.segment(method).replace("__iter__", WHOLE, 1)
     indent = program.indent(method)
     share = [
@@ -74,23 +74,21 @@ def _fixes(story: Story, kind: str) -> tuple[Fix, ...]:
         "    first, step = (info.id, info.num_workers) if info else (0, 1)",
         f"    return itertools.islice(self.{WHOLE}(), first, None, step)",
     ]
-    edits = program.replace((method, "\n".join([share[0], *(indent + line for line in share[1:]), "", indent + text])))
-    imports = any(
-        isinstance(n, ast.Import) and any(a.name == "itertools" and not a.asname for a in n.names)
-        for n in program.tree.body
-    )
-    if not imports:
-        if first is None:
-            return ()
-        future = [n for n in program.tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
-        edits = merge(
-            program.insert_after(future[-1], "import itertools")
-            if future
-            else program.insert_before(first, "import itertools"),
-            edits,
-        )
+    lines = [share[0], *(indent + line for line in share[1:]), "", indent + text]
+    edits = merge(_import(program, program.tree), program.replace((method, "\n".join(lines))))
     title = T(en="Give each worker every n-th example", zh="让每个工作进程只取自己那一份样本")
     return unique(program.text, [Fix(title, edits, meaning="later")] if edits else [])
+
+
+def _import(program: Program, tree: ast.Module) -> tuple[Edit, ...]:
+    """The edit that imports itertools at the head of a program; empty if it does so already."""
+    imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+    plain = [n for n in imports if isinstance(n, ast.Import)]
+    if any(a.name == "itertools" and not a.asname for n in plain for a in n.names) or not imports:
+        return ()
+    future = [n for n in imports if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+    line = "import itertools"
+    return program.insert_after(future[-1], line) if future else program.insert_before(imports[0], line)
 
 
 RULE = Rule(
