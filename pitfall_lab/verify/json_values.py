@@ -123,7 +123,7 @@ def beyond(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.n
         same &= np.isfinite(modelled)
     if not same.all():
         same |= (observed == modelled) | (np.isnan(observed) & np.isnan(modelled))
-    return np.logical_not(same)
+    return np.asarray(~same)
 
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
