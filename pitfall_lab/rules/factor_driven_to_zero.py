@@ -105,8 +105,12 @@ def _driven(story: Story, parameter: str, backward: Event, rising: dict[str, lis
 
 def _is_written(story: Story, parameter: str) -> bool:
     """Whether anything but an optimizer wrote the parameter after the first backward: the program keeps its bounds."""
-    storage, first = (story.tensor(parameter) or {}).get("storage"), story.backwards()[0].step
-    return any(stepper(story, step) is None for step in story.writes(str(storage), first, len(story.events)))
+    storage, first = str((story.tensor(parameter) or {}).get("storage")), story.backwards()[0].step
+    members = {label for label, _ in story.tensors_on(storage)}
+    writes = (story.events[step] for step in story.writes(storage, first, len(story.events)))
+    # where rounds are left out, their updates are found at a call that has nothing to do with them
+    own = (write for write in writes if members & {o.label for o in write.operands})
+    return any(stepper(story, write.step) is None for write in own)
 
 
 def _moved(story: Story, product: Event, pair: tuple[str, str], sign: int) -> tuple[float, float] | None:
