@@ -1,4 +1,4 @@
-"""PL840: coordinates of both signs were cut off towards zero and used as the numbers of cells."""
+"""PL848: coordinates of both signs were cut off towards zero and used as the numbers of cells."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 
 RULE = Rule(
-    code="PL840",
+    code="PL848",
     name="bins-beside-zero-joined",
     severity="warning",
     title=T(
@@ -130,7 +130,7 @@ RULE = Rule(
     bad="""import torch
 
 x = torch.linspace(-2.75, 2.75, 12)
-cell = x.long() + 3  # PL840
+cell = x.long() + 3  # PL848
 count = torch.bincount(cell, minlength=6)  # used
 print(count)
 """,

@@ -15,23 +15,23 @@ points = torch.rand(60, 2) * 8 - 4
 table = torch.zeros(9, 9)
 """
 WRONG = {
-    "entries of a table": HEAD + "i = points.long() + 4  # PL840\ntable[i[:, 0], i[:, 1]] = 1.0\n",
+    "entries of a table": HEAD + "i = points.long() + 4  # PL848\ntable[i[:, 0], i[:, 1]] = 1.0\n",
     "in a function, to another type": HEAD
     + """
 def cell(p):
-    return (p / 1.5).to(torch.int32)  # PL840
+    return (p / 1.5).to(torch.int32)  # PL848
 print(torch.unique(cell(points), dim=0).shape)
 """,
     "one after the other": HEAD
     + """
 counts = torch.zeros(9, dtype=torch.long)
-flat = points[:, 0].int() + 4  # PL840
+flat = points[:, 0].int() + 4  # PL848
 counts.scatter_add_(0, flat.long(), torch.ones(60, dtype=torch.long))
 """,
     "looked up": HEAD
     + """
 rows = torch.nn.Embedding(9, 2)
-print(rows(points[:, 1].clamp(-4, 4).long() + 4).sum())  # PL840
+print(rows(points[:, 1].clamp(-4, 4).long() + 4).sum())  # PL848
 """,
 }
 RIGHT = {
