@@ -435,6 +435,7 @@ class Beside:
         from pitfall_lab.panel.warnings.left_switched import left_switched
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
+        from pitfall_lab.panel.warnings.old_default import old_defaults
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
@@ -464,6 +465,7 @@ class Beside:
         twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]
         said += [each for _, each in twice]
         said += held_functions(look.held_functions, self._ran, [path for path, each in twice if each is not None])
+        said += old_defaults(look.old_defaults, self._ran)
         return said
 
     def _draws(self, name: str) -> str:

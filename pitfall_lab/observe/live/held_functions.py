@@ -91,7 +91,7 @@ class Functions:
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[HeldFunction]:
         """The objects that still hold a function whose name has another one now."""
-        functions = _functions(namespace, budget)
+        functions = own_functions(namespace, budget)
         if functions is None:
             return self._found
         named = {name: each for name, each in functions.items() if each.__code__.co_name in (name, _LAMBDA)}
@@ -160,7 +160,7 @@ class Functions:
                 )  # fmt: skip
 
 
-def _functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, types.FunctionType] | None:
+def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, types.FunctionType] | None:
     """The functions of the notebook that names are bound to; ``None`` if the time did not suffice."""
     functions: dict[str, types.FunctionType] = {}
     for name in list(namespace):

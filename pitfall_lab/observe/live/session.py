@@ -29,6 +29,7 @@ from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
@@ -85,6 +86,7 @@ class Look:
     cut_parameters: list[CutParameter] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
     held_functions: list[HeldFunction] = field(default_factory=list)
+    old_defaults: list[OldDefault] = field(default_factory=list)
     begun_again: list[BegunAgain] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -129,6 +131,7 @@ class Live:
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
+        self._defaults = Defaults()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
@@ -224,6 +227,7 @@ class Live:
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
             look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
+            look.old_defaults = self._defaults.compare(namespace, self._cells.now, others)
             parts = subsets(namespace, others)
             look.split_again = self._splits.compare(parts, self._cells.now) if parts is not None else []
             look.switched = self._states.compare(found)

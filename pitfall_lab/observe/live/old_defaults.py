@@ -1,0 +1,79 @@
+"""Finds functions of the notebook with a module or an optimizer as the default of a parameter, whose name has since
+been bound to another one.
+
+A default is computed once, when the cell with the ``def`` runs. Which object a name had after which cell is kept as
+numbers (ids); the old object is alive, since the function holds it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import is_shown
+from pitfall_lab.observe.live.held_functions import own_functions
+from pitfall_lab.observe.live.object_kinds import Kinds
+
+HELD = ("module", "optimizer")
+
+
+class OldDefault(NamedTuple):
+    """``parameter`` of ``function`` has as default what ``name`` was bound to by cell ``made``; cell ``since`` bound
+    the name to another object. ``place``: the parameter's position, or None if it is given by name only.
+    """
+
+    function: str
+    parameter: str
+    place: int | None
+    name: str
+    made: int
+    since: int
+
+
+class Defaults:
+    """Remembers which modules and optimizers the names of a notebook have had, as plain numbers."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[int, int]] = {}
+        self._was: dict[int, tuple[str, int, int]] = {}
+
+    def compare(self, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[OldDefault]:
+        """The functions whose default is an object that no name is bound to any more."""
+        kinds, bound = Kinds(), dict[str, int]()
+        for name in list(namespace):
+            if not budget.goes_on():
+                return []
+            if type(name) is str and is_shown(name):
+                value = namespace.get(name)
+                if kinds.of(value) in HELD:
+                    bound[name] = id(value)
+        for name, key in bound.items():
+            before, made = self._names.get(name, (key, now))
+            if before != key:
+                self._was[before] = (name, made, now)
+            self._names[name] = (key, made if before == key else now)
+        for key in bound.values():
+            self._was.pop(key, None)
+        functions = (own_functions(namespace, budget) or {}) if self._was else {}
+        found = [
+            OldDefault(function, parameter, place, *self._was[id(value)])
+            for function, each in functions.items()
+            for parameter, place, value in _defaults(each)
+            if id(value) in self._was and kinds.of(value) in HELD
+        ]
+        # of objects that no function holds, the ids may come again
+        kept = {id(value) for each in functions.values() for _, _, value in _defaults(each)}
+        self._was = {key: each for key, each in self._was.items() if key in kept}
+        return found
+
+
+def _defaults(function: types.FunctionType) -> Iterator[tuple[str, int | None, Any]]:
+    """The name, the position and the default of each parameter that has one."""
+    code, given = function.__code__, function.__defaults__ or ()
+    first = code.co_argcount - len(given)
+    for at, value in enumerate(given, first):
+        yield code.co_varnames[at], at, value
+    for name, value in (function.__kwdefaults__ or {}).items():
+        yield name, None, value
