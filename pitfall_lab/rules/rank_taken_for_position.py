@@ -283,12 +283,17 @@ def _is_position(story: Story, label: str, step: int, before: set[str]) -> bool:
 
 
 def _learned(story: Story, before: set[str]) -> bool:
-    """Whether one of the tensors ``before`` the sort requires grad or is the result of a layer."""
-    return any(
-        story.tensors.get(label, {}).get("requires_grad")
-        or ((made := made_by(story, label, len(story.events))) and made.name in LEARNED)
-        for label in before
-    )
+    """Whether one of the tensors ``before`` the sort requires grad or is the result of a layer, or of any
+    other call that was given a parameter (a table of scores that is looked up).
+    """
+    for label in before:
+        made = made_by(story, label, len(story.events))
+        given = [story.tensor(o.label) or {} for o in made.operands if o.label is not None] if made else []
+        if story.tensors.get(label, {}).get("requires_grad") or (made is not None and made.name in LEARNED):
+            return True
+        if any(each.get("kind") == "parameter" for each in given):
+            return True
+    return False
 
 
 def _used_otherwise(story: Story, order: str, step: int) -> bool:

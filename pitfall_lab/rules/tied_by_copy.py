@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -16,27 +17,34 @@ from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, number
 from pitfall_lab.trace import Event, T
 
-ROUNDS = 2
+ROUNDS, FURTHER = 2, 30
 COPIES = ("clone", "tensor", "as_tensor", "contiguous")
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """``event`` made the weight ``copy`` from ``source``; ``uses`` are the two layers' calls in one forward."""
+    """``event`` made the weight ``copy`` from ``source``; ``uses`` are the two layers' calls in one forward.
+
+    With ``first``, both were made from a third tensor, which was computed from a weight that they shared
+    before; ``source`` by ``first``.
+    """
 
     event: Event
     source: str
     copy: str
     uses: tuple[Event, Event]
+    first: Event | None = None
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each copy between an embedding's table and an output layer, or a layer and its
     transpose, trained by one loss.
 
-    Only if the whole of one parameter was copied into another.
+    Only if the whole of one parameter was copied into another, or of one tensor into both: of new numbers for a
+    weight that both layers used before.
     """
     weights = {(story.tensor(label) or {}).get("storage"): label for label in _trained(story)}
+    thirds: dict[tuple[object, ...], list[tuple[Event, str]]] = defaultdict(list)
     for event in story.calls("copy_", *COPIES):
         if len(event.operands) < 1 or event.error is not None or not event.results:
             continue
@@ -45,11 +53,43 @@ def find(story: Story) -> Iterator[Finding]:
         )
         source = weights.get((story.tensor(given, event.step) or {}).get("storage"))
         copy = weights.get((story.tensor(event.results[0], event.step) or {}).get("storage"))
+        first = None
+        if source is None and copy is not None and _is_whole(story, given, copy, event.step):
+            record = story.tensor(given, event.step) or {}
+            third = (record.get("storage"), record.get("offset"), record.get("counter"))
+            if thirds[third]:
+                first, source = thirds[third][0]
+            thirds[third].append((event, copy))
         if source is None or copy is None or source == copy or not _is_whole(story, given, source, event.step):
+            continue
+        if first is not None and (
+            story.writes(str((story.tensor(given, event.step) or {}).get("storage")), first.step, event.step)
+            or not _were_tied(story, given, first.step)
+        ):
             continue
         found = _tied(story, event, source, copy)
         if found is not None:
-            yield _finding(story, found)
+            yield _finding(story, replace(found, first=first))
+
+
+def _were_tied(story: Story, label: str | None, step: int) -> bool:
+    """Whether a tensor was computed from a weight that an embedding and a linear layer both used until ``step``."""
+    users: dict[object, set[str]] = defaultdict(set)
+    for use in story.calls("embedding", "linear"):
+        if use.step < step:
+            for operand in use.operands[1:]:
+                if operand.label is not None:
+                    users[(story.tensor(operand.label, use.step) or {}).get("storage")].add(use.name)
+    pending, seen = [label], {label}
+    while pending and len(seen) < FURTHER:
+        record = story.tensor(pending.pop()) or {}
+        if len(users.get(record.get("storage"), ())) > 1:
+            return True
+        made = story.event(record.get("born"))
+        new = [o.label for o in made.operands if o.label not in seen] if made is not None else []
+        seen.update(new)
+        pending += new
+    return False
 
 
 def _trained(story: Story) -> list[str]:
@@ -124,15 +164,24 @@ def _finding(story: Story, found: Copied) -> Finding:
         en=f" At the end their first numbers are {number(ends[0])} and {number(ends[1])}.",
         zh=f"到最后，它们的第一个数分别是 {number(ends[0])} 和 {number(ends[1])}。",
     ) if apart else T(en="", zh="")  # fmt: skip
+    says = T(
+        en=f"{capital(here.en)} copies the numbers of {names[0].en} into {names[1].en}: the two layers are equal "
+        "until the first update, and drift apart from then on.",
+        zh=f"{here.zh}把 {names[0].zh} 的数复制到 {names[1].zh}：两个层只在第一次更新之前相等，此后越走越远。",
+    )
+    if found.first is not None:
+        before = at_line(story, story.span(found.first.step))
+        says = T(
+            en=f"{capital(here.en)} gives {names[1].en} the numbers that {before.en} gave {names[0].en}: two layers "
+            "that shared one weight before are equal until the first update, and drift apart from then on.",
+            zh=f"{here.zh}把{before.zh}给 {names[0].zh} 的数也给了 {names[1].zh}：两个层本来共用一个权重，现在只在"
+            "第一次更新之前相等，此后越走越远。",
+        )
     update = next(u for u in story.trace.optimizer_steps if u.step > other.step)
     return RULE.finding(
         span,
         event.step,
-        T(
-            en=f"{capital(here.en)} copies the numbers of {names[0].en} into {names[1].en}: the two layers are equal "
-            "until the first update, and drift apart from then on.",
-            zh=f"{here.zh}把 {names[0].zh} 的数复制到 {names[1].zh}：两个层只在第一次更新之前相等，此后越走越远。",
-        ),
+        says,
         T(
             en=f"A copy has memory of its own. {capital(there.en)} and {where.en} use two parameters, each with a "
             f"gradient of its own, and the optimizer holds both.{shown.en} Tied layers share one parameter: assign "
@@ -147,41 +196,42 @@ def _finding(story: Story, found: Copied) -> Finding:
                 "step", update.step, T(en="this step changes the two differently", zh="这一步对两者的改变不同")
             ),
         ],
-        fixes=_fixes(story, event),
+        fixes=_fixes(story, event, found.first),
         facts=[Fact("source", found.source, story.by(event.step)), Fact("copy", found.copy, story.by(event.step))],
     )
 
 
-def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, first: Event | None = None) -> tuple[Fix, ...]:
     """Fixes that share the parameter: ``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``.
 
-    Empty if the copy is written in another way.
+    With ``first``, ``b.weight`` is what that event copied into. Empty if a copy is written in another way.
     """
     program = story.program
+    earlier = [] if first is None else [names for each in call_chain(story, first) if (names := _names(each))]
     for statement in call_chain(story, event):
-        call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-        if (
-            isinstance(statement, ast.Expr)
-            and isinstance(call, ast.Call)
-            and call_name(call) == "copy_"
-            and len(call.args) == 1
-        ):
-            target = call.func.value if isinstance(call.func, ast.Attribute) else call
-            names = _bare(target), _bare(call.args[0])
-        elif (
-            isinstance(statement, ast.Assign)
-            and len(statement.targets) == 1
-            and isinstance(call, ast.Call)
-            and len(call.args) == 1
-        ):
-            names = statement.targets[0], _bare(call.args[0])
-        else:
+        names = _names(statement)
+        if names is not None and earlier:
+            names = names[0], earlier[0][0]
+        elif names is None or first is not None:
             continue
         if all(is_name(each) and isinstance(each, ast.Attribute) for each in names):
             text = f"{program.segment(names[0])} = {program.segment(names[1])}"
             title = T(en=f"Share the parameter: `{text}`", zh=f"共用参数：`{text}`")
             return unique(program.text, [Fix(title, program.replace((statement, text)), meaning="later")])
     return ()
+
+
+def _names(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """What a statement copies into, and from: ``a.weight`` and ``b.weight``; None if it is written in another way."""
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    if not isinstance(call, ast.Call) or len(call.args) != 1:
+        return None
+    if isinstance(statement, ast.Expr) and call_name(call) == "copy_":
+        target = call.func.value if isinstance(call.func, ast.Attribute) else call
+        return _bare(target), _bare(call.args[0])
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return statement.targets[0], _bare(call.args[0])
+    return None
 
 
 def _bare(node: ast.expr) -> ast.expr:

@@ -155,6 +155,29 @@ head = nn.Linear(4, 5)
 values, order = head(torch.randn(4)).softmax(-1).sort(descending=True)
 print(F.one_hot(torch.multinomial(values, 2), 5))  # PL770
 """,
+    "the scores of the next word in a table that is looked up": """
+follow = nn.Embedding(7, 7)
+word = torch.randint(0, 7, (5,))
+def draw(scores):
+    shares, order = scores.softmax(-1).sort(-1, descending=True)
+    shares = shares.masked_fill(shares.cumsum(-1) - shares > 0.9, 0.0)
+    return torch.multinomial(shares / shares.sum(-1, keepdim=True), 1)  # PL770
+with torch.no_grad():
+    for _ in range(3):
+        word = draw(follow(word)).squeeze(-1)
+""",
+    "a table of a layer, row by row": """
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(6, 6))
+    @torch.no_grad()
+    def walk(self, at):
+        best, _ = F.embedding(at, self.rows).topk(3)
+        return Categorical(logits=best).sample()  # PL770
+chain = Chain()
+print(chain.walk(chain.walk(torch.tensor([1, 4]))))
+""",
     "a drawn rank in a buffer of answers": SHARES
     + """
 answers = torch.zeros(2, dtype=torch.long)
@@ -508,6 +531,14 @@ print(enough, enough == 3, values[0, : enough[0].item()])
 frequent = torch.rand(9).sort(descending=True).values
 words = torch.multinomial(frequent, 20, replacement=True)
 print(nn.Embedding(9, 4)(words).mean(), words.tolist(), F.one_hot(words, 9).sum(0))
+""",
+    "the next word of a table, looked up in the order": """
+follow, word = nn.Embedding(7, 7), torch.randint(0, 7, (5,))
+with torch.no_grad():
+    for _ in range(3):
+        shares, order = follow(word).softmax(-1).sort(-1, descending=True)
+        word = order.gather(-1, torch.multinomial(shares, 1)).squeeze(-1)
+        print(follow(torch.multinomial(follow(word).softmax(-1), 1)).mean())
 """,
     "two rounds of the best": SHARES
     + """

@@ -1,0 +1,431 @@
+"""PL468: numbers were left out by making them zero, and the zero is then the smallest or the largest."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, product
+from math import prod
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.elements import Elements, Index
+from pitfall_lab.rules.signals.forms import made_by, same_numbers
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event, T
+
+PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
+FILLS = {"masked_fill", "masked_fill_"}
+EXTREMA = {"min": 1, "max": 1, "amin": 1, "amax": 1, "argmin": 1, "argmax": 1, "topk": 2}
+"""Calls that take the smallest or the largest, each with the place of the argument that says along which axes."""
+SMALLEST = {"min", "amin", "argmin"}
+PLACES = {"argmin", "argmax"}
+"""Of these the result says where the extremum is, and not what."""
+VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
+         "cpu"}  # fmt: skip
+"""Calls that leave the numbers, in their order."""
+SUMS = {"sum", "mean", "matmul", "__matmul__", "bmm", "nansum", "count_nonzero"}
+"""Further uses of masked numbers for which zero is right."""
+CONVERSIONS = {"float", "to", "int", "long", "double", "half", "type", "type_as", "bool", "unsqueeze", "__getitem__",
+               "expand", "expand_as", "view", "reshape", "clone", "detach", "squeeze", "transpose", "t", "T", "cpu",
+               "__rsub__", "rsub", "__invert__", "logical_not", "bitwise_not"}  # fmt: skip
+"""Calls whose result is a mask where their operand is one; ``1 - mask`` among them."""
+POSITIVE = {"cdist", "norm", "pairwise_distance", "exp", "softmax", "sigmoid", "sqrt", "square", "softplus", "var",
+            "std", "vector_norm", "linalg_norm", "abs", "rand", "rand_like"}  # fmt: skip
+NEGATIVE = {"log_softmax", "logsigmoid"}
+SIGNED = {"linear", "conv1d", "conv2d", "matmul", "__matmul__", "mm", "bmm", "einsum", "addmm", "tanh", "lstm", "gru",
+          "layer_norm", "batch_norm", "cosine_similarity", "randn", "randn_like", "log", "sub", "__sub__", "add",
+          "__add__", "div", "embedding", "normalize"}  # fmt: skip
+CHANCE = {"rand", "rand_like", "bernoulli", "bernoulli_", "dropout"}
+FURTHER, FEWEST = 12, 3
+MOST, SHOWN = 4096, 6
+"""The longest row that is looked at, and how many of the first and of the last rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """``event`` made the entries of ``label`` zero where the mask is false (``keeps``) or true."""
+
+    event: Event
+    label: str
+    mask: str
+    keeps: bool
+    result: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line whose smallest or largest number is a zero that a mask put there."""
+    told = set()
+    for event in story.calls(*PRODUCTS, *FILLS, "where", "__setitem__"):
+        mask = _mask(story, event) if event.error is None else None
+        for taken in _extrema(story, mask) if mask is not None else ():
+            place = story.span(taken.step)
+            if mask is not None and place not in told and _wins(story, mask, taken):
+                told.add(place)
+                yield _finding(story, mask, taken)
+
+
+def _mask(story: Story, event: Event) -> Mask | None:
+    """What a call makes zero by a mask; None if it does nothing of the kind."""
+    labels = [o.label for o in event.operands]
+    result = event.results[0] if event.results else labels[0] if labels else None
+    if result is None:
+        return None
+    first, second = [*labels, None, None][:2]
+    found = None
+    if event.name in PRODUCTS and first is not None and second is not None and len(labels) == 2:
+        is_mask = [_is_mask(story, each, event.step) for each in (first, second)]
+        if is_mask.count(True) == 1:
+            number, mask = (first, second) if is_mask[1] else (second, first)
+            found = Mask(event, number, mask, True, result)
+    elif event.name in FILLS and first is not None and second is not None and _is_zero(story, event, 2):
+        found = Mask(event, first, second, False, result)
+    elif event.name == "__setitem__" and len(labels) == 3 and first and second and _is_zero(story, event, 2):
+        found = Mask(event, first, second, False, result) if _is_mask(story, second, event.step, truth=True) else None
+    elif event.name == "where":
+        found = _chosen(story, event, result)
+    if found is None or not (story.tensor(found.label, event.step) or {}).get("dtype", "").startswith(("float", "bfl")):
+        return None
+    return found if _is_given(story, found) else None
+
+
+def _chosen(story: Story, event: Event, result: str) -> Mask | None:
+    """What a ``where`` makes zero; None if neither of its choices is zero."""
+    labels = [o.label for o in event.operands]
+    if len(labels) != 3:
+        return None
+    if event.op.startswith("torch.Tensor."):  # x.where(mask, 0)
+        labels, places = [labels[1], labels[0], labels[2]], (0, 2)
+    else:
+        places = (1, 2)
+    for number, zero, keeps in ((1, 2, True), (2, 1, False)):
+        label, mask = labels[number], labels[0]
+        if label is not None and mask is not None and _is_zero(story, event, places[zero - 1]):
+            return Mask(event, label, mask, keeps, result)
+    return None
+
+
+def _is_zero(story: Story, event: Event, place: int) -> bool:
+    """Whether an operand is the number zero, or a tensor of one zero or of nothing but zeros."""
+    given = event.operands[place] if place < len(event.operands) else None
+    if given is None:
+        return False
+    if given.label is None:
+        return given.text in ("0", "0.0", "-0.0", "0.")
+    made = made_by(story, given.label, event.step)
+    if made is not None and made.name in ("zeros", "zeros_like", "new_zeros"):
+        return True
+    return not story.shape(given.label, event.step) and Elements(story, given.label, event.step).at(()) == 0
+
+
+def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> bool:
+    """Whether a tensor says which entries count: truth values, or what was converted from such, or zeros and ones."""
+    if (story.tensor(label, step) or {}).get("dtype") == "bool":
+        return True
+    if truth:
+        return False
+    known = {value for _, value in Elements(story, label, step, answers=True).known()}
+    if known and not known <= {0, 1}:
+        return False
+    for _ in range(FURTHER):
+        made = made_by(story, label, step)
+        if made is None or made.name not in CONVERSIONS or made.operands[0].label is None:
+            break
+        label, step = made.operands[0].label, made.step
+        if (story.tensor(label, step) or {}).get("dtype") == "bool":
+            return True
+    return known == {0, 1} and not (story.tensor(label, step) or {}).get("requires_grad")
+
+
+def _is_given(story: Story, mask: Mask) -> bool:
+    """Whether the mask was not computed from the numbers that it masks, and is no dropout of a training."""
+    pending, seen = [mask.mask], {mask.mask}
+    learned = (story.tensor(mask.label, mask.event.step) or {}).get("requires_grad")
+    while pending and len(seen) < FURTHER:
+        made = made_by(story, pending.pop(), mask.event.step)
+        if made is None:
+            continue
+        if learned and made.name in CHANCE:
+            return False
+        for each in (o.label for o in made.operands if o.label is not None and o.label not in seen):
+            if each == mask.label:
+                return False
+            seen.add(each)
+            pending.append(each)
+    return True
+
+
+def _extrema(story: Story, mask: Mask) -> Iterator[Event]:
+    """The calls that take an extremum of the masked numbers, which are put to no use for which zero could be wrong.
+
+    Nothing if they are written again on the way.
+    """
+    pending, seen = [mask.result], {mask.result}
+    found, storage = [], str((story.tensor(mask.result, mask.event.step) or {}).get("storage"))
+    until = min(story.writes(storage, mask.event.step, len(story.events)), default=len(story.events))
+    while pending and len(seen) < FURTHER:
+        for use in (use for use in story.uses(pending.pop()) if mask.event.step < use.step < until):
+            tensors = [o.label for o in use.operands if o.label is not None]
+            if use.name in EXTREMA and len(tensors) == 1 and use.error is None and use.results:
+                found.append(use)
+            elif use.name in VIEWS and use.results:
+                new = [each for each in use.results if each not in seen]
+                seen.update(new)
+                pending += new
+            elif use.name not in SUMS:
+                return
+    yield from found
+
+
+def _axes(event: Event, count: int) -> tuple[int, ...] | None:
+    """The axes along which the extremum is taken, all of them where none is given; None where that is not known."""
+    text = argument(event, "dim", EXTREMA[event.name])
+    if event.name == "topk" and text in (None, "None"):
+        return (count - 1,)
+    if text in (None, "None", "()"):
+        return tuple(range(count))
+    try:
+        given = ast.literal_eval(str(text))
+    except (ValueError, SyntaxError):
+        return None
+    axes = given if isinstance(given, tuple | list) else (given,)
+    return tuple(int(axis) % count for axis in axes) if count and all(isinstance(a, int) for a in axes) else None
+
+
+def _is_least(story: Story, event: Event) -> bool:
+    """Whether the smallest numbers are taken: of a ``topk`` along the last axis, where they come in rising order."""
+    if event.name != "topk":
+        return event.name in SMALLEST
+    taken = Elements(story, event.results[0], event.step)
+    known = dict(taken.known())
+    return any(value < known.get((*at[:-1], taken.shape[-1] - 1), value) for at, value in known.items() if at)
+
+
+def _wins(story: Story, mask: Mask, taken: Event) -> bool:
+    """Whether an extremum is a masked zero although another entry counts, in a row of which enough is known.
+
+    Either by the numbers that count, all beyond zero; or by the result, which is zero where numbers like these are not.
+    """
+    shape = story.shape(mask.result, mask.event.step) or ()
+    along, there = _axes(taken, len(shape)), story.shape(taken.operands[0].label, taken.step) or ()
+    if there != shape and _axes(taken, len(there)) == tuple(range(len(there))) and prod(there) == prod(shape):
+        along, there = tuple(range(len(shape))), shape  # all of them, in another shape
+    own = story.shape(mask.mask, mask.event.step) or ()
+    if not shape or along is None or there != shape:
+        return False
+    of = prod(shape[axis] for axis in along)
+    if not 2 <= of <= MOST or not any(own[axis - len(shape)] > 1 for axis in along if len(shape) - axis <= len(own)):
+        return False
+    flags = Elements(story, mask.mask, mask.event.step - 1, answers=True)
+    numbers = Elements(story, mask.label, mask.event.step - 1)
+    least, several = _is_least(story, taken), taken.name == "topk"
+    plain = not several and taken.name not in PLACES and _has_no_zero(story, mask, numbers, least)
+    results = Elements(story, taken.results[0], taken.step)
+    zeros, seen = 0, 0
+    for row in _rows(shape, along):
+        entries = [(flags.at(index), numbers.at(index)) for index in _within(row, shape, along)]
+        kept = [number for flag, number in entries if flag is not None and bool(flag) == mask.keeps]
+        known = all(flag is not None for flag, _ in entries)
+        if known and len(kept) in (0, of):
+            continue
+        best = [number for number in kept if number is not None]
+        if known and len(best) == len(kept):
+            count = min(whole(argument(taken, "k", 1)) or 1, len(best)) if several else 1
+            if (sorted(best)[count - 1] > 0) if least else (sorted(best)[-count] < 0):
+                return True
+            continue
+        at = results.at(row if len(results.shape) == len(shape) else _without(row, along)) if plain else None
+        if at == 0 and known:
+            return True
+        zeros, seen = zeros + (at == 0), seen + (at is not None)
+    return plain and zeros == seen and seen >= min(FEWEST, _results_of(shape, along))
+
+
+def _rows(shape: Index, along: Index) -> list[Index]:
+    """The first and the last rows along the axes, each by the index of its first entry."""
+    lengths = [range(1 if axis in along else length) for axis, length in enumerate(shape)]
+    first = list(islice(product(*lengths), SHOWN))
+    last = list(islice(product(*(each[::-1] for each in lengths)), SHOWN))
+    return list(dict.fromkeys([*first, *reversed(last)]))
+
+
+def _within(row: Index, shape: Index, along: Index) -> Iterator[Index]:
+    return product(*(range(length) if axis in along else (row[axis],) for axis, length in enumerate(shape)))
+
+
+def _without(row: Index, along: Index) -> Index:
+    return tuple(place for axis, place in enumerate(row) if axis not in along)
+
+
+def _results_of(shape: Index, along: Index) -> int:
+    return prod(length for axis, length in enumerate(shape) if axis not in along)
+
+
+def _has_no_zero(story: Story, mask: Mask, numbers: Elements, least: bool) -> bool:
+    """Whether the numbers are of a kind that is hardly ever zero, and for which zero is not the extremum by itself.
+
+    Zeros on the diagonal of a square table, the distances to oneself, do not count.
+    """
+    if any(value == 0 for index, value in numbers.known() if len(index) < 2 or index[-1] != index[-2]):
+        return False
+    source = same_numbers(story, mask.label, mask.event.step)
+    made = made_by(story, source, mask.event.step)
+    negated = False
+    while made is not None and made.name in ("neg", "__neg__") and made.operands[0].label is not None:
+        negated = not negated
+        made = made_by(story, same_numbers(story, made.operands[0].label, made.step), made.step)
+    if made is None:
+        return False
+    positive, negative = made.name in POSITIVE, made.name in NEGATIVE
+    if negated:
+        positive, negative = negative, positive
+    return made.name in SIGNED or (positive and least) or (negative and not least)
+
+
+def _finding(story: Story, mask: Mask, taken: Event) -> Finding:
+    least, is_product = _is_least(story, taken), mask.event.name in PRODUCTS
+    here, there = at_line(story, story.span(taken.step)), at_line(story, story.span(mask.event.step))
+    number, flags = (expression(story, each, mask.event.step) for each in (mask.label, mask.mask))
+    kind = T(en="smallest", zh="最小") if least else T(en="largest", zh="最大")
+    limit = "inf" if least else "-inf"
+    does = T(en="a product with", zh="的乘积") if is_product else T(en="a fill by", zh="的填充")
+    beyond = T(en="greater", zh="大") if least else T(en="smaller", zh="小")
+    return RULE.finding(
+        story.span(taken.step),
+        taken.step,
+        T(
+            en=f"{capital(here.en)} takes the {kind.en} number, and what comes is a zero that {there.en} put in place "
+            "of an entry that is masked.",
+            zh=f"{here.zh}取{kind.zh}的数，得到的却是{there.zh}在被遮住的位置上填的零。",
+        ),
+        T(
+            en=f"Only some entries of {number.en} are to be compared, and the others were made zero by {does.en} "
+            f"{flags.en}. Zero is a number like any other: where the entries that count are all {beyond.en} than "
+            f'zero, it wins. Fill the others with what can never win: `masked_fill(..., float("{limit}"))`.',
+            zh=f"{number.zh} 中只有一些项该参与比较，其余的通过与 {flags.zh} {does.zh}变成了零。零也是数：该参与比较"
+            f"的项都比零{beyond.zh}时，零就会胜出。请给其余的项填上永远不会胜出的数："
+            f'`masked_fill(..., float("{limit}"))`。',
+        ),
+        related=[story.related("masked", mask.event.step, T(en="made zero here", zh="在这里变成零"))],
+        fixes=_fixes(story, mask, taken, limit),
+        facts=[Fact("extremum", taken.op, story.by(taken.step))],
+    )
+
+
+def _fixes(story: Story, mask: Mask, taken: Event, limit: str) -> tuple[Fix, ...]:
+    """Fixes that fill what is masked with an infinity: in place of the zero, or just before the extremum is taken.
+
+    Empty where the text does not show the masked numbers and the mask.
+    """
+    program, event = story.program, mask.event
+    node, call = program.at(story.span(event.step)), program.at(story.span(taken.step))
+    numbers, flags = written_as(story, event, mask.label), written_as(story, event, mask.mask)
+    if node is None or call is None:
+        return ()
+    infinite = f'float("{limit}")'
+    changes: list[tuple[ast.AST, str]] = []
+    if isinstance(node, ast.Call) and event.name in {*FILLS, "where"}:
+        zero = next(
+            (n for n in [*node.args, *(k.value for k in node.keywords)] if _says_zero(program.segment(n))), None
+        )
+        if zero is not None:
+            changes.append((zero, infinite))
+    elif isinstance(node, ast.Assign | ast.Subscript) and event.name == "__setitem__":
+        statement = program.statement(node)
+        if isinstance(statement, ast.Assign) and _says_zero(program.segment(statement.value)):
+            changes.append((statement.value, infinite))
+    elif numbers is not None and flags is not None:
+        new = f"{operand(program, numbers)}.masked_fill({_inverted(story, mask, flags)}, {infinite})"
+        changes.append((node, f"{program.segment(numbers)} = {new}" if isinstance(node, ast.AugAssign) else new))
+    fixes = []
+    title = T(en=f"Fill what is masked with {limit}", zh=f"用 {limit} 填充被遮住的项")
+    if changes:
+        fixes.append(Fix(title, program.replace(*changes), meaning="later"))
+    source = written_as(story, taken, taken.operands[0].label)
+    same = program.function(node) is program.function(call)
+    if isinstance(source, ast.Name) and isinstance(flags, ast.Name | ast.Attribute) and same:
+        out = _inverted(story, mask, flags) if mask.keeps else program.segment(flags)
+        fixes.append(
+            Fix(title, program.replace((source, f"{source.id}.masked_fill({out}, {infinite})")), meaning="later")
+        )
+    return unique(program.text, fixes)
+
+
+def _says_zero(text: str) -> bool:
+    return text in ("0", "0.0", "0.", "-0.0") or text.startswith(("torch.zeros", "torch.tensor(0"))
+
+
+def _inverted(story: Story, mask: Mask, flags: ast.expr) -> str:
+    """An expression that is true where the mask of a product is false or zero."""
+    program = story.program
+    if isinstance(flags, ast.UnaryOp) and isinstance(flags.op, ast.Invert):
+        return program.segment(flags.operand)
+    is_bool = (story.tensor(mask.mask, mask.event.step) or {}).get("dtype") == "bool"
+    return f"~{operand(program, flags)}" if is_bool else f"{operand(program, flags)} == 0"
+
+
+RULE = Rule(
+    code="PL468",
+    name="masked-zero-wins",
+    severity="warning",
+    title=T(
+        en="A zero in place of masked numbers is taken for the smallest or the largest",
+        zh="代替被遮住的数的零被当作最小或最大的数",
+    ),
+    what=T(
+        en="A program looks for the smallest of some numbers, and multiplies with a mask to leave out the others. "
+        "These are then 0, and 0 is the smallest of all. Fill them with a number that never wins: "
+        '`x.masked_fill(~mask, float("inf")).min()`.',
+        zh="程序在一些数中寻找最小的，并乘以一个掩码来排除其余的数。这些数就变成了 0，而 0 正是最小的。请给它们填上永远"
+        '不会胜出的数：`x.masked_fill(~mask, float("inf")).min()`。',
+    ),
+    why=T(
+        en="A product with a mask of zeros and ones leaves nothing out: the tensor keeps its shape, and what is masked "
+        "is the number 0. For a sum that is right. For an extremum 0 takes part like any other number, so the smallest "
+        "of positive numbers, or the largest of negative ones, is always a masked entry, and no gradient goes to those "
+        "that count. `inf` is never the smallest while there is another, and `-inf` never the largest.",
+        zh="与由零和一组成的掩码相乘并没有排除任何东西：张量的形状不变，被遮住的就是数字 0。对求和来说这是对的。求最值"
+        "时 0 和其他数一样参与比较，所以正数中最小的、负数中最大的，总是被遮住的项，而该起作用的项得不到梯度。只要还有"
+        "别的数，`inf` 就永远不是最小的，`-inf` 也永远不是最大的。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+points = torch.randn(4, 3)
+label = torch.tensor([0, 0, 1, 1])
+distance = torch.cdist(points, points)
+other = label[:, None] != label[None, :]
+nearest = (distance * other).min(1).values  # PL468 masked
+print(nearest)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+points = torch.randn(4, 3)
+label = torch.tensor([0, 0, 1, 1])
+distance = torch.cdist(points, points)
+other = label[:, None] != label[None, :]
+nearest = distance.masked_fill(~other, float("inf")).min(1).values
+print(nearest)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "(distance * other)",
+            "(distance * other + 1e-6)",
+            T(
+                en="What is masked is 0.000001 now, and still the smallest.",
+                zh="被遮住的项现在是 0.000001，仍是最小的。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.min.html",
+    ),
+)

@@ -1,0 +1,112 @@
+"""PL468: a zero that a mask put in place of numbers is their smallest or largest; and programs where it is right."""
+
+from __future__ import annotations
+
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
+from tests.rules.test_signals import together
+
+ROWS = """
+x = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).abs() + 0.1
+mask = torch.tensor([[True, True, False, False], [True, False, True, True], [False, False, True, True]])
+"""
+WRONG = {
+    "a smallest distance": ROWS + "print((x * mask).amin(1))  # PL468\n",
+    "a largest of negative numbers, with a mask of ones and zeros": ROWS
+    + """
+def best(scores, weights):
+    left = scores * weights
+    return torch.max(left, dim=1)[0]  # PL468
+print(best(-x, mask.float()))
+""",
+    "the best of the actions that are allowed": ROWS
+    + """
+class Player:
+    def act(self, values, legal):
+        return (values * legal.int()).argmax(-1)  # PL468
+print(Player().act(-x, mask))
+""",
+    "a fill with zero": ROWS + "print(x.masked_fill(mask, 0.0).min(dim=1))  # PL468\n",
+    "a choice of zero": ROWS + "print(torch.where(mask, x, torch.zeros_like(x)).min(1).indices)  # PL468\n",
+    "in place, and over all": ROWS
+    + """
+left = x.clone()
+left *= mask
+print(left.min())  # PL468
+other = x.clone()
+other[~mask] = 0
+print(other.flatten().min())  # PL468
+""",
+    "one minus a mask": ROWS + "print((x * (1 - mask.float())).argmin(1))  # PL468\n",
+    "the two nearest": ROWS + "print(torch.topk(x * mask, 2, dim=1, largest=False).values)  # PL468\n",
+    "a pool over time that sees the padding": """
+rnn, x = nn.Linear(4, 30), torch.randn(2, 5, 4)
+h = rnn(x).tanh() - 2
+there = torch.tensor([[True, True, True, False, False], [True, True, True, True, False]])
+h = h * there.unsqueeze(-1)
+print(h.sum(1) / there.sum(1, keepdim=True), h.max(dim=1).values)  # PL468
+""",
+    "a table that is too large to be kept": """
+label = torch.randint(0, 5, (80,))
+emb = F.normalize(nn.Linear(5, 8)(torch.randn(80, 5)), dim=1)
+for _ in range(2):
+    dist = torch.cdist(emb, emb)
+    same = label[:, None] == label[None]
+    hard = torch.amin(dist * ~same, dim=1)  # PL468
+    print(F.relu(dist.mul(same).amax(1) - hard + 0.2).mean())
+""",
+}
+RIGHT = {
+    "the largest of positive numbers, and the smallest of negative ones": ROWS
+    + """
+print((x * mask).max(1), (-x * mask).amin(1), (x * mask).argmax(1), (x * mask).topk(2, dim=1))
+""",
+    "filled with what never wins": ROWS
+    + """
+print(x.masked_fill(~mask, float("inf")).min(1), torch.where(mask, x, torch.tensor(99.0)).min(1))
+print((x * mask + 1e9 * ~mask).min(1), (-x).masked_fill(~mask, -1e9).argmax(1))
+""",
+    "a picture before a background, scaled": ROWS
+    + """
+picture = x * mask
+low, high = picture.min(), picture.max()
+print((picture - low) / (high - low))
+""",
+    "sums and means": ROWS + "print((x * mask).sum(1) / mask.sum(1), (x * mask).mean())\n",
+    "zeros that are the numbers themselves": ROWS
+    + """
+print((torch.relu(x - 5) * mask).min(1), (torch.zeros(3, 4) * mask).max(1))
+""",
+    "a row that is left out as a whole": ROWS
+    + """
+rows = torch.tensor([[True], [False], [True]])
+print((x * rows).min(1), (x * rows.expand(3, 4)).amin(1))
+""",
+    "weights that are no mask": ROWS + "print((x * torch.tensor([0.5, 0.0, 2.0, 1.0])).min(1))\n",
+    "dropout, and a mask of the numbers themselves": ROWS
+    + """
+h = nn.Linear(4, 4)(x)
+print((h * (torch.rand(3, 4) > 0.5)).max(1).values, (x * (x > 0.4)).min(1).values)
+""",
+    "signed numbers of which one that counts wins": ROWS
+    + """
+signed = x * torch.tensor([1.0, -1.0, 1.0, -1.0])
+print((signed * mask)[1:].max(1), (signed * torch.tensor([True, True, False, True])).min(1))
+""",
+    "the smaller of two": ROWS + "print(torch.minimum(x * mask, x), torch.max(x * mask, x))\n",
+    "the furthest of one's own class": """
+label = torch.randint(0, 5, (80,))
+emb = F.normalize(nn.Linear(5, 8)(torch.randn(80, 5)), dim=1)
+dist = torch.cdist(emb, emb)
+same = label[:, None] == label[None]
+print((dist * same).max(1).values.mean(), (dist + 1e6 * same).min(1).values.mean())
+""",
+}
+
+
+def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
+    assert_found(shop, together(WRONG), only=("PL468",), repaired=True)
+
+
+def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
+    assert_quiet(shop, together(RIGHT))
