@@ -17,6 +17,11 @@ t = torch.arange(64) / 64
 signal = torch.sin(2 * torch.pi * 5 * t) + 0.1 * torch.randn(64)
 spec = torch.fft.rfft(signal)
 """
+ECHO = """
+from torch.fft import fft, ifft, irfft, rfft
+torch.manual_seed(3)
+signal, echo = torch.randn(40), torch.exp(-torch.arange(8.0) / 3)
+"""
 WRONG = {
     "rows of noise": COV + """
 draws = torch.randn(50, 3) @ root  # PL839
@@ -89,8 +94,77 @@ for frame in torch.randn(3, 32):
     levels.append((z * z).real.sum())  # PL841
 print(torch.stack(levels))
 """,
+    "as long as the signal": ECHO + """
+n = signal.numel()
+wet = irfft(rfft(signal) * rfft(echo, n), n)  # PL843
+print(wet.abs().max())
+""",
+    "by complex transforms": ECHO + """
+def convolve(a, b, size):
+    product = fft(a, n=size) * fft(b, n=size)
+    return ifft(product, n=size).real  # PL843
+print(convolve(echo, signal, len(signal)).mean())
+""",
+    "a little too short": ECHO + """
+size = len(signal) + 4
+spec = rfft(echo, n=size)
+print(irfft(torch.mul(rfft(signal, n=size), spec), n=size)[:40])  # PL843
+""",
+    "rows of a batch": ECHO + """
+rows = torch.randn(3, 16)
+class Reverb(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ir = nn.Parameter(echo)
+    def forward(self, x):
+        n = x.shape[-1]
+        return irfft(rfft(x, n) * rfft(self.ir, n), n)  # PL843
+print(Reverb()(rows).square().mean())
+""",
+    "in the range of numbers": ECHO + """
+counts, shifts = torch.arange(1.0, 21.0), torch.tensor([0.5, 0.5, 0.25])
+total = torch.fft.irfft(torch.fft.rfft(counts, 20) * torch.fft.rfft(shifts, 20), 20)  # PL843
+print(total.sum())
+""",
+    "several echoes": ECHO + """
+echoes = torch.stack([echo, echo.flip(0)])
+for each in echoes:
+    size = 40
+    print(irfft(rfft(signal, size) * rfft(each, size), size).abs().sum())  # PL843
+""",
 }  # fmt: skip
 RIGHT = {
+    "long enough": ECHO + """
+n = len(signal) + len(echo) - 1
+print(irfft(rfft(signal, n) * rfft(echo, n), n), irfft(rfft(signal, 64) * rfft(echo, 64), 64)[:n])
+""",
+    "a signal that ends in zeros": ECHO + """
+padded = F.pad(signal, (0, 7))
+n = len(padded)
+print(irfft(rfft(padded, n) * rfft(echo, n), n))
+""",
+    "the part that is not touched": ECHO + """
+n = len(signal)
+wet = irfft(rfft(signal, n) * rfft(echo, n), n)[len(echo) - 1 :]
+print(wet.mean())
+""",
+    "two periodic signals of one length": ECHO + """
+one, other = torch.randn(16), torch.randn(16)
+bound = irfft(rfft(one) * rfft(other), 16)
+print(bound, irfft(rfft(bound) * rfft(other).conj(), 16))
+""",
+    "a correlation": ECHO + """
+n = len(signal)
+print(irfft(rfft(signal, n) * rfft(echo, n).conj(), n)[: n - 7].argmax())
+""",
+    "a filter in frequencies": ECHO + """
+print(irfft(rfft(signal) * torch.exp(-torch.arange(21) / 5.0), 40))
+""",
+    "a kernel on a circle": ECHO + """
+circle = torch.zeros(40)
+circle[:8] = echo
+print(irfft(rfft(signal) * rfft(circle.roll(-4)), 40))
+""",
     "rows of noise and the transposed factor": COV + """
 print((torch.randn(50, 3) @ root.T).T.cov(), (root @ torch.randn(3, 50)).cov())
 """,
