@@ -135,7 +135,8 @@ def _difference(
 def _row(story: Story, label: str | None, step: int) -> list[complex]:
     """The known numbers at the beginning of the first row of a tensor."""
     record = story.tensor(label, step) or {}
-    shape, stride, start = record.get("shape") or (), record.get("stride") or (), int(record.get("offset") or 0)
+    shape, stride = tuple[int, ...](record.get("shape") or ()), tuple[int, ...](record.get("stride") or ())
+    start = int(record.get("offset") or 0)
     held, found = story.held(label, step), list[complex]()
     for place in range(shape[-1] if shape else 0):
         value = held.get(start + place * int(stride[-1]))
