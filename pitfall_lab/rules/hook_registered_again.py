@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
 
+from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.repairs import moved_out, unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -23,23 +24,25 @@ ROUNDS = 3
 @dataclass(frozen=True, slots=True)
 class Piling:
     """``registration`` is the call that registers; ``runs`` are the hook's calls on one line,
-    ``counts`` their number in each round.
+    ``counts`` their number in each round, or, if not ``in_rounds``, the different numbers of times that it ran in
+    succession on one tensor, in order.
     """
 
     registration: ast.Call
     runs: tuple[Event, ...]
     counts: tuple[int, ...]
+    in_rounds: bool = True
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each registration after which the hook runs once in the first round,
-    twice in the second, and so on.
+    twice in the second, and so on; or first once, later twice in succession on one tensor, then three times.
 
     Told by the torch calls on each line of the hook, so a hook without such calls is not seen.
     """
     registrations = _registrations(story)
     backwards = [backward.step for backward in story.backwards() if backward.error is None]
-    if not registrations or len(backwards) < ROUNDS:
+    if not registrations:
         return
     lines: dict[tuple[ast.Call, Span], list[Event]] = defaultdict(list)
     for event in story.calls():
@@ -58,6 +61,11 @@ def find(story: Story) -> Iterator[Finding]:
         if registration not in reported and len(counts) >= ROUNDS and counts[0] > 0 and _grows(counts):
             reported.add(registration)
             yield _finding(story, Piling(registration, runs, counts))
+    for (registration, _), runs_of_line in lines.items():
+        levels = _levels(story, runs_of_line) if registration not in reported else ()
+        if len(levels) >= ROUNDS:
+            reported.add(registration)
+            yield _finding(story, Piling(registration, tuple(runs_of_line), levels, in_rounds=False))
 
 
 def _registrations(story: Story) -> dict[str, ast.Call]:
@@ -65,12 +73,64 @@ def _registrations(story: Story) -> dict[str, ast.Call]:
     found: dict[str, ast.Call] = {}
     for node in story.program.nodes:
         if isinstance(node, ast.Call) and call_name(node).startswith("register_") and call_name(node).endswith("hook"):
-            for given in node.args:
+            for given in [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "hook")]:
                 if isinstance(given, ast.Name | ast.Attribute):
                     found.setdefault(story.program.segment(given).rsplit(".", 1)[-1], node)
                 elif isinstance(given, ast.Lambda):
                     found.setdefault(_key(given), node)
+                elif isinstance(given, ast.Call):
+                    for key in _made_by(story, given):
+                        found.setdefault(key, node)
     return found
+
+
+def _made_by(story: Story, call: ast.Call) -> Iterator[str]:
+    """The functions that a call may return, as ``partial(halve, by=2)`` or ``scaled(0.5)`` do: those that it is
+    given by name, and those defined in the called function.
+    """
+    for given in call.args:
+        if isinstance(given, ast.Name | ast.Attribute):
+            yield story.program.segment(given).rsplit(".", 1)[-1]
+    name = call_name(call)
+    for node in story.program.nodes:
+        function = story.program.function(node)
+        if function is not None and function.name == name and isinstance(node, ast.FunctionDef | ast.Lambda):
+            yield node.name if isinstance(node, ast.FunctionDef) else _key(node)
+
+
+def _levels(story: Story, runs: list[Event]) -> tuple[int, ...]:
+    """The different numbers of times that the hook's line ran in succession on one tensor, if they only grow, by
+    whole multiples of the first and of that at least to the double; else none.
+
+    Runs are in succession if nothing but the hook ran between them, in one backward, and a run had the tensor of the
+    run before it, or its result.
+    """
+    depths: list[int] = []
+    for before, event in zip([None, *runs], runs, strict=False):
+        if before is not None and _follows(story, before, event):
+            depths[-1] += 1
+        else:
+            depths.append(1)
+    levels = tuple(dict.fromkeys(depths))
+    if any(a > b for a, b in pairwise(depths)) or not levels or levels[1:2] != (2 * levels[0],):
+        return ()
+    return levels if all(level % levels[0] == 0 for level in levels) else ()
+
+
+def _follows(story: Story, before: Event, event: Event) -> bool:
+    if before.parent != event.parent or before.scope != event.scope:
+        return False
+    between = story.events[before.step : event.step]
+    depth = len(event.scope)
+    if any(each.scope[:depth] != event.scope and each.parent == event.parent for each in between):
+        return False
+    known = {label for each in between for label in each.results} | {o.label for o in before.operands}
+    labels = [o.label for o in event.operands if o.label is not None]
+    # What was there before the backward, such as a mask of the hook, tells nothing of which gradient this is.
+    return any(
+        label in known and (event.parent is None or ((story.tensor(label) or {}).get("born") or 0) > event.parent)
+        for label in labels
+    )
 
 
 def _key(node: ast.Lambda) -> str:
@@ -107,14 +167,24 @@ def _finding(story: Story, found: Piling) -> Finding:
     span = program.place(found.registration)
     here, there = at_line(story, span), at_line(story, story.span(last.step))
     counts = ", ".join(str(count) for count in found.counts[:5])
+    said = T(
+        en=f"{capital(here.en)} registers its hook again in every round: it ran {counts} times in the first "
+        f"{min(5, len(found.counts))} rounds.",
+        zh=f"{here.zh}在每一轮都重新注册钩子：前 {min(5, len(found.counts))} 轮里它分别运行了 {counts} 次。",
+    )
+    if not found.in_rounds:
+        once, last_count = found.counts[0], found.counts[-1]
+        times = T(en="once" if once == 1 else f"{once} times", zh=f"{once} 次")
+        said = T(
+            en=f"{capital(here.en)} registers its hook again and again: on one tensor it ran {times.en} at first, "
+            f"later {found.counts[1]} times, and at last {last_count} times in succession.",
+            zh=f"{here.zh}一再重新注册钩子：对同一个张量，它起初运行 {times.zh}，后来 {found.counts[1]} 次，最后接连"
+            f"运行 {last_count} 次。",
+        )
     return RULE.finding(
         span,
         found.runs[0].step,
-        T(
-            en=f"{capital(here.en)} registers its hook again in every round: it ran {counts} times in the first "
-            f"{min(5, len(found.counts))} rounds.",
-            zh=f"{here.zh}在每一轮都重新注册钩子：前 {min(5, len(found.counts))} 轮里它分别运行了 {counts} 次。",
-        ),
+        said,
         T(
             en=f"A hook stays until it is removed. `{snippet(story, span)}` adds one more each time, and all of them "
             f"run, one after the other: what {there.en} does to the tensor is done again and again.",
@@ -127,24 +197,30 @@ def _finding(story: Story, found: Piling) -> Finding:
     )
 
 
+def _end_of_round(story: Story, statement: ast.stmt) -> ast.stmt | None:
+    """The statement after the registration, in its block, that runs backward: itself, in a loop or in a function."""
+    block = story.program.block(statement)
+    after = block[block.index(statement) + 1 :]
+    for backward in story.backwards():
+        for each in call_chain(story, backward):
+            around = [each, *(n for n in story.program.ancestors(each) if isinstance(n, ast.stmt))]
+            if (ends := next((n for n in around if n in after), None)) is not None:
+                return ends
+    return None
+
+
 def _fixes(story: Story, found: Piling) -> tuple[Fix, ...]:
     program = story.program
     statement = program.statement(found.registration)
     if not isinstance(statement, ast.Expr) or statement.value is not found.registration:
         return ()
     text, fixes = program.segment(statement), []
-    loop = next((n for n in program.ancestors(statement) if isinstance(n, ast.For | ast.While)), None)
-    if loop is not None and program.function(loop) is program.function(statement) and program.stands_alone(statement):
-        outermost = [n for n in program.ancestors(statement) if isinstance(n, ast.For | ast.While)][-1]
-        edits = merge(program.delete(statement), program.insert_before(outermost, text))
-        if edits is not None:
-            fixes.append(
-                Fix(T(en="Register it once, before the loop", zh="只注册一次，放在循环之前"), edits, meaning="later")
-            )
-    backward = next(
-        (b for b in story.backwards() if program.statement_at(story.span(b.step)) in program.block(statement)), None
-    )
-    ends = program.statement_at(story.span(backward.step)) if backward is not None else None
+    edits = moved_out(program, statement) if program.stands_alone(statement) else None
+    if edits is not None:
+        fixes.append(
+            Fix(T(en="Register it once, before the loop", zh="只注册一次，放在循环之前"), edits, meaning="later")
+        )
+    ends = _end_of_round(story, statement)
     words = {n.id for n in program.nodes if isinstance(n, ast.Name)}
     if ends is not None and "handle" not in words:
         edits = merge(program.replace((statement, f"handle = {text}")), program.insert_after(ends, "handle.remove()"))

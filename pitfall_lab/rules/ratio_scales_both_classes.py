@@ -115,13 +115,18 @@ def _counted(story: Story, loss: Event, ratio: float) -> tuple[Event, int, int] 
     own = values(story, loss.operands[1].label, loss.step)
     if not own or not set(own) <= {0.0, 1.0} or 2 * sum(own) > len(own):
         return None
-    target = _sources(story, loss.operands[1].label, loss.step)
+    target = storages_of_rows(story, loss.operands[1].label, loss.step)
     for event in story.calls(*COUNTS):
         if event.step > loss.step:
             return None
         label = event.operands[0].label if event.operands else None
         total = prod(story.shape(label, event.step) or ())
-        if label is None or event.error is not None or total < 2 or not target & _sources(story, label, event.step):
+        if (
+            label is None
+            or event.error is not None
+            or total < 2
+            or not target & storages_of_rows(story, label, event.step)
+        ):
             continue
         found = [value for result in event.results for value in values(story, result, event.step)]
         for value in found[:4]:
@@ -132,7 +137,7 @@ def _counted(story: Story, loss: Event, ratio: float) -> tuple[Event, int, int] 
     return None
 
 
-def _sources(story: Story, label: str | None, step: int) -> set[str]:
+def storages_of_rows(story: Story, label: str | None, step: int) -> set[str]:
     """Return the storages from which a tensor's rows come, its own included, as far as
     calls that keep rows lead back.
     """

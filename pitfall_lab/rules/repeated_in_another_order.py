@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -18,6 +18,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.rows_in_different_order import LOSSES
+from pitfall_lab.rules.signals.batches import batch
 from pitfall_lab.rules.signals.sequences import KEEPING
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
@@ -38,12 +39,17 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``event`` repeated ``rows`` rows ``times`` times: ``tiled`` as a whole, or ``each`` row by itself."""
+    """``event`` repeated ``rows`` rows ``times`` times: ``tiled`` as a whole, or ``each`` row by itself.
+
+    ``chosen`` tells which of the repeated rows were taken since, last ones first; it is the same for tensors whose
+    rows were taken by the same indices.
+    """
 
     kind: Kind
     rows: int
     times: int
     event: Event
+    chosen: tuple[Hashable, ...] = ()
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -81,7 +87,8 @@ def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
         return None
     return (
         (guess, target)
-        if (guess.rows, guess.times) == (target.rows, target.times) and guess.rows != guess.times
+        if (guess.rows, guess.times, guess.chosen) == (target.rows, target.times, target.chosen)
+        and guess.rows != guess.times
         else None
     )
 
@@ -107,21 +114,34 @@ def _mixed(story: Story, fold: Event) -> Order | None:
     if order is None or order.rows * order.times != before[0]:
         return None
     wrong = (order.rows, order.times) if order.kind == "tiled" else (order.times, order.rows)
+    if order.chosen:
+        return None
     return order if after[:2] == wrong and order.event.name in ("repeat", "tile", "repeat_interleave") else None
 
 
 def _order(story: Story, label: str, step: int) -> Order | None:
-    """How the rows of a tensor were repeated on the way to it; ``None`` where they were not, or in several ways."""
-    count = (story.shape(label, step) or (0,))[0]
-    pending, seen, found = deque([(label, step)]), {label}, dict[tuple[Kind, int, int], Order]()
+    """How the rows of a tensor were repeated on the way to it; ``None`` where they were not, or in several ways.
+
+    Some of the rows, or all in another order, may have been taken since.
+    """
+    pending, seen = deque[tuple[str, int, tuple[Hashable, ...]]]([(label, step, ())]), {label}
+    found = dict[tuple[Kind, int, int, tuple[Hashable, ...]], Order]()
     while pending and len(seen) < FURTHER:
-        here, at = pending.popleft()
+        here, at, chosen = pending.popleft()
+        count = (story.shape(here, at) or (0,))[0]
         event = story.event((story.tensor(here, at) or {}).get("born"))
         if event is None or event.kind != "call" or here not in event.results:
             continue
         order = _repeated(story, event)
         if order is not None:
-            found[order.kind, order.rows, order.times] = order
+            found[order.kind, order.rows, order.times, chosen] = replace(order, chosen=chosen)
+            continue
+        taken = _taken(story, event, here)
+        if taken is not None:
+            source, at_step, rows = taken
+            if source not in seen:
+                seen.add(source)
+                pending.append((source, at_step, (*chosen, rows)))
             continue
         if event.name not in ROWWISE and not (event.name == "cat" and _axis(event, story, here) != 0):
             continue
@@ -133,8 +153,36 @@ def _order(story: Story, label: str, step: int) -> Order | None:
             )
             if each is not None and same and each not in seen and (story.tensor(each) or {}).get("kind") != "parameter":
                 seen.add(each)
-                pending.append((each, event.step))
+                pending.append((each, event.step, chosen))
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _taken(story: Story, event: Event, made: str) -> tuple[str, int, Hashable] | None:
+    """The tensor out of which a call took some rows, the step at which it was that, and what tells which rows:
+    the memory of an index, a slice's text, or the numbers of rows that were stacked. None for other calls.
+    """
+    given = [o.label for o in event.operands if o.label is not None]
+    if event.name in ("__getitem__", "index_select") and given and event.operands[0].label is not None:
+        source, after = story.shape(given[0], event.step) or (), story.shape(made, event.step) or ()
+        if len(source) != len(after) or source[1:] != after[1:]:
+            return None
+        if len(given) == 2:
+            index = story.tensor(given[1], event.step) or {}
+            stride = tuple(index.get("stride") or ())
+            rows = (index.get("storage"), index.get("offset"), tuple(index.get("shape") or ()), stride)
+            return (given[0], event.step, rows) if len(rows[2]) == 1 else None
+        text = event.operands[-1].text
+        plain = event.name == "__getitem__" and len(event.operands) == 2 and not text.startswith(("(", "None"))
+        return (given[0], event.step, text) if plain else None
+    stacked = batch(story, event)
+    whole_table = next(iter(story.tensors_on(stacked.storage)), None) if stacked is not None else None
+    if stacked is None or whole_table is None:
+        return None
+    label, record = whole_table
+    row = (record.get("stride") or (0,))[0]
+    if not row or record.get("offset") or (story.shape(label) or ())[1:] != (story.shape(made) or ())[1:]:
+        return None
+    return label, event.step, tuple(offset // row for offset in stacked.rows)
 
 
 def _keeps_first(story: Story, event: Event, given: str, made: str) -> bool:

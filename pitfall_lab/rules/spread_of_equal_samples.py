@@ -19,6 +19,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat
 from pitfall_lab.rules.signals.modes import DROPOUTS
+from pitfall_lab.rules.signals.optimizer_steps import copied_from
 from pitfall_lab.rules.signals.seeds import INITS, drawn, made_once, seeding
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, whole
 from pitfall_lab.trace import Event, Span, T
@@ -86,7 +87,12 @@ def _samples(story: Story, event: Event) -> Samples | None:
     """
     label, shape = event.operands[0].label, story.shape(event.operands[0].label, event.step) or ()
     axis = whole(argument(event, "dim", 2 if "quantile" in event.name else 1))
-    if not shape or shape[0] < FEWEST or (axis is None and len(shape) > 1) or (axis or 0) % len(shape) != 0:
+    if (
+        not shape
+        or shape[0] < FEWEST
+        or (axis is None and math.prod(shape) != shape[0])
+        or (axis or 0) % len(shape) != 0
+    ):
         return None
     step = event.step
     for _ in range(10):
@@ -150,13 +156,18 @@ def _numbers(story: Story, label: str | None, step: int) -> list[float]:
 
 def _cause(story: Story, samples: Samples) -> Cause | None:
     if samples.event.op == VMAP:
-        return _same_for_all(story, samples.event)
+        return _same_for_all(story, samples.event) or _copied(story, _stacked(story, samples))
     if not samples.each:
         return _permutations(story, samples)
     behind = [_behind(story, label, samples.event.step) for label in samples.each]
     if all(any(_draws_all(story, event) for event in events) for events in behind):
         return _permutations(story, samples)
-    return _dropout_off(story, behind) or _same_seed(story, behind) or _given_back(story, behind)
+    return (
+        _dropout_off(story, behind)
+        or _same_seed(story, behind)
+        or _given_back(story, behind)
+        or _copied(story, [_weights(story, events) for events in behind])
+    )
 
 
 def _behind(story: Story, label: str, step: int) -> list[Event]:
@@ -328,6 +339,72 @@ def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
             "what it might have answered need dropout in training mode, and the other layers as they are.",
             zh="在评估模式下，dropout 原样返回输入，所以网络每次算出的结果都一样。要得到它“可能的回答”的样本，需要让 "
             "dropout 处于训练模式，而其他层保持原样。",
+        ),
+        unique(program.text, fixes),
+    )
+
+
+def _stacked(story: Story, samples: Samples) -> list[list[str]]:
+    """For each sample of a ``vmap``, its own weights, of those that were stacked for all; empty if none were.
+
+    Told by their shapes, the last stack of each, as a training in between may have replaced the stacks.
+    """
+    shapes = [story.shape(o.label, samples.event.step) for o in samples.event.operands if o.label is not None]
+    stacks = [
+        event
+        for event in story.calls("stack")
+        if event.step < samples.event.step
+        and len(event.operands) >= samples.count
+        and story.shape(event.results[0], event.step) in shapes
+        and (story.shape(event.results[0], event.step) or (0,))[0] == samples.count
+    ]
+    last = {story.shape(event.results[0], event.step): event for event in stacks}
+    labels = [[o.label for o in event.operands if o.label is not None] for event in last.values()]
+    complete = [each for each in labels if len(each) == samples.count]
+    return [[each[number] for each in complete] for number in range(samples.count)] if complete else []
+
+
+def _weights(story: Story, behind: list[Event]) -> list[str]:
+    """The parameters with which a sample was computed, in order."""
+    labels = (o.label for event in behind for o in event.operands if o.label is not None)
+    return [label for label in dict.fromkeys(labels) if (story.tensor(label) or {}).get("kind") == "parameter"]
+
+
+def _copied(story: Story, weights: list[list[str]]) -> Cause | None:
+    """The cause if each sample has weights of its own, all copies of the same ones, or these themselves; else None."""
+    if not weights or not all(weights) or len({label for each in weights for label in each}) < sum(map(len, weights)):
+        return None
+    copied = [[copied_from(story, label) for label in each] for each in weights]
+    sources = {
+        tuple(label if copy is None else copy[0] for label, copy in zip(each, copies, strict=True))
+        for each, copies in zip(weights, copied, strict=True)
+    }
+    steps = [copy[1] for copies in copied for copy in copies if copy is not None]
+    if len(sources) != 1 or not steps:
+        return None
+    program, span = story.program, story.span(min(steps))
+    node = program.at(span)
+    fixes = []
+    if isinstance(node, ast.Call) and call_name(node) == "deepcopy" and len(node.args) == 1:
+        made = [
+            n.value
+            for n in program.nodes
+            if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [program.segment(node.args[0])]
+        ]
+        if len(made) == 1 and isinstance(made[0], ast.Call):
+            text = program.segment(made[0])
+            title = T(en=f"Make a new one for each: `{text}`", zh=f"为每一个新建一个：`{text}`")
+            fixes = [Fix(title, program.replace((node, text)), meaning="later")]
+    return Cause(
+        span,
+        min(steps),
+        T(en="gives each of them a copy of the same first weights", zh="给它们每一个的都是同一组初始权重的副本"),
+        T(
+            en="Networks that begin with equal weights and see the same data in the same order stay equal to the last "
+            "bit: together they are one network, and how far they agree says nothing of how sure it is. Give each its "
+            "own random weights, or its own sample of the data.",
+            zh="从相同权重出发、以相同次序看到相同数据的网络，会一直完全相同：它们合起来只是一个网络，彼此一致并不说明"
+            "它有多确定。请给每一个各自的随机权重，或各自的数据样本。",
         ),
         unique(program.text, fixes),
     )

@@ -273,6 +273,13 @@ def test_a_write_that_no_later_line_relies_on_may_go(shop: Workshop) -> None:
     assert trial.kept(finding)[0].edits[0].text == "y = torch.nn.ReLU()(h)\n"
 
 
+def test_derivatives_inside_a_transform_are_no_obstacle_to_a_witness(shop: Workshop) -> None:
+    text = "import torch\nfrom torch.func import grad, vmap\nx = torch.arange(3.0)\ny = vmap(grad(torch.sin))(x)\n"
+    record = shop.witness(Subject(text, "program.py"))
+    assert (record["error"], record["backwards"]) == (None, [])
+    assert record["names"]["y"]["shape"] == [3]
+
+
 def test_a_gradient_asked_for_with_keywords_is_witnessed(shop: Workshop) -> None:
     text = "import torch\nx = torch.ones((), requires_grad=True)\ntorch.autograd.grad(outputs=x * 3, inputs=x)\n"
     record = shop.witness(Subject(text, "program.py"))

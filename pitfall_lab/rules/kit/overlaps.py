@@ -199,6 +199,11 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
         return _masked(story, event, label, event.operands[1].label)
     even = event.name in EVEN or (event.name == "__setitem__" and event.operands[-1].label is None)
     everywhere, here = places(whole), places(written)
+    counted_by_shape = _by_shape(whole, written) if everywhere is None or here is None else None
+    if counted_by_shape is not None:
+        size, at, changes = counted_by_shape
+        twice = not even and at < size
+        return SharedWrite(event, label, size, changes, at) if changes > size or twice else None
     if here is None and not even and repeats(written):
         return SharedWrite(event, label, math.prod(written.get("shape") or ()), None, None)
     if everywhere is None or here is None or not here:
@@ -208,6 +213,23 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
     twice = not even and max(given.values()) > 1
     found = SharedWrite(event, label, len(here), changed, len(given))
     return found if changed > len(here) or twice else None
+
+
+def _by_shape(whole: Record, written: Record) -> tuple[int, int, int] | None:
+    """For a part of a tensor that is repeated only along whole axes: its number of elements, of places in memory,
+    and of elements of the tensor in these places.
+
+    None if elements of either share memory in another way.
+    """
+    counts = []
+    for record in (whole, written):
+        axes = list(zip(record.get("shape") or (), record.get("stride") or (), strict=True))
+        apart = [(length, step) for length, step in axes if step]
+        if not _steps_over([length for length, _ in apart], [step for _, step in apart]):
+            return None
+        counts.append((math.prod(length for length, _ in axes), math.prod(length for length, _ in apart)))
+    (elements, locations), (size, at) = counts
+    return (size, at, at * (elements // locations)) if at else None
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:

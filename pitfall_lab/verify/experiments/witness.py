@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pitfall_lab.observe import private
+
 MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
 
 
@@ -136,6 +138,8 @@ class _Record:
             if len(self.backwards) >= MOST_BACKWARDS or tensors is None:
                 return function(*args, **kwargs)
             roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            if any(_is_inside(root) for root in roots):
+                return function(*args, **kwargs)
             leaves = _leaves(roots)
             self.leaves += [leaf for leaf in leaves if not any(leaf is known for known in self.leaves)][
                 : MOST_LEAVES - len(self.leaves)
@@ -156,6 +160,11 @@ class _Record:
             return result
 
         return recorded
+
+
+def _is_inside(tensor: Any) -> bool:
+    """Whether a tensor belongs to a transform of ``torch.func`` that is running: it must not be kept after that."""
+    return isinstance(tensor, torch.Tensor) and private.is_wrapped(tensor)
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
