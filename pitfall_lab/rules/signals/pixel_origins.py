@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -245,9 +245,8 @@ class Pixels:
 
 
 def _with(here: Pixel, label: str, index: Index, step: int, **more: Any) -> Pixel:
-    fields = {"moved": here.moved, "layers": here.layers, "around": here.around, "rows": here.rows} | more
     seen = here.seen if here.seen[-1:] == (label,) else (*here.seen, label)
-    return Pixel(label, index, step, seen=seen, **fields)
+    return replace(here, label=label, index=index, step=step, seen=seen, **more)
 
 
 def _moved(event: Event, index: Index, shape: Index) -> Index | None:
@@ -300,7 +299,8 @@ def _literal(text: str) -> Any:
 
 
 def _place(record: Record, index: Index) -> int:
-    return int(record.get("offset") or 0) + sum(i * n for i, n in zip(index, record.get("stride") or (), strict=True))
+    steps = tuple[int, ...](record.get("stride") or ())
+    return int(record.get("offset") or 0) + sum(i * n for i, n in zip(index, steps, strict=True))
 
 
 def _index(record: Record, at: int) -> Index | None:
