@@ -533,6 +533,22 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What the numbers show that the call at ``step`` was given.
+
+    ``empty``: it searches the largest number in each of ``of`` rows of zeros and ones, and ``count`` of them have no
+    one. ``weights``: losses with equal weights of ``count`` classes met ``of`` examples; ``numbers`` are the weights,
+    followed by the numbers of examples of each class.
+    """
+
+    step: int
+    kind: Literal["empty", "weights"]
+    count: int
+    of: int
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only
     the first ones of each kind.
@@ -548,6 +564,7 @@ class Beside:
     compared: tuple[Compared, ...] = ()
     drifts: tuple[Drift, ...] = ()
     paired: tuple[Paired, ...] = ()
+    counted: tuple[Counted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
