@@ -538,14 +538,17 @@ class Counted:
 
     ``empty``: it searches the largest number in each of ``of`` rows of zeros and ones, and ``count`` of them have no
     one. ``weights``: losses with equal weights of ``count`` classes met ``of`` examples; ``numbers`` are the weights,
-    followed by the numbers of examples of each class.
+    followed by the numbers of examples of each class. ``blank``: in the table that it returned or wrote, ``count`` of
+    ``of`` columns have one number, since the statistics in the variables ``names`` are NaN for them; ``numbers`` are
+    the missing entries of such a column in a table of the program's, and the rows of that.
     """
 
     step: int
-    kind: Literal["empty", "weights"]
+    kind: Literal["empty", "weights", "blank"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ class BesideCalls:
             return
         if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
             with unseen():
-                self._counts.after(call, step)
+                self._counts.after(call, result, step)
         if not self._compares(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1

@@ -815,10 +815,11 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights";
+  kind: "empty" | "weights" | "blank";
   count: number;
   of: number;
   numbers: number[];
+  names: string[];
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */
