@@ -140,7 +140,7 @@ def _empty_rows(call: Call) -> tuple[int, int] | None:
     """
     mask = call.args[0]
     axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", -1 if mask.dim() == 1 else None)
-    fits = mask.layout is torch.strided and not mask.is_complex() and not mask.requires_grad
+    fits = _is_held(mask) and not mask.is_complex() and not mask.requires_grad
     if type(axis) is not int or not fits or not mask.dim() or not 0 < mask.numel() <= MOST or mask.shape[axis] == 1:
         return None
     if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
@@ -194,7 +194,7 @@ def _is_table(value: Any) -> bool:
         type(value) in PLAIN
         and value.dim() == TABLE
         and value.is_floating_point()
-        and value.layout is torch.strided
+        and _is_held(value)
         and not value.requires_grad
         and value.shape[0] >= ROWS
         and value.shape[1] > 1
@@ -205,7 +205,7 @@ def _is_table(value: Any) -> bool:
 
 def _array(value: Any) -> Any:
     """An array or a tensor of fractions as an array; None for other or large ones, and without NaN."""
-    if type(value) in PLAIN and value.layout is torch.strided and value.dtype in (torch.float32, torch.float64):
+    if type(value) in PLAIN and _is_held(value) and value.dtype in (torch.float32, torch.float64):
         value = value.numpy(force=True) if value.numel() <= MOST else None
     is_array = type(value) is np.ndarray and value.dtype.kind == "f" and 0 < value.size <= MOST and value.ndim > 0
     return value if is_array and np.isnan(value).any() else None
@@ -235,4 +235,9 @@ def _given(call: Call, name: str, place: int) -> Any:
     """The plain tensor that a call was given, by its name or its place; None if it was given none."""
     value: Any = call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
     is_plain = type(value) in PLAIN
-    return value if is_plain and value.layout is torch.strided and value.device.type != "meta" else None
+    return value if is_plain and _is_held(value) else None
+
+
+def _is_held(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is dense and its numbers are in the processor's memory, where they can be read at once."""
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided
