@@ -533,6 +533,25 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What the numbers show that the call at ``step`` was given.
+
+    ``empty``: it searches the largest number in each of ``of`` rows of zeros and ones, and ``count`` of them have no
+    one. ``weights``: losses with equal weights of ``count`` classes met ``of`` examples; ``numbers`` are the weights,
+    followed by the numbers of examples of each class. ``blank``: in the table that it returned or wrote, ``count`` of
+    ``of`` columns have one number, since the statistics in the variables ``names`` are NaN for them; ``numbers`` are
+    the missing entries of such a column in a table of the program's, and the rows of that.
+    """
+
+    step: int
+    kind: Literal["empty", "weights", "blank"]
+    count: int
+    of: int
+    numbers: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only
     the first ones of each kind.
@@ -548,6 +567,7 @@ class Beside:
     compared: tuple[Compared, ...] = ()
     drifts: tuple[Drift, ...] = ()
     paired: tuple[Paired, ...] = ()
+    counted: tuple[Counted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

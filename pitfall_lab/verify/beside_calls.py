@@ -14,6 +14,7 @@ from typing import Any
 
 from pitfall_lab.observe import (
     compared_numbers,
+    counted_numbers,
     data_loading,
     loaded_states,
     lost_numbers,
@@ -30,6 +31,7 @@ from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import (
     Beside,
     Compared,
+    Counted,
     DataPass,
     Drift,
     Loading,
@@ -52,7 +54,7 @@ FIRST = 3
 """The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
 LOOKS = 10
 """The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
-LOOKED_AT = lost_numbers.CONVERSIONS | compared_numbers.COMPARING
+LOOKED_AT = lost_numbers.CONVERSIONS | compared_numbers.COMPARING | counted_numbers.COUNTED
 SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
 MODES = ("min", "max")
 """Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the
@@ -136,6 +138,7 @@ class BesideCalls:
         self._suspect: _Stored | None = None
         """The data set whose numbers had changed when a pass over it began: now each line is watched."""
         self._drifts: list[Drift] = []
+        self._counts = counted_numbers.Counts()
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -271,11 +274,16 @@ class BesideCalls:
 
     def after(self, call: Call, result: Any, step: int) -> None:
         """Called after a call: record numbers that a conversion has lost, and targets of a
-        loss that are outside 0 to 1.
+        loss that are outside 0 to 1; count classes and empty rows.
 
         Only the first calls at each place are looked at (:meth:`looks`).
         """
         if not self.looks(call.name, call.span):
+            return
+        if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
+            with unseen():
+                self._counts.after(call, result, step)
+        if not self._compares(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1
         with unseen():
@@ -290,8 +298,14 @@ class BesideCalls:
     def looks(self, name: str, span: Span | None) -> bool:
         """Whether the numbers of the next call of this function at this place will be read after the call.
 
-        Only the first ``LOOKS`` are.
+        Only the first ``LOOKS`` are, or those that are counted in.
         """
+        if span is not None and span.source == 0 and self._counts.looks(name, span):
+            return True
+        return self._compares(name, span)
+
+    def _compares(self, name: str, span: Span | None) -> bool:
+        """Whether what the next call of this function at this place loses, or compares, is recorded."""
         return (
             name in LOOKED_AT
             and self._looks[span, name] < LOOKS
@@ -361,6 +375,7 @@ class BesideCalls:
             tuple(self._compared),
             tuple(self._drifts),
             tuple(Paired(*each) for each in paired),
+            tuple(Counted(at, *each) for at, each in self._counts.finished()),
         )
 
 

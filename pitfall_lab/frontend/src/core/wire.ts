@@ -248,6 +248,7 @@ export interface Beside {
   compared: Compared[];
   drifts: Drift[];
   paired: Paired[];
+  counted: Counted[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -809,6 +810,16 @@ export interface Paired {
   came: number;
   meant: number;
   count: number;
+}
+
+/** What the numbers show that the call at `step` was given. */
+export interface Counted {
+  step: number;
+  kind: "empty" | "weights" | "blank";
+  count: number;
+  of: number;
+  numbers: number[];
+  names: string[];
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */

@@ -1,0 +1,243 @@
+"""Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
+
+Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, and columns of a table
+that have become one number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace import Span
+
+Kind = Literal["empty", "weights", "blank"]
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
+CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
+LOGITS = "torch.nn.functional.binary_cross_entropy_with_logits"
+_FILLING = ("nan_to_num", "nan_to_num_", "where", "masked_fill", "masked_fill_", "__setitem__")
+FILLING = frozenset({"torch.nan_to_num", "torch.where", *(f"torch.Tensor.{name}" for name in _FILLING)})
+TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
+COUNTED = SEARCHES | CLASSES | FILLING | TAKING | {LOGITS}
+MOST = 1 << 22
+"""The number of elements of the largest tensor that is looked at."""
+LARGEST = 1000
+"""The largest number of classes."""
+TABLE = 2
+"""The axes of a table of examples and classes."""
+LOOKS = 100
+"""The calls of one function at one place that are looked at."""
+TABLES = 10
+"""The filled tables at one place that are looked at."""
+ROWS = 8
+"""The rows of the smallest of them."""
+FOUND = 60
+
+
+class Found(NamedTuple):
+    """What :class:`pitfall_lab.trace.Counted` stores, without its step."""
+
+    kind: Kind
+    number: int
+    of: int
+    numbers: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Weighted:
+    """The step of the first loss with these weights, the examples of each class so far, and all examples."""
+
+    step: int
+    counts: list[int]
+    of: int = 0
+
+
+@dataclass(slots=True)
+class _Searched:
+    """The step of the first search that met an empty row, the empty rows so far, and all rows."""
+
+    step: int | None = None
+    empty: int = 0
+    of: int = 0
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some rows were empty and some were not."""
+        return 0 < self.empty < self.of
+
+
+@dataclass(slots=True)
+class Counts:
+    """Is shown calls after they ran; ``finished`` returns what was found, each with its step."""
+
+    _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
+    _searched: dict[Span | None, _Searched] = field(default_factory=dict)
+    _blank: dict[Span | None, tuple[int, Found]] = field(default_factory=dict)
+    _weighted: dict[tuple[Span | None, tuple[float, ...]], _Weighted] = field(default_factory=dict)
+
+    def looks(self, name: str, span: Span | None) -> bool:
+        """Whether the next call of this function at this place is to be shown."""
+        return (
+            name in COUNTED
+            and self._looks[span, name] < LOOKS
+            and (span not in self._searched or not self._searched[span].is_mixed)
+        )
+
+    def after(self, call: Call, result: Any, step: int) -> None:
+        """Count in the arguments, or the result, of a call that has returned."""
+        self._looks[call.span, call.name] += 1
+        if call.name in FILLING | TAKING:
+            blank = _blank_columns(call, result) if not call.dispatching else None
+            if blank is not None and len(self._blank) < FOUND:
+                self._blank[call.span] = step, blank
+            return
+        if call.dispatching or not call.args or not all(type(x) in PLAIN for x in call.args[:1]):
+            return
+        if call.name in SEARCHES:
+            rows = _empty_rows(call)
+            if rows is None:
+                self._looks[call.span, call.name] = LOOKS  # no mask
+            elif call.span in self._searched or len(self._searched) < FOUND:
+                known = self._searched.setdefault(call.span, _Searched())
+                known.step = step if known.step is None and rows[0] else known.step
+                known.empty, known.of = known.empty + rows[0], known.of + rows[1]
+            return
+        counted = _in_binary_loss(call) if call.name == LOGITS else _in_classes(call)
+        if counted is None:
+            return
+        weights, counts, of = counted
+        if (call.span, weights) not in self._weighted and len(self._weighted) >= FOUND:
+            return
+        met = self._weighted.setdefault((call.span, weights), _Weighted(step, [0] * len(weights)))
+        met.counts = [a + b for a, b in zip(met.counts, counts, strict=True)]
+        met.of += of
+
+    def finished(self) -> list[tuple[int, Found]]:
+        """What was found, in the order of the steps."""
+        weighted = [
+            (each.step, Found("weights", len(weights), each.of, (*weights, *map(float, each.counts))))
+            for (_, weights), each in self._weighted.items()
+        ]
+        searched = [
+            (each.step, Found("empty", each.empty, each.of))
+            for each in self._searched.values()
+            if each.step is not None and each.is_mixed
+        ]
+        return sorted([*searched, *weighted, *self._blank.values()])
+
+
+def _empty_rows(call: Call) -> tuple[int, int] | None:
+    """How many of the rows of zeros and ones in which the largest number is searched have no one, and how many rows
+    there are; None if it is no search along an axis, or if there are other numbers.
+    """
+    mask = call.args[0]
+    axis = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", -1 if mask.dim() == 1 else None)
+    fits = _is_held(mask) and not mask.is_complex() and not mask.requires_grad
+    if type(axis) is not int or not fits or not mask.dim() or not 0 < mask.numel() <= MOST or mask.shape[axis] == 1:
+        return None
+    if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
+        return None
+    some = (mask != 0).any(axis)
+    return some.numel() - int(some.sum()), some.numel()
+
+
+def _blank_columns(call: Call, result: Any) -> Found | None:
+    """The columns of a table that a call has filled or taken over, which have one number in all rows because a
+    statistic of the program's is NaN, although the program has a table in which they are known almost everywhere.
+
+    Looked at are the variables of the functions that are running. ``numbers`` are the missing entries of such a column
+    in that table and its rows, ``names`` those of the statistics. None if there is no such column.
+    """
+    table = call.args[0] if call.name == "torch.Tensor.__setitem__" else result
+    if not _is_table(table):
+        return None
+    values = table.detach()
+    alike = (values == values[:1]).all(0)
+    if not bool(alike.any()) or bool(alike.all()):
+        return None
+    dead = alike.numpy(force=True)
+    frames: list[FrameType] = []
+    frame: FrameType | None = call.frame
+    while frame is not None:
+        if frame.f_globals is call.frame.f_globals:
+            frames.insert(0, frame)
+        frame = frame.f_back
+    held = {id(value): (name, value) for each in frames for name, value in reversed(list(each.f_locals.items()))}
+    arrays = [(name, array) for name, value in held.values() if (array := _array(value)) is not None]
+    spoiled = [
+        (name, gone)
+        for name, array in arrays
+        if array.size == dead.size and max(array.shape) == dead.size and (gone := np.isnan(array.reshape(-1))).any()
+    ]
+    spoiled = [(name, gone) for name, gone in spoiled if not (gone & ~dead).any()]
+    for _, array in arrays if spoiled else ():
+        if array.ndim == TABLE and array.shape[1] == dead.size and len(array) >= ROWS:
+            missing = np.isnan(array).sum(0)
+            names = [n for n, gone in spoiled if (missing[gone] > 0).all() and (2 * missing[gone] < len(array)).all()]
+            if names:
+                columns = next(gone for n, gone in spoiled if n == names[0])
+                most = float(missing[columns].max())
+                return Found("blank", int(columns.sum()), dead.size, (most, float(len(array))), tuple(names[::-1]))
+    return None
+
+
+def _is_table(value: Any) -> bool:
+    return (
+        type(value) in PLAIN
+        and value.dim() == TABLE
+        and value.is_floating_point()
+        and _is_held(value)
+        and not value.requires_grad
+        and value.shape[0] >= ROWS
+        and value.shape[1] > 1
+        and value.numel() <= MOST
+        and not bool(value.isnan().all(0).any())
+    )
+
+
+def _array(value: Any) -> Any:
+    """An array or a tensor of fractions as an array; None for other or large ones, and without NaN."""
+    if type(value) in PLAIN and _is_held(value) and value.dtype in (torch.float32, torch.float64):
+        value = value.numpy(force=True) if value.numel() <= MOST else None
+    is_array = type(value) is np.ndarray and value.dtype.kind == "f" and 0 < value.size <= MOST and value.ndim > 0
+    return value if is_array and np.isnan(value).any() else None
+
+
+def _in_classes(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
+    weights, target = _given(call, "weight", 2), _given(call, "target", 1)
+    if weights is None or target is None or target.dtype != torch.int64 or not 0 < target.numel() <= MOST:
+        return None
+    if target.dim() not in (1, 3) or weights.dim() != 1 or not 1 < weights.numel() <= LARGEST:
+        return None
+    inside = target[(target >= 0) & (target < weights.numel())]
+    counts = torch.bincount(inside, minlength=weights.numel()).tolist()
+    return tuple(weights.detach().double().tolist()), counts, inside.numel()
+
+
+def _in_binary_loss(call: Call) -> tuple[tuple[float, ...], list[int], int] | None:
+    weights, target = _given(call, "pos_weight", 5), _given(call, "target", 1)
+    if weights is None or target is None or target.dim() != TABLE or not 0 < target.numel() <= MOST:
+        return None
+    if weights.dim() != 1 or weights.numel() != target.shape[1] or not 1 < weights.numel() <= LARGEST:
+        return None
+    return tuple(weights.detach().double().tolist()), (target > 1 / 2).sum(0).tolist(), target.shape[0]
+
+
+def _given(call: Call, name: str, place: int) -> Any:
+    """The plain tensor that a call was given, by its name or its place; None if it was given none."""
+    value: Any = call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
+    is_plain = type(value) in PLAIN
+    return value if is_plain and _is_held(value) else None
+
+
+def _is_held(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is dense and its numbers are in the processor's memory, where they can be read at once."""
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided
