@@ -2,7 +2,8 @@
 about the program after a line.
 
 Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
-not savers(h)")``. An expression sees the program's names as they are after the line, and:
+not savers(h)")``. Two sentences may follow, in English and in Chinese: what is answered to who gives it. An expression
+sees the program's names as they are after the line, and:
 
 ==================
 ====================================================================================================================
@@ -31,7 +32,7 @@ from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
 
-Offered = tuple[int, str, str, str]
+Offered = tuple[int, str, str, str] | tuple[int, str, str, str, str, str]
 
 
 def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
@@ -46,12 +47,13 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
     if list(look.held.values()).count(True) != 1:
         raise ValueError(f"one reason has to be true, not {[offered[n][1] for n, held in look.held.items() if held]}")
     rounds = loops(program)
-    return [(after(line, rounds, en, zh), look.held[n]) for n, (line, en, zh, _) in enumerate(offered)]
+    return [(after(line, rounds, en, zh), look.held[n]) for n, (line, en, zh, *_) in enumerate(offered)]
 
 
 def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
-    """Return the sentences as reasons, in their order. A wrong one has the belief among the ``mistakes`` in whose world
-    it is true, or what the lesson answers to the misreading. Raises as :func:`judged` does.
+    """Return the sentences as reasons, in their order. A wrong one has what the lesson answers to it; else the belief
+    among the ``mistakes`` in whose world it is true, or what is answered to the only misreading that makes it true.
+    Raises as :func:`judged` does.
     """
     texts, rights = zip(*judged(program, offered), strict=True)
     true = rights.index(True)
@@ -68,12 +70,17 @@ def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]
     ]
 
 
-def _held_by(ways: Iterable[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
-    """The belief, or the answer to a misreading, of the first of the mistakes in whose world sentence ``n`` is true."""
-    one = next((one for one in ways if in_world(one, offered).get(n)), None)
-    if one is None:
-        return {}
-    return {"beliefs": one.beliefs} if one.beliefs else {"said": one.slip and one.slip.said}
+def _held_by(ways: Sequence[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
+    """What is answered to sentence ``n``: by the lesson, or to the first of the mistakes in whose world it is true.
+
+    That of a misreading only where no other one makes it true: else it may answer what the learner has not thought.
+    """
+    if own := offered[n][4:]:
+        return {"said": T(*own), "own": True}
+    held = [one for one in ways if in_world(one, offered).get(n)]
+    if held and held[0].beliefs:
+        return {"beliefs": held[0].beliefs}
+    return {"said": held[0].slip and held[0].slip.said} if len(held) == 1 else {}
 
 
 def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
@@ -118,7 +125,7 @@ class Look:
                 "begun": lambda y, x: _begun(names["torch"], y, x),
                 "changed": lambda name: self._changed.get(name, []),
             }
-            for n, (about, _, _, expression) in enumerate(self._offered):
+            for n, (about, _, _, expression, *_) in enumerate(self._offered):
                 if about == line:
                     self._judge(n, expression, known)
 

@@ -82,6 +82,28 @@ def test_a_mistake_of_the_lesson_is_said(offered: list[Offered], said: str) -> N
         judged(PROGRAM, offered)
 
 
+def test_a_reason_is_answered_by_the_lesson_or_by_the_only_misreading_that_makes_it_true() -> None:
+    offered: list[Any] = [
+        (3, "h is three times x", "h 是 x 的三倍", "h[0] == 3"),
+        (3, "h is twice x", "h 是 x 的两倍", "h[0] == 2"),
+        (3, "h is x", "h 就是 x", "h[0] == 1"),
+        (3, "h is larger than 3", "h 大于 3", "h[0] > 3", "An answer of its own.", "自己的回答。"),
+    ]
+    taken: Any = [
+        (3, "h = x * 2", "Not twice.", "不是两倍。"),
+        (3, "h = x * 1", "Not x.", "不是 x。"),
+        (3, "h = x / 1", "Not divided.", "没有除。"),
+        (3, "h = x * 9", "Not nine times.", "不是九倍。"),
+    ]
+    question = pose(PROGRAM.partition("with")[0], "h", offered, beliefs=(), taken_for=taken)
+    said = {r.text.en.partition(", ")[2]: (r.said and r.said.en, r.own) for r in question.reasons if not r.right}
+    assert said == {
+        "h is twice x": ("Not twice.", False),
+        "h is x": (None, False),
+        "h is larger than 3": ("An answer of its own.", True),
+    }
+
+
 def test_a_question_asks_for_the_offered_reasons_in_an_order_of_its_own() -> None:
     offered: list[Offered] = [(3, "no node has saved h", "没有节点保存 h", "not savers(h)")]
     offered += [(3, f"{n} nodes have saved h", f"{n} 个节点保存了 h", f"len(savers(h)) == {n}") for n in (1, 2, 3)]
