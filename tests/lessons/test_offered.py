@@ -10,10 +10,10 @@ import pytest
 
 from pitfall_lab.lessons import worlds
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.mistakes import misread
+from pitfall_lab.lessons.mistakes import Mistake, misread
 from pitfall_lab.lessons.offered import Look, Offered, judged
 from pitfall_lab.lessons.question import pose
-from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.lessons.run_here import execute, failing_line
 from pitfall_lab.shadow import TORCH
 from tests.lessons.unread import Asked, asked
 
@@ -66,6 +66,23 @@ def test_a_sentence_says_the_line_or_the_loop_that_it_is_about() -> None:
         ("after line 3, a", "第 3 行之后，甲", True),
         ("after the loop of lines 5 to 6, b", "第 5 至 6 行的循环之后，乙", False),
     ]
+
+
+def test_a_reason_may_be_about_the_line_that_raises_and_is_true_in_the_world_where_it_does_not() -> None:
+    program = "import torch\ncounts = torch.tensor([3, 4])\ncounts *= 0.5\nafter = counts"
+    offered: list[Offered] = [
+        (3, "torch refuses", "torch 拒绝", 'raised == "RuntimeError" and counts.tolist() == [3, 4]'),
+        (3, "a new tensor is made", "产生了新张量", 'raised == "" and counts.tolist() == [1.5, 2]'),
+    ]
+    assert [(text.en, right) for text, right in judged(program, offered)] == [
+        ("in line 3, torch refuses", True),
+        ("in line 3, a new tensor is made", False),
+    ]
+    question = pose(program, "counts", offered, ["augmented_assignment_rebinds"])
+    wrong = next(reason for reason in question.reasons if not reason.right)
+    assert [belief.key for belief in wrong.beliefs] == ["augmented_assignment_rebinds"]
+    (belief,) = wrong.beliefs
+    assert [reason.holds(Mistake(program, (belief,))) for reason in question.reasons if reason.right] == [False]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +141,8 @@ OFFERED = [one for one in asked() if "because" in one.named]
 def believed(one: Asked, belief: Misconception, number: int) -> bool | None:
     """Return whether a reason is true for who has this belief; None where the engine has no model of it."""
     look, program = Look(one.named["because"]), one.arguments[0].strip("\n")
-    worlds.run(program, belief(TORCH), look)
+    names, error, _ = worlds.run(program, belief(TORCH), look) or ({}, None, "")
+    look.end(error, failing_line(error, worlds.NAME), names)
     return look.held.get(number)
 
 
