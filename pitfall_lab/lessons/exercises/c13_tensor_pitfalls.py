@@ -258,7 +258,7 @@ EXERCISES = (
         drive="small = counterexample(block)",
         properties=(
             Property(
-                T(en="it has at most two elements", zh="至多两个元素"),
+                T(en="it has one or two elements", zh="有一个或两个元素"),
                 true("0 < small.numel() <= 2", T(en="it has more, or none", zh="多于两个，或一个也没有")),
             ),
             Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), shared("small", "block")),
