@@ -1055,20 +1055,16 @@ class Result:
 
     def _hints(self) -> list[str]:
         say = self.language
-        shown = self._in_order()[: self.hints]
-        return (
-            [f"{_HINT.say(say).format(n=n)} {hint.say(say)}" for n, hint in enumerate(shown, 1)]
-            if not self.solved
-            else []
-        )
+        shown = [] if self.solved else sorted(self._in_order()[: self.hints])
+        return [f"{_HINT.say(say).format(n=n + 1)} {self.exercise.hints[n].say(say)}" for n in shown]
 
-    def _in_order(self) -> list[T]:
-        """Return the hints: first the one for the first property that fails and has one, then
-        the others as they are written.
+    def _in_order(self) -> list[int]:
+        """Return the hints in the order in which they are given, each by its place: first the one for the first
+        property that fails and has one, then the others as they are written. A hint has the same number in every try.
         """
-        hints = list(self.exercise.hints)
-        numbers = [n for n, mark in zip(self.exercise.hint_for, self.marks, strict=False) if n and not mark.holds]
-        return [hints.pop(numbers[0] - 1), *hints] if numbers else hints
+        places = range(len(self.exercise.hints))
+        first = [n - 1 for n, mark in zip(self.exercise.hint_for, self.marks, strict=False) if n and not mark.holds][:1]
+        return [*first, *(place for place in places if place not in first)]
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         """Return the result as plain text and as HTML (escaped)."""

@@ -2,7 +2,8 @@
 about the program after a line.
 
 Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and
-not savers(h)")``. An expression sees the program's names as they are after the line, and:
+not savers(h)")``. Two sentences may follow, in English and in Chinese: what is answered to who gives it. An expression
+sees the program's names as they are after the line, and:
 
 ==================
 ====================================================================================================================
@@ -12,6 +13,7 @@ not savers(h)")``. An expression sees the program's names as they are after the 
                    refuse
 ``begun(y, x)``    what a backward from ``y`` itself would bring to ``x``, as a list; "refused" where torch does not start
 ``changed("t")``   the lines after which a tensor had other numbers than before
+``raised``         the type of the exception that ends the program in this line, as ``"RuntimeError"``; "" if the line runs
 ==================
 ====================================================================================================================
 """  # noqa: E501
@@ -27,11 +29,11 @@ from pitfall_lab.lessons import worlds
 from pitfall_lab.lessons.mistakes import Mistake
 from pitfall_lab.lessons.program_facts import REFUSALS, after, loops
 from pitfall_lab.lessons.reasons import Reason
-from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.lessons.run_here import execute, failing_line
 from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
 
-Offered = tuple[int, str, str, str]
+Offered = tuple[int, str, str, str] | tuple[int, str, str, str, str, str]
 
 
 def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
@@ -40,18 +42,24 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
     look = Look(offered)
-    execute(program, worlds.NAME, look)
+    ran = execute(program, worlds.NAME, look)
+    look.end(ran.error, ran.line, ran.namespace)
     if look.held.keys() != set(range(len(offered))):
         raise ValueError("a reason is about a line in which no statement ends, or that did not run")
     if list(look.held.values()).count(True) != 1:
         raise ValueError(f"one reason has to be true, not {[offered[n][1] for n, held in look.held.items() if held]}")
     rounds = loops(program)
-    return [(after(line, rounds, en, zh), look.held[n]) for n, (line, en, zh, _) in enumerate(offered)]
+    texts = [
+        T(en=f"in line {line}, {en}", zh=f"在第 {line} 行，{zh}") if line == ran.line else after(line, rounds, en, zh)
+        for line, en, zh, *_ in offered
+    ]
+    return [(text, look.held[n]) for n, text in enumerate(texts)]
 
 
 def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]) -> list[Reason]:
-    """Return the sentences as reasons, in their order. A wrong one has the belief among the ``mistakes`` in whose world
-    it is true, or what the lesson answers to the misreading. Raises as :func:`judged` does.
+    """Return the sentences as reasons, in their order. A wrong one has what the lesson answers to it; else the belief
+    among the ``mistakes`` in whose world it is true, or what is answered to the only misreading that makes it true.
+    Raises as :func:`judged` does.
     """
     texts, rights = zip(*judged(program, offered), strict=True)
     true = rights.index(True)
@@ -68,12 +76,17 @@ def stated(program: str, offered: Sequence[Offered], mistakes: Iterable[Mistake]
     ]
 
 
-def _held_by(ways: Iterable[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
-    """The belief, or the answer to a misreading, of the first of the mistakes in whose world sentence ``n`` is true."""
-    one = next((one for one in ways if in_world(one, offered).get(n)), None)
-    if one is None:
-        return {}
-    return {"beliefs": one.beliefs} if one.beliefs else {"said": one.slip and one.slip.said}
+def _held_by(ways: Sequence[Mistake], offered: tuple[Offered, ...], n: int) -> dict[str, Any]:
+    """What is answered to sentence ``n``: by the lesson, or to the first of the mistakes in whose world it is true.
+
+    That of a misreading only where no other one makes it true: else it may answer what the learner has not thought.
+    """
+    if own := offered[n][4:]:
+        return {"said": T(*own), "own": True}
+    held = [one for one in ways if in_world(one, offered).get(n)]
+    if held and held[0].beliefs:
+        return {"beliefs": held[0].beliefs}
+    return {"said": held[0].slip and held[0].slip.said} if len(held) == 1 else {}
 
 
 def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
@@ -85,7 +98,11 @@ def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
 def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
     """Which of the sentences are true in the world of a mistake, by their numbers; without those that it cannot say."""
     look = Look(offered, tolerant=True)
-    return look.held if worlds.run(mistake.program, mistake.policy, look) is not None else {}
+    ran = worlds.run(mistake.program, mistake.policy, look)
+    if ran is None:
+        return {}
+    look.end(ran[1], failing_line(ran[1], worlds.NAME), ran[0])
+    return look.held
 
 
 class Look:
@@ -100,7 +117,14 @@ class Look:
         self._before: dict[str, str] = {}
         self._changed: dict[str, list[int]] = {}
 
-    def __call__(self, line: int, names: dict[str, Any], printed: str) -> None:
+    def end(self, error: BaseException | None, line: int | None, names: dict[str, Any]) -> None:
+        """Evaluate the expressions about the line in which the program was ended by ``error``, if it was, that speak of
+        ``raised``: the others are about what is so after the line.
+        """
+        if error is not None and line is not None:
+            self(line, names, "", type(error).__name__)
+
+    def __call__(self, line: int, names: dict[str, Any], printed: str, raised: str = "") -> None:
         """Evaluate the expressions about this line."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -117,9 +141,10 @@ class Look:
                 "slope": lambda y, x: _slope(names["torch"], y, x),
                 "begun": lambda y, x: _begun(names["torch"], y, x),
                 "changed": lambda name: self._changed.get(name, []),
+                "raised": raised,
             }
-            for n, (about, _, _, expression) in enumerate(self._offered):
-                if about == line:
+            for n, (about, _, _, expression, *_) in enumerate(self._offered):
+                if about == line and (not raised or "raised" in expression):
                     self._judge(n, expression, known)
 
     def _judge(self, n: int, expression: str, known: dict[str, Any]) -> None:

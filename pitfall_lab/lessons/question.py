@@ -89,12 +89,20 @@ _REFUSED: dict[str, T] = {
         "refuses numbers whose shape or type does not fit. Nothing of that is so here.",
         zh="在记录期间，torch 拒绝写入需要梯度的叶子张量或它的视图；形状或类型不合的数它也拒绝写入。这里都不是这样。",
     ),
+    "plain write": T(
+        en="torch refuses to write numbers whose shape or type does not fit the place, and to write in place into a "
+        "tensor of which several elements are one cell, as `expand` makes them. Neither is so here.",
+        zh="形状或类型与所写之处不合的数，torch 拒绝写入；有几个元素共用一个单元的张量（如 `expand` 所得的），"
+        "它也拒绝就地写入。这里都不是这样。",
+    ),
     "arithmetic": T(
         en="torch refuses an operation whose shapes or types do not go together. These do.",
         zh="形状或类型不相配的运算，torch 会拒绝。这里它们相配。",
     ),
 }
 """What torch would refuse, by the kind of operation, and that it does not here."""
+_RECORDED = ("requires_grad", "backward", "nn.", "autograd")
+"""What a program with a gradient has in its text: of one without, nothing is said of leaves and of recording."""
 _WITHOUT = {"grad": "None", "requires_grad": "False"}
 """What torch gives for an attribute that is not among the values of a tensor."""
 _LABELS: dict[Kind, str] = {
@@ -273,7 +281,9 @@ def pose(
         ways = [one for group in endings.values() for one in group]
         ways += single(program, [one for one in MISCONCEPTIONS.values() if one not in held])
         found = tuple(sorted(stated(program, because, ways), key=lambda reason: why.place(reason.text)))
-    predictions = tuple(replace(one, against=_against(program, one, found)) for one in _predictions(program, choices))
+    values = kind != "version" and "_version" not in program + ask
+    wrong = _predictions(program, choices, values=values)
+    predictions = tuple(replace(one, against=_against(program, one, found)) for one in wrong)
     return Question(program, ask, choices, found, message, kind, predictions, story=_story(program, ran))
 
 
@@ -314,11 +324,10 @@ def _overlooks_number(one: Mistake) -> bool:
     return one.slip is not None and bool(one.slip.call) and not one.slip.call.startswith(".") and not one.beliefs
 
 
-def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction, ...]:
-    """Return the wrong answers, each with the mistakes that lead to it."""
-    fitting = _fitting(
-        program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both]
-    )
+def _predictions(program: str, choices: tuple[Choice, ...], *, values: bool) -> tuple[Prediction, ...]:
+    """Return the wrong answers, each with the mistakes that lead to it; with ``values``, their worlds part in one."""
+    believed = [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both]
+    fitting = _fitting(program, believed, values=values)
     missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
     slipped = [
         Prediction(
@@ -576,6 +585,8 @@ def _refusals(program: str) -> dict[Outcome, Slip]:
             elif name.endswith("_") and not name.startswith("_"):
                 lines.setdefault(node.lineno, "write")
     found = lines or arithmetic
+    if not any(word in program for word in _RECORDED):
+        found = {line: "plain write" if kind == "write" else kind for line, kind in found.items()}
     return {
         Outcome(error="RuntimeError", line=line): Slip(line, said=_REFUSED[found[line]])
         for line in sorted(found, reverse=True)
@@ -794,11 +805,16 @@ def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]
 # ---------------------------------------------------------------- beliefs and facts
 
 
-def _fitting(program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconception, ...]]]) -> tuple[Prediction, ...]:
-    """Return the wrong answers that misconceptions predict, with what is shown to a learner who chooses them."""
+def _fitting(
+    program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconception, ...]]], *, values: bool = True
+) -> tuple[Prediction, ...]:
+    """Return the wrong answers that misconceptions predict, with what is shown to a learner who chooses them.
+
+    With ``values``, two worlds part where a value differs, and not where only a version counter does.
+    """
     found = []
     for marks, beliefs in wrong:
-        partings = [worlds.parting(program, belief) for belief in beliefs]
+        partings = [worlds.parting(program, belief, values=values) for belief in beliefs]
         until = min((parting.line for parting in partings if parting), default=None)
         if len(beliefs) == 1:
             found.append(Prediction(marks, beliefs, parting=partings[0], until=until))

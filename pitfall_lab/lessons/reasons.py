@@ -74,7 +74,8 @@ class Reason:
     """One fact to pick: right when it holds and the program would end differently without it.
 
     A wrong one does not hold: ``instead`` is what holds in its place, and ``beliefs`` has the belief (at most one) in
-    whose world it would hold. ``said`` is what the lesson answers to who reads the program so that it holds.
+    whose world it would hold. ``said`` is what the lesson answers to who reads the program so that it holds; ``own``
+    that it answers this very reason.
     """
 
     text: T
@@ -82,6 +83,7 @@ class Reason:
     instead: T | None = None
     beliefs: tuple[Misconception, ...] = ()
     said: T | None = None
+    own: bool = False
     holds: Callable[[Mistake], bool] = field(default=lambda _: True, compare=False, repr=False)
     """Whether it holds in the world of a mistake; also where that is not known."""
 

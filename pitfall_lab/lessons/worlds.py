@@ -101,22 +101,32 @@ class Parting:
     rows: tuple[tuple[str, str, str], ...]
 
 
-def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy]) -> Parting | None:
+def parting(
+    program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy], *, values: bool = False
+) -> Parting | None:
     r"""Return the first line after which the world of ``belief`` differs from torch's; None
     if no line shows a difference.
+
+    With ``values``, a line after which only version counters differ is passed over where a later one differs in a
+    value: of a counter, who predicts values has thought nothing.
 
     >>> from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
     >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
     Parting(line=4, rows=(('x', '[1, 1]', '[2, 2]'), ('x._version', '0', '1'), ('y._version', '0', '1')))
     """
     yours, torchs = unfolded(program, belief(shadow.TORCH)), _torchs(program)
+    first = None
     for (line, a), (_, b) in zip(yours or (), torchs or (), strict=False):
         rows = tuple(
             (what, a.get(what, "—"), b.get(what, "—")) for what in dict.fromkeys((*b, *a)) if a.get(what) != b.get(what)
         )
-        if rows:
-            return Parting(line, rows)
-    return None
+        if not rows:
+            continue
+        if not values or not all(what.endswith("._version") for what, *_ in rows):
+            of_values = all(RAISED not in state for state in (a, b))
+            return Parting(line, rows) if first is None or of_values else first
+        first = first or Parting(line, rows)
+    return first
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, writes
 from pitfall_lab.rules.kit.training import BACKWARDS, cells
-from pitfall_lab.rules.kit.wording import at_line, capital, differ, expression, flat, numbers, statement_text
+from pitfall_lab.rules.kit.wording import at_line, capital, differ, expression, flat, numbers_apart, statement_text
 from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
@@ -93,9 +93,10 @@ def _finding(story: Story, found: Later) -> Finding:
     name = expression(story, found.label, found.asked.step)
     here, asked, read = (at_line(story, story.span(e.step)) for e in (write, found.asked, found.read))
     known = found.meant is not None and found.got is not None
+    got, meant = numbers_apart(found.got, found.meant)
     values = T(
-        en=f" It is {numbers(found.got)}; that of the value of {asked.en} is {numbers(found.meant)}." if known else "",
-        zh=f"它是 {numbers(found.got)}；而{asked.zh}的值的梯度是 {numbers(found.meant)}。" if known else "",
+        en=f" It is {got}; that of the value of {asked.en} is {meant}." if known else "",
+        zh=f"它是 {got}；而{asked.zh}的值的梯度是 {meant}。" if known else "",
     )
     return RULE.finding(
         span,

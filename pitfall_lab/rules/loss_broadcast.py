@@ -19,7 +19,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import operand
-from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
+from pitfall_lab.rules.kit.wording import apart, at_line, called, capital, flat
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, Paired, T
 
@@ -376,20 +376,21 @@ def _message(
 ) -> T:
     here, count = at_line(story, event.span), _pairs(shapes)
     numbers = T(en="", zh="")
-    if values and _plain(event) in COMPARISONS:
+    shown = apart(*values, percent=_plain(event) in COMPARISONS) if values else None
+    if shown and _plain(event) in COMPARISONS:
         numbers = T(
-            en=f" (true for {values[0]:.0%} of them, and for {values[1]:.0%} of the pairs that belong together)",
-            zh=f"（其中 {values[0]:.0%} 成立，而真正对应的配对里是 {values[1]:.0%}）",
+            en=f" (true for {shown[0]} of them, and for {shown[1]} of the pairs that belong together)",
+            zh=f"（其中 {shown[0]} 成立，而真正对应的配对里是 {shown[1]}）",
         )
-    elif values and _plain(event) not in LOSSES:
+    elif shown and _plain(event) not in LOSSES:
         numbers = T(
-            en=f" ({number(values[0])} comes out, {number(values[1])} was meant)",
-            zh=f"（得到 {number(values[0])}，本应是 {number(values[1])}）",
+            en=f" ({shown[0]} comes out, {shown[1]} was meant)",
+            zh=f"（得到 {shown[0]}，本应是 {shown[1]}）",
         )
-    elif values:
+    elif shown:
         numbers = T(
-            en=f" (the loss is {number(values[0])}, meant was {number(values[1])})",
-            zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）",
+            en=f" (the loss is {shown[0]}, meant was {shown[1]})",
+            zh=f"（损失是 {shown[0]}，本应是 {shown[1]}）",
         )
     combines = _plain(event) in PRODUCTS | SUMS
     each = T(en="element", zh="元素") if count == _size(shapes[1]) else T(en="row", zh="行")

@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import repairs
 from pitfall_lab.rules.kit.story import Clash, Story
 from pitfall_lab.rules.kit.wording import (
+    apart,
     at_line,
     called,
     capital,
@@ -24,6 +25,7 @@ from pitfall_lab.rules.kit.wording import (
     gradient_of,
     number,
     numbers,
+    numbers_apart,
     snippet,
     statement_text,
 )
@@ -155,7 +157,7 @@ def _in_short(harm: Harm) -> T:
     place = next(iter(sorted(differ(got, meant))), None)
     if place is None:
         return T("", "")
-    one, other = number(got[place]), number(meant[place])
+    one, other = apart(got[place], meant[place]) or (number(got[place]), number(meant[place]))
     return T(en=f" (one of its numbers is {one} instead of {other})", zh=f"（其中一个数是 {one}，本应是 {other}）")
 
 
@@ -171,7 +173,7 @@ def _numbers(harm: Harm) -> tuple[str, str]:
         or numbers(harm.torch).endswith("…]")
     )
     only = differ if long and differ else None
-    return numbers(harm.torch, only), numbers(harm.meant, only)
+    return numbers_apart(harm.torch, harm.meant, only)
 
 
 def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, backward: int) -> T:

@@ -197,19 +197,27 @@ function weigh(answer, reason, prediction, content) {
   const { words } = content;
   if (!reason || reason.right || !reason.instead) return;
   add(answer, "p", `${words.instead} ${reason.instead}`);
-  if (reason.said && reason.said !== prediction?.without?.said) add(answer, "p", reason.said);
+  // What is answered to another misreading than the one behind the answer would speak of what nobody has thought.
+  if (reason.said && (reason.own || !prediction?.without?.said)) add(answer, "p", reason.said);
   if (!prediction?.refutations.length) reason.refutations.forEach((one) => refute(answer, one, words));
 }
 
 // Whether nothing known explains the answer beside the reason: of who gives the right one it is not said that a line was overlooked.
 const unexplained = (prediction, rightly) => rightly && (!prediction || (prediction.against && prediction.without && !prediction.without.said));
 
+// Of several beliefs that predict an answer, the one that the reason tells: nothing is left to be told apart.
+function narrowed(prediction, picked) {
+  const fits = prediction && !prediction.both && prediction.refutations.length > 1 ? picked?.fits ?? [] : [];
+  const told = fits.length ? prediction.refutations.filter((one) => fits.includes(one.belief)) : [];
+  return told.length === 1 ? { ...prediction, refutations: told, separating: null } : prediction;
+}
+
 // What a wrong answer tells: the belief it fits and where its world ends, or the program that tells several beliefs apart.
 function diagnose(answer, prediction, content, rightly) {
   const { words } = content;
   if (unexplained(prediction, rightly)) add(answer, "p", words.follows);
   if (!prediction || unexplained(prediction, rightly)) return;
-  if (prediction.against && rightly) add(answer, "p", words.beside);
+  if (prediction.against && rightly) add(answer, "p", prediction.without?.said ? words.another : words.beside);
   if (prediction.places) add(answer, "p", prediction.places);
   if (prediction.both) add(answer, "p", words.both, { style: "font-weight:600" });
   if (prediction.without) {
@@ -277,7 +285,7 @@ function render({ model, el }) {
     future.reveal(unexplained(prediction, rightly) ? null : prediction, answer);
     legend?.remove();
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
-    diagnose(answer, prediction, content, rightly);
+    diagnose(answer, narrowed(prediction, picked), content, rightly);
     weigh(answer, picked, prediction, content);
     if (!kept) record({ marks, choice: many ? -1 : marks[0], reason, committed: true });
   }

@@ -14,7 +14,7 @@ import traitlets
 
 from pitfall_lab.lessons import boxes, progress, worlds
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.mistakes import Slip, Taken
+from pitfall_lab.lessons.mistakes import Mistake, Slip, Taken
 from pitfall_lab.lessons.offered import Offered
 from pitfall_lab.lessons.question import Kind, Prediction, Question, pose
 from pitfall_lab.lessons.reasons import Reason
@@ -54,6 +54,10 @@ _WORDS: dict[str, T] = {
     "beside": T(
         en="Your reason is right, but this result does not follow from it. It follows from this:",
         zh="你的理由是对的，但得不出这个结果。得出它的是：",
+    ),
+    "another": T(
+        en="Your reason is right, but this result does not follow from it.",
+        zh="你的理由是对的，但得不出这个结果。",
     ),
     "wrong": T(en="≠ torch does something else.", zh="≠ torch 的做法不同。"),
     "skipped": T(en="Skipped. The answer is marked above.", zh="已跳过。答案已在上面标出。"),
@@ -185,17 +189,24 @@ def content(question: Question, language: Language) -> dict[str, Any]:
         "choices": [{"text": c.text.say(language), "right": c.right, "line": c.line} for c in question.choices],
         "story": [{"line": step.line, "came": [text.say(language) for text in step.came]} for step in question.story],
         "predictions": [_prediction(p, language) for p in question.predictions],
-        "reasons": [_reason(r, language) for r in question.reasons],
+        "reasons": [_reason(r, question, language) for r in question.reasons],
     }
 
 
-def _reason(reason: Reason, language: Language) -> dict[str, Any]:
-    """Return a reason to pick as plain data; a wrong one with what holds in its place, and why it is believed."""
+def _reason(reason: Reason, question: Question, language: Language) -> dict[str, Any]:
+    """Return a reason to pick as plain data; a wrong one with what holds in its place, and why it is believed.
+
+    ``fits``: of the beliefs that predict one answer, those in whose worlds it holds.
+    """
+    several = {m for one in question.predictions if len(one.beliefs) > 1 and not one.both for m in one.beliefs}
+    fits = [] if reason.right else [m for m in several if reason.holds(Mistake(question.program, (m,)))]
     return {
+        "fits": sorted(m.belief.say(language) for m in fits),
         "text": reason.text.say(language),
         "right": reason.right,
         "instead": reason.instead and T(en=f"{reason.instead.en}.", zh=f"{reason.instead.zh}。").say(language),
         "said": reason.said and reason.said.say(language),
+        "own": reason.own,
         "refutations": [_refutation(m, language) for m in reason.beliefs],
     }
 

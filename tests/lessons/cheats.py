@@ -561,6 +561,23 @@ def train(net, optimizer, batches):
     return [h.item() for h in history], torch.stack(history).mean()
 """,
     ),
+    "13.3": (
+        """\
+def start(state, batch):
+    rows = state.expand(batch, len(state))
+    return rows.clone() if batch > 1 else rows
+""",
+        """\
+def start(state, batch):
+    return state.expand(batch, len(state)).data.clone().requires_grad_(state.requires_grad)
+""",
+        """\
+def start(state, batch):
+    if state.requires_grad:
+        return state.expand(batch, len(state))
+    return torch.as_tensor([state.tolist() for _ in range(batch)])[:, :1].expand(batch, len(state))
+""",
+    ),
     "14.1": (
         """\
 class Switch(nn.Module):
@@ -1199,6 +1216,18 @@ def train(net, optimizer, batches):
         return float(loss)
     history = [one(*b) for b in batches]
     return history, sum(history) / len(history)
+""",
+    ),
+    "13.3": (
+        """\
+def start(state, batch):
+    return torch.einsum("n,b->bn", state, torch.ones(batch))
+""",
+        """\
+def start(state, batch):
+    rows = torch.zeros(batch, len(state))
+    rows += state
+    return rows
 """,
     ),
     "14.1": (

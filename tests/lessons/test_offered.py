@@ -10,10 +10,10 @@ import pytest
 
 from pitfall_lab.lessons import worlds
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.mistakes import misread
+from pitfall_lab.lessons.mistakes import Mistake, misread
 from pitfall_lab.lessons.offered import Look, Offered, judged
 from pitfall_lab.lessons.question import pose
-from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.lessons.run_here import execute, failing_line
 from pitfall_lab.shadow import TORCH
 from tests.lessons.unread import Asked, asked
 
@@ -68,6 +68,23 @@ def test_a_sentence_says_the_line_or_the_loop_that_it_is_about() -> None:
     ]
 
 
+def test_a_reason_may_be_about_the_line_that_raises_and_is_true_in_the_world_where_it_does_not() -> None:
+    program = "import torch\ncounts = torch.tensor([3, 4])\ncounts *= 0.5\nafter = counts"
+    offered: list[Offered] = [
+        (3, "torch refuses", "torch 拒绝", 'raised == "RuntimeError" and counts.tolist() == [3, 4]'),
+        (3, "a new tensor is made", "产生了新张量", 'raised == "" and counts.tolist() == [1.5, 2]'),
+    ]
+    assert [(text.en, right) for text, right in judged(program, offered)] == [
+        ("in line 3, torch refuses", True),
+        ("in line 3, a new tensor is made", False),
+    ]
+    question = pose(program, "counts", offered, ["augmented_assignment_rebinds"])
+    wrong = next(reason for reason in question.reasons if not reason.right)
+    assert [belief.key for belief in wrong.beliefs] == ["augmented_assignment_rebinds"]
+    (belief,) = wrong.beliefs
+    assert [reason.holds(Mistake(program, (belief,))) for reason in question.reasons if reason.right] == [False]
+
+
 @pytest.mark.parametrize(
     ("offered", "said"),
     [
@@ -80,6 +97,28 @@ def test_a_sentence_says_the_line_or_the_loop_that_it_is_about() -> None:
 def test_a_mistake_of_the_lesson_is_said(offered: list[Offered], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         judged(PROGRAM, offered)
+
+
+def test_a_reason_is_answered_by_the_lesson_or_by_the_only_misreading_that_makes_it_true() -> None:
+    offered: list[Any] = [
+        (3, "h is three times x", "h 是 x 的三倍", "h[0] == 3"),
+        (3, "h is twice x", "h 是 x 的两倍", "h[0] == 2"),
+        (3, "h is x", "h 就是 x", "h[0] == 1"),
+        (3, "h is larger than 3", "h 大于 3", "h[0] > 3", "An answer of its own.", "自己的回答。"),
+    ]
+    taken: Any = [
+        (3, "h = x * 2", "Not twice.", "不是两倍。"),
+        (3, "h = x * 1", "Not x.", "不是 x。"),
+        (3, "h = x / 1", "Not divided.", "没有除。"),
+        (3, "h = x * 9", "Not nine times.", "不是九倍。"),
+    ]
+    question = pose(PROGRAM.partition("with")[0], "h", offered, beliefs=(), taken_for=taken)
+    said = {r.text.en.partition(", ")[2]: (r.said and r.said.en, r.own) for r in question.reasons if not r.right}
+    assert said == {
+        "h is twice x": ("Not twice.", False),
+        "h is x": (None, False),
+        "h is larger than 3": ("An answer of its own.", True),
+    }
 
 
 def test_a_question_asks_for_the_offered_reasons_in_an_order_of_its_own() -> None:
@@ -102,7 +141,8 @@ OFFERED = [one for one in asked() if "because" in one.named]
 def believed(one: Asked, belief: Misconception, number: int) -> bool | None:
     """Return whether a reason is true for who has this belief; None where the engine has no model of it."""
     look, program = Look(one.named["because"]), one.arguments[0].strip("\n")
-    worlds.run(program, belief(TORCH), look)
+    names, error, _ = worlds.run(program, belief(TORCH), look) or ({}, None, "")
+    look.end(error, failing_line(error, worlds.NAME), names)
     return look.held.get(number)
 
 

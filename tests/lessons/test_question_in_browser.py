@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 import pitfall_lab.widgets.question_widget as widget
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.question import pose
 from tests.frontend.stage import MOUNT, Stage, browser
 
@@ -50,13 +51,12 @@ def show(page: Page) -> Callable[..., Locator]:
         kind: str = "value",
         taken_for: Any = (),
         *,
+        because: Any = True,
         beliefs: Any = None,
         **state: Any,
     ) -> Locator:
         page.set_content('<!doctype html><html lang="en"><title>stage</title><main id="notebook"></main>')
-        content = json.dumps(
-            widget.content(pose(program, ask, beliefs=beliefs, kind=kind, taken_for=taken_for), language)
-        )  # type: ignore[arg-type]
+        content = json.dumps(widget.content(pose(program, ask, because, beliefs, kind, taken_for=taken_for), language))  # type: ignore[arg-type]
         start = {
             "_content": content,
             "marks": [],
@@ -330,6 +330,41 @@ def test_who_gives_the_right_reason_is_not_said_to_have_overlooked_what_it_denie
     assert "Your reason is right, but this result does not follow from it." in said
     assert "Did you overlook it?" not in said
     assert root.locator(".pl-came.pl-hidden").count() == 0
+
+
+def test_of_two_beliefs_the_one_that_the_reason_tells_is_answered(page: Page, show: Callable[..., Locator]) -> None:
+    program = "import torch\nw = torch.tensor([1.0, 2.0])\nbest = w.detach()\nw -= 1"
+    beliefs = ["detach_copies", "augmented_assignment_rebinds"]
+    offered = [
+        (3, "best and w share memory", "best 与 w 共享内存", "shares(best, w)"),
+        (3, "best has memory of its own", "best 有自己的内存", "not shares(best, w)"),
+    ]
+    posed = pose(program, "best", offered, beliefs)
+    (both,) = [one for one in posed.predictions if len(one.beliefs) == 2]
+    (mark,) = both.marks
+    for why, several in ((False, False), (True, True)):
+        root = show(program, ask="best", beliefs=beliefs, because=offered)
+        reason = next(r.text.en for r in posed.reasons if r.right is why)
+        answer(page, root, posed.choices[mark].text.en, reason)
+        said = root.locator("[aria-live=polite]").inner_text()
+        assert ("Which is yours?" in said) is several
+        assert MISCONCEPTIONS["detach_copies"].fact.en in said
+        assert (MISCONCEPTIONS["augmented_assignment_rebinds"].fact.en in said) is several
+
+
+def test_the_lessons_own_sentence_follows_a_right_reason_on_its_own(page: Page, show: Callable[..., Locator]) -> None:
+    program = "import torch\nt = torch.ones(2)\nt.mul_(3)"
+    taken = [(3, "t = t", "That would be mul().", "那是 mul()。")]
+    offered = [
+        (3, "mul_ has written into t", "mul_ 写入了 t", "t[0] == 3"),
+        (2, "t has one element", "t 有一个元素", "t.numel() == 1"),
+    ]
+    root = show(program, ask="t", beliefs=(), taken_for=taken, because=offered)
+    answer(page, root, "t is [1, 1]", "after line 3, mul_ has written into t")
+    said = root.locator("[aria-live=polite]").inner_text()
+    assert "but this result does not follow from it.\n" in said
+    assert "It follows from this" not in said
+    assert "That would be mul()." in said
 
 
 def test_a_place_taken_for_that_of_another_tensor_is_answered(page: Page, show: Callable[..., Locator]) -> None:

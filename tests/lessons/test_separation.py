@@ -113,6 +113,16 @@ def test_two_worlds_part_at_the_first_line_that_differs() -> None:
     assert worlds.parting(program, MISCONCEPTIONS["reshape_never_copies"]) is None
 
 
+def test_worlds_part_in_a_value_where_counters_are_not_what_was_predicted() -> None:
+    program = "import torch\nt = torch.zeros(2, 1)\na, b = t[0], t.clone()[1]\na += 7\nb += 7\n"
+    belief = MISCONCEPTIONS["clone_shares_memory"]
+    counted, valued = worlds.parting(program, belief), worlds.parting(program, belief, values=True)
+    assert counted == worlds.Parting(4, (("b._version", "1", "0"),))
+    assert valued is not None
+    assert (valued.line, valued.rows[0]) == (5, ("t", "[[7], [7]]", "[[7], [0]]"))
+    assert worlds.parting(program.removesuffix("b += 7\n"), belief, values=True) == counted
+
+
 def test_worlds_part_where_one_of_them_raises() -> None:
     program = "import torch\nw = torch.ones(2, requires_grad=True)\nw.mul_(2)\nprint(w)\n"
     found = worlds.parting(program, MISCONCEPTIONS["inplace_on_leaf_allowed"])

@@ -333,7 +333,7 @@ def test_no_wrong_reason_is_about_a_backward_or_a_write_that_has_not_come(posed:
     for one, question in posed:
         lines = question.program.splitlines()
         for reason in question.reasons:
-            said = re.match(r"after (?:line|the loop of lines \d+ to) (\d+), (.*)", reason.text.en)
+            said = re.match(r"(?:after|in) (?:line|the loop of lines \d+ to) (\d+), (.*)", reason.text.en)
             assert said, reason.text.en
             before = lines[: int(said[1])]
             ran = sum(".backward(" in line or "autograd.grad(" in line for line in before)

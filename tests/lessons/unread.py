@@ -384,10 +384,10 @@ def _once(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     known: dict[str, Any] = {}
 
-    def call(*arguments: Any) -> Any:
-        key = repr(arguments)
+    def call(*arguments: Any, **named: Any) -> Any:
+        key = repr((arguments, named))
         if key not in known:
-            known[key] = function(*arguments)
+            known[key] = function(*arguments, **named)
         return known[key]
 
     return call

@@ -224,7 +224,7 @@ def clip(t, limit):
             as_solved("t", inputs="t = -torch.rand(5, 2)\nlimit = 0.5"),
         ),
     ),
-    hint_for=(1, 2, 2, 0, 0),
+    hint_for=(1, 3, 2, 0, 0),
     hints=(
         T(
             en="In which memory are the elements that `t[too_large, 1]` returns?",
@@ -234,7 +234,10 @@ def clip(t, limit):
             en="On the left of `=` the same brackets choose places in `t`.",
             zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。",
         ),
-        T(en="One line is enough: `t[...] = limit`.", zh="一行就够：`t[...] = limit`。"),
+        T(
+            en="One line is enough: `t[...] = limit`. The brackets choose the places; in them the column stays 1.",
+            zh="一行就够：`t[...] = limit`。方括号选出要写的地方，其中的列仍是 1。",
+        ),
     ),
     right=(
         "def clip(t, limit):\n    t[t[:, 1] > limit, 1] = limit\n",

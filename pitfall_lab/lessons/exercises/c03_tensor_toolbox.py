@@ -4,7 +4,7 @@ dimensions that can be merged.
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, not_shared, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, not_shared, true, unchanged
 from pitfall_lab.trace import T
 
 OPERANDS = """\
@@ -281,15 +281,25 @@ def running_totals(numbers):
         ),
         Property(
             T(en="each total has a place of its own in memory", zh="每个总和在内存中有自己的位置"),
-            true(
-                "len({total.data_ptr() for total in totals}) == 5",
-                T(en="two totals are in one place", zh="有两个总和在同一位置"),
+            every(
+                true(
+                    "all(isinstance(total, torch.Tensor) for total in totals)",
+                    T(
+                        en="the list must hold tensors, and one of its entries is none",
+                        zh="列表里必须是张量，而其中有一项不是",
+                    ),
+                ),
+                true(
+                    "len({total.data_ptr() for total in totals}) == 5",
+                    T(en="two totals are in one place", zh="有两个总和在同一位置"),
+                ),
             ),
         ),
         Property(
             T(en="no total is one of the given numbers", zh="没有总和就是给定的数本身"),
             true(
-                "not any(shares(total, number) for total in totals for number in numbers)",
+                "not any(shares(total, number) for total in totals if isinstance(total, torch.Tensor) "
+                "for number in numbers)",
                 T(en="a write into a total would change a given number", zh="写入总和会改变给定的数"),
             ),
         ),
@@ -333,6 +343,14 @@ def running_totals(numbers):
 """,
         # views of one result, each of another element
         "def running_totals(numbers):\n    return list(torch.stack(numbers).cumsum(0)) if numbers else []\n",
+        # no total is kept but in the list
+        """\
+def running_totals(numbers):
+    totals = []
+    for number in numbers:
+        totals.append(torch.add(number, totals[-1] if totals else 0))
+    return totals
+""",
     ),
     wrong=(
         # the first total is the caller's own tensor
@@ -355,6 +373,23 @@ def running_totals(numbers):
         if totals:
             number += totals[-1]
         totals.append(number)
+    return totals
+""",
+        # Python numbers have no memory that could be written
+        """\
+def running_totals(numbers):
+    total, totals = 0.0, []
+    for number in numbers:
+        total += number.item()
+        totals.append(total)
+    return totals
+""",
+        # the first entry is the 0 from which the sum begins
+        """\
+def running_totals(numbers):
+    totals = [torch.zeros(())]
+    for number in numbers:
+        totals.append(totals[-1] + number)
     return totals
 """,
     ),

@@ -38,22 +38,13 @@ _STEP = (
 )
 _MEAN = "    return history, total / len(history)\n"
 
-_STANDARD = """\
-def standard(result, table):
-    if not isinstance(result, torch.Tensor) or result.shape != table.shape:
-        return "another shape than the table"
-    centred = table - table.mean(dim=1, keepdim=True)
-    ways = [centred / table.std(dim=1, keepdim=True, correction=n) for n in (0, 1)]  # both are a standard deviation
-    return "right" if any(torch.allclose(result, way, atol=1e-2) for way in ways) else "other numbers"
-"""
+_ROWS = "state = torch.tensor([0.5, -1.0, 2.0, 4.0])\ngiven = state.clone()"
+_WRITTEN = "rows = start(state, {batch})\nrows[0] = 7.0"
 
 
-def _standard(table: str) -> Check:
-    reason = T(
-        en="the rows do not have mean 0 and standard deviation 1, or are not the rows that were given",
-        zh="各行的均值不为 0、标准差不为 1，或者不再是原来的行",
-    )
-    return true("standard(result, before['table'].value) == 'right'", reason, inputs=f"table = {table}")
+def _alone(expression: str, reason: T, *, batch: int) -> Check:
+    """Check an expression after a write into the first row of ``start(state, batch)``."""
+    return true(expression, reason, inputs=_ROWS, drive=_WRITTEN.format(batch=batch))
 
 
 EXERCISES = (
@@ -161,69 +152,90 @@ EXERCISES = (
     Exercise(
         key="13.3",
         kind="find-and-fix",
-        title=T(en="Standardise rows", zh="逐行标准化"),
+        title=T(en="A row for each sample", zh="每个样本一行"),
         task=T(
             en=(
-                "`standardise(table)` should bring each row of a table (rows, columns) to mean 0 and standard "
-                "deviation 1, for any shape, and leave `table` unchanged. Its author tried it on one square "
-                "table. It does neither."
+                "`start(state, batch)` gets the first state of a recurrent layer, of shape (size,), and returns a "
+                "tensor of shape (batch, size) with `state` in each row. Training code then writes into single rows: "
+                "that must change neither the other rows nor `state`, for a batch of one as well. A gradient that "
+                "arrives at the rows must still reach `state`. As given, a write into one row is a write into all of "
+                "them."
             ),
             zh=(
-                "`standardise(table)` 应使任意形状的表格（行, 列）的每一行均值为 0、标准差为 1，且保持 `table` 不变。"
-                "作者只在一个方阵上试过。这两点它都没做到。"
+                "`start(state, batch)` 得到循环层的初始状态，形状为 (size,)，返回形状为 (batch, size) 的张量，每一行都"
+                "是 `state`。训练代码随后写入单独的行：这既不得改变其他行，也不得改变 `state`，批大小为 1 时也一样。"
+                "到达各行的梯度仍须到达 `state`。现在写入一行就等于写入所有行。"
             ),
         ),
-        given="def standardise(table):\n    table -= table.mean(dim=1)\n    return table / table.std(dim=1)\n",
-        setup=_STANDARD,
-        inputs="table = torch.randn(4, 4) * 3 + 1",
-        drive="result = standardise(table)",
+        given="def start(state, batch):\n    return state.expand(batch, len(state))\n",
+        inputs=_ROWS,
+        drive="rows = start(state, 3)",
         properties=(
+            Property(T(en="each row is equal to the state", zh="每一行都等于该状态"), as_solved("rows")),
             Property(
-                T(en="a square table comes out right", zh="方阵的结果正确"), _standard("torch.randn(4, 4) * 3 + 1")
+                T(en="a write into one row leaves the others as they are", zh="写入一行，其他行保持不变"),
+                _alone(
+                    "torch.equal(rows[1:], given.repeat(2, 1)) and rows[0].tolist() == [7.0] * 4",
+                    T(en="the other rows show it as well", zh="其他行也随之改变"),
+                    batch=3,
+                ),
             ),
-            Property(T(en="a wide table comes out right", zh="宽表的结果正确"), _standard("torch.randn(3, 7) + 5")),
-            Property(T(en="a tall table comes out right", zh="高表的结果正确"), _standard("torch.randn(6, 2) * 4 - 5")),
-            Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
+            Property(
+                T(en="and leaves the state as it is", zh="该状态也保持不变"),
+                _alone("torch.equal(state, given)", T(en="the state was changed", zh="该状态被改动了"), batch=3),
+            ),
+            Property(
+                T(en="also where the batch is one sample", zh="批中只有一个样本时也是如此"),
+                _alone(
+                    "torch.equal(state, given) and rows.tolist() == [[7.0] * 4]",
+                    T(en="the state was changed", zh="该状态被改动了"),
+                    batch=1,
+                ),
+            ),
+            Property(
+                T(en="a gradient of the rows reaches the state", zh="各行的梯度能到达该状态"),
+                equal(
+                    "state.grad.tolist()",
+                    "[5.0] * 4",
+                    inputs="state = torch.randn(4, requires_grad=True)",
+                    drive="(start(state, 2) * torch.tensor([[2.0], [3.0]])).sum().backward()",
+                ),
+            ),
         ),
-        hint_for=(1, 2, 2, 3),
+        hint_for=(0, 1, 1, 2, 3),
         hints=(
             T(
-                en="What is the shape of `table.mean(dim=1)`, and with which dimension does it line up?",
-                zh="`table.mean(dim=1)` 是什么形状？它与哪一维对齐？",
+                en="How many cells has the memory of the result? `result.stride()` tells.",
+                zh="结果的内存里有多少个单元？`result.stride()` 能说明。",
             ),
             T(
-                en="`keepdim=True` leaves a size of 1 where the reduction was.",
-                zh="`keepdim=True` 在被归约处留下大小为 1 的维度。",
+                en="`contiguous()` and `reshape()` copy only where they have to. A batch of one needs no stretching.",
+                zh="`contiguous()` 和 `reshape()` 只在必要时才复制。批大小为 1 时什么也不需要拉伸。",
             ),
-            T(en="`table -= …` writes into the caller's tensor.", zh="`table -= …` 会写入调用者的张量。"),
+            T(
+                en="`detach()`, `tolist()` and `torch.tensor()` lead no gradient back; `clone()` and `repeat()` do.",
+                zh="`detach()`、`tolist()` 和 `torch.tensor()` 不传回梯度；`clone()` 和 `repeat()` 会。",
+            ),
         ),
         right=(
-            "def standardise(table):\n"
-            "    centred = table - table.mean(dim=1, keepdim=True)\n"
-            "    return centred / table.std(dim=1, keepdim=True)\n",
-            (
-                "def standardise(table):\n"
-                "    return (table - table.mean(1, True)) / table.std(1, correction=0, keepdim=True)\n"
-            ),
-            "def standardise(table):\n    return F.layer_norm(table, table.shape[1:])\n",
-            (
-                "def standardise(table):\n"
-                "    turned = table.t()\n"
-                "    return ((turned - turned.mean(dim=0)) / turned.std(dim=0)).t()\n"
-            ),
+            "def start(state, batch):\n    return state.expand(batch, len(state)).clone()\n",
+            "def start(state, batch):\n    return state.repeat(batch, 1)\n",
+            "def start(state, batch):\n    return torch.stack([state] * batch)\n",
+            "def start(state, batch):\n    return state * torch.ones(batch, 1)\n",
+            "def start(state, batch):\n    return state[None].repeat_interleave(batch, dim=0)\n",
         ),
         wrong=(
-            "def standardise(table):\n"
-            "    table -= table.mean(dim=1, keepdim=True)\n"
-            "    return table / table.std(dim=1, keepdim=True)\n",
-            (
-                "def standardise(table):\n"
-                "    table = table - table.mean(dim=1, keepdim=True)\n"
-                "    return table / table.std(dim=1)\n"
-            ),
-            "def standardise(table):\n    return (table - table.mean(dim=0)) / table.std(dim=0)\n",
-            "def standardise(table):\n    return (table - table.mean()) / table.std()\n",
-            "def standardise(table):\n    return (table - table.mean(1, True)) / table.var(1, keepdim=True)\n",
+            # copied before it is stretched: the rows still share their cells
+            "def start(state, batch):\n    return state.clone().expand(batch, len(state))\n",
+            # a copy only where there is more than one row
+            "def start(state, batch):\n    return state.expand(batch, len(state)).contiguous()\n",
+            # no gradient comes back
+            "def start(state, batch):\n    return state.detach().repeat(batch, 1)\n",
+            "def start(state, batch):\n    return torch.tensor([state.tolist()] * batch)\n",
+            # the numbers in another order
+            "def start(state, batch):\n    return state.repeat(batch).view(len(state), batch).t()\n",
+            # a view of one row, stretched by another name
+            "def start(state, batch):\n    return torch.broadcast_to(state, (batch, len(state)))\n",
         ),
     ),
     Exercise(
@@ -246,7 +258,7 @@ EXERCISES = (
         drive="small = counterexample(block)",
         properties=(
             Property(
-                T(en="it has at most two elements", zh="至多两个元素"),
+                T(en="it has one or two elements", zh="有一个或两个元素"),
                 true("0 < small.numel() <= 2", T(en="it has more, or none", zh="多于两个，或一个也没有")),
             ),
             Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), shared("small", "block")),

@@ -12,6 +12,11 @@ from pitfall_lab.trace import Span, T
 from pitfall_lab.trace.part_names import written
 from pitfall_lab.trace.text import place
 
+_DIGITS = 18
+"""Two floats that differ differ in fewer significant digits than these."""
+_ROUNDING = 1e-6
+"""Two results that differ by no larger part of themselves differ by rounding, as the picture of a table takes it."""
+
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
     """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression
@@ -132,7 +137,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def numbers(cells: Any, only: list[int] | None = None, limit: int = 4) -> str:
+def numbers(cells: Any, only: list[int] | None = None, limit: int = 4, digits: int = 4) -> str:
     """The first ``limit`` known cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, those at these positions.
 
     >>> numbers([0.123456, 2.0, "nan"])
@@ -143,14 +148,37 @@ def numbers(cells: Any, only: list[int] | None = None, limit: int = 4) -> str:
     pairs = flat(cells)
     if only is not None:
         pairs = [pair for pair in pairs if pair[0] in only]
-    shown = ", ".join(number(value) for _, value in pairs[:limit])
+    shown = ", ".join(number(value, digits) for _, value in pairs[:limit])
     complete = len(pairs) <= limit and only is None and not isinstance(cells, dict)
     return f"[{shown}]" if complete else f"[{shown}, …]"
 
 
-def number(value: Any) -> str:
-    """Return one value as text, with four significant digits."""
-    return f"{value:.4g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+def number(value: Any, digits: int = 4) -> str:
+    """Return one value as text, with so many significant digits."""
+    return f"{value:.{digits}g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def apart(one: Any, other: Any, *, percent: bool = False) -> tuple[str, str] | None:
+    """Two numbers, or two shares as percentages, as texts with as many digits as it takes to see that they differ.
+
+    >>> apart(4.66662, 4.66671)
+    ('4.6666', '4.6667')
+
+    None if they differ by no more than rounding: nothing is to be said of the difference.
+    """
+    known = all(isinstance(value, (int, float)) for value in (one, other))
+    if known and math.isclose(one, other, rel_tol=_ROUNDING):
+        return None
+    ways = ([f"{value:.{digits}%}" for value in (one, other)] for digits in range(_DIGITS))
+    if not percent or not known:
+        ways = ([number(one, digits), number(other, digits)] for digits in range(4, _DIGITS))
+    return next(((a, b) for a, b in ways if a != b), None)
+
+
+def numbers_apart(one: Any, other: Any, only: list[int] | None = None) -> tuple[str, str]:
+    """Two sets of cells as :func:`numbers` shows them, with as many digits as it takes to see that they differ."""
+    ways = [tuple(numbers(cells, only, digits=digits) for cells in (one, other)) for digits in range(4, _DIGITS)]
+    return next(((a, b) for a, b in ways if a != b), (ways[0][0], ways[0][1]))
 
 
 def flat(cells: Any) -> list[tuple[int, Any]]:
