@@ -799,7 +799,8 @@ def test_what_a_line_made_is_called_now_where_another_line_has_written_into_it(s
 
 def test_a_line_that_makes_a_module_has_no_tensor_beside_it(stage: Stage):
     lines = [
-        "import torch", "from torch import nn", "layer = nn.Linear(3, 2)", "body = nn.Sequential(nn.BatchNorm1d(2), nn.LSTM(2, 4))",
+        "import torch", "from torch import nn", "layer = nn.Linear(3, 2)",
+        "body = nn.Sequential(nn.BatchNorm1d(2), nn.LSTM(2, 4))",
         "out = nn.Linear(3, 5)(torch.ones(4, 3))", "w = nn.init.ones_(torch.empty(2))", "y = layer(torch.ones(3))",
     ]  # fmt: skip
     root = stage.show(state_of(trace_program("\n".join(lines) + "\n"), step=10**6))

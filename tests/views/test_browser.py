@@ -610,7 +610,8 @@ def test_the_graph_has_a_gradient_only_from_the_step_on_at_which_it_has_arrived(
 
 
 OVER = """all => all.filter((one) => {
-    const [face, ...said] = [one.querySelector("rect"), ...one.querySelectorAll("text:not(.v-red)")].map((part) => part.getBBox());
+    const parts = [one.querySelector("rect"), ...one.querySelectorAll("text:not(.v-red)")];
+    const [face, ...said] = parts.map((part) => part.getBBox());
     return said.some((text) => text.x + text.width > face.x + face.width);
 }).map((one) => one.textContent)"""
 

@@ -410,7 +410,7 @@ def _numbers(facts: Facts, leaf: str) -> list[str]:
 
 
 def _gist(cells: list[Any]) -> str:
-    """Return numbers as the browser writes them on a card, or longer: few in full, of more the mean and the extremes."""
+    """Return numbers as the browser writes them on a card, or longer: few in full, of more mean and extremes."""
     if len(cells) <= FEW:
         return ", ".join(map(cell_text, cells))
     if any(isinstance(cell, bool | str) for cell in cells):

@@ -103,7 +103,7 @@ def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]
 def _band(
     canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, float], steps: int, *, lettered: bool
 ) -> None:
-    """One storage's bytes over its life. A grey one has its letter only where the list below says whose letter it is."""
+    """One storage's bytes over its life; a grey one is ``lettered`` where the list below has its letter."""
     across, up, foot = scale
     tall = band["nbytes"] * up
     end = steps if band["died"] is None else band["died"]
