@@ -410,13 +410,22 @@ def _numbers(facts: Facts, leaf: str) -> list[str]:
 
 
 def _gist(cells: list[Any]) -> str:
-    """Return numbers as the browser writes them on a card, or longer: few in full, of more mean and extremes."""
+    """Return numbers as wide as the browser writes them on a card: few in full, of more mean and extremes.
+
+    All fractions are taken to be equally long: else a card would have another width for other random weights, or
+    for what is in memory that was not written yet.
+    """
     if len(cells) <= FEW:
-        return ", ".join(map(cell_text, cells))
+        return ", ".join(_wide(cell, "-0.0001234") for cell in cells)
     if any(isinstance(cell, bool | str) for cell in cells):
         return ""
-    mean, low, high = (cell_text(float(f"{one:.2g}")) for one in (sum(cells) / len(cells), min(cells), max(cells)))
+    mean, low, high = (_wide(one, "-1.20e-10") for one in (sum(cells) / len(cells), min(cells), max(cells)))
     return f"mean {mean}, {low} … {high}"
+
+
+def _wide(cell: Any, fraction: str) -> str:
+    """Return a number as text, or for one with a fraction or an exponent as long a text as a ``fraction`` may be."""
+    return fraction if isinstance(cell, float) and (cell != int(cell) or abs(cell) >= 1e6) else cell_text(cell)
 
 
 def node_card(facts: Facts, label: str, *, full: bool) -> Card:
