@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 # contrasted with the paper contrasts with the page, whatever colours a chapter or a learner chose.
 STYLE = """<style>
 .pl-figure { background: white; max-width: 100%; height: auto }
-:is([data-jp-theme-light="false"], .vscode-dark) .pl-figure { filter: invert(0.93) hue-rotate(180deg) }
+:is([data-jp-theme-light="false"], .vscode-dark) .pl-figure:not(.pl-as-drawn) {
+  filter: invert(0.93) hue-rotate(180deg)
+}
 @media print { .pl-figure.pl-figure { filter: none } }
 </style>"""
 
@@ -37,17 +39,22 @@ class Shown:
 
     svg: bytes = field(repr=False)
     alt: str
+    as_drawn: bool = False
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.svg).decode("ascii")
-        return f'{STYLE}<img class="pl-figure" alt="{escape(self.alt)}" src="data:image/svg+xml;base64,{data}">'
+        kind = "pl-figure pl-as-drawn" if self.as_drawn else "pl-figure"
+        return f'{STYLE}<img class="{kind}" alt="{escape(self.alt)}" src="data:image/svg+xml;base64,{data}">'
 
     def __repr__(self) -> str:
         return f"[Figure: {self.alt}]"
 
 
-def show_figure(figure: Figure, alt: str) -> Shown:
+def show_figure(figure: Figure, alt: str, *, as_drawn: bool = False) -> Shown:
     """Show a matplotlib figure once, with ``alt`` as the text for readers who do not see it.
+
+    With ``as_drawn`` it keeps its colours in a dark theme too, on its white paper: for colours that a text names, and
+    for areas of colour, whose light and dark mean something.
 
     Raises ValueError without such a text.
     """
@@ -57,7 +64,7 @@ def show_figure(figure: Figure, alt: str) -> Shown:
     figure.savefig(drawn, format="svg", metadata={"Date": None})
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close(figure)  # or the notebook would draw the open figure a second time
-    return Shown(drawn.getvalue(), alt)
+    return Shown(drawn.getvalue(), alt, as_drawn)
 
 
 class Still:

@@ -26,6 +26,7 @@ FITTING: dict[str, tuple[str, ...]] = {
     "typo": ("wrong", "depends"),
     "misleading": ("wrong", "depends"),
     "incomplete": ("wrong", "depends"),
+    "depends": ("depends",),
     "platform-dependent": ("depends",),
     "needs-gpu": ("right", "depends"),
 }

@@ -288,6 +288,16 @@ def step(model, optimizer, loss, limit):
     optimizer.zero_grad()
     return limit
 """,
+        """\
+def step(model, optimizer, loss, limit):
+    optimizer.zero_grad()
+    loss.backward()
+    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
+    nn.utils.clip_grad_value_(model.parameters(), limit)
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm
+""",
     ),
     "7.3": (
         """\
@@ -464,6 +474,14 @@ def descend(parameters, rate):
                 p.sub_(rate / 2 * p.grad).sub_(rate / 2 * p.grad)
                 p.grad = None
 """,
+        """\
+def descend(parameters, rate):
+    torch.set_grad_enabled(False)
+    for p in parameters:
+        if p.grad is not None:
+            p.sub_(rate * p.grad)
+            p.grad = None
+""",
     ),
     "11.2": (
         """\
@@ -480,6 +498,14 @@ def follow(weight, step, steps, decay):
     for _ in range(steps):
         step(weight)
     return average
+""",
+        """\
+def follow(weight, step, steps, decay):
+    averages = [weight.clone()]
+    for _ in range(steps):
+        step(weight)
+        averages.append(averages[-1] * decay + weight * (1 - decay))
+    return averages[-1].detach().clone()
 """,
     ),
     "11.3": (
@@ -734,6 +760,35 @@ def evaluate(model, points, labels):
     s = (model(points).argmax(dim=1) == labels).float().mean().item()
     model.train()
     return s
+""",
+        """\
+def evaluate(model, points, labels):
+    modes = [m.training for m in model.modules()]
+    model.eval()
+    for p in model.parameters():
+        p.requires_grad_(False)
+    share = (model(points).argmax(dim=1) == labels).float().mean().item()
+    for m, mode in zip(model.modules(), modes):
+        m.training = mode
+    return share
+""",
+        """\
+def evaluate(model, points, labels):
+    modes = [m.training for m in model.modules()]
+    torch.set_grad_enabled(False)
+    share = (model.eval()(points).argmax(dim=1) == labels).float().mean().item()
+    for m, mode in zip(model.modules(), modes):
+        m.training = mode
+    return share
+""",
+        """\
+def evaluate(model, points, labels):
+    modes = [m.training for m in model.modules()]
+    share = (model.eval().requires_grad_(False)(points).argmax(dim=1) == labels).float().mean().item()
+    model.requires_grad_(True)
+    for m, mode in zip(model.modules(), modes):
+        m.training = mode
+    return share
 """,
     ),
     "17.2": (

@@ -185,6 +185,8 @@ def test_another_sentence_on_a_claims_subject_is_answered_first_and_the_articles
     )
     shown = ClaimBox(turned, language=language)
     assert (turned.verdict, turned.judged, replace(turned, holds=True).judged) == ("correct", "wrong", "correct")
+    assert replace(turned, depends=True).judged == "depends"
+    assert replace(turned, asked="", depends=True).judged == "correct"
     page, _, behind = shown._repr_mimebundle_()["text/html"].partition("<summary")
     assert "<code>t = t * 3</code> changes" in page
     assert turned.claim not in page
@@ -207,6 +209,7 @@ def test_another_sentence_has_an_answer_of_its_own() -> None:
     sentence would contradict it.
     """
     assert [key for key, found in ledger().items() if found.answer and not found.asked] == []
+    assert [key for key, found in ledger().items() if found.depends and (found.holds or not found.asked)] == []
     for key, found in ((key, found) for key, found in ledger().items() if found.asked):
         assert not re.match(r"(True|Right|Correct|Wrong|False|No|Yes)\b", found.answer), key
         assert found.answer.endswith("."), key

@@ -764,6 +764,11 @@ def test_a_figure_with_sliders_has_its_first_drawing_for_a_page_without_a_kernel
     assert drawn == [3, 5]
     assert played._live.auto_display, "else the sliders move and nothing is drawn"
 
+    figure, _ = plt.subplots()
+    coloured = pitfall_lab.show_figure(figure, "A field of yellow.", as_drawn=True)
+    assert 'class="pl-figure pl-as-drawn"' in coloured._repr_html_(), "its colours stay in a dark theme"
+    assert 'class="pl-figure"' in data["text/html"]
+
     pictured = pitfall_lab.play(
         lambda rows: pitfall_lab.show_broadcast((rows,), (3, 1)) if rows > 1 else None, rows=(1, 3, 1)
     )

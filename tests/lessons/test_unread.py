@@ -20,7 +20,19 @@ from pitfall_lab.lessons.question import Prediction, Question, pose
 from pitfall_lab.lessons.reasons import OTHERWISE
 from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.shadow import TORCH
-from tests.lessons.unread import POINTS, STRATEGIES, Asked, Seen, asked, scores, seen, sheets
+from tests.lessons.unread import (
+    POINTS,
+    STRATEGIES,
+    Asked,
+    Seen,
+    always_the_same,
+    asked,
+    borne_out,
+    clicked,
+    scores,
+    seen,
+    sheets,
+)
 
 Posed = list[tuple[Asked, Question]]
 
@@ -36,6 +48,26 @@ def test_a_student_who_does_not_read_gets_no_further_than_by_guessing(posed: Pos
     assert len(found) >= 70
     above = scores([seen(sheet) for sheet in found])
     assert max(above.values()) <= POINTS, above
+
+
+def test_who_clicks_the_same_for_every_claim_gets_at_most_half() -> None:
+    decided = clicked()
+    assert len(decided) == 20
+    assert sum(map(len, decided.values())) > 120
+    assert always_the_same(decided) == []
+
+
+def test_the_student_who_always_clicks_the_same_is_seen() -> None:
+    assert borne_out(["wrong", "misleading", "depends", "correct"]) == {"right": 1, "wrong": 2, "depends": 2}
+    halves = {"05": ["wrong", "correct"], "06": ["correct", "wrong", "depends"]}
+    assert always_the_same(halves) == []
+    assert always_the_same({**halves, "06": ["wrong", "misleading", "correct"]}) == [
+        "all: always “wrong” is borne out by 3 of 5"
+    ]
+    assert always_the_same({**halves, "07": ["correct"] * 3}) == [
+        "all: always “right” is borne out by 5 of 8",
+        "07: always “right” is borne out by 3 of 3",
+    ]
 
 
 def test_a_question_has_one_right_outcome_and_one_right_reason_of_four(posed: Posed) -> None:

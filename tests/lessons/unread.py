@@ -6,7 +6,7 @@ strategy sees what one can see without understanding: the position of an answer,
 with names and numbers taken out, what it has in common with the other answers, and which numbers the prompt
 mentions. What that is worth it has learned from all the *other* questions: how often an answer that looked so was
 the right one. ``everything`` weighs all of it together. Where several answers look equally good, the score is that
-of a choice among them by lot.
+of a choice among them by lot. Then follows what a student gets who clicks the same for every claim, unread.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pitfall_lab.lessons import balance, question, reasons
+from pitfall_lab.lessons import balance, chapters, claims, question, reasons
 from pitfall_lab.lessons.question import Question, pose
+from pitfall_lab.widgets.claim_widget import DECISIONS, FITTING
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 POINTS = 5
@@ -311,6 +312,39 @@ def report(posed: list[tuple[Asked, Question]]) -> float:
     return worst
 
 
+# ---------------------------------------------------------------- the claims
+
+
+def clicked(notebooks: Path = NOTEBOOKS) -> dict[str, list[str]]:
+    """Return for each chapter (its number) the verdicts of the claims that a learner decides there, in their order."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(notebooks.glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        shown = [key for source in sources if "claim_list(" not in source for key in chapters.shown_in(source)]
+        if shown:
+            found[path.name[:2]] = [claims.ledger()[key].judged for key in shown]
+    return found
+
+
+def borne_out(verdicts: list[str]) -> dict[str, int]:
+    """Return how many of these claims bear out a student who makes the same decision for all of them, by decision."""
+    return {one: sum(one in FITTING[verdict] for verdict in verdicts) for one in DECISIONS}
+
+
+def always_the_same(decided: dict[str, list[str]]) -> list[str]:
+    """Return where one decision for all claims gets more than half: over all chapters, or in one (half rounded up)."""
+    every = [verdict for verdicts in decided.values() for verdict in verdicts]
+    limits = {"all": (every, len(every) / 2)}
+    limits |= {chapter: (verdicts, (len(verdicts) + 1) // 2) for chapter, verdicts in decided.items()}
+    return [
+        f"{where}: always “{one}” is borne out by {count} of {len(verdicts)}"
+        for where, (verdicts, most) in limits.items()
+        for one, count in borne_out(verdicts).items()
+        if count > most
+    ]
+
+
 # ---------------------------------------------------------------- how the questions draw
 
 
@@ -406,7 +440,12 @@ def main() -> int:
     if arguments.draw:
         draw(arguments.draw, 3)
         balance.draws.cache_clear()
-    return int(report([(one, one.pose()) for one in asked()]) > POINTS)
+    worst, decided = report([(one, one.pose()) for one in asked()]), clicked()
+    every = [verdict for verdicts in decided.values() for verdict in verdicts]
+    counts = ", ".join(f"“{one}” {count}" for one, count in borne_out(every).items())
+    wrong = always_the_same(decided)
+    print(f"claims: {len(every)}; always the same is borne out: {counts}", *wrong, sep="\n")
+    return int(worst > POINTS or bool(wrong))
 
 
 if __name__ == "__main__":

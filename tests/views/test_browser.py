@@ -604,9 +604,28 @@ def test_the_graph_has_a_gradient_only_from_the_step_on_at_which_it_has_arrived(
     for step in [*range(len(trace.events))][::-1]:
         leaf, node = says(step)
         grad = [text for text in leaf if text.startswith(".grad")]
-        assert grad == ([] if step < first else [".grad [6.]"] if step < second else [".grad [12.]"]), step
+        assert grad == ([] if step < first else [".grad 6."] if step < second else [".grad 12."]), step
         came = [text for text in node if text.startswith("∇")]
-        assert came == ([] if step < first else ["∇ 3 + 3 = 6"] if step < second else ["∇ [6.]"]), step
+        assert came == ([] if step < first else ["∇ 3 + 3 = 6"] if step < second else ["∇ 6."]), step
+
+
+OVER = """all => all.filter((one) => {
+    const parts = [one.querySelector("rect"), ...one.querySelectorAll("text:not(.v-red)")];
+    const [face, ...said] = parts.map((part) => part.getBBox());
+    return said.some((text) => text.x + text.width > face.x + face.width);
+}).map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize(
+    "values", ["[-0.0114437, 0.45777]", "[-1.2345e-4, -1.2345e-7, 12345.678, -2.5e9]", "[-1.234e-4] * 9"]
+)
+def test_what_a_card_of_a_leaf_says_stays_inside_of_it(stage, values):
+    text = f"import torch\nw = torch.tensor({values}, requires_grad=True)\n(w * w / 3).sum().backward()\n"
+    trace = pitfall_lab.record(text, "leaf.py")
+    root = at(stage, trace, len(trace.events) - 1, tab="graph")
+    cards = root.locator(".v-card")
+    assert any(text.startswith(".grad [") for text in cards.first.locator("text").all_text_contents())
+    assert cards.evaluate_all(OVER) == []
 
 
 def test_a_card_of_many_saved_tensors_is_no_wider_than_a_few(stage):

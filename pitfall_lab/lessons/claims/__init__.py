@@ -42,6 +42,7 @@ VERDICTS: dict[str, Verdict] = {
         Verdict("wrong", "≠", T(en="wrong", zh="错误")),
         Verdict("outdated", "↺", T(en="outdated", zh="已过时")),
         Verdict("typo", "✎", T(en="typing mistake", zh="笔误")),
+        Verdict("depends", "⇵", T(en="it depends", zh="看情况")),
         Verdict("platform-dependent", "⇄", T(en="depends on the platform", zh="取决于平台")),
         Verdict("needs-gpu", "▣", T(en="needs a GPU; shown by a CPU analogue", zh="需要 GPU；此处用 CPU 类比")),
     )
@@ -64,7 +65,7 @@ class Claim:
     ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With
     ``needs_gpu`` a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence
     leaves nothing to decide, ``asked`` is another one on its subject, which the same snippet decides, and which
-    ``holds`` or not; ``answer`` says why.
+    ``holds`` or not, or ``depends``: it holds for some programs only; ``answer`` says why.
     """
 
     id: str
@@ -82,12 +83,15 @@ class Claim:
     needs_gpu: bool
     asked: str = ""
     holds: bool = False
+    depends: bool = False
     answer: str = ""
 
     @property
     def judged(self) -> str:
         """The verdict (a key of :data:`VERDICTS`) on the sentence that a learner decides about."""
-        return ("correct" if self.holds else "wrong") if self.asked else self.verdict
+        if not self.asked:
+            return self.verdict
+        return "depends" if self.depends else "correct" if self.holds else "wrong"
 
     @property
     def reason(self) -> str:

@@ -55,23 +55,34 @@ EXERCISES = (
         given=_names(dict.fromkeys(_NODES, "?")),
         inputs=_NODE,
         properties=tuple(Property(T(en=e, zh=e), equal(f"nodes[{e!r}]", f"node({e!r})", tell=False)) for e in _NODES),
-        hint_for=(3, 2, 1, 1, 3, 2, 3, 3),
+        hint_for=(2, 1, 1, 1, 2, 1, 2, 2),
         hints=(
-            T(en="The *last* operation of an expression gives the name.", zh="名称由表达式的*最后*一个操作决定。"),
             T(
-                en="A node is called after its operation: that of `*` is MulBackward0.",
-                zh="节点以运算命名：`*` 的节点是 MulBackward0。",
+                en="A node is called after its operation: that of `*` is MulBackward0. Which operation of the "
+                "expression comes last?",
+                zh="节点以运算命名：`*` 的节点是 MulBackward0。表达式中最后的运算是哪个？",
+            ),
+            T(
+                en="Ask of each result: was it made of `a` or `b` by an operation that has a derivative?",
+                zh="对每个结果问：它是由有导数的运算从 `a` 或 `b` 得到的吗？",
             ),
             T(
                 en="Four have none: a leaf, what was detached, a comparison, and what was made of plain numbers.",
                 zh="有四个没有：叶子、被分离的、比较的结果，以及由普通数字构成的。",
             ),
         ),
-        right=(_names(_NODES), f"nodes = dict({list(_NODES.items())!r})\n"),
+        right=(
+            _names(_NODES),
+            f"nodes = dict({list(_NODES.items())!r})\n",
+            f"nodes = dict(zip({list(_NODES)!r}, {list(_NODES.values())!r}))\n",
+            "nodes = {}\n" + "".join(f"nodes[{key!r}] = {name!r}\n" for key, name in _NODES.items()),
+        ),
         wrong=(
             _names(dict.fromkeys(_NODES, None)),
             _names({**_NODES, "a": "AccumulateGrad"}),
             _names({**_NODES, "a.exp() + b": "ExpBackward0"}),
+            _names({**_NODES, "a > b": "GtBackward0"}),
+            _names({**_NODES, "(a + b).detach()": "AddBackward0"}),
         ),
     ),
     Exercise(

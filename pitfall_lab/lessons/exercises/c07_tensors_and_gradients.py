@@ -55,6 +55,7 @@ for p in model.parameters():
 limit = torch.rand(()).item() + 0.2
 """
 
+_FRESH = _LARGE.replace("for p in model.parameters():\n    p.grad = torch.ones_like(p)\n", "")
 _SMALL = _LARGE.replace("50 *", "0.01 *").replace("+ 0.2", "+ 9")
 """Gradients that are small enough stay as they are."""
 
@@ -188,7 +189,14 @@ EXERCISES = (
         drive="norm = step(model, optimizer, loss, limit)",
         properties=(
             Property(
-                T(en="the weights moved as they should", zh="权重的变化正确"),
+                T(en="without an old gradient, the weights move as they should", zh="没有旧梯度时，权重的变化正确"),
+                as_solved("model.weight.detach()", "model.bias.detach()", inputs=_FRESH),
+            ),
+            Property(
+                T(
+                    en="with an old gradient too, and where nothing has to be clipped",
+                    zh="带有旧梯度、以及无需裁剪时也正确",
+                ),
                 every(
                     *(
                         as_solved("model.weight.detach()", "model.bias.detach()", inputs=each)
@@ -216,16 +224,21 @@ EXERCISES = (
             ),
             Property(T(en="each parameter is written once", zh="每个参数只写入一次"), updated_once(None, 1)),
         ),
-        hint_for=(1, 3, 1, 2, 0),
+        hint_for=(1, 2, 3, 2, 2, 0),
         hints=(
             T(
-                en="The parameters come with an old gradient. What does backward do with it?",
-                zh="参数带着旧梯度。backward 会怎样处理它？",
+                en="One factor scales all gradients together, so that their *joint* norm is at most `limit`. Between "
+                "which two lines is there something to scale?",
+                zh="用同一个因子缩放所有梯度，使它们的*总*范数不超过 `limit`。在哪两行之间才有东西可缩放？",
             ),
-            T(en="Five lines: forget, backward, clip, step, forget.", zh="五行：清零、backward、裁剪、step、清零。"),
             T(
-                en="`clip_grad_norm_` returns the norm before clipping, as a tensor.",
-                zh="`clip_grad_norm_` 返回裁剪前的范数（张量）。",
+                en="The parameters come with an old gradient. What does backward do with it, and who forgets it?",
+                zh="参数带着旧梯度。backward 会怎样处理它？由谁来清除？",
+            ),
+            T(
+                en="Five lines: forget, backward, clip, step, forget. `clip_grad_norm_` returns the norm before "
+                "clipping, as a tensor.",
+                zh="五行：清零、backward、裁剪、step、清零。`clip_grad_norm_` 返回裁剪前的范数（张量）。",
             ),
         ),
         right=(
@@ -233,6 +246,18 @@ EXERCISES = (
             _STEPPED.replace("optimizer.zero_grad()", "model.zero_grad(set_to_none=False)").replace(
                 "norm.item()", "float(norm)"
             ),
+            "def step(model, optimizer, loss, limit):\n"
+            "    for p in model.parameters():\n        p.grad = None\n"
+            "    loss.backward()\n"
+            "    norm = float(nn.utils.get_total_norm([p.grad for p in model.parameters()]))\n"
+            "    nn.utils.clip_grad_norm_(model.parameters(), limit)\n"
+            "    optimizer.step()\n    optimizer.zero_grad()\n    return norm\n",
+            "def step(model, optimizer, loss, limit):\n"
+            "    optimizer.zero_grad()\n    loss.backward()\n"
+            "    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()\n"
+            "    if norm > limit:\n"
+            "        for p in model.parameters():\n            p.grad *= limit / (norm + 1e-6)\n"
+            "    optimizer.step()\n    optimizer.zero_grad()\n    return norm\n",
         ),
         wrong=(
             _STEPPED.replace("    optimizer.zero_grad()\n    loss", "    loss"),
@@ -242,6 +267,11 @@ EXERCISES = (
             ),
             _STEPPED.replace("clip_grad_norm_(model.parameters(), limit)", "clip_grad_norm_(model.parameters(), 1e9)"),
             _STEPPED.replace("norm.item()", "limit"),
+            _STEPPED.replace(
+                "norm = nn.utils.clip_grad_norm_(model.parameters(), limit)",
+                "norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
+                "    nn.utils.clip_grad_value_(model.parameters(), limit)",
+            ),
         ),
     ),
     Exercise(

@@ -104,23 +104,31 @@ EXERCISES = (
             Property(T(en=line, zh=line), equal(f"endings[{line!r}]", f"ending({line!r})", tell=False))
             for line in _LINES
         ),
-        hint_for=(2, 2, 3, 2, 3, 3),
+        hint_for=(1, 1, 2, 1, 2, 2),
         hints=(
             T(
                 en="Ask two things of each write: has a node saved this tensor, and is the write counted?",
                 zh="对每次写入问两件事：有节点保存了这个张量吗？这次写入被计数了吗？",
             ),
             T(
-                en="`* 3` saves nothing of `h`; sigmoid and tanh save their results; `x * x` saves `x`.",
-                zh="`* 3` 不保存 `h`；sigmoid 和 tanh 保存自己的结果；`x * x` 保存 `x`。",
+                en="`x` can be written directly, by `.data` and by `detach()`. Which of them moves the counter of `x`, "
+                "and which does torch let through while it records?",
+                zh="`x` 可以直接写入，也可以通过 `.data` 或 `detach()` 写入。哪些会移动 `x` 的计数器？"
+                "记录期间 torch 又允许哪些？",
             ),
             T(
-                en="`detach()` shares the counter, `.data` does not. And a leaf that requires grad must not be "
-                "written at all while recording.",
-                zh="`detach()` 共享计数器，`.data` 不共享。记录期间不能写入需要梯度的叶子。",
+                en="`* 3` saves nothing of `h`, and neither does `clone()`; sigmoid and tanh save their results; "
+                "`x * x` saves `x`. `detach()` shares the counter, `.data` does not.",
+                zh="`* 3` 和 `clone()` 都不保存 `h`；sigmoid 和 tanh 保存自己的结果；`x * x` 保存 `x`。"
+                "`detach()` 共享计数器，`.data` 不共享。",
             ),
         ),
-        right=(_endings(_LINES), f"endings = dict({list(_LINES.items())!r})\n"),
+        right=(
+            _endings(_LINES),
+            f"endings = dict({list(_LINES.items())!r})\n",
+            f"endings = dict(zip({list(_LINES)!r}, {list(_LINES.values())!r}))\n",
+            "endings = {}\n" + "".join(f"endings[{line!r}] = {end!r}\n" for line, end in _LINES.items()),
+        ),
         wrong=(
             _endings(dict.fromkeys(_LINES, "raises")),
             _endings({**_LINES, "h = x * x; x.data.zero_()": "harmless"}),
@@ -336,6 +344,16 @@ EXERCISES = (
                 ),
             ),
             Property(
+                T(en="afterwards torch records as before", zh="之后 torch 照常记录"),
+                every(
+                    runs(),
+                    true(
+                        "torch.is_grad_enabled()",
+                        T(en="the recording is still switched off", zh="记录仍处于关闭状态"),
+                    ),
+                ),
+            ),
+            Property(
                 T(en="the gradients are reset", zh="梯度已重置"),
                 true(
                     "all(p.grad is None or not p.grad.any() for p in (w, b))",
@@ -346,7 +364,7 @@ EXERCISES = (
                 T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")
             ),
         ),
-        hint_for=(2, 0, 1, 2, 2, 3, 3),
+        hint_for=(2, 0, 1, 2, 2, 2, 3, 3),
         hints=(
             T(
                 en="`p = ...` gives the name `p` to a new tensor. Which method writes instead?",
@@ -376,6 +394,22 @@ EXERCISES = (
                 "            continue\n"
                 "        p -= rate * p.grad\n"
                 "        p.grad.zero_()\n"
+            ),
+            (
+                "def descend(parameters, rate):\n"
+                "    for p in [p for p in parameters if p.grad is not None]:\n"
+                "        p.detach().sub_(p.grad, alpha=rate)\n"
+                "        p.grad = None\n"
+            ),
+            (
+                "def descend(parameters, rate):\n"
+                "    before = torch.is_grad_enabled()\n"
+                "    torch.set_grad_enabled(False)\n"
+                "    for p in parameters:\n"
+                "        if p.grad is not None:\n"
+                "            p.add_(-rate * p.grad)\n"
+                "            p.grad = None\n"
+                "    torch.set_grad_enabled(before)\n"
             ),
         ),
         wrong=(

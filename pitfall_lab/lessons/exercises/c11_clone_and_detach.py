@@ -7,6 +7,7 @@ from pitfall_lab.lessons.exercise import (
     Property,
     as_solved,
     equal,
+    every,
     fails,
     not_shared,
     runs,
@@ -49,6 +50,26 @@ def step(weight):
         weight -= 0.1 * weight.grad
     weight.grad = None
 '''
+
+_WATCHED = """\
+import gc
+
+kept = []
+
+
+def with_graph():
+    return {id(t) for t in gc.get_objects() if type(t) is torch.Tensor and t.grad_fn is not None}
+
+
+def watched(weight):
+    kept.append(len(with_graph() - before))
+    step(weight)
+
+
+before = with_graph()
+average = follow(weight, watched, steps, decay)
+"""
+"""Notes at the beginning of each step how many tensors with a graph the function keeps."""
 
 _FOLLOW = "def follow(weight, step, steps, decay):\n"
 
@@ -129,6 +150,20 @@ EXERCISES = (
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the average is right", zh="平均值正确"), as_solved("average")),
             Property(
+                T(en="no graph is kept from step to step", zh="不会有计算图从一步留到下一步"),
+                every(
+                    runs(),
+                    true(
+                        "len(kept) == steps and not any(kept)",
+                        T(
+                            en="when the next step begins, a tensor is alive that has the graph of an earlier one",
+                            zh="下一步开始时，还有带着先前计算图的张量存在",
+                        ),
+                        drive=_WATCHED,
+                    ),
+                ),
+            ),
+            Property(
                 T(en="the weight is trained as without the average", zh="权重的训练不受影响"), as_solved("weight")
             ),
             Property(
@@ -139,7 +174,7 @@ EXERCISES = (
                 true("not average.requires_grad", T(en="it requires grad", zh="它需要梯度")),
             ),
         ),
-        hint_for=(0, 1, 0, 1, 2),
+        hint_for=(0, 1, 2, 0, 1, 2),
         hints=(
             T(
                 en="What does `lerp_` write into, and who else reads that memory?",
@@ -166,8 +201,26 @@ EXERCISES = (
                 "            average = decay * average + (1 - decay) * weight\n"
                 "    return average\n"
             ),
+            _FOLLOW
+            + (
+                "    average = torch.empty_like(weight, requires_grad=False).copy_(weight.detach())\n"
+                "    for _ in range(steps):\n"
+                "        step(weight)\n"
+                "        average = (decay * average + (1 - decay) * weight).detach()\n"
+                "    return average\n"
+            ),
+            _FOLLOW
+            + (
+                "    average = torch.tensor(weight.tolist())\n"
+                "    for _ in range(steps):\n"
+                "        step(weight)\n"
+                "        average -= (1 - decay) * (average - weight.detach())\n"
+                "    return average\n"
+            ),
         ),
         wrong=(
+            _FOLLOW + "    average = weight.detach().clone()\n    for _ in range(steps):\n        step(weight)\n"
+            "        average.lerp_(weight, 1 - decay)\n    return average.detach()\n",
             _FOLLOW + "    average = weight.clone()\n    for _ in range(steps):\n        step(weight)\n"
             "        average = average.lerp(weight, 1 - decay)\n    return average\n",
             _FOLLOW + "    average = weight.detach()\n    for _ in range(steps):\n        step(weight)\n"

@@ -238,12 +238,13 @@ epochs = int(torch.randint(3, 7, ()))
                 "Write `evaluate(model, points, labels)` for points (N, 3) and labels (N,): the accuracy as a "
                 "Python float, with the model in evaluation mode and without a graph. Afterwards every layer is "
                 "in the mode in which it came: the model may be in train mode while one of its layers, which is "
-                "frozen, stays in evaluation mode."
+                "frozen, stays in evaluation mode. Each parameter requires grad if it did before, and torch records "
+                "as before."
             ),
             zh=(
                 "为 points (N, 3) 和 labels (N,) 编写 `evaluate(model, points, labels)`：以 Python 浮点数返回"
                 "准确率；模型处于评估模式，不建图。之后每一层都处于原来的模式：模型可能处于训练模式，而其中某"
-                "个被冻结的层保持评估模式。"
+                "个被冻结的层保持评估模式。每个参数是否需要梯度与之前相同，torch 也照常记录。"
             ),
         ),
         given=_EVALUATE,
@@ -310,12 +311,31 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
                     drive="model[1].eval()\nshare = evaluate(model, points, labels)",
                 ),
             ),
+            Property(
+                T(en="the model can be trained afterwards", zh="之后模型仍可训练"),
+                every(
+                    runs(),
+                    true(
+                        "torch.is_grad_enabled()",
+                        T(en="torch no longer records: no training would", zh="torch 不再记录：任何训练都无法进行"),
+                    ),
+                    true(
+                        "[p.requires_grad for p in model.parameters()] == [True, True, False, False, True, True]",
+                        T(
+                            en="a parameter no longer requires grad, or a frozen one does",
+                            zh="有参数不再需要梯度，或被冻结的参数需要梯度了",
+                        ),
+                        drive="model[1].requires_grad_(False)\nshare = evaluate(model, points, labels)",
+                    ),
+                ),
+            ),
         ),
-        hint_for=(1, 0, 1, 1, 2, 2, 3),
+        hint_for=(1, 0, 1, 1, 2, 2, 3, 1),
         hints=(
             T(
-                en="Two switches are needed: one for layers, one for recording.",
-                zh="需要两个开关：一个针对层，一个针对记录。",
+                en="Two switches are needed: one for layers, one for recording; each only for the time of the "
+                "evaluation.",
+                zh="需要两个开关：一个针对层，一个针对记录；两者都只在评估期间起作用。",
             ),
             T(
                 en="`model.train(mode)` switches *all* layers. Each has a mode of its own, `layer.training`.",

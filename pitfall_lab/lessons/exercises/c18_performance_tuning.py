@@ -170,8 +170,8 @@ EXERCISES = (
             ),
             Property(
                 T(
-                    en="there is no loop: more rows take no more calls of torch",
-                    zh="没有循环：行数变多，torch 的调用次数不变",
+                    en="there is no loop at all, and more rows take no more calls of torch",
+                    zh="完全没有循环，并且行数变多时 torch 的调用次数不变",
                 ),
                 as_many_calls(_MANY, drive="found = nearest(queries, keys).tolist()"),
             ),
@@ -340,22 +340,22 @@ def loss_of(w):
             Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False))
             for text in _NUMBERS
         ),
-        hint_for=(3, 3, 1, 2, 2, 3),
+        hint_for=(2, 2, 1, 1, 2, 2),
         hints=(
             T(
-                en="float16 has 11 binary digits; its smallest number is 2**-24, and its largest 65,504. What lies "
-                "between two of its numbers goes to the nearer one.",
-                zh="float16 有 11 位二进制数字；最小的数是 2**-24，最大的是 65504。两个可表示的数"
-                "之间的值取较近的那个。",
+                en="float16 has 11 binary digits. From where on are its integers 2 apart, and from where on 4?",
+                zh="float16 有 11 位二进制数字。它的整数从哪里起相隔 2，从哪里起相隔 4？",
             ),
             T(
-                en="Between 4096 and 8192 it has every fourth integer. Above 65,504 the next number would be 65,536.",
-                zh="在 4096 与 8192 之间它有每第四个整数。65504 之上的下一个数本应是 65536。",
+                en="Write down its smallest number above zero, and its largest. What lies between two numbers goes to "
+                "the nearer one, and a tie to the even one.",
+                zh="写下它大于零的最小的数和最大的数。两个可表示的数之间的值取较近的那个，平局取偶数。",
             ),
             T(
-                en="3e-8 is nearer to 2**-24 than to 0; 2**-25 is exactly between them, and a tie goes to the even "
-                "one, 0. So does the tie at 65,520, to infinity.",
-                zh="3e-8 离 2**-24 比离 0 近；2**-25 恰在两者正中，平局取偶数，即 0。65520 处的平局同样取到无穷大。",
+                en="The smallest is 2**-24, the largest 65,504, and the next would be 65,536. Between 4096 and 8192 it "
+                "has every fourth integer. 2**-25 and 65,520 are ties.",
+                zh="最小的是 2**-24，最大的是 65504，再下一个本应是 65536。在 4096 与 8192 之间它有每第四个整数。"
+                "2**-25 和 65520 是平局。",
             ),
         ),
         right=(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Trace
-from pitfall_lab.trace.text import cells_text, shape_text
+from pitfall_lab.trace.text import cell_text, cells_text, shape_text
 from pitfall_lab.views.encoding import cut, width_of
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.graph.ladder import Ladder, ladder
@@ -404,11 +404,28 @@ def _numbers(facts: Facts, leaf: str) -> list[str]:
     lines = []
     for name, storage in (("", tensor.get("storage")), (".grad ", facts.tensor(gradient).get("storage"))):
         known = [r["cells"] for _, r in facts.storages.get(storage or "", []) if r and isinstance(r.get("cells"), list)]
-        most = max((len(cells) for cells in known), default=0)
-        lines += (
-            [name + (", ".join(["-0.0000"] * most) if most <= FEW else "mean -0.000, -0.000 … -0.000")] if most else []
-        )
+        if any(known):
+            lines.append(max((f"{name}[{_gist(cells)}]" for cells in known), key=len))
     return lines
+
+
+def _gist(cells: list[Any]) -> str:
+    """Return numbers as wide as the browser writes them on a card: few in full, of more mean and extremes.
+
+    All fractions are taken to be equally long: else a card would have another width for other random weights, or
+    for what is in memory that was not written yet.
+    """
+    if len(cells) <= FEW:
+        return ", ".join(_wide(cell, "-0.0001234") for cell in cells)
+    if any(isinstance(cell, bool | str) for cell in cells):
+        return ""
+    mean, low, high = (_wide(one, "-1.20e-10") for one in (sum(cells) / len(cells), min(cells), max(cells)))
+    return f"mean {mean}, {low} … {high}"
+
+
+def _wide(cell: Any, fraction: str) -> str:
+    """Return a number as text, or for one with a fraction or an exponent as long a text as a ``fraction`` may be."""
+    return fraction if isinstance(cell, float) and (cell != int(cell) or abs(cell) >= 1e6) else cell_text(cell)
 
 
 def node_card(facts: Facts, label: str, *, full: bool) -> Card:
@@ -433,7 +450,7 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
         width_of(title) + 24,
         width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0,
         across,
-        *(width_of(text, 11) + 40 for text in received.values()),
+        *(width_of(f"∇ {text}", 12) + 18 for text in received.values()),
     )
     notches = saved[-1]["y"] + NOTCH if saved else 0.0
     height = TITLE + (LINE if sub else 0) + notches + (LINE if gradient else 0) + PAD
@@ -469,7 +486,7 @@ def _received(record: dict[str, Any]) -> str:
         isinstance(total, list) and len(total) == 1 and all(isinstance(one, (int, float)) for one in (*parts, *total))
     )
     if not known or len(parts) < MANY or abs(sum(parts) - total[0]) > ROUNDING * max(map(abs, parts)):
-        return cells_text(total, 4)
+        return cell_text(total[0]) if known and record.get("gradient_shape") == [] else cells_text(total, 4)
     said = " + ".join(f"{one:.4g}" if one >= 0 else f"({one:.4g})" for one in parts)
     return f"{said} = {total[0]:.4g}"
 

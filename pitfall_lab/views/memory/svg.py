@@ -67,8 +67,9 @@ def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, 
         y = foot - part * HEIGHT
         canvas.line(LEFT, y, LEFT + WIDTH, y, "rule")
         canvas.text(LEFT - 8, y + 4, bytes_text(part * ceiling), "t s dim m", "end")
+    listing = {band["id"] for band in _alive(scene, peak["step"])[:listed]}
     for band in scene["bands"]:
-        _band(canvas, band, facts, (across, up, foot), steps)
+        _band(canvas, band, facts, (across, up, foot), steps, lettered=band["id"] in listing)
     corners = [(x, b) for s, b, e in _spans(scene["total"], steps) for x in (s, e)]
     canvas.path("M" + " ".join(f"{_x(s, across):.1f},{foot - b * up:.1f}" for s, b in corners), "line")
     x, top = _x(peak["step"], across), foot - peak["bytes"] * up
@@ -99,7 +100,10 @@ def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
 
-def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, float], steps: int) -> None:
+def _band(
+    canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, float], steps: int, *, lettered: bool
+) -> None:
+    """One storage's bytes over its life; a grey one is ``lettered`` where the list below has its letter."""
     across, up, foot = scale
     tall = band["nbytes"] * up
     end = steps if band["died"] is None else band["died"]
@@ -113,12 +117,18 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
     s, base, e = max(parts, key=lambda part: part[2] - part[0])
     name = names(facts, band["id"]).partition(", ")[0]
     if colour == GREY:
-        name = letter(band["id"])  # which the list below has too
+        name = letter(band["id"]) if lettered else ""
     elif width_of(name, 11) > (e - s) * across - 4:
         name = ""
-    if name and tall >= 13 and (e - s) * across >= 9 * len(name) + 4:
+    if name and tall >= 13 and (e - s) * across >= 9 * len(name) + 1:
         place = f'x="{_x((s + e) / 2, across):.1f}" y="{foot - base * up - tall / 2 + 4:.1f}" text-anchor="middle"'
         canvas.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{name}</text>')
+
+
+def _alive(scene: MemoryScene, step: int) -> list[Band]:
+    """The storages that are alive after ``step``, the largest first."""
+    alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
+    return sorted(alive, key=lambda b: (-b["nbytes"], b["born"]))
 
 
 def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, int, int], language: str) -> float:
@@ -128,8 +138,7 @@ def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, 
     ``below``: the height where they begin, how many are listed, and the step of the peak.
     """
     zh, (y, listed, step) = language == "zh", below
-    alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
-    alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
+    alive = _alive(scene, step)
     canvas.text(16, y, "峰值时存活" if zh else "alive at the peak", "t b")
     for band in alive[:listed]:
         y += 24

@@ -99,6 +99,12 @@ function discarded(event: TraceEvent, line: string): boolean {
   return called !== undefined && plain(called) !== plain(op.split(".").pop() ?? "");
 }
 
+/** Less what a module's constructor made: what `layer = nn.Linear(3, 2)` names is no tensor, and neither its weight nor its bias. */
+function withoutModules(events: TraceEvent[], line: string): TraceEvent[] {
+  if (line.includes("init.")) return events;
+  return events.slice(events.findLastIndex(({ op }) => op.startsWith("torch.nn.init.")) + 1);
+}
+
 /** The shape that each tensor began with; what is written in place keeps it. */
 function shapesOf(events: TraceEvent[]): Map<string, number[]> {
   const found = new Map<string, number[]>();
@@ -336,7 +342,7 @@ export class CodeView {
     if (!text) code.append("\u200b");
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
-    const made = events.filter((event) => !discarded(event, text));
+    const made = withoutModules(events, text).filter((event) => !discarded(event, text));
     const said = h("span", { class: "pl-said" }, code, hint);
     said.style.setProperty("--pl-hint", String(room(made, this.#shapes)));
     const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), said);

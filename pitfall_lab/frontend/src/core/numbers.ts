@@ -15,7 +15,7 @@ export function value(cell: Cell | null | undefined, dtype = ""): string {
   if (typeof cell !== "number") return String(cell);
   if (Number.isInteger(cell)) return Math.abs(cell) < 1e6 ? `${cell}${dtype.includes("float") ? "." : ""}` : cell.toExponential(2);
   const text = cell.toPrecision(4);
-  return text.includes("e") ? cell.toExponential(2) : text.replace(/(\.\d*?)0+$/, "$1");
+  return text.includes("e") || Math.abs(cell) < 1e-4 ? cell.toExponential(2) : text.replace(/(\.\d*?)0+$/, "$1");
 }
 
 /** Three digits: for cells that stand beside each other. */

@@ -296,10 +296,11 @@ function arriving(leaf: string, step: number, model: Model): State | null {
 
 /** What a leaf holds now, and its gradient in the state `old`. */
 function leafNumbers(card: Card, state: State, old: State, mean: string): string[] {
+  const one = state.tensors[card.id]?.shape.length === 0; // a single number is no list
   const said = ({ storages }: State, storage: string | null | undefined, name: string): string[] => {
     const cells = storage ? storages[storage]?.cells : null;
     const numbers = gist(cells, mean, storage ? storages[storage]?.dtype : undefined);
-    return numbers ? [`${name}[${numbers}]`] : [];
+    return numbers ? [one ? `${name}${numbers}` : `${name}[${numbers}]`] : [];
   };
   const gradient = old.tensors[card.id]?.grad;
   return [...said(state, state.tensors[card.id]?.storage, ""), ...said(old, gradient ? old.tensors[gradient]?.storage : null, ".grad ")];
