@@ -273,6 +273,17 @@ def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
     assert [k.en for k in memory.keepers(facts, "S1", 1)] == ["a"]
 
 
+def test_a_letter_in_a_picture_of_memory_is_in_the_list_below_it() -> None:
+    start = "import torch\nx, w = torch.ones(50, 20), torch.full((20, 20), 0.1)\nfor _ in range(12):\n    x = "
+    both = show_memory(apart=f"{start}torch.relu(x @ w)\n", in_place=f"{start}torch.relu_(x @ w)\n").html
+    picture, letters = both[both.index("<svg") :], r'<text class="t s b" x="([\d.]+)" [^>]*>([A-Z]+)</text>'
+    for panel in picture.split('class="t b">in place<'):
+        found = [(float(x), one) for x, one in re.findall(letters, panel)]
+        listed, drawn = ({one for x, one in found if (x == 25) == key} for key in (True, False))
+        assert drawn
+        assert drawn <= listed
+
+
 def test_memory_of_a_program_that_raises_says_so():
     raising = "import torch\nt = torch.ones(250)\nt.view(3)\n"
     said = (
