@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.masks import Masked, masked_scores, turned_around
-from pitfall_lab.rules.signals.sequences import KEEPING, attentions
+from pitfall_lab.rules.signals.sequences import KEEPING, attentions, padded
 from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.rules.signals.value_origins import argument, origin
 from pitfall_lab.trace import Event, T
@@ -222,7 +222,7 @@ def _constant(story: Story, masked: Masked) -> Constant | None:
 
 def _is_padding(story: Story, marked: Marked) -> bool:
     """Whether the number that the mask compares with is padding, by the embedding, by the call that made
-    the tokens, or by other uses.
+    the tokens, by other uses, or because rows of tokens end (or begin) with it.
     """
     tokens = story.tensor(marked.tokens, marked.compared.step)
     for event in story.calls("embedding"):
@@ -237,7 +237,10 @@ def _is_padding(story: Story, marked: Marked) -> bool:
         and _is_number(argument(made, "padding_value", 2) or "0", marked.padding)
     ):
         return True
-    return marked.real and _divides(story, marked)
+    if marked.real and _divides(story, marked):
+        return True
+    number = int(marked.padding) if marked.padding is not None and marked.padding % 1 == 0 else None
+    return number is not None and len(padded(story, marked.tokens, marked.compared.step, number)) >= FEWEST
 
 
 def _is_number(text: str | None, number: float | None) -> bool:

@@ -39,10 +39,12 @@ def find(story: Story) -> Iterator[Finding]:
     }
     for label, moments in lives(story).items():
         added = [m.event for m in moments if m.kind == "added"]
-        changed = any(m.kind in ("used", "frozen", "cleared") for m in moments)
+        changed = any(m.kind in ("used", "frozen") for m in moments)
+        cleared = any(m.kind == "cleared" for m in moments)  # as `net.zero_grad()` does; or its gradient was only read
         parameter = (story.tensor(label) or {}).get("kind") == "parameter"
         if label not in held and label not in elsewhere and len(added) >= ROUNDS and not changed and parameter:
-            left += [label] if _thawed(story, label, held) or _comes_after(story, label, added[0], held) else []
+            forgotten = not cleared and _comes_after(story, label, added[0], held)
+            left += [label] if forgotten or _thawed(story, label, held) else []
     if left and not any(plain_lists(story)):
         yield _finding(story, left, lives(story)[left[0]][0].event)
 

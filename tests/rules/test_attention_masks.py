@@ -20,6 +20,11 @@ x = pad_sequence(rows, batch_first=True)
 """
 
 WRONG = {
+    "a number that fills up the rows, as nothing else says": """
+ids = torch.tensor([[5, 7, 2, 0, 0], [4, 1, 3, 2, 6], [8, 1, 0, 0, 0]])
+h = nn.Embedding(9, 8)(ids)
+F.scaled_dot_product_attention(h, h, h, attn_mask=(ids == 0)[:, None, :]).sum().backward()  # PL424
+""",
     "padding is true for scaled_dot_product_attention, and the words alone are read": """
 lengths, x = torch.tensor([4, 6, 3]), torch.randn(3, 7, 8)
 padding = torch.arange(7)[None, :] >= lengths[:, None]
@@ -106,6 +111,11 @@ F.scaled_dot_product_attention(x, x, x, attn_mask=i[None, :] > i[:, None])[:, 0]
 }
 
 RIGHT = {
+    "a number that is looked for, anywhere in the rows": """
+ids = torch.tensor([[5, 7, 2, 0, 4], [0, 1, 3, 2, 6], [8, 0, 3, 1, 2]])
+h = nn.Embedding(9, 8)(ids)
+F.scaled_dot_product_attention(h, h, h, attn_mask=(ids == 0)[:, None, :]).sum().backward()
+""",
     "each convention where it belongs": ROWS
     + """
 real = torch.arange(5)[None] < lengths[:, None]

@@ -386,6 +386,7 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
 
 def test_a_body_that_is_thawed_when_the_optimizer_has_what_required_gradients_before(shop: Workshop) -> None:
     assert_found(shop, THAWED, repaired=True)
+    assert_found(shop, THAWED.replace("opt.zero_grad", "net.zero_grad"), repaired=True)
     assert_quiet(
         shop,
         THAWED.replace(
