@@ -112,6 +112,7 @@ class Counts:
             return
         counted = _in_binary_loss(call) if call.name == LOGITS else _in_classes(call)
         if counted is None:
+            self._looks[call.span, call.name] = LOOKS  # no weights
             return
         weights, counts, of = counted
         if (call.span, weights) not in self._weighted and len(self._weighted) >= FOUND:

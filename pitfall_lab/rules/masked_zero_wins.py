@@ -127,7 +127,7 @@ def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> boo
     """Whether a tensor says which entries count: truth values, or what was converted from such, or zeros and ones."""
     if (story.tensor(label, step) or {}).get("dtype") == "bool":
         return True
-    if truth:
+    if truth or (story.tensor(label, step) or {}).get("requires_grad"):
         return False
     known = {value for _, value in Elements(story, label, step, answers=True).known()}
     if known and not known <= {0, 1}:
@@ -139,7 +139,7 @@ def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> boo
         label, step = made.operands[0].label, made.step
         if (story.tensor(label, step) or {}).get("dtype") == "bool":
             return True
-    return known == {0, 1} and not (story.tensor(label, step) or {}).get("requires_grad")
+    return known == {0, 1}
 
 
 def _is_given(story: Story, mask: Mask) -> bool:

@@ -51,6 +51,9 @@ def _order(weights: tuple[float, ...], counts: tuple[float, ...], of: int) -> li
     """
     if of < FEWEST or min(counts) < RAREST or min(weights) <= 0 or max(counts) < APART * min(counts):
         return None
+    turned = [count / max(of - count, 1) for count in counts]
+    if all(abs(ratio - 1) <= _tolerance(counts[c]) for c, ratio in _ratios(weights, turned, counts)):
+        return None  # upside down, in this order: another rule
     classes = range(len(weights))
     by_count = sorted(classes, key=lambda c: counts[c])
     by_weight = sorted(classes, key=lambda c: -weights[c])

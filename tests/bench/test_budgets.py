@@ -105,5 +105,6 @@ def test_every_call_but_backward_takes_the_fast_lane(monkeypatch: pytest.MonkeyP
         trace = session.finish()
     calls = [event.op for event in trace.events if event.kind == "call"]
     assert calls.count("torch.nn.functional.batch_norm") == 20
-    assert len(sessions[1]._lockstep._writer.row_steps) == len(calls) - 1
+    # nor does the loss, whose first call is looked at: it may have weights
+    assert len(sessions[1]._lockstep._writer.row_steps) == len(calls) - 2
     assert trace.disagreements == ()

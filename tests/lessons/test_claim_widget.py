@@ -172,7 +172,7 @@ def test_several_claims_go_on_when_the_kernel_is_gone(page: Page, window: Stage)
 def test_without_a_script_each_claim_is_behind_the_verdict_of_the_one_before(page: Page) -> None:
     shown = pitfall_lab.claims(*SEVERAL).run()
     bundle, _ = shown._repr_mimebundle_()
-    assert bundle["text/plain"].count("✓ run just now") == 3
+    assert bundle["text/plain"].count("run just now") == 3  # of ids, CPython may give others each time
     page.set_content(f'<!doctype html><html lang="en"><title>page</title>{bundle["text/html"]}')
     for number, key in enumerate(SEVERAL, 1):
         visible = page.locator(".pl-claim").inner_text()

@@ -21,6 +21,8 @@ class Elements:
         self.shape: Index = tuple(record.get("shape") or ())
         self._stride, self._offset = tuple(record.get("stride") or ()), record.get("offset") or 0
         held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
+        if len(self._stride) != len(self.shape):  # of a sparse tensor, no element is known
+            self._stride, held = (0,) * len(self.shape), None
         self._cells = {
             place: value
             for place, value in flat(held)
