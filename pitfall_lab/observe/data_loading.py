@@ -66,7 +66,7 @@ def undivided(loader: Any) -> bool:
     makes its samples asks which worker it is in.
 
     False where that is not certain: a ``worker_init_fn``, random numbers in the stream (each worker draws others), a
-    name that tells of other readers, or an attribute other than plain data, which may share out by itself.
+    name that suggests other readers, or an attribute other than plain data, which may do the sharing itself.
     """
     dataset = vars(loader).get("dataset")
     workers = vars(loader).get("num_workers")

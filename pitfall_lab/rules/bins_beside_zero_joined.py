@@ -119,7 +119,7 @@ RULE = Rule(
     ),
     why=T(
         en="`.long()`, `.int()` and `.to(torch.int64)` cut towards 0, as C does: -0.7 and 0.7 both become 0. Whether "
-        "two points are in one cell of a grid asks for `floor`: -0.7 is in cell -1. Nothing is raised, since all "
+        "two points are in one cell of a grid is decided by `floor`: -0.7 is in cell -1. Nothing is raised, since all "
         "numbers are cells of the table.",
         zh="`.long()`、`.int()` 和 `.to(torch.int64)` 与 C 一样向 0 截断：-0.7 和 0.7 都变成 0。两个点是否在网"
         "格的同一格里，要看 `floor`：-0.7 在 -1 号格子。不会有错误，因为所有编号都在表里。",

@@ -248,7 +248,7 @@ RULE = Rule(
         "现的状态的价值，所有的价值都会太大。请相乘：`reward + gamma * next_value * ~done`。",
     ),
     why=T(
-        en="A network gives a value for whatever it is asked, also for the state that is stored after the last step, "
+        en="A network returns a value for every input, also for the state that is stored after the last step, "
         "which mostly is the start of the next game. Its value is learned from targets of the same kind, so each "
         "round adds a little more, up to the reward over `1 - gamma`. The flags are one tensor of the batch, and "
         "torch cannot know that one of five tensors was to be used.",
