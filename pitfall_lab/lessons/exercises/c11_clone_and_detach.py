@@ -57,19 +57,31 @@ import gc
 kept = []
 
 
-def with_graph():
-    return {id(t) for t in gc.get_objects() if type(t) is torch.Tensor and t.grad_fn is not None}
+def leads_to(node, leaf):
+    found, todo = set(), [node]
+    while todo:
+        node = todo.pop()
+        if node is None or node in found:
+            continue
+        if getattr(node, "variable", None) is leaf:
+            return True
+        found.add(node)
+        todo += [before for before, _ in node.next_functions]
+    return False
 
 
 def watched(weight):
-    kept.append(len(with_graph() - before))
+    tensors = [t for t in gc.get_objects() if type(t) is torch.Tensor]
+    kept.append(sum(leads_to(t.grad_fn, weight) for t in tensors))
+    del tensors
     step(weight)
 
 
-before = with_graph()
 average = follow(weight, watched, steps, decay)
 """
-"""Notes at the beginning of each step how many tensors with a graph the function keeps."""
+"""Notes at the beginning of each step how many tensors have a graph that leads to the weight: what other
+code has alive in the same process is not the function's.
+"""
 
 _FOLLOW = "def follow(weight, step, steps, decay):\n"
 
