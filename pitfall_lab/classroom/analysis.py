@@ -164,7 +164,7 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
 
 
 def _in_order(what: tuple[str, str, str]) -> tuple[bool, list[int], tuple[str, ...]]:
-    """Properties first, by their exercise's numbers and in their own order; then misconceptions, by their question."""
+    """Sort key: properties by exercise number (ties: as found); then misconceptions, by their question."""
     kind, item, _ = what
     return (False, [int(n) for n in item.split(".")], ()) if kind == "property" else (True, [], what)
 

@@ -218,7 +218,7 @@ def _only(
             if len(meant) > 1:
                 raise Refusal(f"{roster.shown(word)} fits {len(meant)} students: write the id.")
             if meant[0] not in there:
-                raise Refusal(f"{roster.shown(word)} is in the roster and handed in nothing.")
+                raise Refusal(f"{roster.shown(word)} is in the roster but has no submission.")
             only.add(meant[0])
     faults.refuse()
     return only

@@ -57,10 +57,10 @@ Table = list[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """The students whose marks go into the table (``entries``), and the columns of the roster by
-    which a system can find them.
+    """The students whose marks go into the table (``entries``), and the roster columns by which Moodle or Canvas finds
+    them.
 
-    ``everybody`` are the entries of all students.
+    ``everybody``: all entries, also without a mark.
     """
 
     entries: Sequence[Entry]

@@ -98,7 +98,7 @@ def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
 
 
 def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:
-    """Yield two mistakes at a time: two beliefs, or a belief and a slip."""
+    """Yield combined mistakes: two beliefs, or a belief and a slip."""
     for a, b in itertools.combinations(first, 2):
         yield Mistake(a.program, (*a.beliefs, *b.beliefs))
     for a, b in itertools.product(first, second):

@@ -193,7 +193,8 @@ _MISSING = T(
 )
 _AS_IT_IS = T(en="it can be run again as it is", zh="它可以直接再运行")
 _AFTER = T(
-    en="first run again what makes {names}, which it changed", zh="先重新运行产生 {names} 的单元格，因为它已经改了它们"
+    en="first rerun what makes {names}, changed by this cell",
+    zh="先重新运行产生 {names} 的单元格，因为此单元格改变了其值",
 )
 
 

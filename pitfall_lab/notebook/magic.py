@@ -66,7 +66,7 @@ _BEGAN = T(
     zh="pitfall_lab：此单元格使用的内容在 {names} 中算出，这次记录不包含它们。",
 )
 _WITH = T(
-    en="{said} %%pitfall --with {counts} records them with it.", zh="{said}用 %%pitfall --with {counts} 一起记录。"
+    en="{said} %%pitfall --with {counts} records them, too.", zh="{said}用 %%pitfall --with {counts} 把它们也记录下来。"
 )
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"

@@ -130,7 +130,7 @@ def _held(node: ast.AST | None, aliases: Mapping[str, Chain]) -> Chain:
 
 
 def _aliases(function: Function) -> dict[str, Chain]:
-    """Local names for what may be kept: ``found = kept.get(key)``."""
+    """Names bound to a cache lookup: ``found = kept.get(key)``."""
     return {
         each.targets[0].id: held
         for each in ast.walk(function)
@@ -231,9 +231,9 @@ def _words(node: ast.AST | None) -> set[str]:
 def _computing(
     block: Sequence[ast.AST], region: Sequence[ast.AST]
 ) -> tuple[frozenset[Chain], frozenset[tuple[str, Chain]]]:
-    """What the region of a block calls, and gives to functions, to compute what is to be kept.
+    """What ``region`` calls, and passes to functions, to compute the cached result.
 
-    What the rest of the block calls is left out: computed anew beside, it is compared with what was kept.
+    Calls that the rest of ``block`` makes, too, are left out: they recompute it, to check the cache.
     """
     inner = _calls(region)
     at = {id(each) for each in inner}

@@ -1,4 +1,4 @@
-"""PL834: a moving average in a short number type stays where it is: each of its changes is rounded away."""
+"""PL834: a moving average in float16 or bfloat16 stays where it is: each of its changes is rounded away."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ RULE = Rule(
     code="PL834",
     name="average-rounded-away",
     severity="warning",
-    title=T(en="A moving average in a short number type does not move", zh="短数值类型的滑动平均不移动"),
+    title=T(en="A moving average in float16 or bfloat16 does not move", zh="float16 或 bfloat16 的滑动平均不移动"),
     what=T(
         en="A program keeps a moving average in 16 bits, to save memory, and takes a thousandth of the new values "
         "into it each time. So small a change is lost when it is rounded, and the average stays at its first values. "

@@ -115,7 +115,7 @@ def _finding(story: Story, found: Rounded) -> Finding:
 
 
 def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
-    """Fixes that convert to float64 first, and the differences to the short type; or to float64 throughout.
+    """Fixes that convert to float64 first, and the differences to ``dtype``; or to float64 throughout.
 
     Empty if the text does not show the dtype of the conversion.
     """
@@ -207,8 +207,8 @@ print(gaps, w.grad)
             "gaps = t[1:] - t[:-1]",
             "gaps = t.double()[1:] - t.double()[:-1]",
             T(
-                en="The numbers are rounded already: a longer type does not bring their digits back.",
-                zh="数已经被舍入：换成更长的类型，位数也回不来。",
+                en="The values are rounded already: float64 does not bring their digits back.",
+                zh="数已经被舍入：换成 float64，位数也回不来。",
             ),
         ),
     ),

@@ -1,6 +1,4 @@
-"""PL803: a sum in a short number type stopped growing: what was added was smaller than the
-distance to the next number.
-"""
+"""PL803: a sum in float16, bfloat16 or float32 stopped growing: addends were below the gap to the next number."""
 
 from __future__ import annotations
 
@@ -320,7 +318,10 @@ RULE = Rule(
     code="PL803",
     name="low-precision-accumulation",
     severity="warning",
-    title=T(en="A sum in a short number type stopped growing", zh="用短的数值类型累加，总和停止增长"),
+    title=T(
+        en="A sum in float16, bfloat16 or float32 stopped growing",
+        zh="用 float16、bfloat16 或 float32 累加，总和停止增长",
+    ),
     what=T(
         en="A program added many small numbers to one large one, in a type with few digits. From some size on the "
         "small numbers are rounded away, and the sum no longer moves, without any error. Add up in "
@@ -330,14 +331,14 @@ RULE = Rule(
     ),
     why=T(
         en="A floating-point number keeps a fixed number of binary digits: 24 in `float32`, 11 in `float16`, 8 in "
-        "`bfloat16`. So between 2048 and 4096 `float16` knows every second whole number only, and 2048 + 1 is 2048; "
-        "`bfloat16` is there at 256, `float32` at 16777216. Training in short types is fine because single results "
-        "may be rough; *running* sums, losses of an epoch, moving averages, counts and weights that get tiny updates "
-        "need a long type. `torch.sum` of a short tensor adds up in a longer type inside.",
+        "`bfloat16`. So between 2048 and 4096 `float16` has every second integer only, and 2048 + 1 is 2048; "
+        "`bfloat16` is there at 256, `float32` at 16777216. Training in 16 bits is fine because single results may be "
+        "rough; *running* sums, losses of an epoch, moving averages, counts and weights that get tiny updates need a "
+        "type with more digits. `torch.sum` of a tensor of 16 bits adds up in float32 inside.",
         zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之"
-        "间，`float16` 只能表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用短"
-        "类型训练没有问题，因为单个结果可以粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的"
-        "权重）需要长的类型。对短类型张量调用 `torch.sum` 时，内部是用更长的类型累加的。",
+        "间，`float16` 只能表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用 16 "
+        "位训练没有问题，因为单个结果可以粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的"
+        "权重）需要位数更多的类型。对 16 位的张量调用 `torch.sum` 时，内部是用 float32 累加的。",
     ),
     bad="""import torch
 

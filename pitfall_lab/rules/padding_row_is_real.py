@@ -117,7 +117,7 @@ def _is_meant(story: Story, event: Event) -> bool:
 
 
 def _steps_of(story: Story, source: str) -> int:
-    """The number of columns of a table of numbers that one embedding looked up: several are steps of a sequence."""
+    """The most columns of ``source`` looked up in one embedding table: more than one are sequence steps."""
     tables = defaultdict[str, set[int]](set)
     for use in story.uses(source):
         for result in use.results:

@@ -247,7 +247,7 @@ def _is_one_batch(story: Story, layout: Layout) -> bool:
 
 
 def _rows_before(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tensors, but parameters, with as many rows from which a tensor was computed."""
+    """The tensor and its ancestors with as many rows, without parameters."""
     count = (story.shape(label, step) or (0,))[0]
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:

@@ -127,7 +127,7 @@ print(enc.weight.grad)
         Trap(
             "    with torch.no_grad():\n        z = mean",
             "    if True:\n        z = mean.detach()",
-            T(en="`detach()` ends the record as well.", zh="`detach()` 同样中断记录。"),
+            T(en="`detach()` leaves no graph, either.", zh="`detach()` 同样不留下计算图。"),
         ),
     ),
     docs=(

@@ -147,7 +147,7 @@ def _used(story: Story, event: Event, ordered: Sorted) -> Event | None:
 
 
 def _carried(use: Event, label: str) -> str | None:
-    """The tensor that has the numbers of ``label`` after this call; None if none has."""
+    """The tensor that holds ``label``'s values after this call; None if none does."""
     if use.name == "__setitem__":
         return use.operands[0].label if use.operands[-1].label == label else None
     if use.name == "broadcast_tensors":

@@ -138,10 +138,10 @@ def _finding(story: Story, found: Stalled) -> Finding:
         T(
             en=f"{capital(name.en)} has {digits} binary digits for each number, so what is smaller than about "
             f"1/{2**digits} of a weight is lost when it is added. Here a weight of {value} with a gradient of "
-            f"{slope} does not move. Keep the weights in float32, and compute in the short type with `torch.autocast`.",
+            f"{slope} does not move. Keep the weights in float32, and compute in {found.dtype} with `torch.autocast`.",
             zh=f"{name.zh} 的每个数只有 {digits} 个二进制位，所以比权重的约 1/{2**digits} 还小的更新，加上去"
             f"就丢失了。这里值为 {value}、梯度为 {slope} 的权重没有移动。请让权重保持 float32，用 "
-            "`torch.autocast` 以短类型计算。",
+            f"`torch.autocast` 以 {found.dtype} 计算。",
         ),
         related=[story.related("step", first.step, T(en="most numbers stay as they were", zh="大多数的数保持不变"))],
         fixes=_fixes(story),
@@ -182,10 +182,10 @@ RULE = Rule(
     why=T(
         en="A bfloat16 number has 8 binary digits: next to 1 comes 1.0078, and nothing between. An update of 0.001 is "
         "rounded back to 1, and so is each later one; they do not add up. float16 has 11 digits, and float32 24. "
-        "`torch.autocast` keeps the weights in float32 and computes the products in the short type.",
+        "`torch.autocast` keeps the weights in float32 and computes the products in 16 bits.",
         zh="bfloat16 的数有 8 个二进制位：1 的下一个是 1.0078，中间什么也没有。0.001 的更新会被舍入回 1，之后的每"
         "一次也是如此；它们不会累积起来。float16 有 11 位，float32 有 24 位。`torch.autocast` 让权重保持 float32，"
-        "而用短类型计算乘积。",
+        "而用 16 位计算乘积。",
     ),
     bad="""import torch
 

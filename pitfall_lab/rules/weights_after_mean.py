@@ -100,7 +100,7 @@ def _weighed_by_itself(story: Story, event: Event) -> Event | None:
 
 
 def _is_power_of_exponential(story: Story, label: str, source: str, step: int) -> bool:
-    """Whether calls with one tensor each lead from ``source`` over an exponential and a power to ``label``."""
+    """Whether ``label`` comes from ``source`` by one-tensor calls, ``exp`` and ``pow`` among them."""
     names: list[str] = []
     for _ in range(HOPS):
         made = story.event((story.tensor(label, step) or {}).get("born"))

@@ -74,13 +74,13 @@ class Pass:
     """Ids of the nodes that must run (``inputs=``, ``autograd.grad``); None: all."""
     keep_graph: bool = False
     as_meant: bool = False
-    """True in a trial run with the values that the saved tensors had when they were saved: nothing is
-    checked, freed or accumulated.
+    """True in a second run, with the values that the saved tensors had when they were saved: nothing is checked, freed
+    or accumulated.
     """
     altered: bool = False
     """Whether a user hook replaced a gradient.
 
-    The trial run (``as_meant``) is not compared then: the hook did not get its gradients.
+    The run ``as_meant`` is not compared then: the hook did not get its gradients.
     """
     captured: dict[int, Gradient | None] = field(default_factory=dict)
     filled: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
@@ -396,7 +396,7 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """In anomaly mode, raise torch's error if a node returned NaN (``engine.checks_nan``); not in a trial run."""
+        """In anomaly mode, raise torch's error if a node returned NaN (``engine.checks_nan``); not in ``as_meant``."""
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):
@@ -524,8 +524,8 @@ class Pass:
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
         """The first gradient becomes ``.grad``; later ones are added to it in place.
 
-        A leaf that no longer requires a gradient gets none. In a trial run (``as_meant``) the gradient is only
-        noted in ``filled``. Raises where torch does: for a tensor that is no leaf any more, an expanded
+        A leaf that no longer requires a gradient gets none. In the run ``as_meant`` the gradient is only noted in
+        ``filled``. Raises where torch does: for a tensor that is no leaf any more, an expanded
         ``.grad``, or one of inference mode.
         """
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:

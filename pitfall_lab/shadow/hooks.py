@@ -112,8 +112,8 @@ class Suspended:
         """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, matched
         by shape, strides and values.
 
-        None if no gradient of this stop matches. ``on_known_memory``: its storage is already tracked; skip
-        gradients known by value only.
+        None if none in ``stop.given`` matches. ``on_known_memory``: the storage is tracked; skip gradients that are
+        ``loose``.
         """
         for gradient in self.stop.given if self.stop is not None else ():
             if (

@@ -196,9 +196,10 @@ class Nodes:
 
 
 class Records:
-    """All tables. Labels are numbered in order of creation, separately for tensors, storages, counters and nodes.
+    """All tables.
 
-    The number of a label is stored as ``mark`` on the shadow's object.
+    Labels are numbered in order of creation, separately for tensors, storages, version counters and nodes. Each object
+    stores its label's number as ``mark``.
     """
 
     def __init__(self) -> None:

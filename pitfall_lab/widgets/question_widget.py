@@ -65,8 +65,8 @@ _WORDS: dict[str, T] = {
     "fact": T(en="What breaks it:", zh="反驳它的事实："),
     "check": T(en="Try it yourself (it runs without an error):", zh="自己试一试（运行不会报错）："),
     "unknown": T(
-        en="No mistake known here leads to it. The fact marked above decides; run the program and look at its line.",
-        zh="这里已知的错误都不会得出这个答案。上面标出的事实是决定性的；运行程序，看看它所说的那一行。",
+        en="No known mistake gives this answer. The fact marked above decides: run the program, see its line.",
+        zh="已知的错误都不会得出这个答案。上面标出的事实起决定作用：运行程序，看看它所说的那一行。",
     ),
     "hidden": T(en="what comes of this line; predict first", zh="这一行的结果；请先预测"),
     "legend": T(

@@ -1103,7 +1103,7 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
     assert main([*words, "--only", "eve"]) == 2
     assert "no submission of “eve”" in capsys.readouterr().err
     assert main([*words, "--only", "carol chen"]) == 2
-    assert "“carol chen” is in the roster and handed in nothing" in capsys.readouterr().err
+    assert "“carol chen” is in the roster but has no submission" in capsys.readouterr().err
     assert main([*words, "--only", "78", "--only", "Ada Lovelace"]) == 0, (
         "an id and a name are as good as the submission's name"
     )

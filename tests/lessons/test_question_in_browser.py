@@ -247,7 +247,7 @@ def test_an_overlooked_statement_is_named(page: Page, show: Callable[..., Locato
     root = show(program, ask="y")
     answer(page, root, "y is [0]", next(r.text.en for r in pose(program, "y").reasons if not r.right))
     assert "That would be right without .abs() in line 3." in root.locator("[aria-live=polite]").inner_text()
-    assert "No mistake known here" not in root.locator("[aria-live=polite]").inner_text()
+    assert "No known mistake" not in root.locator("[aria-live=polite]").inner_text()
 
 
 def test_what_a_lesson_answers_in_its_own_words_takes_the_place_of_the_line(
@@ -299,7 +299,7 @@ def test_who_expects_torch_to_refuse_a_line_reads_what_it_refuses(page: Page, sh
     answer(page, root, "raises RuntimeError", fact_of(BACKUP, "best", "value"))
     said = root.locator("[aria-live=polite]").inner_text()
     assert "torch refuses a write into a leaf" in said
-    assert "No mistake known" not in said
+    assert "No known mistake" not in said
 
 
 def test_a_false_reason_for_the_right_outcome_is_refuted(page: Page, show: Callable[..., Locator]) -> None:
@@ -377,7 +377,7 @@ def test_a_place_taken_for_that_of_another_tensor_is_answered(page: Page, show: 
     root.locator("button[type=submit]").click()
     said = root.locator("[aria-live=polite]").inner_text()
     assert "In grid the statement changes grid[0, 1], grid[1, 1]." in said.replace("`", "")
-    assert "No mistake known" not in said
+    assert "No known mistake" not in said
 
 
 def test_nothing_can_be_committed_before_both_parts_are_chosen(page: Page, show: Callable[..., Locator]) -> None:

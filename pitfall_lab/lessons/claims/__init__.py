@@ -295,7 +295,7 @@ def _html(box: ClaimBox) -> str:
 
 
 def _parts(box: ClaimBox, *following: str) -> tuple[str, ...]:
-    """Return what is in the box of a claim; what ``following`` holds comes behind its verdict, in the same fold."""
+    """Return the parts of a claim's box; ``following`` goes last into the fold (``<details>``) with its verdict."""
     word = {key: said.say(box.language) for key, said in _WORDS.items()}
     verdict = VERDICTS[box.claim.judged]
     return (
@@ -328,8 +328,8 @@ def _evidence(box: ClaimBox) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimList:
-    """Claims of the articles to look up rather than to decide: a closed list, each with its verdict and
-    the program that decides it.
+    """Claims of the articles to look up rather than to decide: a collapsed list, each with its verdict and the program
+    that decides it.
 
     What is only misprinted in an article has a list of its own, below.
     """
@@ -377,8 +377,8 @@ def _row(box: ClaimBox) -> tuple[str, ...]:
 
 
 def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
-    """Return claims as a closed list to look up, ``claim_list("s1-2-h", "s1-2-i")``; raises as
-    :func:`claim` does, and without any id.
+    """Return claims as a collapsed list, ``claim_list("s1-2-h", "s1-2-i")``; raises as :func:`claim` does, and without
+    any id.
 
     >>> len(claim_list("s1-2-h", "s1-2-i").boxes)
     2
@@ -389,8 +389,8 @@ def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
 
 
 def deck(shown: Sequence[ClaimBox]) -> str:
-    """Return several claims as HTML without scripts, one at a time: behind each verdict, in the
-    same fold, comes the next claim.
+    """Return several claims as HTML without scripts, one at a time: each next claim is in the fold (``<details>``) with
+    the verdict of the one before, after that verdict.
     """
     inside: tuple[str, ...] = ()
     for number, box in reversed(list(enumerate(shown, 1))):

@@ -58,7 +58,7 @@ EXERCISES = (
         hint_for=(2, 1, 1, 1, 2, 1, 2, 2),
         hints=(
             T(
-                en="A node is called after its operation: that of `*` is MulBackward0. Which operation of the "
+                en="A node is named after its operation: that of `*` is MulBackward0. Which operation of the "
                 "expression comes last?",
                 zh="节点以运算命名：`*` 的节点是 MulBackward0。表达式中最后的运算是哪个？",
             ),

@@ -74,8 +74,8 @@ _SENSITIVITY = "def sensitivity(model, batch):\n"
 _SLOPE = "def slope(function, x):\n"
 
 _LEFT = T(
-    en="it was left to autograd: where the function is detached, another slope comes out",
-    zh="它用了 autograd：函数被 detach 时，斜率就不同",
+    en="autograd computed it: where `function` detaches, another slope comes out",
+    zh="它是 autograd 算出的：`function` 中有 detach 时，斜率就不同",
 )
 _from_values = true(
     "abs(hidden - square) < 1e-6",

@@ -60,7 +60,7 @@ class Schedulers:
         self._cell = 0
 
     def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Stale]:
-        """What moves the rate of an optimizer that no longer trains, and has done so in a cell in which another did."""
+        """Schedulers of optimizers that no longer train, stepped in a cell in which another optimizer trained."""
         if now == self._cell:
             return [each for _, _, each in self._found.values()]
         drivers = list(_drivers(namespace, budget))

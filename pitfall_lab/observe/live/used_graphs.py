@@ -86,7 +86,7 @@ def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: B
 
 
 def with_leaves(used: Used, found: Found, budget: Budget) -> Used:
-    """The same, with what is trained behind the carrier."""
+    """Adds the trained leaves in the carrier's graph."""
     carrier = next((each.value for each in found.tensors if each.path == used.carrier_path), None)
     if carrier is None or not is_own(carrier) or carrier.is_inference():
         return used

@@ -155,13 +155,11 @@ class Flow:
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
     def lost_terms(self) -> Iterator[Lost]:
-        """Terms of a loss that do not require grad although they were computed from the
-        parameters that the loss trains.
+        """Terms of a loss that do not require grad although they were computed from the parameters that the loss
+        trains.
 
-        Each pair of places once.
-
-        Only terms added to a loss of one element are searched: a factor or a target that does not
-        require grad is usually intended.
+        Once per backward line and adding line. Only terms added to a one-element loss are searched: a factor or target
+        without grad is usually intended.
         """
         story, reported = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():

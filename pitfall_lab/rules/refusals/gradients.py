@@ -88,13 +88,13 @@ FAMILIES = (
         ),
         T(
             en=(
-                "Backward starts from a tensor that was computed, with gradients switched on, from something that "
-                "requires grad. `item()`, `float()`, `detach()`, `torch.tensor(loss)`, NumPy, `torch.no_grad()` and "
-                "frozen parameters all end the record."
+                "Backward needs a tensor that was computed, in grad mode, from something that requires grad. `item()`, "
+                "`float()`, `detach()`, `torch.tensor(loss)`, NumPy, `torch.no_grad()` and frozen parameters all leave "
+                "no graph."
             ),
             zh=(
-                "反向传播从一个在开启梯度的情况下、由需要梯度的张量算得的结果出发。`item()`、`float()`、`detach()`、"
-                "`torch.tensor(loss)`、NumPy、`torch.no_grad()` 以及冻结的参数都会切断记录。"
+                "反向传播需要一个在梯度模式开启时、由需要梯度的张量算得的张量。`item()`、`float()`、`detach()`、"
+                "`torch.tensor(loss)`、NumPy、`torch.no_grad()` 以及冻结的参数都不会留下计算图。"
             ),
         ),
         (
@@ -123,8 +123,8 @@ FAMILIES = (
                     zh="{Line}对 {wrong} 调用 `{m[2]}`，而它是 {m[1]}，不是张量：它没有计算记录。",
                 ),
                 T(
-                    en="the tensor itself; `item()` and `float()` take a number out for printing, and end the record",
-                    zh="张量本身；`item()` 和 `float()` 只是取出数来打印，记录到此为止",
+                    en="the tensor itself; `item()` and `float()` take a number out for printing, and leave no graph",
+                    zh="张量本身；`item()` 和 `float()` 只是取出数来打印，不留下计算图",
                 ),
                 remedy=numbers_and_methods.kept_as_tensor,
             ),

@@ -141,7 +141,7 @@ def _fused(
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         if g.dtype == np.float32 and np.abs(s.logsumexp).max() > 64:
             raise Unmodelled(
-                "the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison"
+                "the gradient of attention with a logsumexp over 64, whose rounding exceeds a comparison's tolerance"
             )
         # backward recomputes the weights from the operands' present values, but divides by the sums saved in forward.
         found = scores(s.query, s.key, s.attn_mask)

@@ -431,8 +431,8 @@ def drawn(
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A saved clone that only the node has, with the strides of ``clone()``; with a CloneBackward0 if
-    ``tensor`` requires a gradient.
+    """A clone for one node to save, with the strides of ``clone()``; its grad_fn is CloneBackward0 if ``tensor``
+    requires grad.
     """
     copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch calls clone, which counts as an operation

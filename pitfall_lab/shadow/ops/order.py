@@ -180,7 +180,7 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if g.dtype != np.float64 and np.abs(s.result).max(initial=0) > 64:
             raise Unmodelled(
-                "the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison"
+                "the gradient of logcumsumexp with results over 64, whose rounding exceeds a comparison's tolerance"
             )
 
         # each element counts in every later sum by its share exp(x - sum); what is above zero and
