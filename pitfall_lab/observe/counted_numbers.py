@@ -240,5 +240,5 @@ def _given(call: Call, name: str, place: int) -> Any:
 
 
 def _is_held(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is dense and its numbers are in the processor's memory, where they can be read at once."""
+    """Whether the tensor is dense and its values are in CPU memory, where they can be read at once."""
     return tensor.device.type == "cpu" and tensor.layout is torch.strided

@@ -57,7 +57,7 @@ class Numbers(NamedTuple):
 
 
 def concerns(call: Call) -> bool:
-    """Whether a call computes with short types of whole numbers, of which each is looked at."""
+    """Whether a call computes with small integer types, all of whose values are looked at."""
     return call.name in ARITHMETIC and any(type(given) in PLAIN and given.dtype in SMALL for given in call.args)
 
 

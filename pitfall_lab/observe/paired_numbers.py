@@ -1,7 +1,7 @@
 """What a broadcast of a column ``(N, 1)`` with a list ``(N,)`` would have given for the pairs that belong together.
 
-A trace shows only the ends of a long tensor, so this is computed beside the program: the call that makes the table is
-repeated without the column's last axis, and so are the next calls, until a single number is left.
+A trace shows only the ends of a long tensor, so this is computed in addition to the program: the call that makes the
+table is repeated without the column's last axis, and so are the next calls, until a single number is left.
 """
 
 from __future__ import annotations

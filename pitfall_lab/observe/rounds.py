@@ -1,11 +1,11 @@
-"""Finds the rounds of a program's loops, and lets those go unrecorded that only repeat what was recorded.
+"""Finds the rounds (iterations) of a program's loops, and lets those go unrecorded that only repeat what was recorded.
 
 A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one
 before. No line is traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer
 step, those whose rounds run a module, and any other one that has made many calls since it began; loops inside a module
-are parts of its call. A loop is left at the head of a round, after rounds without anything new, and only if the rounds
-leave no longer graph behind. While it is left, each call is compared with those of the recorded rounds; the first that
-differs is recorded again, with what follows it.
+are parts of its call. A loop is left at the head of a round, after rounds without anything new, and only if the graphs
+that are alive do not grow from round to round. While it is left, each call is compared with those of the recorded
+rounds; the first that differs is recorded again, with what follows it.
 """
 
 from __future__ import annotations
@@ -367,7 +367,7 @@ class Rounds:
     ) -> Loop | None:
         """The loop that begins another round with the call at ``path``; None if the call begins no round.
 
-        ``own`` stands for the call and its caller alone.
+        ``own`` is the number of the call and its caller alone.
         """
         level = None if fetches else self._level_of(path)
         if level is not None:

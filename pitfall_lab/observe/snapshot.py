@@ -1,4 +1,4 @@
-"""Reads live tensors and arrays, or the graph behind them, once and without a recording, as a trace with one event.
+"""Reads live tensors and arrays, or their graph, once and without a recording, as a trace with one event.
 
 Every view of a trace can then draw it. Nothing is changed or kept alive. A note says what could not be read.
 """
@@ -45,8 +45,7 @@ def snapshot(values: Named) -> Trace:
 
 
 def graph(values: Named, frame: FrameType | None = None) -> Trace:
-    """A trace of the autograd graph behind the ``values``: nodes, edges, leaves, and the
-    saved tensors with their states.
+    """A trace of the autograd graph of the ``values``: nodes, edges, leaves, and the saved tensors with their states.
 
     Tensors get the names that they have in ``frame``. At most ``NODES`` nodes are read; a note counts the rest.
     """
@@ -307,7 +306,7 @@ class _Walk:
         self.more = 0
 
     def start(self, name: str, value: object) -> None:
-        """Collect the nodes behind one value, or add a note if it has no graph; of the nodes at most
+        """Collect the nodes in the graph of one value, or add a note if it has no graph; of the nodes at most
         ``NODES``, the others are counted.
         """
         if not isinstance(value, torch.Tensor):

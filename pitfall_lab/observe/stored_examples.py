@@ -1,4 +1,4 @@
-"""Reads some of the numbers that a data set keeps, to see whether making an example of them changes them."""
+"""Reads some of the values that a data set stores, to see whether making an example of them changes them."""
 
 from __future__ import annotations
 

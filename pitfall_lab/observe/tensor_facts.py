@@ -429,10 +429,10 @@ def node_key(node: Any) -> tuple[Any, ...]:
 
 
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
-    """Give each new node behind ``made`` a number of ours: another thread made it, so its
-    sequence number may not be unique.
+    """Give each new node in the graph of ``made`` a number of ours: another thread made it, so its sequence number may
+    not be unique.
 
-    ``known`` are nodes that existed before; what is behind them is not visited.
+    ``known`` are nodes that existed before; the nodes before them are not visited.
     """
     seen = set(known)
     stack = [node for node in made if node is not None]

@@ -1,4 +1,4 @@
-"""Finds, in the texts of cells, code that computes a result with a module only when it is not kept yet.
+"""Finds, in the texts of cells, code that computes a result with a module only when it is not cached yet.
 
 Found are ``if key not in kept: kept[key] = …`` in all its forms (``is None``, ``hasattr``, an early ``return``,
 ``except KeyError``, ``setdefault``), and ``functools.cache``, ``lru_cache`` and ``cached_property``.
@@ -113,7 +113,9 @@ def chain(node: ast.AST | None) -> Chain:
 
 
 def _held(node: ast.AST | None, aliases: Mapping[str, Chain]) -> Chain:
-    """What a value is kept in: of ``kept[key]``, ``kept.get(key)``, ``getattr(x, "kept", None)``, or a name for it."""
+    """The cache that a value is looked up in: of ``kept[key]``, ``kept.get(key)``, ``getattr(x, "kept", None)``, or a
+    name for it.
+    """
     if isinstance(node, ast.NamedExpr):
         return _held(node.value, aliases)
     if isinstance(node, ast.Subscript):
@@ -210,7 +212,9 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
 def _filled(
     held: Chain, branches: Sequence[list[ast.stmt]], there: list[ast.stmt], rest: list[ast.stmt]
 ) -> Iterator[tuple[Chain, list[ast.AST]]]:
-    """The branch that fills the holder; or, if the branch ``there`` for what is kept returns it, the code after it."""
+    """The branch that fills the holder; or, if the branch ``there`` for a cached result returns it, the
+    code after it.
+    """
     filling = next((body for body in branches if held in _stores(body)), None)
     if filling is not None:
         yield held, list(filling)
@@ -259,7 +263,7 @@ def _called(nodes: Sequence[ast.Call]) -> tuple[frozenset[Chain], frozenset[tupl
 
 
 def resolved(fill: Fill, all_calls: Sequence[ast.Call], functions: Mapping[str, ast.AST]) -> frozenset[Chain]:
-    """All that may be a module of those whose results are kept, as names and attributes that the notebook has.
+    """All that may be a module whose results are cached, as names and attributes that the notebook has.
 
     What the called functions of the notebook call counts as well; an argument stands for what ``all_calls``, the calls
     in the notebook, have given for it.

@@ -1,8 +1,8 @@
 """Why a cell failed, if the panel had warned before of just this.
 
-An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the
-cell has not made that graph anew. Where a cell has led its own backward into a used graph, the name that carried it
-there is found after the error.
+An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell
+has not recomputed that graph. Where a cell has computed its loss from a used graph, the name through which it did so is
+found after the error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECOND_TIME = "Trying to backward through the graph a second time"
 
 Found = Broken | Used | Cut | Computed | Missing | Switched | WrittenAgain | RowsAsked
 OUTSIDE = ("PLE12", "PLE44")
-"""Families of errors about numbers that lie outside of what a function takes."""
+"""Families of errors about values (such as indices) outside of what a function takes."""
 
 
 class Cause(NamedTuple):
@@ -131,7 +131,7 @@ _RULES: dict[Setting, str] = {"grad": "PLE32", "dtype": "PLE21", "device": "PLE2
 
 
 def _from_before(cell: Cell, ran: Ran) -> list[str]:
-    """The names that a cell reads and does not make itself, in the order in which they stand in its text."""
+    """The names that a cell reads and does not make itself, in the order of its text."""
     taken = cell.flow[0].union(*(read_in_functions(each, ran) for each in cell.tree.body)) - cell.assigned
     return sorted(taken, key=lambda name: (cell.text.find(name), name))
 
@@ -290,7 +290,9 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
 
 
 def _is_outside(what: WrittenAgain, words: str, cell: Cell, ran: Ran) -> bool:
-    """Whether a number was refused, and the cell reads the data that was changed once more."""
+    """Whether torch raised an error about a value out of range, and the cell reads the data that was
+    changed once more.
+    """
     from pitfall_lab.rules.refusals import family_of
 
     found = family_of(words)

@@ -53,8 +53,8 @@ class Cell:
 
     @cached_property
     def carried(self) -> frozenset[str]:
-        """Return the names that the cell reads from an earlier cell and binds anew: running it again
-        would begin from its own result.
+        """Return the names that the cell reads from an earlier cell and binds again: a second run would start from its
+        own result.
         """
         taken, made = self.flow
         return frozenset(taken & made.keys())
@@ -79,7 +79,7 @@ class Cell:
 
     @cached_property
     def fills(self) -> list[Fill]:
-        """The code of the cell that computes a result only when it is not kept yet."""
+        """The code of the cell that computes a result only when it is not cached yet."""
         return fills(self.tree) if any(word in self.text for word in _FILLING) else []
 
     @cached_property

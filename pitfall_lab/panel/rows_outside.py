@@ -1,4 +1,4 @@
-"""Why an embedding was asked for rows that it does not have: which numbers, which table, and what gave its size."""
+"""Why an embedding was asked for rows that it does not have: which indices, which table, and what gave its size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZED = (dict, list, tuple, set)
 
 
 def looked_up(error: BaseException) -> tuple[Any, Any] | None:
-    """The numbers and the table of the lookup in torch that has failed; ``None`` if it was another call."""
+    """The indices and the table of the lookup in torch that has failed; ``None`` if it was another call."""
     step, found = error.__traceback__, None
     while step is not None:
         code = step.tb_frame.f_code

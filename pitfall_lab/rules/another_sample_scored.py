@@ -1,4 +1,4 @@
-"""PL682: the log-probability is that of a sample drawn for it alone, and what is carried out is another sample."""
+"""PL682: the log-probability is that of a sample drawn for it alone, and the action that is taken is another sample."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Scored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose samples are only scored, with a weight, while others from the same
-    distribution are carried out.
+    """One finding for each line whose samples are only scored, with a weight, while others from the same distribution
+    are used as actions.
     """
     groups: dict[Hashable, list[Event]] = defaultdict(list)
     for event in story.calls(*DRAWS) if story.trace.optimizer_steps else ():
@@ -60,8 +60,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
-    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is
-    carried out and never scored.
+    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is used as the
+    action and never scored.
     """
     alone, carried = [], []
     for draw in draws:
@@ -80,7 +80,7 @@ def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
 def _uses(story: Story, draw: Event) -> Iterator[Event]:
     """Yield the calls that used a drawn tensor for something.
 
-    Calls that only pass its numbers on are not given, but followed.
+    Calls that only pass its values on are not yielded; their results are followed.
     """
     pending, seen = [draw.results[0]], {draw.results[0]}
     while pending and len(seen) < FURTHER:

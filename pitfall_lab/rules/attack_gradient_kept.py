@@ -42,7 +42,7 @@ class Kept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose input gradient made the input of the next loss, in several rounds.
+    """One finding for each backward whose input gradient made the input of the next loss, in several iterations.
 
     A warning if an update uses several of them: then the steps of an attack are added up. Else a note.
     """

@@ -21,7 +21,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:
-    """``events`` computed, round after round, an average of the parameter ``still``, which stays as it is, and of
+    """``events`` computed, once in each iteration, an average of the parameter ``still``, which stays as it is, and of
     ``moving``, which is trained; ``call`` used the still one after the first of them.
     """
 
@@ -32,7 +32,7 @@ class Unloaded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages two networks round after round into tensors that nothing reads.
+    """One finding for each line that averages two networks, in several iterations, into tensors that nothing reads.
 
     Only where one of the two is trained, and the other is used meanwhile and never written.
     """

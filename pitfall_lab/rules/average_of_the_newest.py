@@ -37,7 +37,9 @@ class Blend:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives the decay of a moving average to the new weights, in two rounds at least."""
+    """One finding for each line that gives the decay of a moving average to the new weights, in two iterations at
+    least.
+    """
     trained = {
         (story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds
     }

@@ -28,13 +28,13 @@ ROUNDS, FEWEST = 3, 6
 FAR = 0.1
 """What is averaged must differ from the average by more than this part of it; closer, an average may rest."""
 MOST = 0.75
-"""The part of these numbers that must stay as they were, in the later rounds."""
+"""The part of these elements that must stay as they were, in the later updates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round: ``event`` returned the new average, of ``old`` as it was before step
-    ``began`` and a ``share`` of ``new``.
+    """One update: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of
+    ``new``.
     """
 
     event: Event
@@ -45,7 +45,7 @@ class Step:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a moving average in 16 bits which most of its numbers never leave.
+    """One finding for each line that computes a moving average in 16 bits most of whose elements never change.
 
     Only averages with at least ``ROUNDS`` updates.
     """
@@ -73,8 +73,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
-    """One round of a moving average: ``lerp`` by a small share, or a sum of two parts with
-    shares that make 1; else None.
+    """One update of a moving average: ``lerp`` by a small share, or a sum of two parts with shares that make 1; else
+    None.
 
     ``scaled`` is the ``mul_`` that wrote the memory of the sum before.
     """

@@ -1,8 +1,8 @@
-"""PL590: a custom backward does not return the derivative of what forward computed: values in
-exchanged places, or another formula.
+"""PL590: a custom backward does not return the derivative of what forward computed: values in exchanged positions, or
+another formula.
 
-Found from the calls of forward and of backward: both are formulas, element by element, which are
-evaluated at chosen numbers.
+Found from the calls of forward and of backward: both are formulas, element by element, which are evaluated at chosen
+numbers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged | None:
-    """What one run of backward computed, beside the derivatives of forward.
+    """What one run of backward computed, and the derivatives of forward to compare it with.
 
     None if it did not run, or if one of its formulas is not known.
 

@@ -1,5 +1,5 @@
-"""PL402: numbers of each row met the columns: a reduction dropped its axis, or a bias has its
-numbers along the wrong axis.
+"""PL402: one value for each row met the columns: a reduction dropped its axis, or a bias has its values along the wrong
+axis.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class MixUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that combines a tensor with numbers of its rows as if they
-    were numbers of its columns.
+    """One finding for each place that combines a tensor with one value for each row as if there were one for each
+    column.
 
-    Each call that made such numbers is reported once. Calls with an error of another kind than of shapes are left out.
+    Each call that made such values is reported once. Calls with an error of another kind than of shapes are left out.
     """
     reported = set[object]()
     for event in story.calls(*ARITHMETIC):

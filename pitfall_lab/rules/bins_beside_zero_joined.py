@@ -31,8 +31,8 @@ FURTHER = 60
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that cuts fractions off on both sides of 0, where the whole numbers are used as places
-    in a table or as groups.
+    """One finding for each line that cuts fractions off on both sides of 0, where the integers are used as positions in
+    a table or as groups.
     """
     reported = set()
     for lost in story.trace.beside.losses:
@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _used(story: Story, event: Event) -> Event | None:
-    """The call that uses the whole numbers as places or as groups; None if none is found within ``FURTHER`` tensors."""
+    """The call that uses the integers as positions or as groups; None if none is found within ``FURTHER`` tensors."""
     pending, seen = deque(event.results[:1]), set(event.results[:1])
     while pending and len(seen) < FURTHER:
         label = pending.popleft()

@@ -191,10 +191,10 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
 
 
 def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix, ...]:
-    """Fixes that move an assignment to a name which the checkpointed function reads behind the backward.
+    """Fixes that move an assignment below the backward: one to a name that the checkpointed function reads.
 
-    Only the last three such assignments between the checkpoint and the backward, in the backward's
-    block; none if there are none.
+    Only the last three such assignments between the checkpoint and the backward, in the backward's block; none if there
+    are none.
     """
     program = story.program
     place, end = program.at(story.span(first.step)), program.statement_at(story.span(backward.step))

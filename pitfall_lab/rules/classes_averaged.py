@@ -1,4 +1,4 @@
-"""PL936: a map of class numbers was resized by averaging, which makes numbers of classes that were not there."""
+"""PL936: a map of class numbers was resized by averaging, which gives class indices that were not there."""
 
 from __future__ import annotations
 

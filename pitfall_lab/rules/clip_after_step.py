@@ -144,7 +144,9 @@ def _unscaled(story: Story, clip: Moment, later: Moment) -> tuple[Fix, ...]:
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
-    """At most one fix: it moves the clipping behind the backward; empty if the two are not statements of one block."""
+    """At most one fix: it moves the clipping to after the backward; empty if the two are not statements of
+    one block.
+    """
     program = story.program
     clipping, backward = (
         (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)

@@ -18,8 +18,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``clip_grad_norm_`` that saw no gradient in any of several rounds, though
-    backwards had filled some before.
+    """One finding for each ``clip_grad_norm_`` that saw no gradient in any of several iterations, though backwards had
+    filled some before.
     """
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls():

@@ -63,10 +63,10 @@ class Same:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares two equal results, in every of its several rounds of a
-    training, on the way to a loss.
+    """One finding for each line that compares two equal results, in each of several iterations of a training, on the
+    way to a loss.
 
-    An update must lie between the rounds; for a ratio both results must also belong to the same data.
+    An update must lie between the iterations; for a ratio both results must also belong to the same data.
     """
     if not story.trace.optimizer_steps:
         return
@@ -116,8 +116,8 @@ def _is_ratio(story: Story, event: Event, labels: list[str]) -> bool:
 
 
 def _on_the_same_data(story: Story, rounds: list[tuple[Event, list[str]]], updates: list[int]) -> bool:
-    """Whether two rounds in a row, with an update between them, compute both sides from the same data:
-    the older side should be kept.
+    """Whether two successive iterations, with an update between them, compute both sides from the same data: the older
+    side should be stored and used again.
     """
     given = [(event, _data(story, labels[0], event.step)) for event, labels in rounds]
     return any(

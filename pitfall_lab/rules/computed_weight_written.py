@@ -1,4 +1,4 @@
-"""PL742: a weight that a module computes anew whenever it is read was written in place, so the write is lost."""
+"""PL742: a weight that a module recomputes whenever it is read was written in place, so the write is lost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` computed it
-    anew, and ``used`` uses that.
+    """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` recomputed it, and
+    ``used`` uses that.
     """
 
     made: Event

@@ -1,4 +1,4 @@
-"""PL458: a model is trained to predict later numbers of a sequence, and its convolutions read these very numbers."""
+"""PL458: a model is trained to predict later elements of a sequence, and its convolutions read these very elements."""
 
 from __future__ import annotations
 

@@ -113,9 +113,9 @@ def _size(story: Story, transform: Event) -> int | None:
 def _difference(
     story: Story, inverse: Event, product: Event, first: Event, second: Event
 ) -> tuple[int, float, float] | None:
-    """The first place at which the inverse is known to differ from the convolution, with both numbers; else None.
+    """The first position at which the inverse is known to differ from the convolution, with both values; else None.
 
-    The first numbers of the convolution follow from the first ones of both signals.
+    The first elements of the convolution follow from the first ones of both signals.
     """
     one, other = (_row(story, each.operands[0].label, each.step) for each in (first, second))
     got = _row(story, inverse.results[0], inverse.step)

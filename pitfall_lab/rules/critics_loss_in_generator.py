@@ -45,10 +45,11 @@ class Leaked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward of a loss of one network that leaves gradients in another
-    network, whose update uses them.
+    """One finding for each backward of a loss of one network that leaves gradients in another network, whose update
+    uses them.
 
-    It must have happened in several rounds. The networks are told apart by the optimizers that hold their parameters.
+    It must have happened in several iterations. The networks are told apart by the optimizers that hold their
+    parameters.
     """
     if len({frozenset(update.holds) for update in story.trace.optimizer_steps}) < ROUNDS:
         return

@@ -51,10 +51,10 @@ def _defaults(function: Function) -> list[tuple[str, ast.expr]]:
 
 
 def _written(story: Story, function: Function, name: str, value: ast.expr) -> Default | None:
-    """The data of the finding if two calls of the function wrote its default value
-    depending on the old numbers; else None.
+    """The data of the finding if two calls of the function wrote its default value depending on the old values; else
+    None.
 
-    Something outside the function must happen between the two, and the later write must change the numbers.
+    Something outside the function must happen between the two, and the later write must change the values.
     """
     made = next(
         (event for event in story.within(value) if event.results and event.span == story.program.place(value)), None

@@ -29,8 +29,8 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """``event`` converted numbers of which neighbours became equal (``lost``), and ``used``
-    computes differences of them.
+    """``event`` converted values of which neighbours became equal (``lost``), and ``used`` computes differences of
+    them.
     """
 
     event: Event

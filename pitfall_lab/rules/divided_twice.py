@@ -18,8 +18,8 @@ from pitfall_lab.trace import Event, T
 
 NEAR = 1e-6
 FEWEST = 3
-"""The number of batches from which on the same number at two places is no coincidence: half of
-a square has a 2 of its own.
+"""The number of batches from which on the same number in two divisions is no coincidence: half of a square has a 2 of
+its own.
 """
 
 

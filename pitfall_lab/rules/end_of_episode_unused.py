@@ -26,7 +26,7 @@ VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "cl
          "long", "bool", "int", "cpu", "type", "type_as", "view_as", "expand", "expand_as"}  # fmt: skip
 GIVEN = {"tensor", "as_tensor", "from_numpy", "stack", "cat", "vstack", "hstack", "concat", "__getitem__",
          "index_select", "unbind", "select", "split", "chunk"}  # fmt: skip
-"""Calls that bring the data of a batch: from Python numbers, or from what was kept."""
+"""Calls that bring the data of a batch: from Python numbers, or from what was stored."""
 SELECTS = {"where", "masked_fill", "masked_fill_", "__setitem__", "index_put_", "index_copy_", "scatter", "scatter_",
            "masked_scatter", "masked_scatter_"}  # fmt: skip
 """Calls by which the value of what comes next may be left out of some rows."""
@@ -62,7 +62,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _target(story: Story, event: Event, labels: list[str], since: int) -> Target | None:
-    """What a sum does wrong; None unless it adds numbers of the batch and numbers of a network for a loss."""
+    """What a sum does wrong; None unless it adds values of the batch and values that a network computed, for a loss."""
     rows = prod(story.shape(event.results[0], event.step) or ())
     if rows < FEWEST:
         return None
@@ -78,8 +78,8 @@ def _target(story: Story, event: Event, labels: list[str], since: int) -> Target
 
 
 def _predicted(story: Story, label: str, step: int) -> bool | None:
-    """Whether a tensor was computed by layers; None if other numbers than one for all rows were multiplied in
-    behind the last layer, or some rows were chosen, so that rows may be left out.
+    """Whether a tensor was computed by layers; None if the last layer's result was multiplied by a tensor of several
+    values, or some rows were chosen, so that rows may be left out.
     """
     pending, seen, found = [(label, step)], {label}, False
     while pending and len(seen) < FURTHER:

@@ -72,7 +72,8 @@ def _any_equal(story: Story, event: Event) -> bool:
 
 
 def _near(story: Story, event: Event) -> Near | None:
-    """Two numbers that met in a comparison and differ by at most ``STEPS`` roundings of the shorter type, not by 0.
+    """Two numbers that met in a comparison and differ by at most ``STEPS`` roundings of the dtype with fewer digits,
+    not by 0.
 
     None if there are none among the first ``MOST`` places that are known.
     """

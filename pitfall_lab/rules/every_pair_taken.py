@@ -30,8 +30,8 @@ class Pairs:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes rows × rows numbers out of a network's result where one
-    for each row fits the index.
+    """One finding for each line that takes rows × rows elements out of a network's result where one for each row fits
+    the index.
     """
     reported = set()
     for event in story.calls("__getitem__", "index_select") if story.backwards() else ():

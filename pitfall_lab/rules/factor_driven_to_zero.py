@@ -32,7 +32,7 @@ MOST, FEWEST, MOVED = 64, 2, 0.02
 class Driven:
     """``product`` multiplied ``factor``, computed from ``parameter`` alone, by ``term``, before ``backward``.
 
-    ``first`` and ``last`` are the factor's numbers in the first and the last round that was recorded.
+    ``first`` and ``last`` are the factor's values in the first and the last iteration that was recorded.
     """
 
     parameter: str

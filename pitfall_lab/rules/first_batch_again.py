@@ -1,5 +1,5 @@
-"""PL962: each step of a training begins to read its data anew and takes the same first
-batch, so the rest is never seen.
+"""PL962: each step of a training starts reading its data from the beginning and takes the same first batch, so the rest
+is never seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that begins a pass over a loader in each step, and trains with the same rows each time.
+    """One finding for each line that starts a pass over a loader in each step, and trains with the same rows each time.
 
     Only if the loader has more examples than these rows, with at least ``ROUNDS`` updates.
     """

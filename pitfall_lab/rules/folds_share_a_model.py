@@ -1,5 +1,5 @@
-"""PL982: a network is carried from one fold of a cross-validation to the next, and is measured with
-rows that it has learned from.
+"""PL982: a network trained in one fold of a cross-validation is trained on in the next, and is measured with rows that
+it has learned from.
 """
 
 from __future__ import annotations

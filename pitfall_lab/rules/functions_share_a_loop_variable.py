@@ -40,7 +40,9 @@ class Late:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each function that a loop makes anew in each round, if several of them run after the loop."""
+    """One finding for each function that a loop defines again in each iteration, if several of them run
+    after the loop.
+    """
     made = dict(_made_in_loops(story.program)) if story.program.tree is not None else {}
     runs = _runs(story, made) if made else {}
     for function, events in runs.items():
@@ -53,9 +55,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Return this rule's finding about the function that a checkpoint ran again with other
-    numbers; None if it has none.
-    """
+    """This rule's finding about the function that a checkpoint ran again with other values; None if it has none."""
     again = general.line("made")
     place = again.span if again is not None else None
     return next(

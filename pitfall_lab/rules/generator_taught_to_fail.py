@@ -123,7 +123,7 @@ def _constant(story: Story, label: str | None, step: int) -> float | None:
 def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[str]:
     """The parameters ``held`` that a result was computed from, with or without a graph.
 
-    What lies behind a parameter is not followed.
+    The search ends at each parameter.
     """
     pending, seen, found = deque([(label, step)]), {label}, set()
     while pending and len(seen) < FURTHER:

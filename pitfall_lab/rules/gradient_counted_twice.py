@@ -68,7 +68,7 @@ def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[Twice
 
 
 class _Graphs:
-    """The nodes behind the tensors from which backwards started, each searched once."""
+    """The nodes in the graphs of the tensors from which backwards started, each searched once."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -220,7 +220,7 @@ def _fixes(story: Story, found: Twice) -> tuple[Fix, ...]:
 
 
 def _after_the_loop(program: Program, statement: ast.stmt, loop: ast.For | ast.While, text: str) -> Fix | None:
-    """The fix that moves the backward behind the loop; None if the edits overlap."""
+    """The fix that moves the backward to after the loop; None if the edits overlap."""
     title = T(en="Go back once, after the loop", zh="在循环之后只回传一次")
     after, last, ends = (
         program.indent(loop) + text + "\n",

@@ -1,4 +1,4 @@
-"""PL503: a loop goes back, round after round, through a computation that was done once, before it."""
+"""PL503: each iteration of a loop runs backward through a computation that was done once, before the loop."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop whose second round found the graph used up, or that goes through a
-    graph of old values again and again.
+    """One finding for each loop whose second iteration found the graph freed, or that goes through a graph of old
+    values again and again.
     """
     for reuse in reuses(story):
         loop = reuse.loop()
@@ -46,8 +46,8 @@ def _rounds(story: Story, old: Old) -> int:
 
 
 def _silent(story: Story, old: Old, loop: Loop) -> Finding:
-    """The finding about a loop in which torch raises nothing, since the graph is kept, or since
-    nothing was saved for backward.
+    """The finding about a loop in which torch raises nothing, since the graph is retained, or since nothing was saved
+    for backward.
     """
     step, born = old.backward.step, (story.record("nodes", old.old[0]) or {}).get("born")
     here, built, update = (at_line(story, story.span(each)) for each in (step, born, old.update))

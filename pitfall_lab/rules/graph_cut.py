@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
-    """Yield the calls that made a new leaf of numbers which had a graph: ``torch.tensor(result,
+    """Yield the calls that made a new leaf from the values of a tensor with a graph: ``torch.tensor(result,
     requires_grad=True)``; with the cuts.
     """
     flow, filled = Flow(story), lives(story)
@@ -78,7 +78,7 @@ def _ended(story: Story) -> Iterator[Finding]:
 
 
 def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
-    """The finding for a backward that ends at a copy ``event`` of numbers that were cut off at ``cuts``."""
+    """The finding for a backward that ends at a copy ``event`` of values whose graph ended at ``cuts``."""
     cut = cuts[0]
     here, back = at_line(story, story.span(event.step)), at_line(story, story.span(step))
     value = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
@@ -442,7 +442,7 @@ def _with_slope(story: Story, cut: Cut) -> Iterator[Fix]:
 
 
 def _is_share(story: Story, label: str, step: int) -> bool:
-    """Whether softmax or sigmoid made the numbers of a tensor, so that they are shares between 0 and 1."""
+    """Whether softmax or sigmoid made the values of a tensor, so that they are shares between 0 and 1."""
     made = origin(story, label, step)
     return made is not None and made.name in ("softmax", "sigmoid")
 

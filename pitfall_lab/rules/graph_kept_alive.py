@@ -1,6 +1,6 @@
-"""PL511: a result was kept for later with the whole computation behind it, round after round.
+"""PL511: results were stored, one in each iteration, with the whole graph of each.
 
-Nothing ever goes back through it.
+No backward ever goes through these graphs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PL502: a value carried from round to round of a loop drags the graph of the earlier rounds behind it."""
+"""PL502: a value that each iteration of a loop passes to the next one keeps the graph of the earlier iterations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop in which a backward went through the graph of an earlier round."""
+    """One finding for each loop in which a backward went through the graph of an earlier iteration."""
     for reuse in reuses(story):
         loop = reuse.loop()
         if loop is not None and reuse.built_in(loop):
@@ -102,7 +102,7 @@ def _kept_as(story: Story, name: str) -> T:
 
 
 def _used_again(story: Story, loop: Loop, used: int | None) -> T:
-    """Words for the line of the loop that uses the carried value again; empty if it is not known."""
+    """Words for the line of the loop that uses the value of the earlier iteration again; empty if it is not known."""
     statement = _in_loop(story, loop, story.line_event(used)) if used is not None else None
     if statement is None:
         return T("", "")

@@ -1,4 +1,4 @@
-"""PL616: a hook was registered again in each round and never removed, so it runs once more each time."""
+"""PL616: a hook was registered again in each iteration and never removed, so it runs once more each time."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new
 class Ignored:
     """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had received.
 
-    ``through`` is the node that had computed this gradient, where the trace does not have its numbers.
+    ``through`` is the node that had computed this gradient, where the trace does not have its values.
     """
 
     function: str
@@ -41,10 +41,10 @@ class Ignored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function whose backward computes with other tensors and never with
-    the gradient that it receives.
+    """One finding for each custom Function whose backward computes with other tensors and never with the gradient that
+    it receives.
 
-    Only where that gradient is known not to be 1, by its numbers or by a call that forward's result went through.
+    Only where that gradient is known not to be 1, by its values or by a call that forward's result went through.
     """
     reported, givers = set(), dict[str, list[str]]()
     for label, node in story.nodes.items():

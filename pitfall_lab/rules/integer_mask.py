@@ -21,7 +21,7 @@ OF_BITS = {"__and__", "bitwise_and", "__iand__", "bitwise_and_"}
 """Calls that keep the lowest bit of what was turned, which is right."""
 POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm",
              "multinomial", "searchsorted", "bucketize", "unique", "arange"}  # fmt: skip
-"""Calls whose whole numbers are places in a tensor, also where only 0 and 1 occur."""
+"""Calls whose integers are positions in a tensor, also where only 0 and 1 occur."""
 FEW = 3
 """So few rows may be picked by 0 and 1 on purpose."""
 

@@ -30,7 +30,7 @@ FACTORIES = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each request for gradients that torch refused because of the type of the numbers."""
+    """One finding for each request for gradients that torch refused because of the tensor's dtype."""
     for step, failure in story.failures("dtype"):
         event = story.event(step)
         if event is not None and _switches_on(event):

@@ -152,7 +152,7 @@ def _leak(story: Story, labels: str, rows: int, learned: Event, measured: Event)
 
 
 def _root(story: Story, labels: str) -> str:
-    """The tensor that the labels were converted from, by calls that keep each number in its place."""
+    """The tensor that the labels were converted from, by calls that leave each element at its position."""
     step = None
     for _ in range(8):
         made = story.event((story.tensor(labels, step) or {}).get("born"))
@@ -188,7 +188,7 @@ def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, 
 
     Each as the call that used it, its label, and the call that reduced the rows. From the layer's input the search goes
     back to the table of inputs, from there to what was computed without rows, and from that to the tensors with rows
-    behind it: these may be labels.
+    that they were computed from: these may be labels.
     """
     pending: deque[tuple[str, int, int, Event]] = deque([(str(layer.operands[0].label), layer.step, PART, layer)])
     seen: set[tuple[str, int]] = set()

@@ -15,7 +15,7 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 TARGETS = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "soft_margin_loss": 1, "hinge_embedding_loss": 1}
-"""The losses, and the places of their targets."""
+"""The losses, and the positions of their targets among the arguments."""
 EFFECTS = {
     "cosine_embedding_loss": T(
         en="a pair with target 0 has no loss and no gradient at all", zh="目标为 0 的一对既没有损失，也没有梯度"
@@ -37,8 +37,8 @@ EFFECTS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss for targets of 1 and -1 whose known targets
-    are all 0 or 1, in every round.
+    """One finding for each line with a loss for targets of 1 and -1 whose known targets are all 0 or 1, in every
+    iteration.
     """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*TARGETS):

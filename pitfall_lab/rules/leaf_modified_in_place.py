@@ -141,8 +141,8 @@ def _taken_again(story: Story, step: int, made: int | None) -> tuple[Fix, ...]:
 
 
 def _leaf(story: Story, failure: Failure, step: int) -> str | None:
-    """The leaf behind the written tensor: the tensor itself, or what it is a view of; None
-    if the error names no tensor.
+    """The leaf that was written: the tensor itself, or the one that it is a view of; None if the error
+    names no tensor.
     """
     event = story.event(step)
     written = event.operands[0].label if event is not None and event.operands else None

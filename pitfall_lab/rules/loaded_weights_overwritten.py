@@ -33,7 +33,7 @@ class Lost:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each call that loaded weights of which all matrices were filled anew before they were read."""
+    """One finding for each call that loaded weights of which all matrices were filled again before they were read."""
     loads: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls("copy_"):
         if (
@@ -55,8 +55,8 @@ def _is_parameter(story: Story, results: tuple[str, ...]) -> bool:
 
 
 def _overwritten(story: Story, copy: Event) -> Event | None:
-    """The call that filled the parameter anew, if it was the first to use its numbers after the copy
-    and is on another line; else None.
+    """The call that filled the parameter again, if it was the first to use it after the copy and is on another line;
+    else None.
     """
     label = copy.results[0]
     uses = story.uses(label)
@@ -68,7 +68,7 @@ def _overwritten(story: Story, copy: Event) -> Event | None:
 
 
 def _reads_nothing(use: Event) -> bool:
-    """Whether a call takes only the kind or the place of the parameter, not its numbers."""
+    """Whether a call reads only attributes of the parameter (dtype, shape, device), not its values."""
     return (
         use.op.endswith(("__get__", "__set__", "_like")) or use.name.startswith("new_") or use.name == "requires_grad_"
     )

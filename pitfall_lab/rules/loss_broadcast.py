@@ -500,8 +500,8 @@ def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, f
 
 
 def _cells(story: Story, label: str, step: int) -> list[float] | None:
-    """A tensor's numbers at ``step``; None if it has gaps in its memory, or if the trace does
-    not hold them all as numbers.
+    """A tensor's values at ``step``; None if it has gaps in its memory, or if the trace does not hold them all as
+    numbers.
     """
     tensor = story.tensor(label, step) or {}
     storage = story.record("storages", tensor.get("storage"), step) or {}

@@ -1,5 +1,5 @@
-"""PL901: a loss was given numbers of another kind than it works on: probabilities or a ReLU for
-logits, logits for logarithms.
+"""PL901: a loss was given values of another kind than it works on: probabilities or a ReLU for logits, logits for
+logarithms.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ TINY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """``event`` works on numbers of kind ``wanted``; its first operand holds ``got``, made by
-    ``maker`` (unknown for plain scores).
+    """``event`` works on values of kind ``wanted``; its first operand holds ``got``, made by ``maker`` (unknown for
+    plain scores).
     """
 
     event: Event

@@ -1,4 +1,4 @@
-"""PL520: a term of a loss is computed in every round with its graph, and nothing ever uses it."""
+"""PL520: a term of a loss is computed in every iteration with its graph, and nothing ever uses it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _is_read(story: Story, name: str) -> bool:
 def _overwriting(story: Story, statement: ast.Assign) -> ast.Assign | None:
     """The assignment in the same block that gives the name to another term before it is read.
 
-    None if there is none, or if it computes the same term anew.
+    None if there is none, or if it computes the same term again.
     """
     program, name = story.program, story.program.segment(statement.targets[0])
     block = program.block(statement)

@@ -29,10 +29,10 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over many rounds: what came out, and what the exact sum of what was added is.
+    """A sum over many iterations: what came out, and what the exact sum of what was added is.
 
-    Where rounds were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is what
-    the last recorded one added without any effect.
+    Where iterations were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is
+    what the last recorded one added without any effect.
     """
 
     statement: ast.stmt
@@ -336,8 +336,8 @@ RULE = Rule(
         "rough; *running* sums, losses of an epoch, moving averages, counts and weights that get tiny updates need a "
         "type with more digits. `torch.sum` of a tensor of 16 bits adds up in float32 inside.",
         zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之"
-        "间，`float16` 只能表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用 16 "
-        "位训练没有问题，因为单个结果可以粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的"
+        "间，`float16` 只能表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用 "
+        "16 位训练没有问题，因为单个结果可以粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的"
         "权重）需要位数更多的类型。对 16 位的张量调用 `torch.sum` 时，内部是用 float32 累加的。",
     ),
     bad="""import torch

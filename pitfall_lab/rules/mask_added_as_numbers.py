@@ -16,7 +16,7 @@ from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
 
 PLACE = 3
-"""The place of ``attn_mask`` among the arguments."""
+"""The position of ``attn_mask`` among the arguments."""
 SUMS = ("add", "__add__", "__radd__", "add_", "__iadd__")
 PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__")
 SCALED = {"div", "mul", "truediv", "masked_fill", "view", "reshape", "dropout", "__truediv__", "__mul__"}

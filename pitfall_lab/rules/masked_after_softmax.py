@@ -104,7 +104,7 @@ def _goes_along(story: Story, label: str, step: int, count: int, axis: int) -> b
 def _is_given(story: Story, label: str, softmax: Event) -> bool:
     """Whether the mask was neither drawn, nor learned, nor computed from the scores themselves.
 
-    Judged by the first ``HOPS`` tensors behind it; what lies further back counts as given.
+    Judged by the first ``HOPS`` tensors that it was computed from; what is further back counts as given.
     """
     shared = {softmax.results[0], softmax.operands[0].label}
     pending, seen = [label], {label}

@@ -28,7 +28,7 @@ PLACES = {"argmin", "argmax"}
 """Of these the result says where the extremum is, and not what."""
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "cpu"}  # fmt: skip
-"""Calls that leave the numbers, in their order."""
+"""Calls that leave the values and their order."""
 SUMS = {"sum", "mean", "matmul", "__matmul__", "bmm", "nansum", "count_nonzero"}
 """Further uses of masked numbers for which zero is right."""
 CONVERSIONS = {"float", "to", "int", "long", "double", "half", "type", "type_as", "bool", "unsqueeze", "__getitem__",
@@ -143,7 +143,7 @@ def _is_mask(story: Story, label: str, step: int, *, truth: bool = False) -> boo
 
 
 def _is_given(story: Story, mask: Mask) -> bool:
-    """Whether the mask was not computed from the numbers that it masks, and is no dropout of a training."""
+    """Whether the mask was not computed from the values that it masks, and is no dropout of a training."""
     pending, seen = [mask.mask], {mask.mask}
     learned = (story.tensor(mask.label, mask.event.step) or {}).get("requires_grad")
     while pending and len(seen) < FURTHER:

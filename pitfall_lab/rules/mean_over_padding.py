@@ -1,4 +1,6 @@
-"""PL910: what belongs to padding was set to 0, and the mean then divided by all places, padding included."""
+"""PL910: what belongs to padding was set to 0, and the mean then divided by the number of all positions, padding
+included.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Diluted:
-    """``product`` multiplied errors by ``mask``, ``mean`` divided by all places; ``kept`` of the
-    ``shown`` places of the mask are 1.
+    """``product`` multiplied errors by ``mask``, ``mean`` divided by the number of all positions; ``kept`` of the
+    ``shown`` elements of the mask are 1.
     """
 
     product: Event

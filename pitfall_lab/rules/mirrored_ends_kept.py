@@ -208,8 +208,8 @@ def _is_of_columns(story: Story, event: Event, label: str) -> bool:
 
 
 def _exchanges(story: Story, event: Event) -> bool:
-    """Whether a call puts columns together anew, or chooses between columns of one table,
-    as for the lower of two ends.
+    """Whether a call joins columns to a new table, or chooses between columns of one table, as for the lower of two
+    ends.
     """
     storages = {(story.tensor(o.label, event.step) or {}).get("storage") for o in event.operands if o.label is not None}
     return event.name in REARRANGED or (event.name in CHOICES and len(storages) == 1)

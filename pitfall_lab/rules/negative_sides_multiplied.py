@@ -23,7 +23,7 @@ SMALLER, LARGER = {"minimum", "min", "fmin"}, {"maximum", "max", "fmax"}
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "cpu", "__getitem__", "select", "unbind", "chunk", "split", "stack", "cat", "transpose", "permute", "t", "T",
          "expand", "narrow", "unflatten", "tensor_split", "movedim", "identity"}  # fmt: skip
-"""Calls whose result consists of numbers of their operands."""
+"""Calls whose result consists of values of their operands."""
 SHIFTS = {"add", "sub", "__add__", "__radd__", "__sub__", "mul", "div", "__mul__", "__rmul__", "__truediv__"}
 """With a plain number: the pixel that some boxes count in (``right - left + 1``), or another unit."""
 JOINS = {"stack", "cat"}

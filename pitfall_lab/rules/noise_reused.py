@@ -1,4 +1,4 @@
-"""PL906: noise, or a dropout mask, was drawn once and used in round after round."""
+"""PL906: noise, or a dropout mask, was drawn once and used in several iterations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Reused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each random tensor drawn once and used as noise in several rounds, with updates in between."""
+    """One finding for each random tensor drawn once and used as noise in several iterations, with updates
+    in between.
+    """
     updates = sorted({update.step for update in story.trace.optimizer_steps})
     for event in story.calls(*NORMAL, *COINS, *UNIFORM) if len(updates) >= ROUNDS else ():
         if event.results and event.error is None and (found := _reused(story, event, updates)) is not None:

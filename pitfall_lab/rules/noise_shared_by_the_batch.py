@@ -38,8 +38,8 @@ class SharedNoise:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws noise for one example, which in several rounds
-    all examples of a batch get.
+    """One finding for each line that draws noise for one example, which in several iterations all examples of a batch
+    get.
     """
     places: dict[object, list[SharedNoise]] = defaultdict(list)
     for draw in story.calls(*DRAWS) if story.trace.optimizer_steps else ():

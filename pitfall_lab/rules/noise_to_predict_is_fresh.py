@@ -37,8 +37,8 @@ class Fresh:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws a target anew in each round, while other noise of that
-    shape was mixed into the data.
+    """One finding for each line that draws a new target in each iteration, while other noise of that shape was mixed
+    into the data.
     """
     places: dict[Span | None, list[Fresh]] = {}
     for loss in story.calls(*LOSSES) if story.trace.optimizer_steps else ():
@@ -91,7 +91,7 @@ def _is_learned(story: Story, loss: Event) -> bool:
 
 
 def _drawn(story: Story, label: str, step: int) -> Event | None:
-    """The normal draw whose numbers a tensor has, past views and conversions; None if there is none."""
+    """The normal draw whose values a tensor has, past views and conversions; None if there is none."""
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call" or label not in event.results:

@@ -1,5 +1,5 @@
-"""PL411: vectors are normalized, or compared by their cosine, along another axis than the
-one that holds their numbers.
+"""PL411: vectors are normalized, or compared by their cosine, along another axis than the one along which their
+components are.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
 
 
 def _layer(story: Story, label: str, step: int) -> Event | None:
-    """The layer that returned the vectors, with their numbers on the last axis.
+    """The layer that returned the vectors, with their components on the last axis.
 
-    Only calls that keep the shape and each number's place may come after it; else None.
+    Only calls that keep the shape and each element's position may come after it; else None.
     """
     shape = story.shape(label, step)
     for _ in range(FURTHER):

@@ -38,10 +38,10 @@ SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with
-    ``real``, where they are not.
+    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with ``real``, where they
+    are not.
 
-    Without a number for padding, ``tokens`` are the lengths of the rows: padding is at and behind them.
+    Without a number for padding, ``tokens`` are the lengths of the rows: padding is at these positions and after them.
     """
 
     compared: Event
@@ -64,8 +64,8 @@ class Constant:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line with an attention that keeps the scores of padding only.
 
-    Told by a mask that compares with the padding number or with lengths, or by keys that are one
-    constant at all places it looks at.
+    Told by a mask that compares with the padding number or with lengths, or by keys that are one constant at all
+    positions it looks at.
     """
     told = set()
     for masked in masked_scores(story):

@@ -15,7 +15,7 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that never steps, although what it holds gets gradients in round after round."""
+    """One finding for each optimizer that never steps, although what it holds gets gradients in several iterations."""
     for found in never_stepped(story):
         yield _finding(story, found)
 

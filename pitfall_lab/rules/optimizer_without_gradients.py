@@ -1,4 +1,6 @@
-"""PL632: an optimizer steps in every round, and nothing that it holds ever gets a gradient: another copy of it does."""
+"""PL632: an optimizer steps in every iteration, and nothing that it holds ever gets a gradient: another copy of it
+does.
+"""
 
 from __future__ import annotations
 

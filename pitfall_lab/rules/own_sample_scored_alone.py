@@ -43,7 +43,7 @@ LINEAR = {
 } | PASSING
 SCALED = {"mul", "__mul__", "__rmul__", "div", "__truediv__", "mul_", "div_"}
 CHOSEN = {"cross_entropy": 1, "nll_loss": 1, "binary_cross_entropy_with_logits": 1, "gather": 1}
-"""Calls that compute a log-probability, or choose it, by the place of the sample among the operands."""
+"""Calls that compute a log-probability, or choose it, by the sample's position among the operands."""
 ROUNDS, FURTHER, MOST = 2, 40, 400
 
 
@@ -59,7 +59,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """``backward`` reaches the ``parameters`` behind a draw only through ``score``."""
+    """``backward`` reaches the ``parameters`` from which a draw's distribution was computed only through ``score``."""
 
     backward: Event
     score: Score
@@ -67,7 +67,7 @@ class Alone:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws samples, round after round, whose log-probability alone trains what they
+    """One finding for each line that draws samples, in several iterations, whose log-probability alone trains what they
     were drawn from.
     """
     updates, flow = story.trace.optimizer_steps, Flow(story)

@@ -86,8 +86,8 @@ def _row(story: Story, event: Event, padding: int) -> list[float]:
 
 
 def _stays(story: Story, fill: Event, event: Event, padding: int) -> bool:
-    """Whether the row still has the numbers of the fill: the same ones, or nothing but the steps of an
-    optimizer wrote into the table.
+    """Whether the row still has the values of the fill: the same ones, or nothing but the steps of an optimizer wrote
+    into the table.
     """
     table = event.operands[1].label
     storage = str((story.tensor(table, event.step) or {}).get("storage"))

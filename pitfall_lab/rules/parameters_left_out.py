@@ -22,11 +22,11 @@ LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_tran
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """At most one finding: for the parameters that got gradients in round after round, behind trained layers,
-    and that no optimizer holds.
+    """At most one finding: for the parameters used after those of trained layers that got gradients in several
+    iterations and that no optimizer holds.
 
-    None if an optimizer also holds parameters that never got gradients, or if modules lie in a plain
-    list, which other rules report.
+    None if an optimizer also holds parameters that never got gradients, or if modules lie in a plain list, which other
+    rules report.
     """
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}

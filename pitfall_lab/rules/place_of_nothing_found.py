@@ -35,7 +35,7 @@ FURTHER = 40
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that searches the first 1 in rows of which some have none, where its result is used as
-    a place and nothing asks which rows have one.
+    a position and nothing asks which rows have one.
     """
     for counted in story.trace.beside.counted:
         event = story.event(counted.step)
@@ -84,8 +84,8 @@ def _is_mask(story: Story, event: Event) -> bool:
 
 
 def _is_asked(story: Story, event: Event) -> bool:
-    """Whether the program asks which rows have a 1: it reduces the mask, reads it at the places, or uses the largest
-    values themselves.
+    """Whether the program asks which rows have a 1: it reduces the mask, reads it at the positions found, or uses the
+    largest values themselves.
     """
     if len(event.results) > 1 and story.uses(event.results[0]):
         return True
@@ -103,7 +103,9 @@ def _is_asked(story: Story, event: Event) -> bool:
 
 
 def _used(story: Story, event: Event) -> Event | None:
-    """The call that uses the result as a place; None if there is none, or if the result is compared with a number."""
+    """The call that uses the result as a position; None if there is none, or if the result is compared with
+    a number.
+    """
     pending, seen = deque(event.results[-1:]), set(event.results[-1:])
     found: Event | None = None
     while pending and len(seen) < FURTHER:
@@ -163,7 +165,7 @@ def _finding(story: Story, event: Event, counted: Counted, used: Event) -> Findi
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that take the last place of a row in which nothing is found."""
+    """Fixes that take the last position of a row in which nothing is found."""
     program, node = story.program, story.program.at(story.span(event.step))
     mask, torch = written_as(story, event, event.operands[0].label), torch_name(program)
     if not isinstance(node, ast.Call) or mask is None or torch is None or call_name(node) not in ("argmax", "max"):

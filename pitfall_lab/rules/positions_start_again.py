@@ -1,4 +1,4 @@
-"""PL474: new tokens get positions from 0 on, although their keys are joined with the kept keys of earlier tokens."""
+"""PL474: new tokens get positions from 0 on, although their keys are joined with the cached keys of earlier tokens."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FURTHER, LONGEST = 120, 40
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """``positions`` counted from 0, or took the first rows of a table, for new tokens whose keys
-    ``joined`` puts behind ``past`` kept ones.
+    """``positions`` counted from 0, or took the first rows of a table, for new tokens whose keys ``joined`` appends to
+    ``past`` cached ones.
     """
 
     positions: Event
@@ -55,7 +55,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _restarted(story: Story, attention: Attention) -> Iterator[Restarted]:
-    """What gives the positions of an attention's queries, if it starts from 0 though kept keys come first."""
+    """What gives the positions of an attention's queries, if it starts from 0 though cached keys come first."""
     joined = _joined(story, attention.keys, attention.product.step)
     if joined is None:
         return
@@ -124,7 +124,7 @@ def _weights(story: Story, event: Event) -> set[str]:
 def _positions(story: Story, query: str | None, step: int, before: int, new: int) -> Iterator[Event]:
     """The calls that counted positions from 0, or took the first rows of a table, for the rows of the queries.
 
-    ``before``: the step of the layer that made the kept keys; what a table is taken from must be older.
+    ``before``: the step of the layer that made the cached keys; what a table is taken from must be older.
     """
     pending, seen = [(query, step)], {query}
     while pending and len(seen) < FURTHER:
@@ -168,7 +168,7 @@ def _counted(story: Story, label: str, step: int, new: int) -> Event | None:
 
 
 def _takes_first(story: Story, made: Event, before: int, new: int) -> bool:
-    """Whether a call took the first rows of a larger table that was there before the kept keys were made."""
+    """Whether a call took the first rows of a larger table that was there before the cached keys were made."""
     table, part = story.tensor(made.operands[0].label, made.step) or {}, story.tensor(made.results[0], made.step) or {}
     rows, own = table.get("shape") or [], part.get("shape") or []
     born = story.event(table.get("born"))
@@ -211,7 +211,7 @@ def _finding(story: Story, found: Restarted) -> Finding:
 
 
 def _fixes(story: Story, found: Restarted) -> tuple[Fix, ...]:
-    """At most one fix, which adds the number of kept keys to the positions.
+    """At most one fix, which adds the number of cached keys to the positions.
 
     Empty unless the keys are joined in the function that gives the positions, and the text shows both.
     """
@@ -242,7 +242,7 @@ def _fixes(story: Story, found: Restarted) -> tuple[Fix, ...]:
 
 
 def _guarded(program: Program, join: ast.Call, length: str) -> str:
-    """The number of kept keys as an expression that is 0 where the program does not join any."""
+    """The number of cached keys as an expression that is 0 where the program does not join any."""
     child: ast.AST = join
     for around in program.ancestors(join):
         if isinstance(around, ast.FunctionDef | ast.Lambda):

@@ -28,7 +28,7 @@ IN_PLACE = ELEMENTWISE | {
     "le", "where", "reshape", "view", "unsqueeze", "squeeze", "__getitem__", "sub_", "add_", "exp_", "square", "abs",
     "normalize", "cpu", "__rsub__", "truediv", "multiply", "type_as",
 }  # fmt: skip
-"""Calls after which each number of a row is still in its place."""
+"""Calls that leave each element of a row at its position."""
 CARRIES = {"squeeze", "unsqueeze", "view", "reshape", "to", "long", "int", "clone", "detach", "cpu", "__getitem__",
            "cat", "stack", "T", "unbind", "flatten", "expand", "select", "contiguous", "t"}  # fmt: skip
 LOOKS_UP = {
@@ -38,8 +38,8 @@ LOOKS_UP = {
     "take_along_dim": (0, 1),
     "take": (0, 1),
 }
-"""Calls that take entries by positions: the places of the table and of the positions (None:
-all operands but the first).
+"""Calls that take entries by positions: which operands are the table and the positions (None: all operands but the
+first).
 """
 COMPARES = {"eq", "ne", "__eq__", "__ne__"}
 LEARNED = {"linear", "matmul", "__matmul__", "addmm", "bmm", "conv1d", "conv2d", "lstm", "gru"}
@@ -61,8 +61,8 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """``event`` put a row of ``count`` numbers in order; ``before`` are these numbers, and what they were
-    computed from place by place.
+    """``event`` sorted a row of ``count`` values; ``before`` are the tensors of these values before the sort, and what
+    they were computed from element by element.
 
     ``learned``: they are the result of a layer.
     """
@@ -157,7 +157,8 @@ def _carried(use: Event, label: str) -> str | None:
 
 
 def _sorted(story: Story, label: str | None, step: int) -> Event | None:
-    """The sort whose values ``label`` was computed from, with each number still in its place; None if there is none.
+    """The sort whose values ``label`` was computed from, with each element still at its position; None if there is
+    none.
 
     None also if the last sort on the way goes along another axis than the last.
     """
@@ -185,8 +186,8 @@ def _sorted(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _begins_it(story: Story, part: str | None, label: str | None) -> bool:
-    """Whether ``part`` is a view of the first numbers of each row of ``label``: the same first
-    element, strides and number of axes.
+    """Whether ``part`` is a view of the first elements of each row of ``label``: the same first element, strides and
+    number of axes.
     """
     one, other = (story.tensor(each) or {} for each in (part, label))
     same = one.get("storage") == other.get("storage") and one.get("offset") == other.get("offset")
@@ -198,8 +199,8 @@ def _begins_it(story: Story, part: str | None, label: str | None) -> bool:
 
 
 def _upward(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tensor and those that it was computed from with each number still in its place, up to the
-    call that made the first one.
+    """The tensor and those that it was computed from with each element still at its position, up to the call that made
+    the first one.
     """
     for _ in range(UPWARD):
         yield label

@@ -17,7 +17,7 @@ from pitfall_lab.trace import OptimizerMade, Scheduler, T
 FEWEST = 4
 CLOSE = 0.02
 FUNCTION = 1
-"""The place of the argument ``lr_lambda``."""
+"""The position of the argument ``lr_lambda``."""
 
 
 def find(story: Story) -> Iterator[Finding]:

@@ -626,7 +626,7 @@ def _counted(
 
 
 def _upward(story: Story, label: str, step: int) -> Iterator[Event]:
-    """The calls behind a number, the last one first, along their first operands."""
+    """The calls that a number was computed by, the last one first, along their first operands."""
     for _ in range(DEEP):
         made = made_by(story, label, step)
         if made is None:

@@ -22,7 +22,7 @@ from pitfall_lab.trace import Event, Span, T
 LOGITS, SHARES = "binary_cross_entropy_with_logits", "binary_cross_entropy"
 MODULES = {LOGITS: "BCEWithLogitsLoss", SHARES: "BCELoss"}
 WEIGHT = {LOGITS: 2, SHARES: 2, "BCEWithLogitsLoss": 0, "BCELoss": 0}
-"""Losses, and the place of the weight among their arguments."""
+"""Losses, and the position of the weight among their arguments."""
 COUNTS = {"sum", "count_nonzero", "mean", "bincount", "unique"}
 PRODUCTS = {"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"}
 SAME_ROWS = SAME_NUMBERS | {

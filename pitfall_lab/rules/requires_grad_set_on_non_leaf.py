@@ -22,8 +22,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _wanted(event: Event) -> bool:
-    """Whether the refused event is ``h.requires_grad = True``; the method
-    ``requires_grad_()`` is refused only for False.
+    """Whether the event that failed is ``h.requires_grad = True``; the method ``requires_grad_()`` fails only for
+    False.
     """
     return event.name == "requires_grad" and any(operand.text == "True" for operand in event.operands)
 

@@ -60,10 +60,10 @@ class Order:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that orders labels otherwise than the examples that a loss compares them
-    with, if a backward ran at all.
+    """One finding for each place that orders labels otherwise than the examples that a loss compares them with, if a
+    backward ran at all.
 
-    The examples must have exactly one order behind them, the labels one or none.
+    The examples must have been ordered exactly once, the labels once or never.
     """
     reported = set()
     taken = [

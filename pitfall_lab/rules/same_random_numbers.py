@@ -1,4 +1,4 @@
-"""PL905: the random numbers of every round are the same ones, because the generator is seeded in the loop."""
+"""PL905: every iteration draws the same random numbers, because the generator is seeded in the loop."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
 
 
 def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
-    """``found`` with the backward that goes through the layer, if it also reaches the parameters
-    behind the draw by other paths.
+    """``found`` with the backward that goes through the layer, if it also reaches by other paths the parameters that
+    the draw was computed from.
 
     Otherwise None.
     """

@@ -101,7 +101,7 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One refused backward: what was saved, and the steps that saved it, changed it and needed it."""
+    """One backward that failed: what was saved, and the steps that saved it, changed it and needed it."""
 
     story: Story
     failure: Failure

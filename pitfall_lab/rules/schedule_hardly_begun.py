@@ -84,8 +84,8 @@ def _updates(story: Story, scheduler: Scheduler) -> list[OptimizerStep]:
 
 
 def _fixes(story: Story, scheduler: Scheduler, call: ast.Call | None) -> tuple[Fix, ...]:
-    """Fixes that move the scheduler's step behind the optimizer's step; empty unless both
-    are statements of one function.
+    """Fixes that move the scheduler's step to after the optimizer's step; empty unless both are statements of one
+    function.
     """
     program, updates = story.program, _updates(story, scheduler)
     statement, update = program.statement(call), program.statement_at(updates[0].span) if updates else None

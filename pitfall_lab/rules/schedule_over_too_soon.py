@@ -107,8 +107,8 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that move the scheduler's step behind the innermost loop; empty if it is not a
-    statement directly in that loop.
+    """Fixes that move the scheduler's step to after the innermost loop; empty if it is not a statement directly in that
+    loop.
     """
     program, statement = story.program, story.program.statement(call)
     loop = next((a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)), None)

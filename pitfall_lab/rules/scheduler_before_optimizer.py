@@ -1,4 +1,4 @@
-"""PL623: in each round the scheduler steps before the optimizer, so the first learning rate is never used."""
+"""PL623: in each iteration the scheduler steps before the optimizer, so the first learning rate is never used."""
 
 from __future__ import annotations
 

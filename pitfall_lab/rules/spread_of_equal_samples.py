@@ -81,7 +81,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _samples(story: Story, event: Event) -> Samples | None:
     """The samples whose spread ``event`` computes, along axis 0: of a stack (or ``cat``), of a vmap, or of a mean,
-    median or sum over the other axes. Whether random numbers are behind them is not looked at here.
+    median or sum over the other axes. Whether they were computed from random numbers is not looked at here.
 
     None for anything else, or for fewer than ``FEWEST``.
     """
@@ -132,9 +132,9 @@ def _is_nothing(story: Story, event: Event) -> bool:
 
 
 def _typical(story: Story, label: str | None, step: int) -> float:
-    """The largest known mean or median, without its sign, of a tensor whose own numbers the trace does not have.
+    """The largest known mean or median, without its sign, of a tensor whose own values the trace does not have.
 
-    0 if it has them, or knows neither: it keeps no numbers of large tensors.
+    0 if it has them, or knows neither: it has no values of large tensors.
     """
     if label is None or _numbers(story, label, step):
         return 0.0
@@ -260,10 +260,10 @@ def _draws_all(story: Story, event: Event) -> bool:
 
 
 def _permutations(story: Story, samples: Samples) -> Cause | None:
-    """The cause if each sample has all elements, in another order, and was reduced to something that
-    does not depend on the order.
+    """The cause if each sample has all elements, in another order, and was reduced to something that does not depend on
+    the order.
 
-    None if no draw of all elements is behind the samples. The reduction itself is not looked at here.
+    None if the samples were computed from no draw of all elements. The reduction itself is not looked at here.
     """
     label = samples.each[0] if samples.each else samples.event.results[0]
     draw = next((event for event in _behind(story, label, samples.event.step) if _draws_all(story, event)), None)

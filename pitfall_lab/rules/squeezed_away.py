@@ -22,7 +22,7 @@ from pitfall_lab.trace import Event, T
 ALONG = {"mean": 1, "sum": 1, "std": 1, "var": 1, "amax": 1, "amin": 1, "max": 1, "min": 1, "median": 1, "argmax": 1,
          "argmin": 1, "softmax": 1, "log_softmax": 1, "cumsum": 1, "flip": 1, "sort": 1, "prod": 1, "logsumexp": 1,
          "quantile": 2, "topk": 2, "norm": 2, "select": 1, "unbind": 1}  # fmt: skip
-"""Calls that work along an axis, each with the place of that argument."""
+"""Calls that work along an axis, each with the position of that argument."""
 KEEPING = ELEMENTWISE | PRODUCTS | {"div", "square", "pow", "exp", "abs", "sqrt"}
 UPWARD = 40
 
@@ -39,7 +39,7 @@ class Squeezed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``squeeze()`` that removes the first axis in some rounds, where it is needed."""
+    """One finding for each ``squeeze()`` that removes the first axis in some iterations, where it is needed."""
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls("squeeze"):
         if (
@@ -86,8 +86,8 @@ def _shape(story: Story, label: str | None, event: Event) -> tuple[int, ...]:
 
 
 def _used(story: Story, event: Event) -> Event | None:
-    """The first call that works along axis 0 of the squeezed tensor, which has the numbers of one
-    example now; None if none does.
+    """The first call that works along axis 0 of the squeezed tensor, which now has the values of one example; None if
+    none does.
     """
     pending, seen = [event.results[0]], {event.results[0]}
     while pending and len(seen) < UPWARD:

@@ -21,7 +21,7 @@ SCATTERS = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_"
 ZEROS = {"zeros", "zeros_like", "new_zeros"}
 ALIKE = {"to", "expand", "unsqueeze", "view", "reshape", "clone", "__getitem__", "narrow"}
 REDUCE = 4
-"""The place of the argument ``reduce``."""
+"""The position of the argument ``reduce``."""
 MOST = 5
 
 

@@ -35,7 +35,7 @@ class Again:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of lines whose steps use the same gradient in several rounds of a training."""
+    """One finding for each pair of lines whose steps use the same gradient in several iterations of a training."""
     steps: dict[Span, list[OptimizerStep]] = defaultdict(list)
     for step in story.trace.optimizer_steps:
         if step.span is not None:

@@ -56,11 +56,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Mixed | None:
-    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is
-    another player's; else None.
+    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is another
+    player's; else None.
 
-    The player's own loss reaches no other parameters, because it detached a result; the other loss also
-    reaches those behind that result.
+    The player's own loss reaches no other parameters, because it detached a result; the other loss also reaches those
+    that this result was computed from.
     """
     mine = set(update.holds)
     reached = {b.step: flow.leaves(b.operands[0].label, b.step) for b in added if b.operands}

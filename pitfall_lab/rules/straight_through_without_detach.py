@@ -102,8 +102,8 @@ def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
 
 
 def _is_made_from(story: Story, label: str, source: str, step: int) -> bool:
-    """Whether the numbers of ``label`` were computed from those of ``source``, and its graph does not
-    lead there except by flat steps.
+    """Whether the values of ``label`` were computed from those of ``source``, and its graph does not lead there except
+    by flat steps.
     """
     wanted = (story.tensor(source, step) or {}).get("grad_fn")
     nodes, pending = set[str](), [(story.tensor(label, step) or {}).get("grad_fn")]

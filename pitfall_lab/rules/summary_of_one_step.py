@@ -19,7 +19,7 @@ from pitfall_lab.rules.signals.sequences import RECURRENT
 from pitfall_lab.trace import Event, T
 
 SAME = {"dropout", "layer_norm", "relu", "tanh", "contiguous", "gelu"}
-"""Calls after which each step is still in its place."""
+"""Calls that leave each step at its position."""
 PARTS = {"__getitem__", "chunk", "split", "narrow", "view", "reshape", "unflatten", "select", "shape"}
 STATES = 3
 BOTH = 2

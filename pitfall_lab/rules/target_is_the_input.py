@@ -1,4 +1,4 @@
-"""PL912: a net is taught to predict the very tokens that it is given, each at its own place."""
+"""PL912: a net is taught to predict the very tokens that it is given, each at its own position."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TABLE = 2
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """``embedding`` looked up ``tokens``, and ``loss`` compared what was computed from them, place by
-    place, with the same tokens.
+    """``embedding`` looked up ``tokens``, and ``loss`` compared what was computed from them, position by position, with
+    the same tokens.
     """
 
     embedding: Event

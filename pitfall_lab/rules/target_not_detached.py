@@ -98,8 +98,8 @@ def _weighed(story: Story) -> Iterator[Weighed]:
 
 
 def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | None:
-    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their
-    difference, taken anew perhaps.
+    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference, also
+    if computed again.
 
     None if there is none.
     """
@@ -209,7 +209,7 @@ def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
 
 
 def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
-    """The sum that made ``label`` of given numbers and of a share of what a network computed:
+    """The sum that made ``label`` from given values and a multiple of what a network computed:
     ``r + gamma * q(s2).max(1)``.
 
     None if there is none.

@@ -36,8 +36,8 @@ class Noisy:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each network whose dropout or batch norm works as in training in each round, and whose results
-    are the targets of another network.
+    """One finding for each network whose dropout or batch norm works as in training in each iteration, and whose
+    results are the targets of another network.
     """
     modes, layers = Modes(story), dict[object, list[Pass]]()
     for each in modes.passes if story.trace.optimizer_steps else ():

@@ -1,4 +1,4 @@
-"""PL628: all units of a layer began with one constant, get the same gradient in every round, and stay equal."""
+"""PL628: all units of a layer began with one constant, get the same gradient in every iteration, and stay equal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Equal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that filled the weight of a layer whose units are still equal after several rounds."""
+    """One finding for each line that filled the weight of a layer whose units are still equal after several
+    iterations.
+    """
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     told = set()
     for weight in held:

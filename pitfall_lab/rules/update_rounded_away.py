@@ -40,7 +40,9 @@ class Stalled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each update of short floats that leaves most of them as they were, in several rounds."""
+    """One finding for each update of weights in 16 bits that leaves most of them as they were, in several
+    iterations.
+    """
     lines: dict[object, list[tuple[str, Moment]]] = defaultdict(list)
     for label, moments in lives(story).items():
         if str((story.tensor(label) or {}).get("dtype")) in BITS:

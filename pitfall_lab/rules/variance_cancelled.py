@@ -97,10 +97,10 @@ def _squared(event: Event | None) -> str | None:
 
 
 def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled | None:
-    """Return the data of the finding if one difference is rounding noise and wrong by more than ``WRONG``
-    times, while the numbers vary.
+    """Return the data of the finding if one difference is rounding noise and wrong by more than ``WRONG`` times, while
+    the values vary.
 
-    None if no squares are known behind it, or if no axis was averaged away.
+    None if it was computed from no known squares, or if no axis was averaged away.
     """
     dtype = str((story.tensor(event.results[0], event.step) or {}).get("dtype"))
     if dtype not in GAPS:

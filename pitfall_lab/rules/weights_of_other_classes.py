@@ -1,4 +1,4 @@
-"""PL913: the weights of the classes are in another order than the numbers of the classes."""
+"""PL913: the weights of the classes are in another order than the class indices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ SHOWN = 6
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a loss whose weights fit the numbers of the examples in another order only."""
+    """One finding for each line of a loss whose weights fit the number of examples of each class in another
+    order only.
+    """
     reported = set()
     for counted in story.trace.beside.counted:
         event, place = story.event(counted.step), story.span(counted.step)

@@ -37,10 +37,10 @@ class Stuck:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each pair of weights made of zeros that are factors of one product, so that the
-    gradients of both stay zero.
+    """One finding for each pair of weights made of zeros that are factors of one product, so that the gradients of both
+    stay zero.
 
-    Only if optimizers saw only zero gradients of both in several rounds; each line is reported once.
+    Only if optimizers saw only zero gradients of both in several iterations; each line is reported once.
     """
     told = set()
     zero = [

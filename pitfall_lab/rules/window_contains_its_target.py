@@ -38,12 +38,12 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """``loss`` compares with ``target``, all of whose numbers are in the rows of ``given`` that a
-    prediction was computed from.
+    """``loss`` compares with ``target``, all of whose values are in the rows of ``given`` that a prediction was
+    computed from.
 
-    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have
-    to begin later to lie behind the window. ``wanted`` and ``windows`` are the calls that the target and the window
-    were taken out of the series by.
+    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to
+    start later to lie after the window. ``wanted`` and ``windows`` are the calls that the target and the window were
+    taken out of the series by.
     """
 
     loss: Event
@@ -121,8 +121,8 @@ def _leak(story: Story, loss: Event) -> Leak | None:
 
 
 def _row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
-    """The places that all elements of one row of a tensor come from, in order; empty if one is not
-    known, or if they are of several.
+    """The positions in memory that all elements of one row of a tensor come from, in order; empty if one is not known,
+    or if they are of several.
     """
     places = list[Place]()
     shape = origins.story.shape(*used) or ()
@@ -144,11 +144,11 @@ def _overlap(rows: Sequence[set[Place]]) -> bool:
 
 
 def _inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
-    """The tensors without a gradient that a prediction depends on, each with the step of its use; not
-    behind a choice of some positions.
+    """The tensors without a gradient that a prediction depends on, each with the step of its use; the search ends where
+    some positions were chosen.
 
-    The result for the last position depends on the whole input; that for another one may depend
-    on what comes before it alone.
+    The result for the last position depends on the whole input; that for another one may depend on what comes before it
+    alone.
     """
     pending, seen, found = deque([(guess, step)]), {guess}, 0
     while pending and len(seen) < UPWARD and found < INPUTS:
@@ -218,8 +218,8 @@ def _finding(story: Story, found: Leak) -> Finding:
 
 
 def _fixes(story: Story, found: Leak) -> tuple[Fix, ...]:
-    """Fixes that let the targets begin behind the windows, without or with the last windows, which
-    have no target then, left out.
+    """Fixes that let the targets start after the windows, without or with the last windows, which have no target then,
+    left out.
     """
     program = story.program
     if program.tree is None:

@@ -1,10 +1,11 @@
-"""Finds models that were put back to their beginning and trained again, while the optimizer goes on at the rate that
-the first training had come down to.
+"""Finds models that were reset to their first parameters and trained again, while the optimizer goes on at the lower
+learning rate that the first training had ended with.
 
-Before an optimizer's first step the checksums of its parameters and its rates are kept, as plain numbers. Parameters
-with the same checksums in a later cell were put back, by whatever way; parameters that were all written in a cell
-without a step may have been drawn anew, which the cell's text has to say. What happens within one cell is seen from
-what is there after it: a name that still holds the beginning, and that the optimizer is the same and went on.
+Before an optimizer's first step the checksums of its parameters and its learning rates are stored, as plain numbers.
+Parameters with the same checksums in a later cell were reset, in whatever way; parameters that were all written in a
+cell without a step may have been drawn again, which the cell's text has to say. What happens within one cell is seen
+from what is there after it: a name that still holds the first parameters, and that the optimizer is the same and went
+on.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SUMMED = 1 << 19
 SAMPLED = 64
 """How many parameters of an optimizer are looked at."""
 LOWER = 0.9
-"""A rate below this part of the rate at the beginning has come down."""
+"""A learning rate below this part of the first one has come down."""
 Way = Literal["put-back", "written", "cell", "rounds"]
 _Marks = tuple[tuple[tuple[int, ...], int | None], ...]
 
@@ -53,7 +54,7 @@ class BegunAgain(NamedTuple):
 
 
 class _Begin(NamedTuple):
-    """The checksums of the parameters, and the rates, before the first step."""
+    """The checksums of the parameters, and the learning rates, before the first step."""
 
     marks: _Marks
     rates: tuple[float, ...]
@@ -87,7 +88,9 @@ class Beginnings:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[BegunAgain]:
-        """The optimizers that went on at their last rate with a model that was put back to its beginning."""
+        """The optimizers that went on at their last learning rate with a model that was reset to its first
+        parameters.
+        """
         if now == self._cell:
             return list(self._found.values())
         sums = Sums()
@@ -188,7 +191,7 @@ def _is_anew(was: _Seen, read: _Seen) -> bool:
 
 
 def _lower(rates: Sequence[float], begin: Sequence[float]) -> tuple[float, float] | None:
-    """The first rate that has come down, and what it was at the beginning; ``None`` if there is none."""
+    """The first learning rate that has come down, and what it was at the beginning; ``None`` if there is none."""
     pairs = zip(rates, begin, strict=False)
     return next(((rate, first) for rate, first in pairs if rate < LOWER * first), None)
 

@@ -1,8 +1,7 @@
-"""Finds the name through which a graph leads from one cell into the graph of an earlier cell: a
-hidden state, a running sum.
+"""Finds the name through which a graph continues in the graph of an earlier cell: a hidden state, a running sum.
 
-After each look only the keys of nodes are kept, with the names whose graphs ended in them:
-numbers and texts, no object.
+After each look only the keys of nodes are stored, with the names whose graphs ended in them: numbers and texts, no
+object.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ REMEMBERED = 5_000
 
 
 class Carrier(NamedTuple):
-    """A name whose tensor had a graph when ``cell`` had ended; a later graph leads into that graph."""
+    """A name whose tensor had a graph when ``cell`` had ended; a later graph was computed from it."""
 
     name: str
     path: Path
@@ -27,21 +26,23 @@ class Carrier(NamedTuple):
 
 
 class Carriers:
-    """Remembers which names had the graphs that later graphs lead into."""
+    """Remembers which names had the graphs that later graphs were computed from."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Carrier] = {}
 
     def remember(self, roots: Sequence[Root], cell: int) -> None:
-        """Keep the nodes in which the graphs of these tensors end after this cell; the first name of a node is kept."""
+        """Store the nodes in which the graphs of these tensors end after this cell; of several names of a node the
+        first counts.
+        """
         for root in roots:
             self._known.setdefault(tensor_facts.node_key(root.node), Carrier(root.thing.text, root.thing.path, cell))
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
 
     def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
-        """The carriers from cells ``before`` this one that the graph of ``node`` leads into,
-        nearest first, each with its node.
+        """The carriers from cells ``before`` this one whose graphs the graph of ``node`` contains, nearest first, each
+        with its node.
         """
         found: list[tuple[Carrier, Any]] = []
         work, seen = [node], {node}

@@ -26,8 +26,8 @@ WHOLE = 1 << 18
 FEWEST = 4
 ROUNDS = 3
 NEAR = 1e-5
-"""How far apart equal numbers may be, as a fraction of the greatest: sums of the same numbers in another
-order differ in the last bits.
+"""How far apart equal values may be, as a fraction of the greatest: sums of the same values in another order differ in
+the last bits.
 """
 _DTYPES = {"float32": "f4", "float64": "f8", "float16": "f2"}
 
@@ -149,8 +149,8 @@ def _bytes(tensor: Any) -> tuple[int, int, int, int] | None:
 
 
 def _may_be_equal(address: int, rows: int, row: int, item: int, *, columns: bool) -> bool:
-    """Whether the first numbers of the first two units differ by rounding at most: a quick test
-    before all numbers are read.
+    """Whether the first elements of the first two units differ by rounding at most: a quick test before all elements
+    are read.
 
     The tensor has ``rows`` rows of ``row`` bytes, elements of ``item`` bytes. ``columns``: the units are its columns.
     """
@@ -169,8 +169,8 @@ def _is_one(numbers: np.ndarray, *, columns: bool) -> bool:
 
 
 def _numbers(tensor: Any) -> np.ndarray | None:
-    """A copy of a tensor's numbers, one row for each index of its first dimension;
-    ``None`` if they are not to be read.
+    """A copy of a tensor's values, one row for each index of its first dimension; ``None`` if they are not
+    to be read.
     """
     where = _bytes(tensor)
     if where is None:

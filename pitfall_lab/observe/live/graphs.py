@@ -1,4 +1,4 @@
-"""Reads the graphs behind live tensors: the nodes and their saved tensors, without unpacking them.
+"""Reads the graphs of live tensors: the nodes and their saved tensors, without unpacking them.
 
 Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen,
 and for one whose version has changed: torch's own version check then decides whether backward would raise.
@@ -54,7 +54,7 @@ class Kept(NamedTuple):
 
 
 def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
-    """The nodes behind ``roots``, nearest first, as far as the budget allows."""
+    """The nodes in the graphs of ``roots``, nearest first, as far as the budget allows."""
     seen: dict[Any, None] = dict.fromkeys(root for root in roots if root is not None)
     found = list(seen)
     for node in found:  # the list grows during the iteration

@@ -24,13 +24,13 @@ NEAR = 20
 
 
 class Growing(NamedTuple):
-    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs
-    that it keeps alive by addition.
+    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by
+    addition.
 
-    A graph that goes through several cells is that of the name that carries it from one to the next: ``h``, and not
-    each loss made from it. ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one
-    element. Of a list, ``cells`` are those after which graphs of it were first seen used, and ``fresh`` counts the
-    results that were added later and have not been used.
+    A graph that goes through several cells is that of the name by which each passes it to the next: ``h``, and not each
+    loss made from it. ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one element. Of
+    a list, ``cells`` are those after which graphs of it were first seen used, and ``fresh`` counts the results that
+    were added later and have not been used.
     """
 
     name: str

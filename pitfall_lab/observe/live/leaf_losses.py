@@ -1,5 +1,5 @@
-"""Finds numbers that require gradients and have no graph behind them: a loss that was made anew
-from a number is one of them.
+"""Finds single values that require gradients and have no graph: a loss that was made a new tensor from a number is one
+of them.
 """
 
 from __future__ import annotations

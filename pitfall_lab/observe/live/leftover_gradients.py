@@ -1,4 +1,4 @@
-"""Finds gradients that a cell left behind, which made no step, and to which a later training cell may have added.
+"""Finds gradients that a cell left in ``.grad`` without a step, and to which a later training cell may have added.
 
 Seen from versions alone: the cell wrote ``.grad`` of leaves that an optimizer holds and not the leaves; what it wrote
 is not zero; and nothing has cleared or replaced it before a cell that has written the leaves. Whether that cell cleared
@@ -52,7 +52,9 @@ class Leftovers:
         self._found: Leftover | None = None
 
     def compare(self, found: Found, now: int, budget: Budget) -> Leftover | None:
-        """The first leaf that the last cell has written, of those that had a gradient left behind before it."""
+        """The first leaf that the last cell has written, of those that already had a gradient left from an earlier
+        cell.
+        """
         if now == self._cell:
             return self._found
         self._cell, self._found = now, None
@@ -88,6 +90,8 @@ class Leftovers:
 
 
 def _has_numbers(leaf: Thing, gradient: object) -> bool:
-    """Whether a gradient has numbers that are not zero, as far as a sample shows; true if its memory cannot be read."""
+    """Whether a gradient has elements that are not zero, as far as a sample shows; true if its memory
+    cannot be read.
+    """
     some = samples(Thing(leaf.path, leaf.text, "tensor", gradient))
     return some is None or bool((some != 0).any())

@@ -1,4 +1,4 @@
-"""Finds, in the graphs of losses, numbers of another kind or shape than the loss works on.
+"""Finds, in the graphs of losses, values of another kind or shape than the loss works on.
 
 A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been
 given probabilities. Both are found from the graph alone: from the names of its nodes, and from the shapes of their
@@ -16,7 +16,7 @@ from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Path
 
 NEAR = 16
-"""How many nodes from the loss are looked at: what a loss does with its numbers is near its end."""
+"""How many nodes from the loss are looked at: what a loss does with its inputs is near its end."""
 _COMPARES = {"SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0"}
 _KEEPS = {
     "ViewBackward0",
@@ -42,7 +42,7 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """A loss computed from numbers of another kind or shape than it is meant for.
+    """A loss computed from values of another kind or shape than it is meant for.
 
     ``why`` is ``every-pair``, or a word in the table above.
 
@@ -58,8 +58,8 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The losses in the namespace that were computed from numbers of another kind or shape than they are
-    meant for: one entry for each.
+    """The losses in the namespace that were computed from values of another kind or shape than they are meant for: one
+    entry for each.
     """
     found = []
     for root in roots:
@@ -111,7 +111,7 @@ def _pair(node: Any) -> tuple[_Shape, _Shape] | None:
 
 
 def _behind(node: Any) -> Any:
-    """The node itself, or that from which operations that only rearrange its numbers lead to it."""
+    """The node that computed the values: this one, or the one before operations that only rearrange them."""
     while node is not None and node.name() in _KEEPS:
         node = node.next_functions[0][0]
     return node

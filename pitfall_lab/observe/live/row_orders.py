@@ -1,10 +1,10 @@
-"""Finds features and labels whose rows one cell has put into two different orders, so that no
-row has its own label any more.
+"""Finds features and labels whose rows one cell has put into two different orders, so that no row has its own label any
+more.
 
 Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has
 exactly the rows of an earlier one in another order, the table's order is known from its rows, and the column either
-follows it or does not. A column that is sorted, one of places, and two tables, may be in orders of their own on
-purpose: they are not reported. Only CPU memory is read.
+follows it or does not. A column that is sorted, one of positions (row indices), and two tables, may be in orders of
+their own on purpose: they are not reported. Only CPU memory is read.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Reordered(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The checksums of a table's rows, the whole's, and how many numbers a row has.
+    """The checksums of a table's rows, the whole's, and how many elements a row has.
 
     ``same``: a number that tables have in common if they have the same rows in any order. ``is_order``: a column in
-    rising or falling order, or of whole numbers that are all different (places, numbers of rows).
+    rising or falling order, or of integers that are all different (positions, row indices).
     """
 
     whole: int

@@ -1,6 +1,4 @@
-"""Finds out which rows an embedding was asked for when it failed, and under which names its table and the numbers are
-known.
-"""
+"""Finds out which rows an embedding was asked for when it failed, and which names its table and the indices have."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ MOST = 1 << 24
 
 
 class RowsAsked(NamedTuple):
-    """The numbers go from ``low`` to ``high``, and the table has ``rows`` rows.
+    """The indices go from ``low`` to ``high``, and the table has ``rows`` rows.
 
     ``numbers`` and ``table`` are their names, empty if the notebook has none for them.
     """
@@ -31,7 +29,8 @@ class RowsAsked(NamedTuple):
 def rows_asked(namespace: Mapping[str, Any], numbers: Any, table: Any, budget: Budget) -> RowsAsked | None:
     """The rows that were asked for; ``None`` if they are all there, or if this cannot be read.
 
-    ``numbers`` (any shape, whole numbers) and ``table`` (rows, length of a row) are the tensors of the failed call.
+    ``numbers`` (the indices, integers of any shape) and ``table`` (rows, length of a row) are the tensors of the failed
+    call.
     """
     if not (is_own(numbers) and is_own(table)) or numbers.device.type != "cpu" or numbers.is_floating_point():
         return None

@@ -256,8 +256,8 @@ class Live:
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
-        """Whether the last cell read this name and bound it anew, and its graph does not lead into
-        the graph of an earlier cell.
+        """Whether the last cell read this name and bound it again, and its graph does not contain that of an earlier
+        cell.
         """
         return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
 

@@ -1,8 +1,8 @@
 """Finds data whose memory a cell has changed through another name.
 
-Of tensors and arrays with different names on the same memory a small sample of the numbers is kept. Which cell was
-right in writing there, and what reads it later, only the texts of the cells show. Parameters, buffers and gradients
-are left out, as training writes them. Only CPU memory is read.
+Of tensors and arrays with different names on the same memory a small sample of the values is stored. Which cell was
+right in writing there, and what reads it later, only the texts of the cells show. Parameters, buffers and gradients are
+left out, as training writes them. Only CPU memory is read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ SUMMED = 1 << 20
 
 
 class Shared(NamedTuple):
-    """Cell ``cell`` has changed the numbers of ``name``; ``others`` are the
-    names that share its memory.
+    """Cell ``cell`` has changed the values of ``name``; ``others`` are the names that share its memory.
 
-    ``blank``: before, all numbers were the same, as in a buffer that is still to be filled. ``reordered``: the
-    memory has the same numbers as before, in another order.
+    ``blank``: before, all values were the same, as in a buffer that is still to be filled. ``reordered``: the memory
+    has the same values as before, in another order.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Shared(NamedTuple):
 
 
 class _Was(NamedTuple):
-    """An object after a cell: its id, the place of its memory, a sample, and sums of all its numbers."""
+    """An object after a cell: its id, the place of its memory, a sample, and sums of all its values."""
 
     at: int
     place: Place
@@ -126,7 +125,7 @@ def _shared(found: Found, budget: Budget) -> list[tuple[Thing, Place, tuple[str,
 
 
 def _sums(place: Place) -> tuple[float, float] | None:
-    """The sum of all numbers and that of their squares; ``None`` for more than :data:`SUMMED` bytes."""
+    """The sum of all values and that of their squares; ``None`` for more than :data:`SUMMED` bytes."""
     address, size, kind = place
     if size > SUMMED:
         return None

@@ -1,9 +1,9 @@
-"""Finds data that was split again after nothing of the split before is left: its rows are in the new parts, and a
-model that was trained on some of them may be there still.
+"""Finds data that was split again after nothing of the split before is left: its rows are in the new parts, and a model
+that was trained on some of them may be there still.
 
-Of each whole split its cell and the rows of its parts are kept as numbers: the positions of subsets, or the checksums
+Of each whole split its cell and the rows of its parts are stored as numbers: the positions of subsets, or the checksums
 of the rows of tables whose rows together are those of another table (``X_train, X_val = X[some], X[others]``). Of the
-models, the versions of their parameters, so that one that was made anew is known.
+models, the versions of their parameters, so that one that was made again is known.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _of_subsets(parts: Sequence[Part]) -> Iterator[tuple[Hashable, tuple[_Rows, 
 
 
 def _content(data: Any) -> Hashable:
-    """What tells a data set from another one: its tensors' numbers, or, if it has none, the object itself."""
+    """What tells a data set from another one: its tensors' values, or, if it has none, the object itself."""
     kinds = Kinds()
     held = list(inside(data, "object").values()) if kinds.of(data) not in ("tensor", "array", "group") else [data]
     held = [one for each in held for one in (each if type(each) is tuple or type(each) is list else (each,))][:MOST]

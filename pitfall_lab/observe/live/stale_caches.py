@@ -1,8 +1,8 @@
-"""Finds kept results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has other
-weights now than when they were kept.
+"""Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
+other weights now than when they were computed.
 
-Which names keep results of which modules, the texts of the cells say. Of the results' tensors and of the weights only
-ids, versions and checksums are kept. Weights that were put back as they were count as unchanged.
+Which names cache results of which modules, the texts of the cells say. Of the results' tensors and of the weights only
+ids, versions and checksums are stored. Weights that were put back as they were count as unchanged.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _class_dict = type.__dict__["__dict__"].__get__
 
 
 class Asked(NamedTuple):
-    """Something that keeps results: ``holder`` is the name and the attributes that lead to it, ``chains`` are those of
-    the modules, or of their methods, that may compute what it keeps.
+    """A cache: ``holder`` is the name and the attributes that lead to it, ``chains`` are those of the modules, or of
+    their methods, that may compute what it stores.
 
     A first part ``self`` stands for each object of class ``owner``. ``default``: the holder is the default of this
     argument of the function.
@@ -46,10 +46,10 @@ class Asked(NamedTuple):
 
 
 class StaleCache(NamedTuple):
-    """``entries`` (expressions) of what was asked for were kept by cell ``since``, and are still there; cell ``moved``
-    changed the weights of ``module``, to which ``chain`` leads.
+    """``entries`` (expressions) of the cache were filled by cell ``since``, and are still there; cell ``moved`` changed
+    the weights of ``module``, to which ``chain`` leads.
 
-    ``hit``: results have been read since they were kept; None where nothing counts this.
+    ``hit``: results have been read since then; None where nothing counts this.
     """
 
     asked: Asked
@@ -62,8 +62,8 @@ class StaleCache(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The marks of entries, the cell that made the newest, the marks of the weights then, and which cells have changed
-    the weights since.
+    """The marks (id, version and checksum; of a cached function its counts) of entries, the cell that made the newest,
+    the marks of the weights then, and which cells have changed the weights since.
     """
 
     entries: dict[str, Any]
@@ -74,7 +74,7 @@ class _Kept(NamedTuple):
 
 
 class Caches:
-    """Remembers marks of kept results and of the weights of modules, as plain numbers."""
+    """Remembers ids, versions and checksums of cached results and of the weights of modules, as plain numbers."""
 
     def __init__(self) -> None:
         self._was: dict[tuple[Any, ...], _Kept] = {}
@@ -82,7 +82,7 @@ class Caches:
     def compare(
         self, namespace: Mapping[str, Any], asked: Sequence[Asked], now: int, budget: Budget
     ) -> list[StaleCache]:
-        """The kept results of modules whose weights have changed since."""
+        """The cached results of modules whose weights have changed since."""
         found, met = list[StaleCache](), dict[tuple[Any, ...], _Kept]()
         sums = Sums()
         sums.left = SUMMED
@@ -121,7 +121,7 @@ def _stale(asked: Asked, name: str, kept: _Kept, hits: int) -> Iterator[StaleCac
 
 
 def _names(namespace: Mapping[str, Any], asked: Asked, budget: Budget) -> Iterator[str]:
-    """The names that the first part of a holder stands for."""
+    """The names that the first part of a holder means: itself, or, for ``self``, those of the objects of its class."""
     if not asked.owner:
         yield asked.holder[0]
         return
@@ -154,7 +154,9 @@ def _attribute(value: Any, step: str) -> Any:
 
 
 def _entries(namespace: Mapping[str, Any], asked: Asked, name: str) -> tuple[dict[str, Any], int]:
-    """The marks of the entries by their expressions, and how often they were read (-1: nothing counts this)."""
+    """The marks (see :class:`_Kept`) of the entries by their expressions, and how often they were read (-1: nothing
+    counts this).
+    """
     value, text = _unwrapped(_resolve(namespace, asked.holder, name), asked.default), _text(asked, name)
     if type(value) is _CACHE:
         info = value.cache_info()
@@ -196,7 +198,9 @@ def _key(key: Any, at: int) -> str:
 
 
 def _marks(value: Any, depth: int) -> tuple[Any, ...]:
-    """The marks of the tensors and arrays that a value is or has inside; empty if there are none."""
+    """The ids, versions and checksums of the tensors and arrays that a value is or has inside; empty if
+    there are none.
+    """
     kind = Kinds().of(value)
     if kind == "tensor":
         if type(value) is Parameter or not is_own(value) or is_opaque(value):
@@ -211,7 +215,7 @@ def _marks(value: Any, depth: int) -> tuple[Any, ...]:
 
 
 def _modules(namespace: Mapping[str, Any], asked: Asked, name: str, sums: Sums) -> dict[Chain, tuple[Any, ...]]:
-    """The marks of the weights of each module among the beginnings of the chains."""
+    """The marks (see :func:`_weights`) of each module among the beginnings of the chains."""
     made: dict[Chain, tuple[Any, ...]] = {}
     for chain in asked.chains:
         for end in range(len(chain), 0, -1):

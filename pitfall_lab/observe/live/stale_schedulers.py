@@ -1,10 +1,10 @@
 """Finds objects that go on changing the learning rate of an optimizer which no longer trains, while a newer optimizer
-trains at a rate that nothing changes.
+trains at a learning rate that nothing changes.
 
 Such an object (a scheduler of torch's, or one of the notebook's own) keeps its optimizer in its attribute
-``optimizer``; a name that is bound to a new optimizer does not reach it. Seen from numbers alone: in the last cell the
-object moved on or the old optimizer's rate changed, none of the old optimizer's own parameters was written, and those
-of another optimizer were, whose rate did not change and which no such object holds.
+``optimizer``; a name that is bound to a new optimizer does not reach it. Seen from plain numbers alone: in the last
+cell a counter of the object or the old optimizer's learning rate changed, none of the old optimizer's own parameters
+was written, and those of another optimizer were, whose learning rate did not change and which no such object holds.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 class Stale(NamedTuple):
-    """``name`` (of class ``type``) moved the rate of an optimizer that trains nothing, last in cell ``cell``, where
-    ``optimizer`` trained at the rate ``rate``.
+    """``name`` (of class ``type``) changed the learning rate of an optimizer that trains nothing, last in cell
+    ``cell``, where ``optimizer`` trained at the learning rate ``rate``.
 
-    ``old`` is the rate of the optimizer that it moves.
+    ``old`` is the learning rate of the optimizer that it changes.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Stale(NamedTuple):
 
 
 class _Rates(NamedTuple):
-    """An optimizer after a cell: the rates of its groups, and the version of each of its parameters by id."""
+    """An optimizer after a cell: the learning rates of its groups, and the version of each of its parameters by id."""
 
     rates: tuple[float, ...]
     versions: Mapping[int, int]
 
 
 class Schedulers:
-    """Remembers, as plain numbers, the state of optimizers and of what changes their rates."""
+    """Remembers, as plain numbers, the state of optimizers and of what changes their learning rates."""
 
     def __init__(self) -> None:
         self._optimizers: dict[int, _Rates] = {}
@@ -106,7 +106,7 @@ class Schedulers:
         return [each for _, _, each in self._found.values()]
 
     def _trains(self, at: int, now: _Rates) -> bool:
-        """Whether the last cell trained with an optimizer, at a rate that did not change."""
+        """Whether the last cell trained with an optimizer, at a learning rate that did not change."""
         was = self._optimizers.get(at)
         if was is not None and was.rates != now.rates:
             return False
@@ -118,7 +118,9 @@ class Schedulers:
 
 
 def _drivers(namespace: Mapping[str, Any], budget: Budget) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """The path, the object and its optimizer, of each object that changes the rate of the optimizer that it holds."""
+    """The path, the object and its optimizer, of each object that changes the learning rate of the optimizer that it
+    holds.
+    """
     kinds = Kinds()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
         if not budget.goes_on():

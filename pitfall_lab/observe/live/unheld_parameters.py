@@ -1,11 +1,11 @@
-"""Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added
-later, layers behind trained ones.
+"""Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers
+through which trained ones get their gradients.
 
 A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like
 that. So a parameter is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The
 optimizer holds the parameters of an earlier object with the same name, and nothing else trains this one; or it holds
-other parameters of the module, and this one was created after the optimizer, or was frozen when the optimizer was
-there already; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
+other parameters of the module, and this one was created after the optimizer, or was frozen when the optimizer was there
+already; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Finds losses whose new graph leads into one that a backward has freed, so that the next backward would fail there."""
+"""Finds losses whose new graph continues in one that a backward has freed, so that the next backward would
+fail there.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 class Used(NamedTuple):
     """A tensor with a new graph, the name of the freed node that it leads into, and the cell that made that node.
 
-    ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known. ``shared``:
-    nothing was carried on, the tensor itself comes from the same run of a cell as the freed node, and another
-    result of that run has been used. ``learns`` is the first leaf behind the carrier that an optimizer holds, ``more``
-    counts further ones, and ``optimizer`` is the optimizer.
+    ``carrier`` is the name through which the new graph was computed from the freed one; empty if it is not known.
+    ``shared``: no name did that, the tensor itself comes from the same run of a cell as the freed node, and another
+    result of that run has been used. ``learns`` is the first leaf in the carrier's graph that an optimizer holds,
+    ``more`` counts further ones, and ``optimizer`` is the optimizer.
     """
 
     name: str
@@ -73,8 +75,8 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
-    """Return the freed graph that ``root`` leads into through a name of a cell ``before``
-    this one; None if there is none.
+    """Return the freed graph that ``root`` was computed from through a name of a cell ``before`` this one; None if
+    there is none.
     """
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
@@ -106,7 +108,7 @@ def _is_of(root: Root, made: int | None, cells: Cells) -> bool:
 
 
 def freed_behind(node: Any, budget: Budget) -> Any:
-    """The nearest node behind this one, or itself, that a backward has freed; ``None`` if there is none."""
+    """The nearest node that a backward has freed, this one or one in its graph; ``None`` if there is none."""
     return next((each for each in walk([node], budget) if is_freed(each)), None)
 
 

@@ -1,7 +1,7 @@
-"""Finds data of another cell that a statement has changed in place once more: its cell was run again,
-and the data was not made anew.
+"""Finds data of another cell that a statement has changed in place once more: its cell was run again, and the data was
+not made again.
 
-A few numbers of the data are kept: they show whether the second run has changed anything, and whether the data had
+A few values of the data are stored: they show whether the second run has changed anything, and whether the data had
 been changed back before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not
 reported. Only CPU memory is read.
 """
@@ -45,8 +45,8 @@ class WrittenAgain(NamedTuple):
 
 
 class _Tracked(NamedTuple):
-    """An object that was written: its address, a sample of its numbers, and the cell in which
-    each statement wrote it first.
+    """An object that was written: its address, a sample of its values, and the cell in which each statement wrote it
+    first.
     """
 
     address: int
@@ -206,7 +206,7 @@ def place_of(thing: Thing) -> Place | None:
 
 
 def samples(thing: Thing) -> np.ndarray | None:
-    """Some numbers of a tensor's or an array's memory; ``None`` if it cannot be read or has fewer than :data:`LEAST`.
+    """Some values in a tensor's or an array's memory; ``None`` if it cannot be read or has fewer than :data:`LEAST`.
 
     Two samples of unchanged memory are equal.
     """
@@ -215,7 +215,7 @@ def samples(thing: Thing) -> np.ndarray | None:
 
 
 def sample_of(place: Place) -> np.ndarray:
-    """A copy of up to :data:`SAMPLED` of the numbers, from places that are spread over all of them."""
+    """A copy of up to :data:`SAMPLED` of the values, from positions spread over all of them."""
     address, size, kind = place
     memory = (ctypes.c_char * size).from_address(address)
     numbers: np.ndarray = np.frombuffer(memory, dtype=kind)  # type: ignore[call-overload] # no copy: an object with a buffer

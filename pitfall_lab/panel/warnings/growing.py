@@ -59,8 +59,8 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
 
 
 def _collected(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The note about a list that keeps used graphs; ``None`` if it may hold those of one
-    round only, and end with it.
+    """The note about a list that keeps used graphs; ``None`` if it may hold those of one iteration only, and end with
+    it.
     """
     name, last = graph.name, graph.path[-1] if graph.path[-1].isidentifier() else graph.name
     if not graph.fresh and len(graph.cells) < 2 and not (graph.numbers and _fills_in_a_loop(last, ran)):

@@ -1,4 +1,4 @@
-"""Warns of weights that were kept without a copy: what is kept changes as training continues."""
+"""Warns of weights that were stored without a copy: what is stored changes as training continues."""
 
 from __future__ import annotations
 

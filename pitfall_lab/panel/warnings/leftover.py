@@ -1,4 +1,4 @@
-"""Warns that the first step of a training cell used gradients which an earlier cell had left behind."""
+"""Warns that the first step of a training cell used gradients which an earlier cell had left in ``.grad``."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _ON_PURPOSE = re.compile(
     r"\.train\(|\.training\s*=|running_|num_batches_tracked|momentum|update_bn|load_state_dict|import \*"
 )
-"""Words that show that a cell is to write the statistics: it computes them anew, or switches to
-training mode for what it does.
+"""Words that show that a cell is to write the statistics: it recomputes them, or switches to training mode for what it
+does.
 """
 
 

@@ -26,7 +26,7 @@ Functions = Mapping[str, ast.AST]
 
 
 def begun_again(found: BegunAgain, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the texts do not show a second training, or show that the optimizer begins anew too."""
+    """The warning; ``None`` if the texts show no second training, or show that the optimizer starts again, too."""
     runs, again, back = list(ran.since(0)), ran.get(found.again), ran.get(found.back)
     functions = definitions(runs)
     steps = reaching(".step(", runs)
@@ -101,7 +101,9 @@ def _said(found: BegunAgain, ran: Ran) -> dict[str, Any]:
 
 
 def _is_anew(run: Cell, found: BegunAgain, functions: Functions) -> bool:
-    """Whether a cell sets a rate, or makes an optimizer or a scheduler, or loads or empties the state of one."""
+    """Whether a cell sets a learning rate, or makes an optimizer or a scheduler, or loads or empties the
+    state of one.
+    """
     for node in _reached(run.tree, functions):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             if isinstance(node.slice, ast.Constant) and node.slice.value in ("lr", "initial_lr"):
@@ -157,7 +159,7 @@ def _in_order(
 def _puts_back(
     node: ast.AST, starts: frozenset[str], functions: Functions, depth: int = DEPTH, *, ifs: bool = False
 ) -> bool:
-    """Whether code gives parameters the values that one of the names holds, or draws them anew.
+    """Whether code gives parameters the values that one of the names holds, or draws them again.
 
     ``ifs``: also where it does so only under an ``if``.
     """

@@ -1,4 +1,6 @@
-"""Warns that a cell has used results again that were kept before the weights that they come from had changed."""
+"""Warns that a cell has used cached results again that were computed before the weights that they come from had
+changed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def _owner(fill: Fill) -> str:
 
 
 def stale_caches(found: Sequence[StaleCache], fills: Mapping[Asked, Fill], ran: Ran) -> Iterator[dict[str, Any]]:
-    """Yield the warnings, at most one for each place that results are kept in."""
+    """Yield the warnings, at most one for each cache."""
     said = set[tuple[str, ...]]()
     for each in found:
         if each.entries not in said and (one := _stale_cache(each, fills[each.asked], ran)) is not None:
@@ -99,7 +101,7 @@ def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | No
 
 
 def _uses(run: Cell, found: StaleCache, fill: Fill, ran: Ran) -> bool:
-    """Whether a cell reads what is kept after the weights have changed, not to compare it with a new result."""
+    """Whether a cell reads the cached result after the weights have changed, not to compare it with a new result."""
     runs = list(ran.since(0))
     if not fill.function:
         return run.count > found.moved and any(not each.function and each.holder == fill.holder for each in run.fills)

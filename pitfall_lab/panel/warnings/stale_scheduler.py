@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def stale_scheduler(found: Stale, ran: Ran) -> dict[str, Any]:
-    """The warning about a scheduler that does not move the rate of the optimizer that trains."""
+    """The warning about a scheduler that does not change the learning rate of the optimizer that trains."""
     runs = [run for run in ran.since(0) if run.count <= found.cell]
     made = next((run for run in reversed(runs) if found.path[0] in run.assigned), None)
     newer = next((run for run in reversed(runs) if found.optimizer_path[0] in run.assigned), None)

@@ -110,7 +110,7 @@ def _sentence(found: Used, *, known: bool, failed: bool) -> T:
 
 
 def _collected(name: str) -> tuple[T, T]:
-    """Why a loss that is made of a list fails, if entries of an earlier round are still in it, and the fix."""
+    """Why a loss that is made of a list fails, if entries of an earlier iteration are still in it, and the fix."""
     return T(
         f"A backward frees what its graph has saved. `{name}` still has the entries of an earlier round, whose graphs "
         "have been used, and the loss was computed from all of them.",
@@ -123,7 +123,9 @@ def _collected(name: str) -> tuple[T, T]:
 
 
 def _is_made_once(found: Used, ran: Ran, last: Cell | None) -> bool:
-    """Whether an earlier cell computed the carrier, which depends on what is trained, and none since."""
+    """Whether an earlier cell computed the carrier (the name with the freed graph) from trained leaves, and
+    none since.
+    """
     runs = [*ran.since(0), *([last] if last is not None else [])]
     makes = [run for run in runs if found.carrier in run.assigned]
     return bool(found.learns and makes) and makes[-1] is not runs[-1] and found.carrier not in makes[-1].carried

@@ -109,7 +109,9 @@ class ChangeEffects:
         return bool(record.get("requires_grad") and record.get("is_leaf"))
 
     def _is_needed(self, event: Event, label: str) -> bool:
-        """Whether a backward refused, or used without a word, what a node had saved on the memory before the write."""
+        """Whether a backward needed what a node had saved on the memory before the write: it raised an error, or used
+        the new values.
+        """
         storage = (self._story.tensor(label, event.step) or {}).get("storage")
         return any(
             int((self._story.record("nodes", node) or {}).get("born") or 0) < event.step

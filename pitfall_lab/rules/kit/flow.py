@@ -73,7 +73,7 @@ class Flow:
     """Look-ups from results to the calls that made them, in one trace."""
 
     def __new__(cls, story: Story) -> Self:
-        """The look-ups of a story: one object for all rules, since each of them would make the same tables anew."""
+        """The look-ups of a story: one object for all rules, since each of them would compute the same tables again."""
         kept: Self = vars(story).setdefault(cls.__qualname__, object.__new__(cls))
         return kept
 

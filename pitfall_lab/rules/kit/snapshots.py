@@ -180,8 +180,8 @@ class Aliases:
         return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
-        """Aliases assigned to a name that were written by that name, when both they and the tensor
-        behind them are read afterwards.
+        """Aliases assigned to a name that were written by that name, when both they and the tensor that they are
+        aliases of are read afterwards.
         """
         story, program = self.story, self.story.program
         for made, label, storage in self.made:

@@ -1,4 +1,4 @@
-"""Whatever torch refuses is explained: the catalogue of torch's errors, for those that no rule is about.
+"""Whatever torch refuses (raises an error for) is explained: the catalogue of torch's errors that no rule is about.
 
 This is the one place where torch's words are read, and only to know which of its checks refused a call. What is then
 said comes from the arguments as they were: their names, shapes, number types, devices and values. A family of errors

@@ -1,4 +1,6 @@
-"""What the catalogue of refusals is made of: families of errors, and in each the cases that torch words differently."""
+"""What the catalogue of refusals (torch's errors) is made of: families of errors, and in each the cases that torch
+words differently.
+"""
 
 from __future__ import annotations
 

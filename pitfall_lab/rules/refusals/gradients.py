@@ -1,4 +1,4 @@
-"""What autograd refuses."""
+"""Errors that autograd raises."""
 
 from __future__ import annotations
 

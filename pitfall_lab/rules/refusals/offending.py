@@ -1,4 +1,6 @@
-"""Which argument a refusal is about: as the case says, or from what torch's words and the arguments have in common."""
+"""Which argument an error of torch's is about: as the case says, or from what torch's words and the arguments have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
 
 
 def _missing_grad(refused: Refused) -> Given | None:
-    """The ``.grad`` that is None, if the refused expression reads an attribute of one; None otherwise."""
+    """The ``.grad`` that is None, if the failed expression reads an attribute of one; None otherwise."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     for part in ast.walk(node) if node is not None else ():
@@ -78,7 +80,7 @@ def _missing_grad(refused: Refused) -> Given | None:
 
 
 def _object(refused: Refused) -> Given | None:
-    """The object whose attribute the refused expression reads or calls; None if it is no attribute."""
+    """The object whose attribute the failed expression reads or calls; None if it is no attribute."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     node = node.func if isinstance(node, ast.Call) else node

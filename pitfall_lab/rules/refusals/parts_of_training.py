@@ -1,4 +1,4 @@
-"""What the parts of a training refuse: optimizers, schedules, scalers, hooks, checkpoints, custom functions."""
+"""Errors raised by the parts of a training: optimizers, schedules, scalers, hooks, checkpoints, custom functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixes of a refused call: the wrong argument written otherwise. Each is applied and run before it is offered."""
+"""Fixes of a call that failed: the wrong argument written otherwise. Each is applied and run before it is offered."""
 
 from __future__ import annotations
 

@@ -66,11 +66,11 @@ def _is_around(batch: Span | None, began: Span | None) -> bool:
 
 
 def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterator[Batch]:
-    """The batches that a tensor was computed from, in the order of the operands; parameters are not
-    followed, nor what is behind a batch.
+    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed, nor what
+    a batch was computed from.
 
-    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most
-    ``UPWARD`` tensors are searched.
+    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most ``UPWARD``
+    tensors are searched.
     """
     pending, seen = deque([label]), {label}
     while pending and len(seen) < UPWARD:
@@ -115,7 +115,7 @@ def loaders(story: Story) -> list[ast.Call]:
 
 
 def shuffled(story: Story, call: ast.Call) -> Fix | None:
-    """The fix that lets a loader draw its order anew in each pass.
+    """The fix that lets a loader draw a new order in each pass.
 
     ``None`` if the call has a sampler, ``shuffle``, ``**`` or more than two arguments without a name.
     """

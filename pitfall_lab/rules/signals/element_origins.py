@@ -1,5 +1,5 @@
-"""Where single elements of a tensor come from: the place in memory that they were copied out of, past
-rows taken and examples stacked.
+"""Where single elements of a tensor come from: the position in memory that they were copied from, past rows taken and
+examples stacked.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ SAME_NUMBERS = {
     "contiguous", "clone", "to", "float", "double", "expand", "expand_as", "identity", "alias", "clamp", "clip",
     "clamp_min", "clamp_max", "broadcast_tensors", "broadcast_to", "detach",
 }  # fmt: skip
-"""Calls whose result has the numbers of the tensor, perhaps repeated or limited; none that selects some of them."""
+"""Calls whose result has the tensor's values, perhaps repeated or limited; none that selects some of them."""
 NORMAL = {"randn", "randn_like", "normal", "normal_"}
 POWERS = {"sqrt": 0.5, "square": 2.0, "rsqrt": -0.5, "reciprocal": -1.0, "sqrt_": 0.5}
 OFFSETS = {"add", "sub", "__add__", "__radd__", "__sub__"}
@@ -31,8 +31,8 @@ def made_by(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def before(event: Event, label: str) -> str | None:
-    """The tensor whose numbers the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call
-    was given none but this one.
+    """The tensor whose values the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call was given
+    none but this one.
     """
     given = [o.label for o in event.operands if o.label is not None]
     place = event.results.index(label) if event.name == "broadcast_tensors" and label in event.results else 0
@@ -40,7 +40,7 @@ def before(event: Event, label: str) -> str | None:
 
 
 def same_numbers(story: Story, label: str, step: int) -> str:
-    """The tensor that a tensor has its numbers from, past views, copies and limits."""
+    """The tensor that a tensor has its values from, past views, copies and limits."""
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         source = before(event, label) if event is not None and event.name in SAME_NUMBERS else None
@@ -149,18 +149,18 @@ def exponential(story: Story, label: str, step: int) -> tuple[str, float] | None
 
 
 def drawn(story: Story, label: str, step: int) -> Event | None:
-    """The call that drew the numbers of a tensor from a normal distribution; None if there is none."""
+    """The call that drew the values of a tensor from a normal distribution; None if there is none."""
     label = same_numbers(story, label, step)
     event = made_by(story, label, step)
     return event if event is not None and event.name in NORMAL else None
 
 
 def recipe(story: Story, label: str, step: int) -> tuple[Hashable, ...] | None:
-    """The calls, with their numbers, by which a tensor is computed from the result of a layer, and the
+    """The calls, with their numeric arguments, by which a tensor is computed from the result of a layer, and the
     storages of the layer's weights.
 
-    Equal recipes give the same output of a network, for whatever data. None if there is no layer within
-    ``FURTHER`` calls of one tensor each.
+    Equal recipes give the same output of a network, for whatever data. None if there is no layer within ``FURTHER``
+    calls of one tensor each.
     """
     found: list[Hashable] = []
     for _ in range(FURTHER):

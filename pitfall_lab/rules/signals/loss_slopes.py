@@ -58,11 +58,11 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """For each tensor that requires grad and that a loss was computed from: the paths from the loss at
-    ``step`` to it, nearest first.
+    """For each tensor that requires grad and that a loss was computed from: the paths from the loss at ``step`` to it,
+    nearest first.
 
-    A path ends where it is not known whether the loss grows or falls with the tensor; behind a tensor,
-    only its first path goes on.
+    A path ends where it is not known whether the loss grows or falls with the tensor; from a tensor, only its first
+    path goes on.
     """
     found: dict[str, list[Slope]] = {}
     pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])

@@ -28,7 +28,7 @@ ATTENTIONS = {
 MASKS = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "attn_mask",
          "mask", "src_mask", "tgt_mask"}  # fmt: skip
 MASK = 3
-"""The place of ``attn_mask`` among the arguments of ``scaled_dot_product_attention``."""
+"""The position of ``attn_mask`` among the arguments of ``scaled_dot_product_attention``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
 
 
 def looked_up(story: Story, label: str, step: int) -> Event | None:
-    """The call that took the numbers of a vector out of a table by an index of the same shape; None if there is none.
+    """The call that took the values of a vector out of a table by an index of the same shape; None if there is none.
 
     Calls of one tensor that keep the shape may come after it.
     """
@@ -38,11 +38,11 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
 
 
 def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
-    """Whether the program uses the entries of ``index`` as numbers of rows of ``full``, or of a
-    tensor computed from its rows.
+    """Whether the program uses the entries of ``index`` as row indices of ``full``, or of a tensor computed from its
+    rows.
 
-    They are if they are joined as a column to such a tensor, or looked up in an embedding that is combined with it.
-    ``full`` must have features in its columns: a table of pairs has examples in both axes.
+    They are such if they are joined as a column to such a tensor, or looked up in an embedding that is combined with
+    it. ``full`` must have features in its columns: a table of pairs has examples in both axes.
     """
     rows = set(_rows(story, full, event.results[0]))
     return _has_features(story, rows, story.shape(full, event.step) or ()) and any(

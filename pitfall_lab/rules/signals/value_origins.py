@@ -39,8 +39,8 @@ def origin(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def argument(event: Event, name: str, position: int | None = None) -> str | None:
-    """The text of a call's plain argument, by its name or else by its place among all arguments;
-    ``None`` when it was not given.
+    """The text of a call's plain argument, by its name or else by its position among all arguments; ``None`` when it
+    was not given.
     """
     for operand in event.operands:
         if operand.name == name:
@@ -61,7 +61,7 @@ def whole(text: str | None) -> int | None:
 
 
 def values(story: Story, label: str | None, step: int) -> list[float]:
-    """The known numbers in the whole storage of a tensor at ``step``, also those outside of a view; no bools."""
+    """The known values in the whole storage of a tensor at ``step``, also those outside of a view; no bools."""
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     return [float(value) for _, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)]

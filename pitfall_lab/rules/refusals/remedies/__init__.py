@@ -1,1 +1,3 @@
-"""Remedies: where the mistake behind a refusal was made, and how to undo it there, one file for each kind."""
+"""Remedies: where the mistake was made that torch raised an error for, and how to undo it there, one file for each
+kind.
+"""

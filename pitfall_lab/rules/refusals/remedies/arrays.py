@@ -1,4 +1,4 @@
-"""NumPy arrays with negative strides: copied where they are turned round."""
+"""NumPy arrays with negative strides: copied where they are reversed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEEPEST = 3
 
 
 def turned_round(error: Error) -> Remedy | None:
-    """The fix for an array with negative strides: copy it in the expression that turned it round.
+    """The fix for an array with negative strides: copy it in the expression that reversed it.
 
     None if the text does not show exactly one such expression on the way to the call.
     """
@@ -44,10 +44,10 @@ def turned_round(error: Error) -> Remedy | None:
 
 
 def _turning(program: Program, node: ast.AST, depth: int = 0) -> list[ast.expr]:
-    """The expressions inside ``node`` that turn an array round and do not copy it, with functions of the
-    program and names that it uses.
+    """The expressions inside ``node`` that reverse an array and do not copy it, with functions of the program and names
+    that it uses.
 
-    Functions are followed ``DEEPEST`` deep, names only where they stand in ``node`` itself.
+    Functions are followed ``DEEPEST`` deep, names only where ``node`` itself contains them.
     """
     found: list[ast.expr] = []
     for each in ast.walk(node):

@@ -1,4 +1,4 @@
-"""Refusals of a tensor that was made with the wrong numbers on an earlier line: it is put right where it was made."""
+"""Errors about a tensor that an earlier line made with the wrong dtype or values: the fix changes that line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A result with its history that a module keeps, and that ``copy.deepcopy`` of the module refuses: kept
-without the history, or let go.
+"""A result with its graph that a module stores, so that ``copy.deepcopy`` of the module fails: stored without the
+graph, or dropped.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ def _fix(program: Program, statement: ast.stmt, target: ast.expr, value: ast.exp
 
 
 def _let_go(refused: Refused, statement: ast.stmt, target: ast.expr) -> Fix | None:
-    """The fix that empties the attribute before the copy: a loss may need its history until then.
+    """The fix that empties the attribute before the copy: a loss may need its graph until then.
 
-    None if the copied object is no name, or the result is not kept in an attribute of ``self``.
+    None if the copied object is no name, or the result is not stored in an attribute of ``self``.
     """
     program, call, copying = refused.story.program, refused.call, refused.story.program.statement_at(refused.span)
     whole = call.args[0] if call is not None and call.args else None

@@ -30,10 +30,10 @@ COLLATING = re.compile(r"default_collate|stack expects each tensor|each element 
 
 
 def collated(error: Error) -> Remedy | None:
-    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads
-    them, or one of other loaders.
+    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads them, or one of
+    other loaders.
 
-    None if the refused line goes over no loader of the program, or calls ``stack`` itself.
+    None if the line that failed iterates over no loader of the program, or calls ``stack`` itself.
     """
     refused, story = error.refused, error.refused.story
     node = story.program.at(refused.span)

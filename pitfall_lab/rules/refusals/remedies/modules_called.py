@@ -23,7 +23,9 @@ PAIRS = {"LSTM", "GRU", "RNN", "MultiheadAttention"}
 
 
 def nothing_from(refused: Refused) -> tuple[ast.expr, Function] | None:
-    """The expression on the refused line whose function returns nothing, and that function; None if there is none."""
+    """The expression on the line that failed whose function returns nothing, and that function; None if
+    there is none.
+    """
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     statement = program.statement(node)
@@ -173,7 +175,7 @@ def pair(error: Error) -> Remedy | None:
 def first_line(error: Error) -> Remedy | None:
     """The fix for a module whose ``__init__`` does not call ``super().__init__()``: call it first.
 
-    None if the refused line is in no ``__init__``, or if that calls it further down.
+    None if the line that failed is in no ``__init__``, or if that calls it further down.
     """
     program = error.refused.story.program
     node = program.at(error.refused.span)
@@ -194,7 +196,7 @@ def first_line(error: Error) -> Remedy | None:
 
 
 def loss_class(refused: Refused) -> Given | None:
-    """The loss class that the refused line calls with two or more arguments; None if it does not."""
+    """The loss class that the line that failed calls with two or more arguments; None if it does not."""
     call = refused.call
     named = call is not None and called(call).endswith("Loss") and called(call)[:1].isupper() and len(call.args) > 1
     return Given("", refused.story.program.segment(call.func), "type") if call is not None and named else None

@@ -20,7 +20,7 @@ ATTRIBUTES = {"shape", "dtype", "device", "ndim", "grad", "T", "data"}
 
 
 def misused(refused: Refused) -> Given | None:
-    """``x.size[0]`` or ``x.shape(0)`` on the refused line; None if there is neither."""
+    """``x.size[0]`` or ``x.shape(0)`` on the line that failed; None if there is neither."""
     node = _misused(refused)
     return Given("", refused.story.program.segment(node), "object") if node is not None else None
 

@@ -20,7 +20,7 @@ from pitfall_lab.trace import OptimizerMade, Span, T
 
 
 def made(refused: Refused) -> OptimizerMade | None:
-    """The optimizer whose method was refused: the last one made of its class; None if none was observed."""
+    """The optimizer whose method raised the error: the last one made of its class; None if none was observed."""
     kind = next((g.kind for g in refused.given if g.name in ("self", "optimizer")), None) or next(
         (g.kind for g in refused.failure.given if g.name == "self"), ""
     )

@@ -15,10 +15,10 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(error: Error) -> Remedy | None:
-    """Fixes that move ``unscale_`` into the branch that steps, add a missing ``update``, or leave out a
-    second call of the same text.
+    """Fixes that move ``unscale_`` into the branch that steps, add a missing ``update``, or leave out a second call of
+    the same text.
 
-    None if the refused line is no statement with a call of a method.
+    None if the line that failed is no statement with a call of a method.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
@@ -129,7 +129,7 @@ def _with_update(program: Program, scaler: str) -> Fix | None:
 
 
 def _left_out(program: Program, statement: ast.stmt) -> Fix | None:
-    """The fix that deletes ``statement`` if the same text stands before it in its block; else None."""
+    """The fix that deletes ``statement`` if its block contains the same text before it; else None."""
     block, text = program.block(statement), program.segment(statement)
     before = block[: block.index(statement)]
     title = T(en=f"Leave out the second `{text}`", zh=f"去掉第二个 `{text}`")

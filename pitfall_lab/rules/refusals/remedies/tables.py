@@ -18,11 +18,11 @@ GROWING = {"append", "add", "update", "setdefault", "extend", "insert"}
 
 
 def rows(error: Error) -> Remedy | None:
-    """The fix for an embedding table with too few rows for the numbers that it looks up.
+    """The fix for an embedding table with too few rows for the indices that it looks up.
 
     If the rows were counted before all entries were added, count them afterwards; else as many rows as the largest
-    number needs, where the number of rows is a literal, or one more, if that is enough. None if it is not known how the
-    table was made, or if a number is negative.
+    index needs, where the number of rows is a literal, or one more, if that is enough. None if it is not known how the
+    table was made, or if an index is negative.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong, table = error.wrong, error.other

@@ -15,8 +15,8 @@ FACTORIES = {"empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like", 
 
 
 def as_new_tensor(error: Error) -> Remedy | None:
-    """The fix that writes the refused line without changing a tensor in place: ``x = x / 2`` for
-    ``x /= 2``; None if it has none.
+    """The fix that writes the line that failed without changing a tensor in place: ``x = x / 2`` for ``x /= 2``; None
+    if it has none.
     """
     program = error.refused.story.program
     node, statement = program.at(error.refused.span), program.statement_at(error.refused.span)
