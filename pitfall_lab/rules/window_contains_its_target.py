@@ -226,6 +226,10 @@ def _fixes(story: Story, found: Leak) -> tuple[Fix, ...]:
         return ()
     steps = "step" if found.ahead == 1 else "steps"
     title = T(en=f"Take the targets {found.ahead} {steps} later", zh=f"把目标往后移 {found.ahead} 步")
+    shorter = T(
+        en=f"{title.en}, and leave out the windows at the end, which have none then",
+        zh=f"{title.zh}，并去掉末尾那些不再有目标的窗口",
+    )
     fixes = list[Fix]()
     for node in _subscripts(story, found.wanted):
         moved = _moved(story, node, found.ahead)
@@ -234,8 +238,8 @@ def _fixes(story: Story, found: Leak) -> tuple[Fix, ...]:
         ends = list[tuple[ast.AST, str]]()
         for each in (*_unfolds(story, found.windows), node, *_subscripts(story, found.windows)):
             ends += [change for change in _shortened(story, each, found.ahead) if change not in ends]
-        fixes += [Fix(title, program.replace(*ends, *moved), meaning="shape")] if ends else []
         fixes.append(Fix(title, program.replace(*moved), meaning="shape"))
+        fixes += [Fix(shorter, program.replace(*ends, *moved), meaning="shape")] if ends else []
     return unique(program.text, fixes)
 
 

@@ -9,7 +9,8 @@ import re
 from pitfall_lab.trace.words import T
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
-_NAMED = re.compile(rf"((?:[A-Za-z_]\w* )*[A-Za-z_]\w*)\W{{1,3}}?({_NUMBER})")
+_WORD = r"[A-Za-z_]\w*(?:-[A-Za-z_]\w*)*"
+_NAMED = re.compile(rf"((?:{_WORD} )*{_WORD})\W{{1,3}}?({_NUMBER})")
 _SMALL = re.compile(r"loss|err|mse|mae|nll|ppl|perplexity|regret", re.IGNORECASE)
 _LARGE = re.compile(r"acc|f1|auc|precision|recall|reward|return|score|iou|dice|psnr|snr|r2", re.IGNORECASE)
 
@@ -23,6 +24,8 @@ def worse(name: str, before: str, after: str) -> T | None:
 
     >>> worse("", "epoch 9 train loss 0.1 acc 0.99", "epoch 9 train loss 0.3 acc 0.97").en
     'That “train loss” is higher now does not speak against the fix: the old number was computed with the mistake.'
+    >>> worse("", "one-step rmse 0.04", "one-step rmse 0.55").en.partition("”")[0]
+    'That “one-step rmse'
     >>> worse("recall", "0.25", "0.5")
     """
     was = [(name, before)] if name else _NAMED.findall(before)

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Locator
 
 from pitfall_lab import rules
+from pitfall_lab.trace import T
 from pitfall_lab.verify import trace_program
 from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
@@ -208,9 +209,30 @@ def test_a_schedule_is_drawn_as_the_curve_of_its_rates(stage: Stage):
 def test_what_a_fix_changes_is_shown_word_by_word(stage: Stage, before: str, after: str, shown: str, says: bool):
     finding = rules.find(TRACE)[0]
     fix = replace(finding.fixes[0].as_verified(), printed=rules.Printed("", before, after))
-    printed = stage.show(state_of(TRACE, [finding.with_fixes((fix,))])).locator(".pl-printed")
-    assert printed.locator("code").inner_text() == shown
-    assert ("does not speak against the fix" in printed.inner_text()) == says
+    root = stage.show(state_of(TRACE, [finding.with_fixes((fix,))]))
+    assert root.locator(".pl-head .pl-consequence code").inner_text() == shown
+    assert root.locator(".pl-printed").count() == 1, "what the headline says is not said again beside its fix"
+    assert root.locator(".pl-worse").count() == says
+    if says:
+        assert "does not speak against the fix" in root.locator(".pl-worse").inner_text()
+
+
+def test_the_headline_tells_what_only_a_verified_fix_has_shown(stage: Stage):
+    finding = rules.find(TRACE)[0]
+    shown = rules.Printed("", "loss 0.9", "loss 0.3")
+    untried, other = replace(finding.fixes[0], printed=shown), replace(finding.fixes[0].as_verified(), printed=None)
+    assert stage.show(state_of(TRACE, [finding.with_fixes((untried,))])).locator(".pl-consequence").count() == 0
+    second = replace(finding.fixes[1].as_verified(), printed=shown)
+    root = stage.show(state_of(TRACE, [finding.with_fixes((other, second))]))
+    assert root.locator(".pl-consequence").count() == 0
+    assert root.locator(".pl-fix .pl-printed").count() == 1
+
+
+def test_a_word_between_asterisks_is_emphasised(stage: Stage):
+    finding = replace(rules.find(TRACE)[0], explanation=T(en="the *first* of 2 * 3, and a*b*c", zh="*首个*"))
+    why = stage.show(state_of(TRACE, [finding])).locator(".pl-why")
+    assert why.inner_text() == "the first of 2 * 3, and a*b*c"
+    assert why.locator("em").all_inner_texts() == ["first"]
 
 
 def test_once_fixes_were_tried_only_those_that_work_are_offered(stage: Stage):
@@ -406,7 +428,7 @@ def test_a_write_that_the_counter_does_not_see_is_said_to_come_past_it(stage: St
     trace = trace_program(text)
     root = stage.show(state_of(trace, rules.find(trace)[:1]))
     written = root.locator(".pl-written").first
-    assert written.inner_text() == "written past the counter: still version 0"
+    assert written.inner_text() == "written, but its version counter still says 0"
     assert "NumPy" in written.get_attribute("title")
     assert root.locator(".pl-version").first.get_attribute("title").startswith("version 0 of the counter")
 

@@ -294,7 +294,7 @@ MADE = {
         "pool = Pool()\n"
         "pool(torch.ones(1, 2))\n"
         "copy.deepcopy(pool)",
-        "PLE31", 7, "`self.share`",
+        "PLE36", 7, "`self.share`",
     ),
     "a result that a module keeps under another name": (
         "import copy\n"
@@ -309,7 +309,7 @@ MADE = {
         "pool = Pool()\n"
         "pool(torch.ones(1, 2))\n"
         "copy.deepcopy(pool)",
-        "PLE31", 8, "Keep `self.share`",
+        "PLE36", 8, "Keep `self.share`",
     ),
     "a state that is kept for the next call": (
         "import copy\n"
@@ -325,7 +325,7 @@ MADE = {
         "walk = Walk()\n"
         "walk(torch.ones(1, 2))\n"
         "torch.optim.swa_utils.AveragedModel(walk)",
-        "PLE31", 9, "Keep `self.kept`",
+        "PLE36", 9, "Keep `self.kept`",
     ),
     "what a hook keeps in the layer": (
         "import copy\n"
@@ -335,7 +335,7 @@ MADE = {
         "net[0].register_forward_hook(keep)\n"
         "net(torch.ones(1, 2))\n"
         "copy.deepcopy(net)",
-        "PLE31", 4, "Keep `module.seen`",
+        "PLE36", 4, "Keep `module.seen`",
     ),
     "what a hook made by a method keeps in a list": (
         "import copy\n"
@@ -350,7 +350,7 @@ MADE = {
         "watch = Watch(nn.Linear(2, 2))\n"
         "watch.net(torch.ones(1, 2))\n"
         "copy.deepcopy(watch)",
-        "PLE31", 8, "Keep `self.seen`",
+        "PLE36", 8, "Keep `self.seen`",
     ),
     "a weight that weight_norm computed": (
         "import copy\n"
@@ -358,7 +358,7 @@ MADE = {
         "fc = weight_norm(nn.Linear(2, 2))\n"
         "fc(torch.ones(1, 2))\n"
         "copy.deepcopy(fc)",
-        "PLE31", 3, "parametrizations",
+        "PLE36", 3, "parametrizations",
     ),
     "losses collected with their history": (
         "import numpy as np\n"

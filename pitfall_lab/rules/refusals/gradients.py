@@ -41,27 +41,11 @@ FAMILIES = (
                     zh="{Line}把 {wrong} 交给 NumPy，但它需要梯度，而 NumPy 不为反向传播留记录。",
                 ),
                 T(
-                    en="the same numbers without their history: `{wrong_text}.detach().numpy()`",
-                    zh="去掉历史的同样的数：`{wrong_text}.detach().numpy()`",
+                    en="the same numbers without their graph: `{wrong_text}.detach().numpy()`",
+                    zh="不带计算图的同样的数：`{wrong_text}.detach().numpy()`",
                 ),
                 fixes=("{}.detach()",),
                 remedy=lists_of_tensors.collected_with_history,
-            ),
-            Case(
-                r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy protocol",
-                "input|#1|self",
-                T(
-                    en="{Line} makes a deep copy of {wrong}, which was computed and has a history; a copy "
-                    "of it would have none.",
-                    zh="{Line}深拷贝 {wrong}，而它是计算得来的，带有历史；拷贝不会有历史。",
-                ),
-                T(
-                    en="a leaf, or `{wrong_text}.detach().clone()`; what a module keeps between "
-                    "rounds is best kept detached",
-                    zh="叶子张量，或 `{wrong_text}.detach().clone()`；模块在各轮之间保存的张量最好 detach",
-                ),
-                fixes=("{}.detach()",),
-                remedy=kept_results.detached,
             ),
         ),
         "import torch\n"
@@ -405,7 +389,7 @@ FAMILIES = (
                     "leaves can be switched.",
                     zh="{Line}切换 {wrong} 的梯度开关，但它是计算得来的；只有叶子可以切换。",
                 ),
-                T(en="`.detach()`, which gives a leaf without history", zh="`.detach()`，它给出没有历史的叶子"),
+                T(en="`.detach()`, which gives a leaf without a graph", zh="`.detach()`，它给出没有计算图的叶子"),
             ),
         ),
         "import torch\n\nweight = torch.tensor([1.0, 2.0])\nweight.register_hook(print)\nprint(weight)\n",
@@ -564,5 +548,62 @@ FAMILIES = (
             "print(room.sum())\n"
         ),
         "import torch\n\nweight = torch.ones(3, requires_grad=True)\nroom = torch.mul(weight, 2)\nprint(room.sum())\n",
+    ),
+    Family(
+        "PLE36",
+        "deep-copy-of-a-computed-tensor",
+        T(
+            en="Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+            "moment.",
+            zh="Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+            "moment.",
+        ),
+        T(
+            en=(
+                "A computed tensor has a `grad_fn`, which leads into the graph of its computation. A copy of it would "
+                "need a copy of the whole graph, so torch raises an error. Mostly the tensor is an attribute of a "
+                "module that keeps its last activations, attention weights or loss, and the module is copied for an "
+                "average, a target network or the best state so far. Keep it as `result.detach()`."
+            ),
+            zh=(
+                "计算得到的张量带有 `grad_fn`，它通向计算图。拷贝它就得拷贝整个图，所以 torch 报错。多半是某个模块把"
+                "最近的激活、注意力权重或损失存成了属性，而为了求平均、目标网络或最佳状态又拷贝了这个模块。"
+                "请保存 `result.detach()`。"
+            ),
+        ),
+        (
+            Case(
+                r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy protocol",
+                "input|#1|self",
+                T(
+                    en="{Line} makes a deep copy of {wrong}, which was computed: torch copies no tensor that has a "
+                    "`grad_fn`.",
+                    zh="{Line}深拷贝 {wrong}，而它是计算得来的：torch 不拷贝带有 `grad_fn` 的张量。",
+                ),
+                T(
+                    en="a leaf, or `{wrong_text}.detach().clone()`; what a module keeps between "
+                    "rounds is best kept detached",
+                    zh="叶子张量，或 `{wrong_text}.detach().clone()`；模块在各轮之间保存的张量最好 detach",
+                ),
+                fixes=("{}.detach()",),
+                remedy=kept_results.detached,
+            ),
+        ),
+        "import copy\n"
+        "\n"
+        "import torch\n"
+        "\n"
+        "scale = torch.tensor([1.0, 2.0], requires_grad=True)\n"
+        "kept = {'last': scale * 3}\n"
+        "print(copy.deepcopy(kept))\n",
+        (
+            "import copy\n"
+            "\n"
+            "import torch\n"
+            "\n"
+            "scale = torch.tensor([1.0, 2.0], requires_grad=True)\n"
+            "kept = {'last': (scale * 3).detach()}\n"
+            "print(copy.deepcopy(kept))\n"
+        ),
     ),
 )

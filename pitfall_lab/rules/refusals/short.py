@@ -96,6 +96,10 @@ SHORT: dict[str, T] = {
         "autograd forbids this write: it would lose or spoil numbers that a gradient needs.",
         "autograd 禁止这样写入：它会丢失或破坏求梯度所需的数。",
     ),
+    "PLE36": T(
+        "a deep copy met a computed tensor: torch copies no tensor that has a `grad_fn`. Keep it with `.detach()`.",
+        "深拷贝遇到了计算得到的张量：torch 不拷贝带有 `grad_fn` 的张量。请用 `.detach()` 保存它。",
+    ),
     "PLE41": T(
         "the saved state does not belong to this module or optimizer: names or shapes differ, or the file "
         "cannot be read as such.",
@@ -166,9 +170,9 @@ EXACT: tuple[tuple[str, T], ...] = (
     (
         r"support the deepcopy protocol",
         T(
-            "this tensor was computed and has a history, which `copy.deepcopy` cannot copy: "
+            "this tensor was computed and has a graph, which `copy.deepcopy` cannot copy: "
             "`x.detach().clone()` has none.",
-            "这个张量是计算出来的，带有历史，而 `copy.deepcopy` 不能复制历史：`x.detach().clone()` 不带历史。",
+            "这个张量是计算出来的，带有计算图，而 `copy.deepcopy` 不能复制计算图：`x.detach().clone()` 不带图。",
         ),
     ),
     (

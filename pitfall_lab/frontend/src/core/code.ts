@@ -371,7 +371,8 @@ export class CodeView {
         place.marks.push({ role, step, element });
         this.#underline(span, role);
       }
-      const text = say(beat.text, this.#model.language) || this.#model.t("the finding is about this line", "这条发现说的就是这一行");
+      const text = say(beat.text, this.#model.language);
+      if (!text) continue; // the headline names the line, and it is marked
       const note = h("div", { class: `pl-note pl-n-${role}` }, mark(role), h("span", {}, ...prose(text)));
       note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
       place.row.append(note);

@@ -6,7 +6,7 @@ import type { Language, Scene, Text, Trace, View, Views } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { others, severity } from "./findings";
-import { Fixes, offered } from "./fixes";
+import { Fixes, offered, printed, told } from "./fixes";
 import { tellFound } from "./found";
 import { Roving } from "./keys";
 import { TraceError } from "./load";
@@ -303,9 +303,19 @@ class Explorer {
     return h(
       "div",
       { class: "pl-head", "data-part": "head" },
-      h("div", { class: "pl-headline" }, title, this.#about(story, head)),
+      h("div", { class: "pl-headline" }, title, ...this.#consequence(story), this.#about(story, head)),
       this.#tools(),
     );
+  }
+
+  /** What the mistake did to what the program shows, and what is shown without it: known once a fix was tried. */
+  #consequence(story: Story | undefined): HTMLElement[] {
+    const fix = told(story);
+    if (!fix?.printed) return [];
+    const line = printed(this.#model, fix.printed);
+    line.classList.add("pl-consequence");
+    line.append(h("span", {}, this.#model.t("with the fix below", "按下方修改之后")));
+    return [line];
   }
 
   /** The small line under the headline: how bad, how the run ended, which finding of how many. */

@@ -88,6 +88,34 @@ export function offered(story: Story): Fix[] {
   return (tried.length ? tried : story.fixes).slice(0, MOST);
 }
 
+/** The fix whose effect on what the program shows is told at the top: the first, if it is verified and leads to the end. */
+export function told(story: Story | undefined): Fix | null {
+  const [first] = story ? offered(story) : [];
+  return first?.verified && first.printed && !isStep(first) ? first : null;
+}
+
+/** Whether a repair gets further, to another error only: a step and no solution. */
+function isStep(fix: Fix): boolean {
+  return say(fix.title, "en").endsWith("another follows)");
+}
+
+/** What an edit changes in what the program shows: a line that it prints, or the number that a variable has at the end. */
+export function printed(model: ExplorerModel, { name, before, after }: Printed): HTMLElement {
+  const what = name ? h("code", {}, name) : model.t("prints", "打印");
+  return h(
+    "div",
+    { class: "pl-printed", title: model.t("both run with the same random numbers", "两次运行使用同样的随机数") },
+    h("span", {}, what, name ? model.t(" at the end", " 最后的值") : ""),
+    h(
+      "code",
+      {},
+      ...apart(before, after).flatMap((each) =>
+        typeof each === "string" ? [each] : [h("del", {}, each[0]), " → ", h("ins", {}, each[1])],
+      ),
+    ),
+  );
+}
+
 /** Lives as long as the Explorer: what was applied is known over a redraw. */
 export class Fixes {
   #applied: Fix | null = null;
@@ -170,8 +198,8 @@ export class Fixes {
   #fix(fix: Fix, can: boolean, first: boolean): HTMLElement {
     const model = this.#model;
     const waiting = this.#model.scene.trying ? model.t("being tried …", "正在尝试……") : model.t("not tried here", "此处未验证");
-    // A repair that gets further, to another error, is a step and no solution.
-    const further = say(fix.title, "en").endsWith("another follows)");
+    const further = isStep(fix);
+    const { printed: shown } = fix;
     const tried =
       fix.verified && !further
         ? h(
@@ -200,28 +228,10 @@ export class Fixes {
       "li",
       { class: "pl-fix" },
       h("p", {}, ...prose(say(fix.title, model.language))),
-      ...(fix.printed ? [this.#printed(fix.printed)] : []),
+      ...(shown && told(model.story) !== fix ? [printed(model, shown)] : []),
+      ...(shown?.note ? [h("p", { class: "pl-worse" }, say(shown.note, model.language))] : []),
       h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...this.#places(fix), ...rows),
       h("div", { class: "pl-act" }, buttons, tried),
-    );
-  }
-
-  /** What the edit changes in what the program shows: a line that it prints, or the number that a variable has at the end. */
-  #printed({ name, before, after, note }: Printed): HTMLElement {
-    const model = this.#model;
-    const what = name ? h("code", {}, name) : model.t("prints", "打印");
-    return h(
-      "div",
-      { class: "pl-printed", title: model.t("both run with the same random numbers", "两次运行使用同样的随机数") },
-      h("span", {}, what, name ? model.t(" at the end", " 最后的值") : ""),
-      h(
-        "code",
-        {},
-        ...apart(before, after).flatMap((each) =>
-          typeof each === "string" ? [each] : [h("del", {}, each[0]), " → ", h("ins", {}, each[1])],
-        ),
-      ),
-      ...(note ? [h("p", {}, say(note, model.language))] : []),
     );
   }
 

@@ -186,7 +186,7 @@ function writtenOver(one: Memory, before: Memory, model: ExplorerModel): HTMLEle
   const past = one.version !== null && one.version === before.version; // without a version, the story is about something else
   const seen = telling([before.cells, one.cells]).length > 0;
   const text = past
-    ? model.t(`written past the counter: still version ${one.version}`, `绕过计数器被改写：仍是版本 ${one.version}`)
+    ? model.t(`written, but its version counter still says ${one.version}`, `被改写，但版本计数器仍为 ${one.version}`)
     : seen
       ? model.t("written over", "被改写")
       : model.t("written over, by little", "被改写，变化很小");

@@ -6,8 +6,15 @@ import type { ExplorerModel } from "./model";
 import { wrapped } from "./wrap";
 
 /** The learner's own text may hold single backticks: only pairs around something count. */
-export function prose(text: string, plain: (text: string) => Node[] = (part) => [document.createTextNode(part)]): Node[] {
+export function prose(text: string, plain: (text: string) => Node[] = emphasis): Node[] {
   return text.split(/`([^`\n]+)`/).flatMap((part, index) => (index % 2 === 1 ? [h("code", {}, ...wrapped(part))] : plain(part)));
+}
+
+/** A word between asterisks is what the sentence turns on, or a term at its first use. */
+function emphasis(text: string): Node[] {
+  return text
+    .split(/(?<![\w*])\*([^\s*](?:[^*\n]*[^\s*])?)\*(?![\w*])/)
+    .map((part, index) => (index % 2 === 1 ? h("em", {}, part) : document.createTextNode(part)));
 }
 
 /** How sentences speak of labels, and what they say instead: a thing has one name, and its memory and its version are named after it. */

@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.syntax import called, is_name, operand
 from pitfall_lab.rules.kit.text_origins import origins, owner, parameters
-from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.remedies.at_birth import birth
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
@@ -45,17 +45,16 @@ def detached(error: Error) -> Remedy | None:
     name, place, found = program.segment(target), program.place(statement), birth(refused, error.wrong)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} keeps a result with its history as `{name}`, and {here.en} makes a deep copy of the "
-        "object that has it: torch copies leaves only.",
-        zh=f"{where.zh}把带着历史的结果存为 `{name}`，而{here.zh}要深拷贝拥有它的对象：torch 只能拷贝叶子张量。",
+        en=f"The deep copy on {here.en} fails: {where.en} keeps a computed tensor and its graph as `{name}`, and torch "
+        "copies no tensor that has a `grad_fn`.",
+        zh=f"{here.zh}的深拷贝失败：{where.zh}把计算得到的张量连同计算图存为 `{name}`，而 torch 不拷贝带有 "
+        "`grad_fn` 的张量。",
     )
     form = f"{name} = ….detach()" if isinstance(statement, ast.Assign) else f"{name}.append(….detach())"
     form = form if _is_whole(statement, target) or isinstance(statement, ast.Expr) else f"{name}[…] = ….detach()"
-    accepts = T(en=f"an attribute without history: `{form}`", zh=f"不带历史的属性：`{form}`")
+    accepts = T(en=f"an attribute without the graph: `{form}`", zh=f"不带计算图的属性：`{form}`")
     step = found[2] if found is not None else None
-    related = (
-        Related("kept", place, step, T(en=f"`{name}` is kept with its history", zh=f"`{name}` 连同历史一起保存")),
-    )
+    related = (Related("kept", place, step, T(en=f"`{name}` keeps its graph", zh=f"`{name}` 保留了计算图")),)
     fixes = [*(_fix(program, *each) for each in keepers), _let_go(refused, statement, target)]
     return Remedy(unique(program.text, fixes), said, accepts, place, step, related)
 
@@ -131,7 +130,7 @@ def _fix(program: Program, statement: ast.stmt, target: ast.expr, value: ast.exp
         if direct and isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and program.segment(n) == name
         and n.lineno > statement.lineno
     ]  # fmt: skip
-    title = T(en=f"Keep `{name}` without its history", zh=f"保存 `{name}`，但不带历史")
+    title = T(en=f"Keep `{name}` without its graph", zh=f"保存 `{name}`，但不带计算图")
     kept = (value, f"{operand(program, value)}.detach()")
     if not reads or isinstance(value, ast.Name):
         return Fix(title, program.replace(kept, *((read, program.segment(value)) for read in reads)))
@@ -218,10 +217,10 @@ def _normed(error: Error) -> Remedy | None:
     place, name, function = program.place(calls[0]), called(calls[0]), program.segment(calls[0].func)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} normalises a weight with `{function}`, which keeps the computed weight in the layer, "
-        f"and {here.en} makes a deep copy of it: torch copies leaves only.",
-        zh=f"{where.zh}用 `{function}` 规范化权重，它把计算出的权重存在层里，而{here.zh}要深拷贝它："
-        "torch 只能拷贝叶子张量。",
+        en=f"The deep copy on {here.en} fails: {where.en} normalises a weight with `{function}`, which keeps the "
+        "computed weight in the layer, and torch copies no tensor that has a `grad_fn`.",
+        zh=f"{here.zh}的深拷贝失败：{where.zh}用 `{function}` 规范化权重，它把计算出的权重存在层里，而 torch "
+        "不拷贝带有 `grad_fn` 的张量。",
     )
     form = f"torch.nn.utils.parametrizations.{name}"
     accepts = T(en=f"a layer that computes the weight when it is read: `{form}`", zh=f"读取时才计算权重的层：`{form}`")

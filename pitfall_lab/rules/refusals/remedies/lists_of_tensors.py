@@ -75,16 +75,16 @@ def collected_with_history(error: Error) -> Remedy | None:
         place = program.place(call)
         where, here, code = at_line(story, place), at_line(story, refused.span), program.segment(value)
         said = T(
-            en=f"{capital(where.en)} collects `{code}` with its history in `{held.id}`, and {here.en} makes a NumPy "
+            en=f"{capital(where.en)} collects `{code}` with its graph in `{held.id}`, and {here.en} makes a NumPy "
             "array of it, which keeps no record for backward.",
-            zh=f"{where.zh}把带着历史的 `{code}` 收集到 `{held.id}` 中，而{here.zh}要把它变成 NumPy 数组，"
+            zh=f"{where.zh}把带着计算图的 `{code}` 收集到 `{held.id}` 中，而{here.zh}要把它变成 NumPy 数组，"
             "NumPy 不为反向传播留记录。",
         )
         accepts = T(
-            en=f"numbers without history: `{held.id}.append({text})`", zh=f"不带历史的数：`{held.id}.append({text})`"
+            en=f"numbers without a graph: `{held.id}.append({text})`", zh=f"不带计算图的数：`{held.id}.append({text})`"
         )
         title = T(en=f"Collect the number alone: `{text}`", zh=f"只收集数值：`{text}`")
-        related = (Related("kept", place, None, T(en="collected here with its history", zh="在这里连同历史一起收集")),)
+        related = (Related("kept", place, None, T(en="collected here with its graph", zh="在这里连同计算图一起收集")),)
         return Remedy(
             unique(program.text, [Fix(title, program.replace((value, text)))]), said, accepts, place, None, related
         )
