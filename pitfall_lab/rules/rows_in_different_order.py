@@ -251,7 +251,9 @@ def _given(story: Story, event: Event) -> list[str]:
 
 
 def _order(story: Story, event: Event, given: list[str], *, several: bool = False) -> Order | None:
-    """The order in which ``event`` took rows; None if it is no such call. ``several``: a table of indices counts too."""
+    """The order in which ``event`` took rows; None if it is no such call. ``several``: a table of indices counts "
+    "too.
+    """
     sort = joined_by(story, event)
     if sort is not None:
         return Order(event, given[0], sort.results[-1], sort)
@@ -260,7 +262,12 @@ def _order(story: Story, event: Event, given: list[str], *, several: bool = Fals
     source, index = given
     rows, entries, result = (story.shape(label, event.step) or () for label in (source, index, event.results[0]))
     dtype = str((story.tensor(index, event.step) or {}).get("dtype"))
-    if (len(entries) != 1 and not several) or not rows or not dtype.startswith("int") or result != (*entries, *rows[1:]):
+    if (
+        (len(entries) != 1 and not several)
+        or not rows
+        or not dtype.startswith("int")
+        or result != (*entries, *rows[1:])
+    ):
         return None
     made = _maker(story, index, event.step)
     return Order(event, source, index, made) if made is not None and made.name in DRAWN | SORTED else None
@@ -466,8 +473,8 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event, *, measu
         zh=f"{here.zh}对样本和标签各执行了一次，得到两种不同的次序：每个样本得到的是别的样本的标签。",
     )
     draws = T(
-        en=f"{capital(here.en)} draws rows of {y.en} anew after {there.en} drew those of {x.en}: each answer is measured "
-        "against the label of another example.",
+        en=f"{capital(here.en)} draws rows of {y.en} anew after {there.en} drew those of {x.en}: each answer is "
+        "measured against the label of another example.",
         zh=f"{here.zh}重新抽取 {y.zh} 的行，而{there.zh}已另外抽取过 {x.zh} 的行：每个回答都与别的样本的标签比较。",
     )
     both = T(
@@ -485,8 +492,8 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event, *, measu
                 en=f"The comparison on {at.en} goes by the place in both, and two draws give two different rows at one "
                 "place. The measure is that of answers given blindly, and the interval around it says nothing about "
                 "the model. Draw the indices once, and take answers and labels by them.",
-                zh=f"{at.zh}的比较按位置进行，而两次抽取在同一位置给出不同的行。得到的是瞎猜的成绩，它的区间也与模型无关"
-                "。请只抽取一次索引，回答与标签都按它来取。",
+                zh=f"{at.zh}的比较按位置进行，而两次抽取在同一位置给出不同的行。得到的是瞎猜的成绩，它的区间也与模型"
+                "无关。请只抽取一次索引，回答与标签都按它来取。",
             ),
             related=[
                 story.related("made", examples.event.step, T(en="the answers are drawn here", zh="回答在这里抽取")),
