@@ -12,6 +12,7 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.receptive_fields import SLICES, WINDOWS, Field, fields
@@ -250,12 +251,28 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
         if node is not None
         else None
     )
+    if event.name == "avg_pool1d" and isinstance(node, ast.Call) and call_name(node) == event.name:
+        candidates += _pooled_behind(story, node)
     if sides is not None and event.name == "pad":
         one, other = (program.segment(each) for each in sides.elts)
         whole = other if one == "0" else f"{one} + {other}"
         title = T(en=f"Pad the beginning only: `({whole}, 0)`", zh=f"只填充开头：`({whole}, 0)`")
         candidates.append(Fix(title, program.replace((sides, f"({whole}, 0)")), meaning="later"))
     return unique(program.text, candidates)
+
+
+def _pooled_behind(story: Story, node: ast.Call) -> list[Fix]:
+    """A fix that pads the beginning of what a pooling is given, in place of both ends; none where that is unclear."""
+    program = story.program
+    words = {k.arg: k.value for k in node.keywords}
+    padding = words.get("padding") or (node.args[3] if len(node.args) > PAIR + 1 else None)
+    size = words.get("kernel_size") or (node.args[1] if len(node.args) > 1 else None)
+    torch = torch_name(program)
+    if padding is None or size is None or torch is None or not node.args:
+        return []
+    pad = f"{torch}.nn.functional.pad({program.segment(node.args[0])}, ({in_parentheses(program, size)} - 1, 0))"
+    title = T(en="Pad the beginning only, before the window", zh="在窗口之前只填充开头")
+    return [Fix(title, program.replace((node.args[0], pad), (padding, "0")), meaning="later")]
 
 
 RULE = Rule(

@@ -132,7 +132,7 @@ def _moved(story: Story, here: Field, event: Event, given: list[str]) -> tuple[i
     """
     if event.name in WINDOWS:
         taps = None if here.axis != -1 else _pooled(event) if event.name in POOLS else _taps(story, event, given)
-        return (-1, taps, max(taps)) if taps is not None else None
+        return (-1, taps, max(taps)) if taps else None
     if event.name == "pad":
         sizes, place = _numbers(event.operands[1].text) if len(event.operands) > 1 else [], 2 * (-here.axis - 1)
         left = sizes[place] if place < len(sizes) else 0
@@ -177,7 +177,10 @@ def _taps(story: Story, event: Event, given: list[str]) -> list[int] | None:
         if padding.isdigit()
         else None
     )
-    return None if left is None else [tap * step - left for tap in range(size)]
+    record = story.tensor(given[1], event.step) or {}
+    fixed = record.get("kind") != "parameter" and list(record.get("shape") or ()) == [1, 1, size]
+    known = story.held(given[1], event.step) if fixed and not record.get("offset") else {}
+    return None if left is None else [tap * step - left for tap in range(size) if known.get(tap, 1) != 0]
 
 
 def _pooled(event: Event) -> list[int] | None:
