@@ -84,7 +84,7 @@ def _born(story: Story, label: str) -> int:
 
 
 def _changed(story: Story, label: str, since: int) -> tuple[Event, Event] | None:
-    """The last call that made an example from a stored one, and the draw that it depends on; None unless both are known.
+    """The last call that made an example from a stored one, and the draw it depends on; None unless both are known.
 
     Of what is older than ``since`` only that it was stored is looked at.
     """
