@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import sqrt
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -22,6 +23,7 @@ LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
 UPWARD = 40
 SIDES = 2
 FEWEST = 4
+SPREADS = 3.0
 Loaded = dict[tuple[str, str], dict[int, Event]]
 """For a weight and a storage, the first layer's call that was given each row of it."""
 
@@ -86,8 +88,8 @@ def _split_anew(story: Story) -> Iterator[Finding]:
     """One finding for each line that split the data at random more than once, so that batches of a loader measure
     with rows of other batches that were learned from.
 
-    Of a line that ran again the trace may have one run only. Then more of the
-    measured rows must be others than there are unknown ones in the training.
+    Of a line that ran again the trace may have one run only. Then so many of the
+    measured rows must be others that they cannot all be rows of the training that are not known.
     """
     splits: dict[tuple[Span, int], list[Event]] = defaultdict(list)
     passed = {each.span.line for each in story.trace.beside.passes if each.span is not None}
@@ -110,9 +112,22 @@ def _split_anew(story: Story) -> Iterator[Finding]:
             if len(every) <= length
         ]
         draws = max(fit, key=len, default=[])
-        missing = min((each for each in whole if each >= len(known)), default=len(every)) - len(known)
-        if len(draws) > 1 or (draws and len(rows) - len(both) > missing):
+        count = min((each for each in whole if each >= len(known)), default=0)
+        if len(draws) > 1 or (draws and _are_others(len(rows), len(both), len(known), count)):
             yield _twice(story, draws, first, len(both), len(rows))
+
+
+def _are_others(rows: int, both: int, known: int, count: int) -> bool:
+    """Whether ``rows``, ``both`` of which are among ``known`` ones, are not all among the ``count`` rows of the
+    training that these were drawn from: by counting, or by chance of less than one in five hundred.
+    """
+    if count < known:
+        return False
+    if rows - both > count - known:
+        return True
+    share = known / count
+    spread = sqrt(rows * share * (1 - share) * max(count - rows, 0) / max(count - 1, 1))
+    return rows * share - both > SPREADS * spread > 0
 
 
 def _loaded_rows(story: Story) -> tuple[Loaded, Loaded]:
@@ -163,7 +178,9 @@ def _twice(story: Story, splits: list[Event], layer: Event, both: int, rows: int
         ),
         RULE.why,
         related=[
-            story.related("made", splits[0].step, T(en="split for the first time here", zh="在这里第一次划分")),
+            story.related(
+                "made", splits[0].step, T(en="the data are split here, anew each time", zh="数据在这里划分，每次都不同")
+            ),
             story.related("used", layer.step, T(en="the network is measured here", zh="网络在这里被测量")),
         ],
         fixes=unique(program.text, fixes),
