@@ -6,26 +6,19 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import sqrt
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import moved_out, unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
-from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
-from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace import Event, T
 
 LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
 UPWARD = 40
 SIDES = 2
-FEWEST = 4
-SPREADS = 3.0
-Loaded = dict[tuple[str, str], dict[int, Event]]
-"""For a weight and a storage, the first layer's call that was given each row of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,111 +74,6 @@ def find(story: Story) -> Iterator[Finding]:
         found = _overlapping(story, parts, measured[weight]) or _left(story, parts, measured[weight])
         if found is not None:
             yield _finding(story, found)
-    yield from _split_anew(story)
-
-
-def _split_anew(story: Story) -> Iterator[Finding]:
-    """One finding for each line that split the data at random more than once, so that batches of a loader measure
-    with rows of other batches that were learned from.
-
-    Of a line that ran again the trace may have one run only. Then so many of the
-    measured rows must be others that they cannot all be rows of the training that are not known.
-    """
-    splits: dict[tuple[Span, int], list[Event]] = defaultdict(list)
-    passed = {each.span.line for each in story.trace.beside.passes if each.span is not None}
-    whole = set[int]()
-    for event in story.calls("randperm"):
-        length = (story.shape(event.results[0], event.step) or (0,))[0] if event.results else 0
-        if event.span is not None and event.span.line in passed:
-            whole.add(length)
-        elif event.span is not None and event.span.source == 0:
-            splits[event.span, length].append(event)
-    learned, measured = _loaded_rows(story) if splits and passed else ({}, {})
-    for which, rows in measured.items():
-        known = learned.get(which, {}).keys()
-        both, every, first = rows.keys() & known, rows.keys() | known, next(iter(rows.values()))
-        if len(rows) < FEWEST or not FEWEST <= len(both) < min(len(rows), len(known)):
-            continue
-        fit = [
-            [event for event in events if event.step < first.step]
-            for (_, length), events in splits.items()
-            if len(every) <= length
-        ]
-        draws = max(fit, key=len, default=[])
-        count = min((each for each in whole if each >= len(known)), default=0)
-        if len(draws) > 1 or (draws and _are_others(len(rows), len(both), len(known), count)):
-            yield _twice(story, draws, first, len(both), len(rows))
-
-
-def _are_others(rows: int, both: int, known: int, count: int) -> bool:
-    """Whether ``rows``, ``both`` of which are among ``known`` ones, are not all among the ``count`` rows of the
-    training that these were drawn from: by counting, or by chance of less than one in five hundred.
-    """
-    if count < known:
-        return False
-    if rows - both > count - known:
-        return True
-    share = known / count
-    spread = sqrt(rows * share * (1 - share) * max(count - rows, 0) / max(count - 1, 1))
-    return rows * share - both > SPREADS * spread > 0
-
-
-def _loaded_rows(story: Story) -> tuple[Loaded, Loaded]:
-    """The rows of a loader's batches that a first layer was given, in training and outside of it."""
-    learned: Loaded = defaultdict(dict)
-    measured: Loaded = defaultdict(dict)
-    for layer in story.calls(*LAYERS):
-        given = [o.label for o in layer.operands if o.label is not None]
-        if layer.error is not None or not layer.results or len(given) < SIDES or given[1] not in story.leaves:
-            continue
-        if (story.tensor(given[0], layer.step) or {}).get("requires_grad"):
-            continue
-        graph = (story.tensor(layer.results[0], layer.step) or {}).get("grad_fn")
-        trained = (story.record("nodes", graph) or {}).get("ran") is not None
-        for batch in behind(story, given[0], layer.step):
-            for row in batch.rows:
-                (learned if trained else measured)[given[1], batch.storage].setdefault(row, layer)
-    return learned, measured
-
-
-def _twice(story: Story, splits: list[Event], layer: Event, both: int, rows: int) -> Finding:
-    """The finding about data that were split anew before measuring; ``both`` of ``rows`` were learned from."""
-    span, step = story.span(splits[-1].step), splits[-1].step
-    here, there = at_line(story, span), at_line(story, story.span(layer.step))
-    program = story.program
-    node = program.at(span)
-    fixes = list[Fix]()
-    torch = torch_name(program)
-    if (
-        isinstance(node, ast.Call)
-        and torch is not None
-        and not any(k.arg in ("generator", None) for k in node.keywords)
-    ):
-        text = program.segment(node).rstrip()[:-1].rstrip().removesuffix(",")
-        text = f"{text}, generator={torch}.Generator().manual_seed(0))"
-        title = T(
-            en="Draw the same split each time, by a generator of its own", zh="用单独的生成器，每次抽取相同的划分"
-        )
-        fixes.append(Fix(title, program.replace((node, text)), meaning="later"))
-    return RULE.finding(
-        span,
-        step,
-        T(
-            en=f"{capital(here.en)} split the data at random more than once, each time otherwise: of the {rows} rows "
-            f"that {there.en} measures with, at least {both} were learned from after another split.",
-            zh=f"{here.zh}不止一次随机划分数据，每次都不同：{there.zh}用来测量的 {rows} 行中，至少有 {both} 行在另一"
-            "次划分后被学习过。",
-        ),
-        RULE.why,
-        related=[
-            story.related(
-                "made", splits[0].step, T(en="the data are split here, anew each time", zh="数据在这里划分，每次都不同")
-            ),
-            story.related("used", layer.step, T(en="the network is measured here", zh="网络在这里被测量")),
-        ],
-        fixes=unique(program.text, fixes),
-        facts=[Fact("common", both, story.by(step))],
-    )
 
 
 def _part(story: Story, layer: Event) -> Part | None:
