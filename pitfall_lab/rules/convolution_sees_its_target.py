@@ -12,9 +12,10 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.elements import Elements
-from pitfall_lab.rules.signals.receptive_fields import Field, fields
+from pitfall_lab.rules.signals.receptive_fields import SLICES, WINDOWS, Field, fields
 from pitfall_lab.rules.signals.sequences import CLASSIFIERS, written_forms
 from pitfall_lab.trace import Event, T
 
@@ -37,10 +38,18 @@ class Seen:
     target: str
     field: Field
     ahead: int
+    placed: int | None = None
+    """Where a feature computed before the model is placed in the input, relative to its row; None inside of a model."""
 
     @property
     def blamed(self) -> Event:
-        """The call that looks ahead: a slice or a padding that moved the positions, or else the convolution itself."""
+        """The call that looks ahead: a slice or a padding that moved the positions, or else the convolution itself.
+
+        Of a feature, the padding in front of its window, or else the window itself.
+        """
+        if self.placed is not None:
+            windows = [each for each in self.field.shifts if each[0].name in ("pad", *WINDOWS)]
+            return next((each for each in windows if each[0].name == "pad"), windows[0])[0]
         moving = [each for each in self.field.shifts if each[0].name != "conv1d" and each[1] > 0]
         return max(moving or self.field.shifts, key=lambda each: (each[1], -each[0].step))[0]
 
@@ -48,7 +57,7 @@ class Seen:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line by which a convolution reads the number that it has to predict."""
     reported = set()
-    for loss in story.calls(*LOSSES) if story.backwards() and any(story.calls("conv1d")) else ():
+    for loss in story.calls(*LOSSES) if story.backwards() and any(story.calls(*WINDOWS)) else ():
         found = _seen(story, loss) if loss.error is None and len(loss.operands) >= PAIR else None
         place = story.span(found.blamed.step) if found is not None else None
         if found is not None and place not in reported:
@@ -64,12 +73,25 @@ def _seen(story: Story, loss: Event) -> Seen | None:
     targets = list(written_forms(story, target, loss.step))
     for label, step, axis, length in _sequences(story, str(guess), str(targets[-1][0]), loss) if targets else ():
         for field in fields(story, label, step, axis):
-            if max(field.offsets) < 1 or not any(each[0].name == "conv1d" for each in field.shifts):
+            windows = [each[0] for each in field.shifts if each[0].name in WINDOWS]
+            if max(field.offsets) < 1 or not windows:
+                continue
+            placed = (
+                sum(by for each, by in field.shifts if each.name in SLICES) if _is_feature(story, windows) else None
+            )
+            if placed is None and any(each.name != "conv1d" for each in windows):
                 continue
             ahead = next((n for one, at in targets if (n := _ahead(story, one, at, field)) is not None), None)
-            if ahead is not None and ahead in field.offsets and ahead < length:
-                return Seen(loss, str(target), field, ahead)
+            if ahead is None or ahead not in field.offsets:
+                continue
+            if ahead < length if placed is None else placed < ahead:
+                return Seen(loss, str(target), field, ahead, placed)
     return None
+
+
+def _is_feature(story: Story, windows: list[Event]) -> bool:
+    """Whether windows were computed before a model, from numbers and weights that nothing trains."""
+    return not any((story.tensor(each.results[0], each.step) or {}).get("requires_grad") for each in windows)
 
 
 def _sequences(story: Story, guess: str, target: str, loss: Event) -> Iterator[tuple[str, int, int, int]]:
@@ -126,6 +148,8 @@ def _finding(story: Story, found: Seen) -> Finding:
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
     target, given = expression(story, found.target, loss.step), expression(story, found.field.label, found.field.step)
     far, ahead = max(found.field.offsets), found.ahead
+    if found.placed is not None:
+        return _feature(story, found, target, given)
     return RULE.finding(
         story.span(event.step),
         event.step,
@@ -143,6 +167,40 @@ def _finding(story: Story, found: Seen) -> Finding:
             "do not exist yet, fails.",
             zh="两侧都填充的卷积，窗口居中；切掉结果的开头会把窗口移向后面的位置，切掉结尾则窗口里只剩前面的位置。窗口"
             "里有答案时，损失几乎降到零，而预测时后面的数还不存在，模型就失败了。",
+        ),
+        related=[
+            story.related(
+                "used", loss.step, T(en="the later numbers are the targets here", zh="在这里，目标是后面的数")
+            )
+        ],
+        fixes=_fixes(story, event),
+        facts=[Fact("ahead", ahead, story.by(loss.step)), Fact("seen", far, story.by(event.step))],
+    )
+
+
+def _feature(story: Story, found: Seen, target: T, given: T) -> Finding:
+    """The finding about a feature whose window reaches up to the target."""
+    event, loss = found.blamed, found.loss
+    here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
+    placed = found.placed or 0
+    far, ahead = max(found.field.offsets) - placed, found.ahead - placed
+    return RULE.finding(
+        story.span(event.step),
+        event.step,
+        T(
+            en=f"{capital(here.en)} lets each number of a feature see {given.en} up to {far} {_steps(far)} ahead of "
+            f"its place, and the target {target.en} on {there.en} is {given.en} {ahead} {_steps(ahead)} ahead: the "
+            "answer is among the inputs.",
+            zh=f"{here.zh}让特征的每个数看到 {given.zh} 在它的位置之后多达 {far} 步的内容，而{there.zh}的目标 "
+            f"{target.zh} 正是 {given.zh} 往后 {ahead} 步的内容：答案就在输入里。",
+        ),
+        T(
+            en="A window that is padded on both sides is centered: half of it lies behind the place that its result is "
+            "written to. As a description of the past that is harmless, as an input of a forecast it hands over the "
+            "future, also in the rows that the forecast is measured with. Pad the beginning only: then a window ends "
+            "where its result stands.",
+            zh="两侧都填充的窗口是居中的：它有一半在结果所写位置的后面。用来描述过去没有害处，而作为预测的输入，它就"
+            "交出了未来，用来测量预测的行也一样。请只填充开头：这样窗口就在结果所在的位置结束。",
         ),
         related=[
             story.related(
@@ -193,12 +251,28 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
         if node is not None
         else None
     )
+    if event.name == "avg_pool1d" and isinstance(node, ast.Call) and call_name(node) == event.name:
+        candidates += _pooled_behind(story, node)
     if sides is not None and event.name == "pad":
         one, other = (program.segment(each) for each in sides.elts)
         whole = other if one == "0" else f"{one} + {other}"
         title = T(en=f"Pad the beginning only: `({whole}, 0)`", zh=f"只填充开头：`({whole}, 0)`")
         candidates.append(Fix(title, program.replace((sides, f"({whole}, 0)")), meaning="later"))
     return unique(program.text, candidates)
+
+
+def _pooled_behind(story: Story, node: ast.Call) -> list[Fix]:
+    """A fix that pads the beginning of what a pooling is given, in place of both ends; none where that is unclear."""
+    program = story.program
+    words = {k.arg: k.value for k in node.keywords}
+    padding = words.get("padding") or (node.args[3] if len(node.args) > PAIR + 1 else None)
+    size = words.get("kernel_size") or (node.args[1] if len(node.args) > 1 else None)
+    torch = torch_name(program)
+    if padding is None or size is None or torch is None or not node.args:
+        return []
+    pad = f"{torch}.nn.functional.pad({program.segment(node.args[0])}, ({in_parentheses(program, size)} - 1, 0))"
+    title = T(en="Pad the beginning only, before the window", zh="在窗口之前只填充开头")
+    return [Fix(title, program.replace((node.args[0], pad), (padding, "0")), meaning="later")]
 
 
 RULE = Rule(

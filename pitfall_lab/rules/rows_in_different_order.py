@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.syntax import called, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.rules.signals.joins import JOINS, is_used_again, joined_by, left_to_packing, taken_apart
-from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
@@ -44,6 +44,12 @@ CONVERSIONS = {
     "flatten",
     "contiguous",
 }
+EQUALITIES = ("eq", "__eq__", "ne", "__ne__")
+MEASURES = (*EQUALITIES, *LOSSES)
+DECIDED = SAME_NUMBERS - {"stack", "cat"} | {
+    "argmax", "max", "gt", "ge", "lt", "le", "long", "int", "bool", "round", "sigmoid", "softmax", "log_softmax",
+}  # fmt: skip
+"""Calls between drawn rows and a measure that keep one result for each row."""
 UPWARD = 400
 
 
@@ -93,6 +99,72 @@ def find(story: Story) -> Iterator[Finding]:
                 if labels
                 else _left_behind(story, examples[0], pair[1], loss)
             )
+    for event in story.calls(*MEASURES) if any(story.calls(*DRAWN)) else ():
+        drawn = _measured(story, event)
+        if drawn is not None and (place := story.span(drawn[1].event.step)) not in reported:
+            reported.add(place)
+            yield _finding(story, *drawn, event, measured=True)
+
+
+def _measured(story: Story, event: Event) -> tuple[Order, Order] | None:
+    """The draws of a model's answers and of the labels that a measure without a gradient compares, if each
+    side was drawn anew (a bootstrap of pairs that are none); else None.
+
+    Differences count only where the program compares both sources row by row elsewhere: two samples may be meant
+    to be independent.
+    """
+    labels = [o.label for o in event.operands[:2] if o.label is not None]
+    if len(labels) != 2 or event.error is not None:
+        return None
+    if any((story.tensor(label, event.step) or {}).get("requires_grad") for label in labels):
+        return None
+    found = [order for label in labels if (order := _drawn(story, label, event.step)) is not None]
+    if len(found) != 2 or not _apart(story, *found):
+        return None
+    taught = [_is_predicted(story, each.source, each.event.step) for each in found]
+    if taught.count(True) != 1:
+        return None
+    answers, truth = found if taught[0] else found[::-1]
+    pair = {answers.source, truth.source}
+    whole = event.name in EQUALITIES or any(
+        {o.label for o in use.operands[:2]} == pair for use in story.uses(truth.source) if use.name in MEASURES
+    )
+    return (answers, truth) if whole else None
+
+
+def _drawn(story: Story, label: str, step: int) -> Order | None:
+    """The last draw of rows that a tensor consists of, or was decided from row by row; None if there is none."""
+    for _ in range(UPWARD):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or event.kind != "call" or label not in event.results:
+            return None
+        given = _given(story, event)
+        order = _order(story, event, given, several=True)
+        if order is not None:
+            return order if order.made.name in DRAWN else None
+        if event.name not in DECIDED or len(given) != 1 or given[0] == label:
+            return None
+        label, step = given[0], event.step
+    return None
+
+
+def _is_predicted(story: Story, label: str, step: int) -> bool:
+    """Whether a tensor was computed with a parameter."""
+    pending, seen = deque([label]), {label}
+    while pending and len(seen) < UPWARD:
+        here = pending.popleft()
+        event = story.event((story.tensor(here, step) or {}).get("born"))
+        for each in (
+            [o.label for o in event.operands if o.label is not None]
+            if event is not None and event.kind == "call" and here in event.results
+            else ()
+        ):
+            if (story.tensor(each) or {}).get("kind") == "parameter":
+                return True
+            if each not in seen:
+                seen.add(each)
+                pending.append(each)
+    return False
 
 
 def _is_sorted(orders: list[Order] | None) -> bool:
@@ -178,7 +250,10 @@ def _given(story: Story, event: Event) -> list[str]:
     ]
 
 
-def _order(story: Story, event: Event, given: list[str]) -> Order | None:
+def _order(story: Story, event: Event, given: list[str], *, several: bool = False) -> Order | None:
+    """The order in which ``event`` took rows; None if it is no such call. ``several``: a table of indices counts "
+    "too.
+    """
     sort = joined_by(story, event)
     if sort is not None:
         return Order(event, given[0], sort.results[-1], sort)
@@ -187,7 +262,12 @@ def _order(story: Story, event: Event, given: list[str]) -> Order | None:
     source, index = given
     rows, entries, result = (story.shape(label, event.step) or () for label in (source, index, event.results[0]))
     dtype = str((story.tensor(index, event.step) or {}).get("dtype"))
-    if len(entries) != 1 or not rows or not dtype.startswith("int") or result != (*entries, *rows[1:]):
+    if (
+        (len(entries) != 1 and not several)
+        or not rows
+        or not dtype.startswith("int")
+        or result != (*entries, *rows[1:])
+    ):
         return None
     made = _maker(story, index, event.step)
     return Order(event, source, index, made) if made is not None and made.name in DRAWN | SORTED else None
@@ -375,10 +455,13 @@ def _alike(story: Story, one: Order, other: Order) -> bool:
     return bool(held[0]) and held[0] == held[1]
 
 
-def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Finding:
+def _finding(story: Story, examples: Order, labels: Order, loss: Event, *, measured: bool = False) -> Finding:
     span = story.span(labels.event.step)
     here, there = at_line(story, span), at_line(story, story.span(examples.event.step))
-    y, x = (expression(story, each.source, each.event.step) for each in (labels, examples))
+    y, x = (
+        shown(story, each.event, each.source) if measured else expression(story, each.source, each.event.step)
+        for each in (labels, examples)
+    )
     apart = T(
         en=f"{capital(here.en)} takes the rows of {y.en} in another order than {there.en} took those of {x.en}: each "
         "example gets the label of another.",
@@ -389,6 +472,35 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Findi
         "orders: each example gets the label of another.",
         zh=f"{here.zh}对样本和标签各执行了一次，得到两种不同的次序：每个样本得到的是别的样本的标签。",
     )
+    draws = T(
+        en=f"{capital(here.en)} draws rows of {y.en} anew after {there.en} drew those of {x.en}: each answer is "
+        "measured against the label of another example.",
+        zh=f"{here.zh}重新抽取 {y.zh} 的行，而{there.zh}已另外抽取过 {x.zh} 的行：每个回答都与别的样本的标签比较。",
+    )
+    both = T(
+        en=f"{capital(here.en)} draws rows of {x.en} and of {y.en} apart: each answer is measured against the label of "
+        "another example.",
+        zh=f"{here.zh}分别抽取 {x.zh} 与 {y.zh} 的行：每个回答都与别的样本的标签比较。",
+    )
+    if measured:
+        at = at_line(story, story.span(loss.step))
+        return RULE.finding(
+            span,
+            labels.event.step,
+            both if here == there else draws,
+            T(
+                en=f"The comparison on {at.en} goes by the place in both, and two draws give two different rows at one "
+                "place. The measure is that of answers given blindly, and the interval around it says nothing about "
+                "the model. Draw the indices once, and take answers and labels by them.",
+                zh=f"{at.zh}的比较按位置进行，而两次抽取在同一位置给出不同的行。得到的是瞎猜的成绩，它的区间也与模型"
+                "无关。请只抽取一次索引，回答与标签都按它来取。",
+            ),
+            related=[
+                story.related("made", examples.event.step, T(en="the answers are drawn here", zh="回答在这里抽取")),
+                story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
+            ],
+            fixes=_fixes(story, examples, labels),
+        )
     return RULE.finding(
         span,
         labels.event.step,
@@ -411,18 +523,18 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Findi
 def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
     """Fixes that index the labels as the examples are; the index gets a name if it has none.
 
-    Empty unless both are indexed in the text by ``[…]``; without a name for the index, also unless both are on
+    Empty unless both are indexed in the text; without a name for the index, also unless both are on
     different lines of one block.
     """
     program = story.program
     if program.tree is None:
         return ()
-    first, second = (program.at(story.span(each.event.step)) for each in (examples, labels))
-    if not isinstance(first, ast.Subscript) or not isinstance(second, ast.Subscript):
+    first, second = (_index(program.at(story.span(each.event.step))) for each in (examples, labels))
+    if first is None or second is None or first is second:
         return ()
     title = T(en="Take both by the same indices", zh="两者用同样的索引来取")
-    if isinstance(first.slice, ast.Name):
-        return unique(program.text, [Fix(title, program.replace((second.slice, first.slice.id)), meaning="later")])
+    if isinstance(first, ast.Name):
+        return unique(program.text, [Fix(title, program.replace((second, first.id)), meaning="later")])
     statement = program.statement(first)
     words = {n.id for n in program.nodes if isinstance(n, ast.Name)}
     name = next((n for n in ("order", "indices", "row_order") if n not in words), None)
@@ -432,17 +544,27 @@ def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
         or program.block(statement) is not program.block(program.statement(second) or statement)
     ):
         return ()
-    if statement.lineno == getattr(program.statement(second), "lineno", 0):
+    other = program.statement(second)
+    if other is not statement and statement.lineno == getattr(other, "lineno", 0):
         return ()
-    made = f"{name} = {program.segment(first.slice)}"
+    made = f"{name} = {program.segment(first)}"
     place = program.place(statement)
     start = type(place)(place.line, place.column, place.line, place.column)
     edits = program.splice(
         (start, f"{made}\n{program.indent(statement)}"),
-        (program.place(first.slice), name),
-        (program.place(second.slice), name),
+        (program.place(first), name),
+        (program.place(second), name),
     )
     return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
+def _index(node: ast.AST | None) -> ast.expr | None:
+    """The expression of the indices by which rows are taken: ``i`` of ``x[i]`` and of ``x.index_select(0, i)``."""
+    if isinstance(node, ast.Subscript):
+        return node.slice
+    if isinstance(node, ast.Call) and called(node) == "index_select" and len(node.args) > 1:
+        return node.args[-1]
+    return None
 
 
 RULE = Rule(

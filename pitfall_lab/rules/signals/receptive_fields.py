@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.ramps import SAME_AXES, moved_axis
 from pitfall_lab.rules.signals.sequences import KEEPING, makers
-from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
 
 TURNED = {
@@ -46,6 +46,10 @@ STOPPING = {
 axis are no longer separate.
 """
 WRITTEN = {"mul_", "__imul__", "__setitem__", "zero_", "masked_fill_", "fill_"}
+POOLS = ("avg_pool1d", "max_pool1d")
+WINDOWS = ("conv1d", *POOLS)
+"""Calls that compute each position from a window of positions."""
+JOINS = ("stack", "cat")
 MOST = 300
 WIDEST = 5_000
 
@@ -89,10 +93,14 @@ def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
 def _before(story: Story, here: Field, event: Event) -> Iterator[Field]:
     """The operands of the call that made a tensor, with the positions that it used of them."""
     given = [o.label for o in event.operands if o.label is not None]
+    if event.name in JOINS and (axis := _beside(story, here, event, len(given))) is not None:
+        for each in dict.fromkeys(given):
+            yield Field(each, event.step, axis, here.offsets, here.shifts)
+        return
     moved = _moved(story, here, event, given) if given else None
     if moved is not None:
         axis, offsets, ahead = moved
-        shifts = (*here.shifts, (event, ahead)) if ahead or event.name == "conv1d" else here.shifts
+        shifts = (*here.shifts, (event, ahead)) if ahead or event.name in WINDOWS else here.shifts
         yield Field(given[0], event.step, axis, frozenset(o + each for o in here.offsets for each in offsets), shifts)
     elif (
         event.name in KEEPING | SAME_AXES
@@ -106,15 +114,25 @@ def _before(story: Story, here: Field, event: Event) -> Iterator[Field]:
                 yield Field(each, event.step, here.axis, here.offsets, here.shifts)
 
 
+def _beside(story: Story, here: Field, event: Event, count: int) -> int | None:
+    """The axis of joined tensors that is the axis of a field; None if they are joined along that axis itself."""
+    dims = len(story.shape(here.label, event.step) or ())
+    along = whole(argument(event, "dim", count))
+    along = (0 if along is None else along) % dims if dims else 0
+    if along == here.axis + dims:
+        return None
+    return here.axis + 1 if event.name == "stack" and along > here.axis + dims else here.axis
+
+
 def _moved(story: Story, here: Field, event: Event, given: list[str]) -> tuple[int, list[int], int] | None:
     """For a call that moves or joins positions of its first operand: their axis there, their
     offsets, and how far it looks ahead.
 
     None for every other call.
     """
-    if event.name == "conv1d":
-        taps = _taps(story, event, given) if here.axis == -1 else None
-        return (-1, taps, max(taps)) if taps is not None else None
+    if event.name in WINDOWS:
+        taps = None if here.axis != -1 else _pooled(event) if event.name in POOLS else _taps(story, event, given)
+        return (-1, taps, max(taps)) if taps else None
     if event.name == "pad":
         sizes, place = _numbers(event.operands[1].text) if len(event.operands) > 1 else [], 2 * (-here.axis - 1)
         left = sizes[place] if place < len(sizes) else 0
@@ -159,7 +177,21 @@ def _taps(story: Story, event: Event, given: list[str]) -> list[int] | None:
         if padding.isdigit()
         else None
     )
-    return None if left is None else [tap * step - left for tap in range(size)]
+    record = story.tensor(given[1], event.step) or {}
+    fixed = record.get("kind") != "parameter" and list(record.get("shape") or ()) == [1, 1, size]
+    known = story.held(given[1], event.step) if fixed and not record.get("offset") else {}
+    return None if left is None else [tap * step - left for tap in range(size) if known.get(tap, 1) != 0]
+
+
+def _pooled(event: Event) -> list[int] | None:
+    """The positions, relative to that of the result, that a pooling reads; None if its stride is not known to be 1."""
+    size, stride, padding = (
+        (argument(event, name, place) or default).strip("()[], ")
+        for name, place, default in (("kernel_size", 1, ""), ("stride", 2, ""), ("padding", 3, "0"))
+    )
+    if stride != "1" or not size.isdigit() or not padding.isdigit() or argument(event, "dilation") not in (None, "1"):
+        return None
+    return [tap - int(padding) for tap in range(int(size))]
 
 
 def _option(event: Event, name: str, place: int) -> str:
