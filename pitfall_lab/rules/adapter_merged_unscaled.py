@@ -103,8 +103,13 @@ def _behind(story: Story, label: str | None, step: int) -> str | None:
 
 
 def _used(story: Story, merge: Merge) -> Used | None:
-    """The last sum before a merge that adds what both matrices make of an input to what the weight makes of it."""
-    for event in reversed([each for each in story.calls(*SUMS) if each.step < merge.event.step]):
+    """The last sum before a merge that adds what both matrices make of an input to what the weight makes of it.
+
+    Only of such as require grad: with that factor they were trained.
+    """
+    for event in reversed([each for each in story.calls(*SUMS) if each.step < merge.event.step and each.results]):
+        if not (story.tensor(event.results[0], event.step) or {}).get("requires_grad"):
+            continue
         labels = [o.label for o in event.operands if o.label is not None]
         for own, added in (labels, labels[::-1]) if len(labels) == BOTH and event.error is None else ():
             made = made_by(story, own, event.step)
@@ -289,11 +294,11 @@ with torch.no_grad():
     find=find,
     traps=(
         Trap(
-            "    layer.weight += b @ a",
-            "    layer.weight += b @ a / 4",
+            "layer.weight += b @ a",
+            "layer.weight.data += b @ a",
             T(
-                en="That makes the correction smaller still: it was multiplied by 4, not divided.",
-                zh="这使修正更小：它当时是乘以 4，而不是除以 4。",
+                en="`.data` writes the same numbers, and the factor is still missing.",
+                zh="`.data` 写入的是同样的数，因子仍然缺少。",
             ),
         ),
     ),
