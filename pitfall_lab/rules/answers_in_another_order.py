@@ -160,13 +160,13 @@ def _fixes(story: Story, loaded: Event) -> tuple[Fix, ...]:
     ``False`` for a ``shuffle=True``.
 
     A loader that the program names once, in this loop, needs no shuffling; of several the last
-    in the program is tried first.
+    in the program is tried first. One that is picked out of others may have been made in one line with them.
     """
     program = story.program
     loops = [
         n
-        for n in program.nodes
-        if isinstance(n, (ast.For, ast.comprehension)) and isinstance(n.iter, (ast.Name, ast.Attribute))
+        for n in program.parents  # a comprehension has no place of its own
+        if isinstance(n, (ast.For, ast.comprehension)) and isinstance(n.iter, (ast.Name, ast.Attribute, ast.Subscript))
     ]
     here = [n.iter for n in loops if loaded.span is not None and program.place(n.iter).line == loaded.span.line]
     made = loaders(story)
@@ -175,7 +175,8 @@ def _fixes(story: Story, loaded: Event) -> tuple[Fix, ...]:
         loader = program.segment(node)
         text = f"{program.segment(made[0].func)}({loader}.dataset, batch_size={loader}.batch_size)"
         title = T(en="Read the data in its own order in this loop", zh="在这个循环里按数据自己的次序读取")
-        if sum(program.segment(each.iter) == loader for each in loops) > 1 or program.function(node) is not None:
+        several = sum(program.segment(each.iter) == loader for each in loops) > 1 or isinstance(node, ast.Subscript)
+        if several or program.function(node) is not None:
             own.append(Fix(title, program.replace((node, text)), meaning="later"))
     return unique(program.text, [*own, *_unshuffled(story)])
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
@@ -222,13 +224,13 @@ def _finding(story: Story, found: Same) -> Finding:
     ratio = _is_ratio(story, event, [found.one, found.other])
     span, here = story.span(event.step), at_line(story, story.span(event.step))
     one, other = (expression(story, label, event.step) for label in (found.one, found.other))
-    value = "1" if event.name in QUOTIENTS else "0"
+    value, is_again = "1" if event.name in QUOTIENTS else "0", found.one != found.other
     born = (story.tensor(found.other) or {}).get("born")
     what = T(en="the result", zh="结果")
     if event.name == "triplet_margin_loss":
         what = T(en="their distance", zh="两者的距离")
     again = T(en=f"{other.en}, which is the same computation once more", zh=f"{other.zh}相比，而后者是同样的计算")
-    if found.one == found.other:
+    if not is_again:
         again = T(en="itself", zh="它自己相比")
     return RULE.finding(
         span,
@@ -240,7 +242,7 @@ def _finding(story: Story, found: Same) -> Finding:
         ),
         _why(story, found),
         related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
-        fixes=_fixes(story, event, found.other) if found.one != found.other and not ratio else (),
+        fixes=_taken_once(story, found) if ratio else _fixes(story, event, found.other) if is_again else (),
         facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
     )
 
@@ -269,6 +271,44 @@ def _why(story: Story, found: Same) -> T:
         zh="两者由同样的调用、同样的权重与输入算出。距离为 0 时梯度也是 0，所以学不到任何东西：两个网络其实是同一个，"
         "或者目标就是预测本身。要追随的对象需要有自己的权重或输入。",
     )
+
+
+def _taken_once(story: Story, found: Same) -> tuple[Fix, ...]:
+    """At most one fix: the side without a graph is computed before the loop over the updates.
+
+    Empty if its statement does not stand in the loop itself, or reads what other statements of the loop set.
+    """
+    program, event = story.program, found.events[0]
+    plain = [o for o in (found.one, found.other) if not (story.tensor(o, event.step) or {}).get("requires_grad")]
+    made = story.event((story.tensor(plain[0], event.step) or {}).get("born")) if len(plain) == 1 else None
+    moved, loop = next(_in_loops(story, made), (None, None))
+    if moved is None or loop is None or len(loop.body) == 1:
+        return ()
+    own = set(ast.walk(moved))
+    names = [n for n in ast.walk(loop) if isinstance(n, ast.Name)]
+    read = {n.id for n in names if n in own and isinstance(n.ctx, ast.Load)}
+    if read & {n.id for n in names if n not in own and isinstance(n.ctx, ast.Store)} or not program.stands_alone(moved):
+        return ()
+    first, *rest = program.segment(moved).split("\n")
+    lines = [first, *(each.removeprefix(program.indent(moved)) for each in rest)]
+    edits = merge(program.delete(moved), program.insert_before(loop, *lines))
+    title = T(en="Compute it once, before the updates", zh="在更新之前计算一次")
+    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
+
+
+def _in_loops(story: Story, made: Event | None) -> Iterator[tuple[ast.stmt, ast.For | ast.While]]:
+    """The statements that were being executed at a call, innermost first, which stand in a loop's body, and the loop.
+
+    A ``with`` around one of them alone belongs to it.
+    """
+    program = story.program
+    for statement in call_chain(story, made):
+        moved = statement
+        while isinstance(parent := program.parents.get(moved), ast.With) and len(parent.body) == 1:
+            moved = parent
+        loop = program.parents.get(moved)
+        if isinstance(statement, ast.Assign) and isinstance(loop, ast.For | ast.While) and moved in loop.body:
+            yield moved, loop
 
 
 def _fixes(story: Story, event: Event, other: str) -> tuple[Fix, ...]:

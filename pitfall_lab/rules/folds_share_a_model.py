@@ -117,7 +117,7 @@ def _pieces(story: Story, label: str | None, step: int, *, from_first: bool) -> 
         if made.name in ("__getitem__", "index_select") and len(given) > 1:
             return _of_index(story, given[1], made.step)
         if made.name in ("__getitem__", "narrow", "split", "chunk", "unbind", "tensor_split") and given:
-            return frozenset(_slice(story, given[0], label, made.step))
+            return _by_array(story, given[0], made.step) or frozenset(_slice(story, given[0], label, made.step))
         if made.name == "cat" and given:
             parts = [_pieces(story, each, made.step, from_first=from_first) for each in given]
             return frozenset().union(*parts) if all(parts) else frozenset()
@@ -125,6 +125,12 @@ def _pieces(story: Story, label: str | None, step: int, *, from_first: bool) -> 
             return frozenset()
         label, step = given[0], made.step
     return frozenset()
+
+
+def _by_array(story: Story, table: str, step: int) -> frozenset[Piece]:
+    """The rows that a call picked out of a table by an array or a list; of a long table, a part of them."""
+    storage = (story.tensor(table, step) or {}).get("storage")
+    return frozenset(("row", storage, row) for row in story.picked.get(step, ()))
 
 
 def _of_table(story: Story, storage: str, step: int) -> frozenset[Piece]:

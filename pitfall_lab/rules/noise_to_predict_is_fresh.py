@@ -162,7 +162,8 @@ def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
     """At most one fix: it uses the first of the two draws in both places; empty unless that has a
     name and the text shows the way.
 
-    Both are in one function, or the second one is the default of a function that can be given the noise.
+    Both are in one function, or the second one is in a function that can be given the noise, by a parameter that it
+    has for that or gets.
     """
     program = story.program
     drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
@@ -190,15 +191,13 @@ def _handed_on(story: Story, found: Fresh, drawn: ast.AST, mixed: ast.AST) -> Fi
     """
     program, statement, own = story.program, story.program.statement(drawn), story.program.statement(mixed)
     inner, target = program.function(mixed), statement.targets[0] if isinstance(statement, ast.Assign) else None
-    if (
-        not isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
-        or not isinstance(target, ast.Name)
-        or not isinstance(own, ast.Assign)
-    ):
+    if not isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) or not isinstance(target, ast.Name) or own is None:
         return None
     places = inner.args.posonlyargs + inner.args.args
     optional = {arg.arg for arg in (*places[len(places) - len(inner.args.defaults) :], *inner.args.kwonlyargs)}
-    name = own.targets[0].id if isinstance(own.targets[0], ast.Name) else ""
+    first = own.targets[0] if isinstance(own, ast.Assign) else None
+    name = first.id if isinstance(first, ast.Name) and first.id in optional else target.id
+    given = () if name in optional else _parameter_for(story, inner, mixed, name)
     caller = next(
         (each for each in call_chain(story, found.mixed) if program.function(each) is program.function(drawn)), None
     )
@@ -207,14 +206,35 @@ def _handed_on(story: Story, found: Fresh, drawn: ast.AST, mixed: ast.AST) -> Fi
         if caller is not None
         else []
     )
-    if name not in optional or caller is None or getattr(statement, "lineno", 0) >= caller.lineno or len(calls) != 1:
+    if given is None or caller is None or getattr(statement, "lineno", 0) >= caller.lineno or len(calls) != 1:
         return None
     if any(word.arg in (name, None) for word in calls[0].keywords) or not (calls[0].args or calls[0].keywords):
         return None
     place = program.place(calls[0])
     end = Span(place.end_line, place.end_column - 1, place.end_line, place.end_column - 1)
     title = T(en=f"Hand the noise on: `{name}={target.id}`", zh=f"把噪声传进去：`{name}={target.id}`")
-    return Fix(title, program.splice((end, f", {name}={target.id}")), meaning="shape")
+    return Fix(title, program.splice((end, f", {name}={target.id}"), *given), meaning="shape")
+
+
+def _parameter_for(
+    story: Story, function: ast.FunctionDef | ast.AsyncFunctionDef, mixed: ast.AST, name: str
+) -> tuple[tuple[Span, str], ...] | None:
+    """The changes that let a function be given the noise that it draws, which it goes on to draw if it is given none.
+
+    None where it has no parameters, some by ``*``, or the name already.
+    """
+    program, args = story.program, function.args
+    places = [*args.posonlyargs, *args.args]
+    if not places or args.vararg or args.kwarg or args.kwonlyargs:
+        return None
+    names = {
+        n.id if isinstance(n, ast.Name) else n.arg for n in ast.walk(function) if isinstance(n, ast.Name | ast.arg)
+    }
+    if name in names:
+        return None
+    last = max((program.place(node) for node in (*places, *args.defaults)), key=lambda at: (at.end_line, at.end_column))
+    end, draw = Span(last.end_line, last.end_column, last.end_line, last.end_column), program.segment(mixed)
+    return (end, f", {name}=None"), (program.place(mixed), f"({draw} if {name} is None else {name})")
 
 
 RULE = Rule(

@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers, snippet
-from pitfall_lab.rules.signals.seeds import INITS, RANDOM, drawn, made_once, seeding
+from pitfall_lab.rules.signals.seeds import INITS, RANDOM, counted_on, drawn, made_once, seeding
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 3
@@ -139,12 +139,12 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
     """Fixes that leave the seed out; where a function draws numbers of its own after it, also that give the
     generator its state back there.
 
-    If the seeding is no statement of its own, those of ``made_once``.
+    If the seeding is no statement of its own, one that counts the seed on, or else those of ``made_once``.
     """
     program = story.program
     statement, torch = program.statement(seeding), torch_name(program)
     if not isinstance(statement, ast.Expr):
-        return made_once(story, seeding)
+        return counted_on(story, seeding, draw) or made_once(story, seeding)
     fixes = [
         Fix(
             T(en=f"Leave `{program.segment(seeding)}` out here", zh=f"在这里去掉 `{program.segment(seeding)}`"),

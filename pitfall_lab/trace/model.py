@@ -552,6 +552,17 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Picked:
+    """The calls at ``steps`` picked ``rows`` of a table by an array or a list; only rows that are multiples of
+    ``every`` are noted.
+    """
+
+    steps: tuple[int, ...]
+    every: int
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only
     the first ones of each kind.
@@ -568,6 +579,7 @@ class Beside:
     drifts: tuple[Drift, ...] = ()
     paired: tuple[Paired, ...] = ()
     counted: tuple[Counted, ...] = ()
+    picked: tuple[Picked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

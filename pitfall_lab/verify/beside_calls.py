@@ -19,6 +19,7 @@ from pitfall_lab.observe import (
     loaded_states,
     lost_numbers,
     paired_numbers,
+    picked_rows,
     scheduler_functions,
     stored_examples,
     stray_attributes,
@@ -37,6 +38,7 @@ from pitfall_lab.trace import (
     Loading,
     Lost,
     Paired,
+    Picked,
     Saving,
     Scheduler,
     SchedulerStep,
@@ -139,6 +141,7 @@ class BesideCalls:
         """The data set whose numbers had changed when a pass over it began: now each line is watched."""
         self._drifts: list[Drift] = []
         self._counts = counted_numbers.Counts()
+        self._picks = picked_rows.Picks()
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -278,6 +281,9 @@ class BesideCalls:
 
         Only the first calls at each place are looked at (:meth:`looks`).
         """
+        if call.name == picked_rows.PICKING:
+            with unseen():
+                self._picks.after(call, step)
         if not self.looks(call.name, call.span):
             return
         if call.name in counted_numbers.COUNTED and self._counts.looks(call.name, call.span):
@@ -376,6 +382,7 @@ class BesideCalls:
             tuple(self._drifts),
             tuple(Paired(*each) for each in paired),
             tuple(Counted(at, *each) for at, each in self._counts.finished()),
+            tuple(Picked(*each) for each in self._picks.finished()),
         )
 
 

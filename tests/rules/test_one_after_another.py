@@ -143,7 +143,42 @@ served.load_state_dict(kept["model"], strict=False)%s
 print(served(torch.randn(5, 3)).sum().item())
 """
 
+BY_NUMPY = """import numpy as np, torch
+from torch import nn
+torch.manual_seed(0)
+rng = np.random.default_rng(0)
+x, y = torch.randn(60, 3), torch.randn(60, 1)
+folds = %s
+def train(model, opt, x, y):
+    for _ in range(5):
+        loss = nn.functional.mse_loss(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scores = []
+for fold in range(3):
+%s
+    with torch.no_grad():
+        scores.append(nn.functional.mse_loss(net(x[out]), y[out]).item())%s
+print(sum(scores) / 3)
+"""
+OTHERS = """    out = folds[fold]
+    rest = np.concatenate([folds[k] for k in range(3) if k != fold])
+    train(net, opt, x[rest], y[rest])"""
+BEGUN = """    net = nn.Linear(3, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+"""
+MASKED = """    out = folds == fold
+    train(net, opt, x[~out], y[~out])"""
+LISTED = """    out = folds[fold]
+    train(net, opt, x[[row for row in range(60) if row not in out]], y[[row for row in range(60) if row not in out]])"""
+
 WRONG = {
+    "folds that NumPy drew": BY_NUMPY % ("np.array_split(rng.permutation(60), 3)", OTHERS, "  # PL982"),
+    "folds as numbers of each row": BY_NUMPY % ("np.arange(60) % 3", MASKED, "  # PL982"),
+    "folds as lists": BY_NUMPY % ("[list(range(k, 60, 3)) for k in range(3)]", LISTED, "  # PL982"),
     "the lowest accuracy comes in the fifth epoch": METRICS % ("  # PL664", "12, 11, 10, 9, 14, 8", "share"),
     "samples of which only the mean and the spread are kept": PATHS % ("same", "5.0", "  # PL850"),
     "batches of the standardised rows of a fold, an optimizer in each": FOLDS % ("  # PL982", CARRIED),
@@ -153,6 +188,20 @@ WRONG = {
 }
 
 RIGHT = {
+    "a network for each fold that NumPy drew": BY_NUMPY
+    % ("np.array_split(rng.permutation(60), 3)", BEGUN + OTHERS, ""),
+    "parts of a stream, each measured before it trains": BY_NUMPY
+    % (
+        "np.array_split(np.arange(60), 4)",
+        "    train(net, opt, x[folds[fold]], y[folds[fold]])\n    out = folds[fold + 1]",
+        "",
+    ),
+    "one part held out throughout, by an array": BY_NUMPY
+    % (
+        "np.array_split(rng.permutation(60), 4)",
+        "    out = folds[3]\n    train(net, opt, x[folds[fold]], y[folds[fold]])",
+        "",
+    ),
     "a share of mistakes": METRICS % ("", "13, 12, 14, 20, 13", "1 - share"),
     "paths that draw their own numbers": PATHS % ("different", "5.0", ""),
     "samples that are all 0": PATHS % ("same", "900.0", ""),

@@ -62,6 +62,11 @@ class Story:
         return Program(self.trace.sources[0].text if self.trace.sources else "")
 
     @cached_property
+    def picked(self) -> dict[int, tuple[int, ...]]:
+        """The rows that a call picked out of a table by an array or a list, by its step; of a long table, a part."""
+        return {step: each.rows for each in self.trace.beside.picked for step in each.steps}
+
+    @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
         """The steps of all events with one place in the source and one operation, in order: one
         for each time a loop passed it.

@@ -11,7 +11,8 @@ from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.repairs import moved_out, outside, unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.syntax import called, operand
+from pitfall_lab.rules.kit.text_origins import parameters
 from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event, T
 
@@ -93,3 +94,36 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
             program.replace((seeding, name)), program.insert_before(place, f"{name} = {program.segment(seeding)}")
         )
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
+
+
+def counted_on(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
+    """At most one fix: a loop gives another seed in each round to the function that sets it, ``noise(SEED + step)``.
+
+    Empty unless the seed is an argument of that function, and a loop that calls it counts its rounds.
+    """
+    program = story.program
+    function, given = program.function(seeding), seeding.args[0] if len(seeding.args) == 1 else None
+    if function is None or not isinstance(given, ast.Name) or given.id not in parameters(function):
+        return ()
+    outer = [each for each in call_chain(story, draw) if program.function(each) is not function]
+    calls = (n for each in outer[:1] for n in ast.walk(each) if isinstance(n, ast.Call) and called(n) == function.name)
+    for call in calls:
+        loop = next((each for each in program.ancestors(call) if isinstance(each, ast.For)), None)
+        number = _counter(loop) if loop is not None and program.function(loop) is program.function(call) else None
+        names = [each.arg for each in function.args.args]
+        place = names.index(given.id) - (names[0] == "self") if given.id in names else len(call.args)
+        named = [each.value for each in call.keywords if each.arg == given.id]
+        seeds = [*named, *call.args[place : place + 1]]
+        if number is not None and len(seeds) == 1 and not isinstance(seeds[0], ast.Starred):
+            text = f"{operand(program, seeds[0])} + {number}"
+            title = T(en=f"Another seed in each round: `{text}`", zh=f"每一轮用另一个种子：`{text}`")
+            return unique(program.text, [Fix(title, program.replace((seeds[0], text)), meaning="later")])
+    return ()
+
+
+def _counter(loop: ast.For) -> str | None:
+    """The name of a loop's number: of ``range``, or the first one of ``enumerate``; None if it has none."""
+    name = called(loop.iter) if isinstance(loop.iter, ast.Call) else ""
+    if name == "enumerate" and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
+        return loop.target.elts[0].id
+    return loop.target.id if name in ("range", "trange") and isinstance(loop.target, ast.Name) else None

@@ -1,0 +1,66 @@
+"""Which rows of a table a program picks by a NumPy array or a list, of which a trace has no numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe.recorder import Call
+
+PICKING = "torch.Tensor.__getitem__"
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+KEPT = 128
+"""The rows of a table that are noted: of a longer one, every second, third … row."""
+MOST = 1 << 20
+"""The entries of the longest index that is looked at."""
+FOUND = 300
+
+
+class Found(NamedTuple):
+    """What :class:`pitfall_lab.trace.Picked` stores."""
+
+    steps: tuple[int, ...]
+    every: int
+    rows: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Picks:
+    """Is shown calls after they ran, and keeps which rows they picked: of the first ``FOUND`` picks that differ."""
+
+    _steps: dict[tuple[int, tuple[int, ...]], list[int]] = field(default_factory=dict)
+
+    def after(self, call: Call, step: int) -> None:
+        """Note the rows that a call has picked, if its index is an array or a list of whole numbers or truth values."""
+        if call.name != PICKING or call.dispatching or len(call.args) != len(("table", "index")):
+            return
+        table, index = call.args
+        if type(index) not in (np.ndarray, list) or type(table) not in PLAIN or not table.dim():
+            return
+        rows = _rows(index, len(table))
+        if rows is None:
+            return
+        every = -(-len(table) // KEPT)
+        kept = tuple(np.unique(rows[rows % every == 0]).tolist())
+        if len(self._steps) < FOUND or (every, kept) in self._steps:
+            self._steps.setdefault((every, kept), []).append(step)
+
+    def finished(self) -> list[Found]:
+        """What was found, in the order of the first steps."""
+        return [Found(tuple(steps), every, rows) for (every, rows), steps in self._steps.items()]
+
+
+def _rows(index: Any, count: int) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """The picked rows, from 0; None if the index is no vector of whole numbers, or of one truth value for each row."""
+    if not 0 < len(index) <= MOST or (type(index) is list and type(index[0]) not in (int, bool, np.int64)):
+        return None
+    given = np.asarray(index) if type(index) is np.ndarray or all(type(x) is type(index[0]) for x in index) else None
+    if given is None or given.ndim != 1:
+        return None
+    if given.dtype.kind == "b":
+        return np.flatnonzero(given) if len(given) == count else None
+    is_whole = given.dtype.kind in "iu" and given.dtype != np.uint8  # which torch takes for truth values
+    return np.where(given < 0, given + count, given) if is_whole else None

@@ -1,0 +1,306 @@
+"""PL967: a product of two trained matrices is added to a weight without the factor that it had while it was trained."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isclose
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, number
+from pitfall_lab.rules.signals.forms import made_by, unscaled
+from pitfall_lab.rules.signals.linear_parts import SCALING, constant
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.trace import Event, T
+
+SUMS = {"add", "__add__", "__radd__", "add_", "__iadd__", "sub", "sub_", "__sub__", "__isub__"}
+PRODUCTS = {"matmul", "__matmul__", "mm", "linear", "bmm"}
+BETWEEN = {"dropout", "t", "T", "mT", "transpose", "view", "reshape", "contiguous", "to", "clone", "detach", "permute",
+           "squeeze", "unsqueeze", "float"}  # fmt: skip
+FURTHER, BOTH = 12, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """``event`` added ``factor`` times what two matrices make of an input to what the weight makes of it."""
+
+    event: Event
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """``event`` added ``product`` of two matrices, ``pair``, to a weight, the memory ``weight``."""
+
+    event: Event
+    product: str
+    pair: frozenset[str]
+    weight: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that adds such a product as it is to a weight, if it was trained with a factor."""
+    if not story.backwards():
+        return
+    merges = [found for event in story.calls(*SUMS) if (found := _merge(story, event)) is not None]
+    told = set()
+    for merge in merges:
+        place = story.span(merge.event.step)
+        used = _used(story, merge) if place not in told else None
+        if used is not None and not isclose(abs(used.factor), 1):
+            told.add(place)
+            yield _finding(story, merge, used)
+
+
+def _merge(story: Story, event: Event) -> Merge | None:
+    """The weight and the product that a call adds, without a factor; None if it does nothing of the kind."""
+    labels = [o.label for o in event.operands if o.label is not None]
+    if event.error is not None or len(labels) != BOTH or argument(event, "alpha") not in (None, "1", "-1", "1.0"):
+        return None
+    for weight, product in (labels, labels[::-1]):
+        memory = _behind(story, weight, event.step - 1)
+        pair = _pair(story, product, event.step) if memory is not None else None
+        if memory is not None and pair is not None and memory not in pair:
+            return Merge(event, product, pair, memory)
+    return None
+
+
+def _parameter(story: Story, label: str, step: int) -> str | None:
+    """The memory of a tensor that is a parameter, or another leaf that requires grad, at a step; None for others."""
+    record = story.tensor(label, step) or {}
+    is_kept = record.get("kind") == "parameter" or (record.get("is_leaf") and record.get("requires_grad"))
+    return str(record["storage"]) if is_kept and record.get("storage") is not None else None
+
+
+def _pair(story: Story, label: str, step: int) -> frozenset[str] | None:
+    """The memories of the two matrices of whose product a tensor is a multiple by 1 or -1; None if it is none."""
+    source, by = unscaled(story, label, step)
+    made = made_by(story, source, step)
+    if made is None or made.name not in PRODUCTS or not isclose(abs(by), 1):
+        return None
+    found = [_behind(story, o.label, made.step) for o in made.operands if o.label is not None]
+    return frozenset(each for each in found if each) if len({*found} - {None}) == BOTH else None
+
+
+def _behind(story: Story, label: str | None, step: int) -> str | None:
+    """The memory of the parameter that a tensor is, past views and copies; None if it is none."""
+    for _ in range(FURTHER):
+        if label is None:
+            return None
+        if (memory := _parameter(story, label, step)) is not None:
+            return memory
+        made = made_by(story, label, step)
+        own = made is not None and (made.name in BETWEEN or made.op.endswith("data.__get__"))
+        if made is None or not own or not made.operands:
+            return None
+        label, step = made.operands[0].label, made.step
+    return None
+
+
+def _used(story: Story, merge: Merge) -> Used | None:
+    """The last sum before a merge that adds what both matrices make of an input to what the weight makes of it.
+
+    Only of such as require grad: with that factor they were trained.
+    """
+    for event in reversed([each for each in story.calls(*SUMS) if each.step < merge.event.step and each.results]):
+        if not (story.tensor(event.results[0], event.step) or {}).get("requires_grad"):
+            continue
+        labels = [o.label for o in event.operands if o.label is not None]
+        for own, added in (labels, labels[::-1]) if len(labels) == BOTH and event.error is None else ():
+            made = made_by(story, own, event.step)
+            is_own = made is not None and made.name in {*PRODUCTS, "addmm"} and merge.weight in _weights(story, made)
+            source, by = unscaled(story, added, event.step) if is_own else ("", 0.0)
+            if by and _applied(story, source, event.step) == merge.pair:
+                alpha = constant(story, None, argument(event, "alpha") or "1", event.step) or 1.0
+                return Used(event, by * (alpha if added == labels[-1] else 1.0))
+    return None
+
+
+def _weights(story: Story, event: Event) -> set[str]:
+    return {memory for o in event.operands if (memory := _behind(story, o.label, event.step)) is not None}
+
+
+def _applied(story: Story, label: str, step: int) -> frozenset[str]:
+    """The memories of all parameters by which an input was multiplied, one after the other."""
+    found: set[str] = set()
+    for _ in range(FURTHER):
+        made = made_by(story, label, step)
+        given = [o.label for o in made.operands if o.label is not None] if made is not None else []
+        if made is None or not given or (made.name not in PRODUCTS and made.name not in BETWEEN):
+            break
+        weights = _weights(story, made) if made.name in PRODUCTS else set()
+        if made.name in PRODUCTS and not weights:  # x @ (B @ A).T
+            inner = [_pair(story, _viewed(story, each, made.step), made.step) for each in given]
+            weights = next((set(each) for each in inner if each is not None), set())
+        found |= weights
+        rest = [each for each in given if _behind(story, each, made.step) is None]
+        if not rest or (made.name in PRODUCTS and not weights):
+            break
+        label, step = rest[0], made.step
+    return frozenset(found)
+
+
+def _viewed(story: Story, label: str, step: int) -> str:
+    for _ in range(FURTHER):
+        made = made_by(story, label, step)
+        if made is None or made.name not in BETWEEN or made.operands[0].label in (None, label):
+            break
+        label, step = str(made.operands[0].label), made.step
+    return label
+
+
+def _finding(story: Story, merge: Merge, used: Used) -> Finding:
+    here, there = at_line(story, story.span(merge.event.step)), at_line(story, story.span(used.event.step))
+    factor = number(abs(used.factor))
+    return RULE.finding(
+        story.span(merge.event.step),
+        merge.event.step,
+        T(
+            en=f"{capital(here.en)} adds the product of two trained matrices to a weight with the factor 1, and they "
+            f"were trained with the factor {factor}.",
+            zh=f"{here.zh}以因子 1 把两个训练过的矩阵的乘积加到权重上，而它们是以因子 {factor} 训练的。",
+        ),
+        T(
+            en=f"{capital(there.en)} adds {factor} times what the two matrices make of the input to what the weight "
+            f"makes of it, and this sum was trained. The merged weight gives the same only if the product comes in "
+            f"with the same factor: {factor} times the product.",
+            zh=f"{there.zh}把两个矩阵由输入算出的结果乘以 {factor}，加到权重由输入算出的结果上，训练的是这个和。只有乘"
+            f"积带上同样的因子，也就是乘积的 {factor} 倍，合并后的权重才会给出同样的结果。",
+        ),
+        related=[story.related("used", used.event.step, T(en="used with the factor here", zh="在这里带着因子使用"))],
+        fixes=_fixes(story, merge, used),
+        facts=[Fact("factor", abs(used.factor), story.by(used.event.step))],
+    )
+
+
+def _fixes(story: Story, merge: Merge, used: Used) -> tuple[Fix, ...]:
+    """At most one fix: the product with the factor, by its name where the function of the merge has that."""
+    program = story.program
+    node = written_as(story, merge.event, merge.product)
+    if node is None:
+        return ()
+    text = _factor_text(story, used, node) or repr(abs(used.factor))
+    title = T(en=f"Merge with the factor: `{text} * …`", zh=f"合并时带上因子：`{text} * …`")
+    product = f"{text} * {operand(program, node)}"
+    in_sum = isinstance(program.parents.get(node), ast.BinOp | ast.UnaryOp)
+    change = f"({product})" if in_sum and not isinstance(node, ast.BinOp) else product
+    return unique(program.text, [Fix(title, program.replace((node, change)), meaning="later")])
+
+
+def _factor_text(story: Story, used: Used, node: ast.expr) -> str | None:
+    """How the program writes the factor, if that is a name that the place of the merge has too; None if it is not."""
+    program, made = story.program, _scaling(story, used)
+    source = program.at(story.span(made.step)) if made is not None else None
+    if made is None or not isinstance(source, ast.BinOp) or not isinstance(source.op, ast.Mult):
+        return None
+    tensors = {story.name(o.label, made.step) for o in made.operands if o.label is not None}
+    plain = [each for each in (source.left, source.right) if isinstance(each, ast.Name | ast.Attribute)]
+    texts = [each for each in plain if program.segment(each) not in tensors]
+    if len(texts) != 1:
+        return None
+    factor = texts[0]
+    if isinstance(factor, ast.Name):
+        return factor.id if _is_global(story, factor.id, node) else None
+    same = _class(story, factor) is not None and _class(story, factor) is _class(story, node)
+    return program.segment(factor) if same and program.segment(factor).startswith("self.") else None
+
+
+def _scaling(story: Story, used: Used) -> Event | None:
+    """The call that multiplied by the factor; None if there are several, or none that is known."""
+    found = []
+    for operand_ in used.event.operands:
+        label, step = operand_.label, used.event.step
+        for _ in range(FURTHER):
+            made = made_by(story, label, step) if label is not None else None
+            if made is None or made.name not in BETWEEN | SCALING.keys():
+                break
+            found += [made] if made.name in SCALING else []
+            label, step = made.operands[0].label, made.step
+    return found[0] if len(found) == 1 else None
+
+
+def _class(story: Story, node: ast.AST) -> ast.ClassDef | None:
+    return next((each for each in story.program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+
+
+def _is_global(story: Story, name: str, node: ast.AST) -> bool:
+    """Whether a name is set where a place reads it: in the same function, or in none."""
+    stores = (n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == name)
+    around = (None, story.program.function(node))
+    return any(isinstance(n.ctx, ast.Store) and story.program.function(n) in around for n in stores)
+
+
+RULE = Rule(
+    code="PL967",
+    name="adapter-merged-unscaled",
+    severity="warning",
+    title=T(en="Trained matrices are merged into a weight without their factor", zh="训练过的矩阵合并到权重时丢了因子"),
+    what=T(
+        en="A layer adds a small correction to its result, scaled by a number. When the correction is merged into the "
+        "weight the number is left out, so the merged layer is another one than the one that was trained. "
+        "Merge the scaled correction: `weight += scale * (B @ A)`.",
+        zh="一个层给自己的结果加上一个小修正，并乘以一个数。把修正合并到权重里时漏掉了这个数，于是合并后的层不再是训练过的那"
+        "个层。请合并乘过的修正：`weight += scale * (B @ A)`。",
+    ),
+    why=T(
+        en="A low-rank adapter computes `linear(x, W) + scale * x @ A.T @ B.T`. A product of matrices is linear, so "
+        "this is `linear(x, W + scale * B @ A)`: the factor belongs into the sum. `W + B @ A` has the right shape too, "
+        "and with the factor 4 it keeps a quarter of what was learned.",
+        zh="低秩适配器计算的是 `linear(x, W) + scale * x @ A.T @ B.T`。矩阵乘法是线性的，所以它等于 "
+        "`linear(x, W + scale * B @ A)`：因子要写进这个和里。`W + B @ A` 的形状也是对的，因子为 4 时它只留下所学内容的"
+        "四分之一。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+x, goal = torch.randn(8, 4), torch.randn(8, 3)
+layer = torch.nn.Linear(4, 3).requires_grad_(False)
+a, b = torch.randn(2, 4, requires_grad=True), torch.zeros(3, 2, requires_grad=True)
+opt = torch.optim.SGD([a, b], lr=0.1)
+for _ in range(3):
+    out = layer(x) + 4 * (x @ a.T @ b.T)  # used
+    loss = (out - goal).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+with torch.no_grad():
+    print((layer(x) + 4 * (x @ a.T @ b.T))[0])
+    layer.weight += b @ a  # PL967
+    print(layer(x)[0])
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+x, goal = torch.randn(8, 4), torch.randn(8, 3)
+layer = torch.nn.Linear(4, 3).requires_grad_(False)
+a, b = torch.randn(2, 4, requires_grad=True), torch.zeros(3, 2, requires_grad=True)
+opt = torch.optim.SGD([a, b], lr=0.1)
+for _ in range(3):
+    out = layer(x) + 4 * (x @ a.T @ b.T)
+    loss = (out - goal).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+with torch.no_grad():
+    print((layer(x) + 4 * (x @ a.T @ b.T))[0])
+    layer.weight += 4 * (b @ a)
+    print(layer(x)[0])
+""",
+    find=find,
+    traps=(
+        Trap(
+            "layer.weight += b @ a",
+            "layer.weight.data += b @ a",
+            T(
+                en="`.data` writes the same numbers, and the factor is still missing.",
+                zh="`.data` 写入的是同样的数，因子仍然缺少。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Linear.html",),
+)
