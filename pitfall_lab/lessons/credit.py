@@ -246,6 +246,8 @@ def _as_source(value: Any) -> str:
 
     >>> _as_source((np.ones(2, np.float32), [True, None])), _as_source(object())
     ('(torch.tensor([1.0, 1.0], dtype=torch.float32), [True, None, ], )', '')
+    >>> _as_source({"argument": 1}), _as_source({"argument": -1}), _as_source({"argument": True})
+    ('{1}', '', '')
     """
     match value:
         case np.ndarray() if value.size <= MOST_NUMBERS and value.dtype.kind in "biufc":
@@ -255,7 +257,7 @@ def _as_source(value: Any) -> str:
             parts = [_as_source(part) for part in value]
             inner = "".join(f"{part}, " for part in parts)
             return "" if not all(parts) else f"[{inner}]" if isinstance(value, list) else f"({inner})"
-        case {"argument": int(place)}:
+        case {"argument": int(place)} if type(place) is int and 0 <= place < LONGEST:
             return f"{{{place}}}"
         case {"stored": int(stored), "values": np.ndarray() as values} if values.size < stored < MOST_STORED and (
             form := _as_source(values)
