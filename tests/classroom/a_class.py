@@ -87,6 +87,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         sixth_class,
         tenth_class,
         third_class,
+        thirteenth_class,
     )
 
     rounds = {
@@ -150,6 +151,12 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", eleventh_class.disturbing()),
             *_of("reach", eleventh_class.peeking(outside)),
             *_of("notebook", eleventh_class.files()),
+        ],
+        13: lambda: [
+            *_of("forge", thirteenth_class.forging()),
+            *_of("disturb", thirteenth_class.disturbing()),
+            *_of("reach", thirteenth_class.peeking()),
+            *_of("notebook", thirteenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]
