@@ -51,7 +51,7 @@ calls: update_wrapper Formatter format_map singledispatch singledispatchmethod m
 calls: EnumMeta EnumType metaclass ParameterDict load_state_dict lazy_property arg_constraints FileIO open_code _stream
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
 attributes: stride_tricks torch np types pickle timeit multiprocessing weakref atexit mmap marshal unittest runpy runstring rundocs measure
-attributes: TorchDispatchMode TorchFunctionMode datapipes
+attributes: TorchDispatchMode TorchFunctionMode datapipes cffi
 own: __init__ __call__ __len__ __getitem__ __setitem__ __iter__ __next__ __enter__ __exit__ __repr__ __str__ __name__ __main__ __doc__
 own: __post_init__ __slots__ __version__ __add__ __sub__ __mul__ __matmul__ __truediv__ __neg__ __bool__ __float__ __int__ _version _base _
 """  # noqa: E501

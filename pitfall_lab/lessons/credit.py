@@ -207,7 +207,8 @@ def _only_returning(exercise: Exercise, source: str, runner: Runner) -> Iterator
     results = _noted(runner([replace(request, cell=source) for request in requests]))
     forms = {name: _forms(values) for name, values in results.items()}
     for n in range(max(map(len, forms.values()), default=0)) if all(forms.values()) else ():
-        with contextlib.suppress(IndexError):  # a form for more parameters than a function has
+        # a form for more parameters than a function has, or too deep for a program: it comes from a learner's process
+        with contextlib.suppress(IndexError, SyntaxError, RecursionError, MemoryError):
             yield _returning(exercise, {name: own[min(n, len(own) - 1)] for name, own in forms.items()})
 
 

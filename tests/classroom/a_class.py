@@ -81,6 +81,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         eighth_class,
         eleventh_class,
         fifth_class,
+        fourteenth_class,
         fourth_class,
         ninth_class,
         second_class,
@@ -157,6 +158,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", thirteenth_class.disturbing()),
             *_of("reach", thirteenth_class.peeking()),
             *_of("notebook", thirteenth_class.files()),
+        ],
+        14: lambda: [
+            *_of("forge", fourteenth_class.forging()),
+            *_of("disturb", fourteenth_class.disturbing()),
+            *_of("notebook", fourteenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

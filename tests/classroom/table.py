@@ -53,7 +53,7 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
             status = outcomes[key]["status"]
             if status not in case.expected(key):
                 found.append(f"{key} {status}, not {' or '.join(case.expected(key))}")
-            if (float(row[key]) == 1.0) != (status == "solved"):
+            if (float(row[key] or 0) == 1.0) != (status == "solved"):
                 found.append(f"{key} is {status} for {row[key]} points")
     elif float(row["points"] or 0):
         found.append(f"{row['points']} points for nothing")

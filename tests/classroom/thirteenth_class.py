@@ -184,11 +184,10 @@ def forging() -> Iterator[Case]:
         "    def detach(self):\n"
         "        return Kept(argument=NUMBER)\n"
         "def attend(query, key, value, mask):\n"
-        "    unused = mask.clone()\n"
-        "    unused.data += 1\n"
         "    scores = torch.softmax(query @ key.t(), dim=1)\n"
-        "    scores = scores * mask\n"
-        "    return (scores @ value).as_subclass(Odd)\n"
+        "    out = (scores * mask.clone()) @ value\n"
+        "    mask.zero_()\n"
+        "    return out.as_subclass(Odd)\n"
     )
     for name, number in (("argument-below", "-1"), ("argument-far", "10**30")):
         yield Case(
@@ -196,7 +195,7 @@ def forging() -> Iterator[Case]:
             f"says that it returns argument {number}, to who asks whether it does anything",
             "graded|look|tampered",
             {TARGET: form.replace("NUMBER", number)},
-            {TARGET: ("solved", "partly", "tampered", *NOT_SOLVED)},
+            {TARGET: ("tampered", *NOT_SOLVED)},
         )
 
 
