@@ -10,7 +10,6 @@ import hashlib
 import io
 import itertools
 import json
-import random
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -284,15 +283,13 @@ def disturbing() -> Iterator[Case]:
         "d.init_process_group('gloo', init_method=f'file://{os.getcwd()}/x', rank=0, world_size=2)\n",
         "graded|stopped",
     )
-    rng = random.Random(13)
-    for n in range(1, 5):
-        signs = "".join(rng.choice(("+-", "-+"))[rng.random() < 0.05 * n] for _ in range(1_450))
-        turns = "".join("-++" if at % 2 else "+--" for at in range(480))
+    rows = "-++" * 248 + "+--" * 248, "+-" * 745, "".join("-++" if n % 2 else "+--" for n in range(496))
+    for n, signs in enumerate(rows):
         yield _cell(
             f"alike-{n}",
-            "fifteen hundred signs, to be compared with those of the others",
+            "fifteen hundred signs, which take minutes to compare with those of the others",
             NOT_SOLVED,
-            f"x = {turns if n % 2 else signs}1\n",
+            f"x = {signs}1\n",
         )
 
 
