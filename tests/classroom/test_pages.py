@@ -83,14 +83,14 @@ def test_no_name_that_a_student_can_find_leads_to_the_page_of_another_one(tmp_pa
 
 
 def test_what_the_grader_failed_at_stops_no_page_and_names_no_file_to_a_student(tmp_path: Path) -> None:
-    failed = Row("eve", "", tuple(Outcome(key, "ungraded", (), "OSError: /home/teacher/x") for key in KEYS))
+    failed = Row("eve", "", tuple(Outcome(key, "ungraded", (), "OSError: /usr/share/teacher/x") for key in KEYS))
     entries = settled(ASSIGNMENT, [failed, _row("ada", right=True)])
     index = report.write_reports(tmp_path, ASSIGNMENT, entries).read_text(encoding="utf-8")
-    assert "/home/teacher/x" in index
+    assert "/usr/share/teacher/x" in index
     theirs = [path.read_text(encoding="utf-8") for path in (tmp_path / "students").iterdir()]
     assert len(theirs) == 2
-    assert not any("/home/teacher" in text for text in theirs)
-    assert not any("/home/teacher" in remark for remark in entries[0].remarks(to_student=True))
+    assert not any("/usr/share/teacher" in text for text in theirs)
+    assert not any("/usr/share/teacher" in remark for remark in entries[0].remarks(to_student=True))
 
 
 @pytest.mark.parametrize(
