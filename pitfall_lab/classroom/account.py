@@ -160,7 +160,8 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
         )
     for people, theirs in unclear.items():
         fits = " or ".join(
-            f"{person.name or person.student} ({person.ident or person.student})" for person in people[:SHOWN]
+            f"{plain(person.name or person.student)} ({plain(person.ident or person.student)})"
+            for person in people[:SHOWN]
         )
         yield f"Not clear whose, and so in no table for another system: {listed(theirs)}. It may be of {fits}: {cure}"
     absent = [entry for entry in entries if entry.row.absent]

@@ -145,6 +145,10 @@ class Outcome:
         """
         return why_nothing(((mark.holds, mark.had) for mark in self.marks), self.credit)
 
+    def says_detail(self, *, to_student: bool) -> bool:
+        """Whether there is a detail to show. That of the grader's own failure is for the teacher: it may name files."""
+        return bool(self.detail) and not (to_student and self.status == "ungraded")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain data for JSON."""
         return asdict(self)

@@ -104,7 +104,7 @@ class Row:
         said += [note.say(language) for note in (*(() if to_student else self.asides), *self.notes)]
         for outcome in self.outcomes:
             if outcome.status not in {"solved", "partly", "failed"}:
-                detail = f" ({outcome.detail})" if outcome.detail else ""
+                detail = f" ({outcome.detail})" if outcome.says_detail(to_student=to_student) else ""
                 said.append(f"{outcome.key}: {ending(outcome.status, to_student=to_student).say(language)}{detail}")
             for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, () if to_student else outcome.unneeded)):
                 if words:
@@ -307,9 +307,9 @@ def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") 
     return Refusal(f"{what.format(path)}: {problem.strerror}.{then}")
 
 
-_FORMULA = re.compile(r"((?:^|;) *)(?=[=+@＝＋－＠-])")
+_FORMULA = re.compile(r"((?:^|;)[ \"]*)(?=[=+@＝＋－＠-])")
 """The beginning of a cell that a spreadsheet reads as a formula; a semicolon separates cells too,
-where a comma is part of numbers.
+where a comma is part of numbers. There, quotation marks behind it are those of a cell, and not read.
 """
 
 

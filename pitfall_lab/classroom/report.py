@@ -44,11 +44,15 @@ tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 """  # noqa: E501
 _POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Signs that say in which direction text goes: a cell with them can look like another program."""
+_TURNING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Signs that say in which direction text goes, and those to a terminal: a cell with them can look like another
+program.
+"""
 MOST_ITEMS = 40
 """Questions of which the misconceptions are shown: those with the most."""
-_PAGE_NAME = re.compile(r".+-[0-9a-f]{8}\.html")
+DIGITS, ALL_DIGITS = 8, 64
+"""Digits of a hash in a page's name; all of them where two names would be the same otherwise."""
+_PAGE_NAME = re.compile(rf".+-[0-9a-f]{{{DIGITS}}}([0-9a-f]{{{ALL_DIGITS - DIGITS}}})?\.html")
 _TO_STUDENT = {
     "look": VERDICTS["graded"],  # to read the cell is for the teacher
     "unfinished": T(en="not all could be graded; your teacher looks at the rest", zh="未能全部评分；其余由老师查看"),
@@ -101,12 +105,14 @@ _WORDS: dict[str, T] = {
         "接近 0 不说明什么；低于 0 则应检查题目。",
     ),
     "alike_note": T(
-        en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Left "
+        en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Two "
+        "long rows of the same few tokens are compared by the runs of eight tokens that they share. Left "
         "out: answers that the course knows, that four or more have (they are listed below), or that add fewer than "
         "twelve tokens to what was given; beyond 400 different answers to an exercise the others are not compared. "
         "Where answers are predicted, only the same mistakes are listed. Alike is not copied: short exercises have "
         "few solutions. Read both before you judge.",
-        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案（列于下"
+        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名；由少数几种词元组成的长答案，按共有的连续八个词元"
+        "比较。不列出：课程已知的答案、四人以上相同的答案（列于下"
         "方）、比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。预测题只列出相同的错误。相似"
         "不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
     ),
@@ -152,7 +158,8 @@ def write_reports(
     try:
         students = folder / "students"
         students.mkdir(parents=True, exist_ok=True)
-        pages = {page_name(entry): entry for entry in entries if entry.has_mark}
+        names = page_names(entries)
+        pages = {names[entry.row.student]: entry for entry in entries if entry.has_mark}
         _remove_others(students, pages)
         texts = {name: student_page(assignment, entry, language) for name, entry in pages.items()}
         for name, text in texts.items():
@@ -177,8 +184,21 @@ def _remove_others(folder: Path, pages: Iterable[str]) -> None:
                 path.unlink()
 
 
-def page_name(entry: Entry) -> str:
-    """A file name for a student's page: the name and id in the roster, or what the submission is called; unique always.
+def page_names(entries: Iterable[Entry]) -> dict[str, str]:
+    """The file name of each student's page, by what the submission is called; no two are the same, on any system.
+
+    Who chooses what a file is called can find a name whose hash begins as another one's.
+    """
+    entries = list(entries)
+    counts = Counter(page_name(entry).casefold() for entry in entries)
+    return {
+        entry.row.student: page_name(entry, ALL_DIGITS if counts[page_name(entry).casefold()] > 1 else DIGITS)
+        for entry in entries
+    }
+
+
+def page_name(entry: Entry, digits: int = DIGITS) -> str:
+    """A file name for a student's page: the name and id in the roster, or what the submission is called, and a hash.
 
     Letters and digits of all scripts stay; everything else is a hyphen.
     """
@@ -186,7 +206,7 @@ def page_name(entry: Entry) -> str:
     called = unicodedata.normalize("NFC", f"{entry.person.name} {entry.person.ident}" if entry.person.name else student)
     readable = "".join(sign if unicodedata.category(sign)[0] in "LMN" else "-" for sign in called)
     readable = re.sub("-+", "-", readable).strip("-")[:40]
-    return f"{readable or 'student'}-{hashlib.sha256(student.encode('utf-8', 'replace')).hexdigest()[:8]}.html"
+    return f"{readable or 'student'}-{hashlib.sha256(student.encode('utf-8', 'replace')).hexdigest()[:digits]}.html"
 
 
 def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
@@ -253,7 +273,7 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
         if exercise
         else ""
     )
-    detail = f": {escape(outcome.detail)}" if outcome.detail else ""
+    detail = f": {escape(outcome.detail)}" if outcome.says_detail(to_student=True) else ""
     lines = []
     for mark in outcome.marks:
         reason = f' <span class="quiet">({coded(mark.reason[at])})</span>' if mark.reason[at] else ""
@@ -383,7 +403,8 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
     lines = []
     separates = {(item.key, item.name): item.separates for item in analysis.properties(assignment, rows, at)}
     for key in assignment.keys:
-        answers = [outcome for row in rows for outcome in row.outcomes if outcome.key == key]
+        # what could not be graded has no marks
+        answers = [outcome for row in rows for outcome in row.outcomes if outcome.key == key and outcome.marks]
         for n in range(len(answers[0].marks) if answers else 0):
             marks = [answer.marks[n] for answer in answers]
             reasons = [reason for answer in answers if (reason := answer.marks[n].reason[at])]
@@ -436,7 +457,7 @@ def _beliefs(rows: Sequence[Row], language: Language) -> str:
 
 def _students(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
     heads = "".join(f"<th scope=col>{escape(key)}</th>" for key in assignment.keys)
-    lines, names_of = [], called(entries)
+    lines, names_of, pages = [], called(entries), page_names(entries)
     for entry in entries:
         row = entry.row
         credit = {outcome.key: outcome for outcome in row.outcomes}
@@ -444,7 +465,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
             _credit(credit.get(key), entry.points.get(key), assignment.worth(key), language) for key in assignment.keys
         )
         shown = escape(names_of[row.student])
-        name = f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>' if entry.has_mark else shown
+        name = f'<a href="students/{escape(quote(pages[row.student]))}">{shown}</a>' if entry.has_mark else shown
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
         points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.shown()}</td>"
         lines.append(

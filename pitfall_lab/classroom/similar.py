@@ -13,6 +13,7 @@ import difflib
 import itertools
 import keyword
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,11 @@ ALIKE, NEW, COMMON = 0.9, 12, 4
 """How alike two answers have to be; how many tokens one has to add; with so many of the same it is common."""
 LONGEST, MOST, MOST_COMPARED, SHOWN = 1500, 400, 30_000, 40
 """Tokens of an answer, different answers and pairs of an exercise that are looked at; pairs that are shown."""
+MOST_STEPS, MOST_STEPS_IN_ALL, RUN = 2_000_000, 60_000_000, 8
+"""Steps of comparing a pair, and all pairs of an exercise; what would take more is compared by its runs of so many
+tokens. A program of 1500 tokens and a copy of it with sixty changes take 0.4 million; two rows of signs that are made
+for it a thousand times as many, which is minutes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +106,56 @@ def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
             yield Pair(exercise.key, 1.0, (of[0][0],), tuple(student for student, _ in of[1:]), (of[0][1], of[1][1]))
     if exercise.kind == "predict":
         return
+    left = MOST_STEPS_IN_ALL
     for (one, first), (other, second) in itertools.islice(itertools.combinations(rare[:MOST], 2), MOST_COMPARED):
-        matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
-        if (
-            matcher.real_quick_ratio() >= ALIKE
-            and matcher.quick_ratio() >= ALIKE
-            and (ratio := matcher.ratio()) >= ALIKE
-        ):
+        matcher = _Matcher(one, other, min(left, MOST_STEPS))
+        if matcher.real_quick_ratio() < ALIKE or matcher.quick_ratio() < ALIKE:
+            continue
+        try:
+            ratio = matcher.ratio()
+        except _TooLongError:
+            ratio = by_runs(one, other)
+        left = max(0, left - matcher.steps)
+        if ratio >= ALIKE:
             names = tuple(tuple(student for student, _ in of) for of in (first, second))
             yield Pair(exercise.key, ratio, names[0], names[1], (first[0][1], second[0][1]))
+
+
+class _TooLongError(Exception):
+    """Comparing two answers would take more steps than it may."""
+
+
+class _Matcher(difflib.SequenceMatcher[str]):
+    """Compares two answers, and raises :class:`_TooLongError` after ``most`` steps.
+
+    Where a token is often in both, each search for the longest common part looks at the square of its number, and
+    there are as many searches as common parts.
+    """
+
+    def __init__(self, one: Sequence[str], other: Sequence[str], most: int) -> None:
+        super().__init__(None, one, other, autojunk=False)
+        self.steps, self._most = 0, most
+        places: dict[str, list[int]] = vars(self)["b2j"]
+        self._until = [0, *itertools.accumulate(len(places.get(word, ())) for word in one)]
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        """The longest common part of a part of each, as the base class finds it."""
+        self.steps += self._until[len(self._until) - 1 if ahi is None else ahi] - self._until[alo]
+        if self.steps > self._most:
+            raise _TooLongError
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def by_runs(one: Sequence[str], other: Sequence[str]) -> float:
+    """How alike two answers are, from 0 to 1, by how many of their runs of tokens they share, in any order.
+
+    >>> by_runs("abcdefghij", "abcdefghij"), by_runs("abcdefghij", "jihgfedcba")
+    (1.0, 0.0)
+    """
+    mine, theirs = (Counter(tuple(words[n : n + RUN]) for n in range(len(words) - RUN + 1)) for words in (one, other))
+    return 2 * (mine & theirs).total() / max(1, mine.total() + theirs.total())
 
 
 def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[str, ...], str]]:

@@ -59,6 +59,10 @@ _INSTEAD = (
 )
 """Endings of what is handed in instead of a notebook; beside one, it is not read, and this is said."""
 MOST_BESIDE = 20
+MOST_NOTES, LONGEST_NOTE, LONGEST_NAME = 50, 1000, 120
+"""Notes of a submission, characters of one, and of the name that a file has inside a zip, where names may have sixty
+thousand: no spreadsheet, and no reader of CSV, takes a cell of any length.
+"""
 _LINK = T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
@@ -343,7 +347,23 @@ class _Almost:
 
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
-    keys = list(keys)
+    sheet = _read(submission, list(keys))
+    return replace(sheet, notes=_few(sheet.notes), asides=_few(sheet.asides), beside=sheet.beside[:MOST_BESIDE])
+
+
+def _few(notes: Sequence[T]) -> tuple[T, ...]:
+    """The first of these notes, each as far as a reader wants it, and how many others there are."""
+    kept = [T(en=_cut(note.en), zh=_cut(note.zh)) for note in notes[:MOST_NOTES]]
+    if (more := len(notes) - MOST_NOTES) > 0:
+        kept.append(T(en=f"and {more} more notes", zh=f"另有 {more} 条备注"))
+    return tuple(kept)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_NOTE else f"{text[:LONGEST_NOTE]} …"
+
+
+def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
     names = submission.parts or (submission.student,)
     if submission.problem is not None:
         received = attempted(names) or submission.received
@@ -379,7 +399,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
             except Exception as problem:
                 broken.append(_broken(book.name, problem, place))
     zipped = (
-        [f"{file.name}/{name}" for file in files for name in _beside(archives.others(file.raw, _INSTEAD))]
+        [f"{file.name}/{name}" for file in files for name in _beside(archives.others(file.raw, _INSTEAD))][:MOST_BESIDE]
         if readable
         else []
     )
@@ -431,7 +451,12 @@ def _in_part(name: str, why: T) -> T:
 def _beside(names: Iterable[str]) -> tuple[str, ...]:
     """The first of the names of files beside notebooks, without the teacher's README."""
     own = (name for name in names if not _OURS.fullmatch(name))
-    return tuple(_printable(name) for name in itertools.islice(own, MOST_BESIDE))
+    return tuple(_inside(name) for name in itertools.islice(own, MOST_BESIDE))
+
+
+def _inside(name: str) -> str:
+    """What a file inside an archive or a folder is called, for a message: of a long name the end."""
+    return _printable(name) if len(name) <= LONGEST_NAME else f"…{_printable(name[-LONGEST_NAME:])}"
 
 
 def _not_read(name: str) -> T:
@@ -467,7 +492,7 @@ def _books(file: _Book) -> list[_Book]:
     if several := _of_several(name for name, _, _ in inside):
         raise Unreadable(several.en, several.zh)
     order = in_order([(name, written) for name, _, written in inside])
-    return [_Book(f"{file.name}/{_printable(inside[n][0])}", inside[n][1], inside[n][2]) for n in order]
+    return [_Book(f"{file.name}/{_inside(inside[n][0])}", inside[n][1], inside[n][2]) for n in order]
 
 
 def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:

@@ -25,6 +25,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 from pitfall_lab.classroom import kernel
 
@@ -47,10 +48,10 @@ whole: torch.nn torch.optim torch.autograd torch.utils.data torch.distributions 
 calls: eval exec compile setattr delattr vars globals locals breakpoint open memoryview __import__ get_ipython attrgetter methodcaller
 calls: get_type_hints get_field allow_pickle weights_only load_library memmap tofile fromfile
 calls: update_wrapper Formatter format_map singledispatch singledispatchmethod make_dataclass new_class ForwardRef ABCMeta
-calls: EnumMeta EnumType metaclass
+calls: EnumMeta EnumType metaclass ParameterDict load_state_dict lazy_property arg_constraints FileIO open_code _stream
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
 attributes: stride_tricks torch np types pickle timeit multiprocessing weakref atexit mmap marshal unittest runpy runstring rundocs measure
-attributes: TorchDispatchMode TorchFunctionMode
+attributes: TorchDispatchMode TorchFunctionMode datapipes cffi
 own: __init__ __call__ __len__ __getitem__ __setitem__ __iter__ __next__ __enter__ __exit__ __repr__ __str__ __name__ __main__ __doc__
 own: __post_init__ __slots__ __version__ __add__ __sub__ __mul__ __matmul__ __truediv__ __neg__ __bool__ __float__ __int__ _version _base _
 """  # noqa: E501
@@ -74,6 +75,9 @@ _IN_TEXT = re.compile(
 """Code in a text, or a text whose letters are hidden."""
 _LIBRARIES = {"torch": "torch", "np": "numpy", "numpy": "numpy", "nn": "torch.nn", "F": "torch.nn.functional"}
 """What a cell calls the libraries without importing them."""
+_NEVER_THEIRS = sys.stdlib_module_names | {"torch", "np", "ctypeslib", "stride_tricks", "datapipes", "_stream"}
+"""Words that are named although a program has a function or an attribute of that name."""
+_ASSIGNING = frozenset({"=", "+=", "-=", "*=", "@=", "/=", "//=", "%=", "**=", "&=", "|=", "^=", "<<=", ">>="})
 _HANDED_ON = frozenset({"torch", "np", "numpy"})
 """Modules that are named where a program passes them on: under another name what is used of them would not be seen."""
 UNREAD = "…"
@@ -122,8 +126,8 @@ def _in_plain_letters(found: re.Match[str]) -> str:
 
 def _words(tokens: list[Token]) -> Iterator[str]:
     before, end, libraries = (tokenize.NEWLINE, ""), 0, {**_LIBRARIES}
-    theirs = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class") and not b[1].startswith("__")}
-    theirs |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self" and not c[1].startswith("__")}
+    theirs = _theirs(tokens)
+    targets, aliases = _targets(tokens), _aliases(tokens)
     for n, (kind, text) in enumerate(tokens):
         behind = tokens[n + 1 : n + 100]
         if kind == tokenize.NAME and n >= end:
@@ -137,7 +141,9 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                 ):
                     yield text
             elif text in libraries:
-                yield from _used(text, libraries[text], before, behind, begins=begins)
+                yield from _used(text, libraries[text], before, behind, is_target=n in targets)
+                if n in aliases:
+                    _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
                 yield from _named(text, behind)
         elif kind == tokenize.STRING:
@@ -146,6 +152,19 @@ def _words(tokens: list[Token]) -> Iterator[str]:
         elif kind == tokenize.ERRORTOKEN and text == UNREAD:
             yield text
         before = kind, text
+
+
+def _theirs(tokens: list[Token]) -> set[str]:
+    """The names that a cell itself gives to functions, classes and attributes."""
+    found = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class")}
+    found |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self"}
+    return {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
+
+
+def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
+    """Note that a cell calls a module or a class of a library by this name of its own."""
+    if name not in libraries and (_called(whole) or whole in _MODULES or whole.rpartition(".")[2][:1].isupper()):
+        libraries[name] = whole
 
 
 def _named(text: str, behind: list[Token]) -> Iterator[str]:
@@ -164,17 +183,102 @@ def _named(text: str, behind: list[Token]) -> Iterator[str]:
         yield text
     elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
         yield "class … (Tensor)"
+    elif text == "class" and "type" in {word for _, word in _until(behind[:40], ":")}:
+        yield "class … (type)"
 
 
-def _used(name: str, module: str, before: Token, behind: list[Token], *, begins: bool) -> Iterator[str]:
+def _chain(tokens: list[Token]) -> list[str]:
+    """The dots and names that follow a name: those of ``.nn.Linear`` in ``torch.nn.Linear(2)``."""
+    pairs = itertools.takewhile(
+        lambda pair: pair[0][1] == "." and pair[1][0] == tokenize.NAME, zip(tokens[::2], tokens[1::2], strict=False)
+    )
+    return [word for pair in pairs for _, word in pair]
+
+
+def _statements(tokens: list[Token]) -> Iterator[tuple[int, int]]:
+    """Where each simple statement begins and ends."""
+    begin = 0
+    for n, (kind, word) in enumerate(tokens):
+        if kind == tokenize.NEWLINE or word == ";":
+            yield begin, n
+            begin = n + 1
+    yield begin, len(tokens)
+
+
+def _targets(tokens: list[Token]) -> set[int]:
+    """The places of names whose attribute is assigned to, whatever the statement is.
+
+    ``torch.exp = f``, ``x = torch.exp = f``, ``(torch.exp, x) = f, 1``, ``for torch.exp in [f]``,
+    ``with f as torch.exp``, ``del torch.exp``. A number, True, False or None is a setting and does not count.
+    """
+    found: set[int] = set()
+    for begin, end in _statements(tokens):
+        assigned = _last_assigning(tokens, begin, end)
+        brackets, calls, taken = [], 0, ""
+        for n in range(begin, end):
+            word = tokens[n][1]
+            if word in ("(", "[", "{"):
+                brackets.append(n > begin and _is_value(tokens[n - 1]))
+                calls += brackets[-1]
+            elif word in (")", "]", "}"):
+                calls -= brackets.pop() if brackets else 0
+            elif word in ("for", "as", "del", "in", ":"):
+                taken = word
+            if n + 1 < end and tokens[n + 1][1] == "." and not calls and (n == begin or tokens[n - 1][1] != "."):
+                at = n + 1 + len(_chain(tokens[n + 1 : min(end, n + 40)]))
+                behind = tokens[at][1] if at < end else ""
+                ends = behind in (",", ")", "]", "in", ":", "") or behind in _ASSIGNING
+                if ends and ((n < assigned and taken != ":") or taken in ("for", "as", "del")):
+                    found.add(n)
+    return found
+
+
+def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
+    """Where in a statement the last sign stands that assigns, outside of brackets; 0 if there is none."""
+    found, inside = 0, 0
+    for n in range(begin, end):
+        word = tokens[n][1]
+        inside += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if inside == 0 and word in _ASSIGNING and not (n + 2 == end and _is_setting(tokens[n + 1])):
+            found = n
+    return found
+
+
+def _is_setting(token: Token) -> bool:
+    """Whether what is assigned is a number, True, False or None."""
+    return token[0] == tokenize.NUMBER or token[1] in ("True", "False", "None")
+
+
+def _is_value(token: Token) -> bool:
+    """Whether a bracket behind this token calls it, or takes a part of it."""
+    kind, word = token
+    return word in (")", "]", "}") or kind == tokenize.STRING or (kind == tokenize.NAME and not keyword.iskeyword(word))
+
+
+def _aliases(tokens: list[Token]) -> dict[int, tuple[str, str]]:
+    """What a program calls by a name of its own, as in ``d = torch.utils.data``: by the place of the library, the new
+    name and the whole of it.
+    """
+    found = {}
+    for begin, end in _statements(tokens):
+        first = next((n for n in range(begin, end) if tokens[n][1] not in (":", "else", "try")), end)
+        words = [word for _, word in tokens[first:end]]
+        if len(words) > 2 and words[0].isidentifier() and words[1] == "=" and words[2].isidentifier():
+            chain = _chain(tokens[first + 3 : end])
+            if len(chain) == len(words) - 3:
+                found[first + 2] = (words[0], "".join(words[2:]))
+    return found
+
+
+def _used(name: str, module: str, before: Token, behind: list[Token], *, is_target: bool) -> Iterator[str]:
     """Yield what is reported where a library's ``name`` is used: a module in it that no exercise
     needs, or an assignment into it.
 
     The name alone is yielded where the library itself is passed on as a value.
     """
     dots = behind[:1] == [(tokenize.OP, ".")]
-    if dots and begins and _is_assigned(behind[:40]):
-        yield name + "".join(word for _, word in _until(behind, "="))
+    if is_target:
+        yield name + "".join(_chain(behind))
     for place in range(0, 12, 2) if dots else ():
         if [word for _, word in behind[place : place + 1]] != ["."] or len(behind) <= place + 1:
             return
@@ -184,7 +288,7 @@ def _used(name: str, module: str, before: Token, behind: list[Token], *, begins:
             return
     if (
         not dots
-        and name in _HANDED_ON
+        and (name in _HANDED_ON or module in _MODULES)
         and before[1] not in ("as", "import")
         and [word for _, word in behind[:1]] not in (["="], [":"])
     ):
@@ -198,13 +302,33 @@ def _is_unneeded_module(name: str) -> bool:
     Nothing is imported to find that out.
     """
     first, *inner = name.split(".")
-    if not inner or name in _INNER or any(name.startswith(f"{whole}.") for whole in _WHOLE):
+    if not inner:
+        return False
+    if (real := _called(name)) and not _is_allowed(real):
+        return True
+    if _is_allowed(name):
         return False
     if first in sys.stdlib_module_names:
         return inner[0] in sys.stdlib_module_names and inner[0] not in _MODULES
     spec = importlib.util.find_spec(first)
     places = [Path(folder, *inner) for folder in (spec.submodule_search_locations if spec else None) or ()]
-    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+    with contextlib.suppress(OSError):  # a name that is too long for a file is no module's
+        return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+    return False
+
+
+def _is_allowed(name: str) -> bool:
+    """Whether an answer may use the module with this name."""
+    return name in _MODULES or name in _INNER or any(name.startswith(f"{whole}.") for whole in _WHOLE)
+
+
+def _called(name: str) -> str:
+    """What the module calls itself that a loaded module has under this name: ``enum.bltns`` is ``builtins``; "" if it
+    is no module.
+    """
+    owner, _, last = name.rpartition(".")
+    found = vars(sys.modules[owner]).get(last) if owner in sys.modules else None
+    return found.__name__ if isinstance(found, ModuleType) else ""
 
 
 def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
@@ -338,22 +462,6 @@ def _until(tokens: list[Token], end: str) -> Iterator[Token]:
         if kind == tokenize.NEWLINE or word == end:
             return
         yield kind, word
-
-
-def _is_assigned(tokens: list[Token]) -> bool:
-    """Whether the statement replaces an attribute of a library: ``torch.exp = …``.
-
-    Assigning a number, True, False or None is not counted: that is a setting.
-    """
-    rest = list(_until(tokens, "="))
-    kind, value = tokens[len(rest) + 1] if len(rest) + 1 < len(tokens) else (0, "")
-    is_setting = kind == tokenize.NUMBER or value in ("True", "False", "None")
-    return (
-        not is_setting
-        and len(rest) < len(tokens)
-        and tokens[len(rest)][1] == "="
-        and all(word == "." or word.isidentifier() for _, word in rest)
-    )
 
 
 def _is_plain(tokens: list[Token]) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -233,6 +234,8 @@ class Directory:
         self._forms = {name: said for name in names if (said := form(name))}
         self._groups = self._has_groups()
         self._canvas = {self._sender(said) for said in self._forms.values() if said.system == "canvas"}
+        attempts = {said.who for said in self._forms.values() if said.system == "blackboard"}
+        self._assignments = Counter(begin for who in attempts for begin in self._logins(who))
         self._telling = self._systems_with_ids()
         self._numbers = self._of_canvas()
         self._meant = {name: self._of(name) for name in names}
@@ -355,6 +358,8 @@ class Directory:
 
         Canvas removes accents, so they are ignored in its names, even if equal.
         """
+        if said.system == "moodle" and (named := self._names.get(exact(said.who))):
+            return set(named)  # a name that is another one's login has been chosen
         if said.system != "canvas":
             return self.known(said.who) or (self._in_group(said.who) if self._groups else set())
         return self._any(self._idents, {exact(said.who)}) | self._any(self._folded, _both(said.who))
@@ -377,10 +382,20 @@ class Directory:
         return len(grouped) >= GROUPED and 2 * len(grouped) >= len(senders)
 
     def _by_login(self, who: str) -> set[str]:
-        """The people whose login ends a Blackboard name: assignment, underscore, login; both may have underscores."""
+        """The people whose login ends a Blackboard name: assignment, underscore, login; both may have underscores.
+
+        Where several logins end it, the one counts before which the assignment's name is that of most others.
+        """
+        found = self._logins(who)
+        most = max((self._assignments[begin] for begin in found), default=0)
+        return set().union(*(people for begin, people in found.items() if self._assignments[begin] == most))
+
+    def _logins(self, who: str) -> dict[str, set[str]]:
+        """The people whose login can be what ends a Blackboard name, by what is before it."""
         parts = who.split("_")
-        ends = ("_".join(parts[n:]) for n in range(min(1, len(parts) - 1), len(parts)))
-        return next((found for end in ends if (found := self._idents.get(exact(end)))), set())
+        places = range(min(1, len(parts) - 1), len(parts))
+        found = {"_".join(parts[:n]): self._idents.get(exact("_".join(parts[n:])), set()) for n in places}
+        return {begin: people for begin, people in found.items() if people}
 
     def _by_words(self, name: str) -> set[str]:
         """The people whom a name in no system's form fits: the whole name, or one of the

@@ -207,7 +207,8 @@ def _only_returning(exercise: Exercise, source: str, runner: Runner) -> Iterator
     results = _noted(runner([replace(request, cell=source) for request in requests]))
     forms = {name: _forms(values) for name, values in results.items()}
     for n in range(max(map(len, forms.values()), default=0)) if all(forms.values()) else ():
-        with contextlib.suppress(IndexError):  # a form for more parameters than a function has
+        # a form for more parameters than a function has, or too deep for a program: it comes from a learner's process
+        with contextlib.suppress(IndexError, SyntaxError, RecursionError, MemoryError):
             yield _returning(exercise, {name: own[min(n, len(own) - 1)] for name, own in forms.items()})
 
 
@@ -246,6 +247,8 @@ def _as_source(value: Any) -> str:
 
     >>> _as_source((np.ones(2, np.float32), [True, None])), _as_source(object())
     ('(torch.tensor([1.0, 1.0], dtype=torch.float32), [True, None, ], )', '')
+    >>> _as_source({"argument": 1}), _as_source({"argument": -1}), _as_source({"argument": True})
+    ('{1}', '', '')
     """
     match value:
         case np.ndarray() if value.size <= MOST_NUMBERS and value.dtype.kind in "biufc":
@@ -255,7 +258,7 @@ def _as_source(value: Any) -> str:
             parts = [_as_source(part) for part in value]
             inner = "".join(f"{part}, " for part in parts)
             return "" if not all(parts) else f"[{inner}]" if isinstance(value, list) else f"({inner})"
-        case {"argument": int(place)}:
+        case {"argument": int(place)} if type(place) is int and 0 <= place < LONGEST:
             return f"{{{place}}}"
         case {"stored": int(stored), "values": np.ndarray() as values} if values.size < stored < MOST_STORED and (
             form := _as_source(values)

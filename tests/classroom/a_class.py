@@ -81,12 +81,14 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         eighth_class,
         eleventh_class,
         fifth_class,
+        fourteenth_class,
         fourth_class,
         ninth_class,
         second_class,
         sixth_class,
         tenth_class,
         third_class,
+        thirteenth_class,
     )
 
     rounds = {
@@ -150,6 +152,17 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", eleventh_class.disturbing()),
             *_of("reach", eleventh_class.peeking(outside)),
             *_of("notebook", eleventh_class.files()),
+        ],
+        13: lambda: [
+            *_of("forge", thirteenth_class.forging()),
+            *_of("disturb", thirteenth_class.disturbing()),
+            *_of("reach", thirteenth_class.peeking()),
+            *_of("notebook", thirteenth_class.files()),
+        ],
+        14: lambda: [
+            *_of("forge", fourteenth_class.forging()),
+            *_of("disturb", fourteenth_class.disturbing()),
+            *_of("notebook", fourteenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import html
+import io
 import json
 import re
 import sys
@@ -17,6 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pitfall_lab.classroom.judge import Limits, Room, judged
 from pitfall_lab.classroom.register import plain
@@ -25,6 +28,17 @@ from pitfall_lab.lessons.attempt import Observation, Request
 from pitfall_lab.lessons.exercises import exercises
 from tests.classroom.a_class import FAMILIES, KEYS, Case, write_class
 from tests.classroom.reaches import CLIMBS, REACHES, climbing, reaching
+from tests.classroom.rosters import rostered, runs
+
+MOST_IN_A_CELL = 32_767
+"""Characters that a cell of a spreadsheet may have."""
+
+
+def acting(row: dict[str, str]) -> list[str]:
+    """The cells of a line of a table that a spreadsheet would run."""
+    line = io.StringIO()
+    csv.writer(line).writerow(row.values())
+    return runs(line.getvalue())
 
 
 def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str, Any]]) -> list[str]:
@@ -39,12 +53,14 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
             status = outcomes[key]["status"]
             if status not in case.expected(key):
                 found.append(f"{key} {status}, not {' or '.join(case.expected(key))}")
-            if (float(row[key]) == 1.0) != (status == "solved"):
+            if (float(row[key] or 0) == 1.0) != (status == "solved"):
                 found.append(f"{key} is {status} for {row[key]} points")
     elif float(row["points"] or 0):
         found.append(f"{row['points']} points for nothing")
-    if formulas := [cell for cell in row.values() if re.search(r"(?:^|;)\s*[=+@]", cell)]:
+    if formulas := acting(row):
         found.append(f"a spreadsheet would run {formulas[0]!r}")
+    if large := [name for name, cell in row.items() if len(cell) > MOST_IN_A_CELL]:
+        found.append(f"no spreadsheet has room for {large[0]}")
     if case.says not in row["notes"]:
         found.append(f"does not say {case.says!r}: {row['notes']}")
     return found
@@ -64,6 +80,14 @@ def graded(
         row, outcomes = rows.get(name), kept.get(case.name, {})
         out.append((case, row, outcomes, faults(case, row, outcomes)))
     return out
+
+
+def pages(folder: Path, cases: list[Case]) -> str:
+    """What is not as it should be about the pages: each student has one, that of no other."""
+    text = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    links = {html.unescape(unquote(link)) for link in re.findall(r'href="(students/[^"]+)"', text)}
+    there = [link for link in links if (folder / "report" / link).is_file()]
+    return "" if len(there) == len(cases) else f"{len(there)} pages of {len(cases)} students"
 
 
 def reached() -> list[tuple[str, str, str]]:
@@ -151,8 +175,10 @@ def main() -> int:
                 f"{'✓' if not found else '✗ ' + '; '.join(found)}"
             )
             held.append((case.family, case.what, "; ".join(found)))
+        held.append(("", "the pages", pages(folder, cases)))
     print(f"{len(cases)} submissions in {seconds:.0f} s\n")
     held += [] if only else reached()
+    held += rostered() if not only or 13 in only else []
     held += answered(only)
     print(f"{'hostile':9} {'cases':>5} {'open':>4} held because")
     for family, reason in FAMILIES.items():

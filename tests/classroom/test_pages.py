@@ -5,8 +5,10 @@ form that can be handed back.
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +18,9 @@ import nbformat
 import pytest
 
 from pitfall_lab.classroom import assignment as assignments
-from pitfall_lab.classroom import handback, report
+from pitfall_lab.classroom import handback, report, similar
 from pitfall_lab.classroom.init import INSTALL, STUDENT, imports
-from pitfall_lab.classroom.judge import known
+from pitfall_lab.classroom.judge import Outcome, known
 from pitfall_lab.classroom.ledger import Entry, Override, settled, write_grades
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
@@ -31,6 +33,7 @@ from pitfall_lab.lessons.chapters import CHAPTERS
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.notebook import practice
 from pitfall_lab.trace import Language, T
+from tests.classroom.thirteenth_class import colliding
 
 KEYS = assignments.chosen_exercises(["4.2", "12.2"])
 ASSIGNMENT = assignments.Assignment("a-test", "Week 3", KEYS)
@@ -64,6 +67,45 @@ def test_a_page_is_called_as_its_student_is(name: str, begins: str, tmp_path: Pa
     assert len(listed.encode()) < 255
     (tmp_path / listed).touch()
     assert report.page_name(_entry(name)).startswith(begins.removesuffix("1007-"))
+
+
+def test_no_name_that_a_student_can_find_leads_to_the_page_of_another_one(tmp_path: Path) -> None:
+    names = colliding()
+    entries = settled(ASSIGNMENT, [_row(names[0], right=True), _row(names[1])])
+    assert len({report.page_name(entry) for entry in entries}) == 1
+    report.write_reports(tmp_path, ASSIGNMENT, entries)
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    links = [tmp_path / unquote(link) for link in re.findall(r'href="(students/[^"]+)"', index)]
+    texts = [link.read_text(encoding="utf-8") for link in links]
+    assert [html.escape(name) in text for name, text in zip(sorted(names), texts, strict=True)] == [True, True]
+    report.write_reports(tmp_path, ASSIGNMENT, entries[:1])
+    assert len([*(tmp_path / "students").iterdir()]) == 1
+
+
+def test_what_the_grader_failed_at_stops_no_page_and_names_no_file_to_a_student(tmp_path: Path) -> None:
+    failed = Row("eve", "", tuple(Outcome(key, "ungraded", (), "OSError: /usr/share/teacher/x") for key in KEYS))
+    entries = settled(ASSIGNMENT, [failed, _row("ada", right=True)])
+    index = report.write_reports(tmp_path, ASSIGNMENT, entries).read_text(encoding="utf-8")
+    assert "/usr/share/teacher/x" in index
+    theirs = [path.read_text(encoding="utf-8") for path in (tmp_path / "students").iterdir()]
+    assert len(theirs) == 2
+    assert not any("/usr/share/teacher" in text for text in theirs)
+    assert not any("/usr/share/teacher" in remark for remark in entries[0].remarks(to_student=True))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("-++" * 248 + "+--" * 248, "+-" * 745, False),
+        ("+-" * 740, "+-" * 745, True),
+        ("-+" * 700 + "*", "*" + "-+" * 700, True),
+    ],
+)
+def test_no_two_answers_take_long_to_compare(one: str, other: str, alike: bool) -> None:
+    rows = [Row(name, "", (Outcome("12.2", "error", source=source),)) for name, source in (("a", one), ("b", other))]
+    started = time.process_time()
+    assert bool(similar.all_pairs(rows, ["12.2"])) == alike
+    assert time.process_time() - started < 10
 
 
 def test_two_students_of_one_name_have_two_pages_and_no_name_is_no_page() -> None:

@@ -102,10 +102,45 @@ def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> 
         ("type(int)('Box', (), {name: 1})", "type"),
         ("class A(metaclass=f): pass", "metaclass"),
         ('x = """', "…"),
+        ("box = nn.ParameterDict(words)", "ParameterDict"),
+        ("io.FileIO(3, 'w')", "FileIO"),
+        ("schedule.load_state_dict(words)", "load_state_dict"),
+        ("class A(contextlib.redirect_stdout):\n    _stream = 'modules'", "_stream"),
+        ("class A(type(x)): pass", "class … (type)"),
+        ("import enum\nenum.bltns.eval(text)", "enum.bltns"),
+        ("import torch.utils.data as d\ndef os(): pass\nd.dataloader.os.write(3, b)", "os"),
+        ("class A:\n    def f(self):\n        self.sys = 1\ntorch.utils.data.dataloader.sys", "sys"),
+        ("d = torch.utils.data\nd.dataloader.queue", "torch.utils.data.dataloader.queue"),
+        ("import copy\nc, = [copy]", "copy"),
+        ("o = nn.Linear\no.forward = f", "o.forward"),
+        ("for torch.optim.adam.adam in [f]: pass", "torch.optim.adam.adam"),
+        ("x = torch.exp = f", "torch.exp"),
+        ("(x, torch.exp), y = (1, f), 2", "torch.exp"),
+        ("with f() as torch.exp: pass", "torch.exp"),
+        ("del torch.exp", "torch.exp"),
+        ("torch.exp, x = f, 1", "torch.exp"),
     ],
 )
 def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
     assert word in unneeded(cell)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "def f(a: torch.Tensor = None, b=torch.float32) -> torch.Tensor:\n    return torch.exp(a)",
+        "y: torch.Tensor = torch.pi\nx = z = torch.pi\na, b = torch.ones(2), torch.pi",
+        "x[torch.argmax(y)] = 1\nx[torch.long] = 2\nx.data += torch.pi\nd = {torch.float: 1}",
+        "if x == torch.pi: y = 3\nfor k in torch.arange(3): z = k\nwith torch.no_grad() as g: pass",
+        "act, m, opt = nn.ReLU, nn.functional, torch.optim\nact = nn.ReLU\nact()\nm = nn.functional\nm.relu(x)",
+        "torch.backends.cudnn.benchmark = False\nF.relu(x, inplace=True)\nf(torch.pi, out=x)",
+        "import time, random\nt = time.time()\nrandom.seed(0)",
+        f"if False:\n    torch.{'a' * 300}",
+        f"if False:\n    from torch import {'a' * 300}",
+    ],
+)
+def test_what_an_ordinary_program_says_is_not(cell: str) -> None:
+    assert unneeded(cell) == ()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +153,10 @@ def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
         "\0" * 99,
         "import " * 14_000,
         "class " * 16_000,
+        "a = " * 25_000,
+        "(" * 200 + "x." * 49_000,
+        "torch." * 16_000 + "x = 1",
+        "x.y, " * 20_000,
     ],
 )
 def test_no_text_takes_long(cell: str) -> None:
