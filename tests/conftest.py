@@ -7,6 +7,7 @@ And what the garbage collector need not look at.
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.slow import WHOLE, is_left_out
 from tests.turns import EVERYTHING, TURN
 
 if TYPE_CHECKING:
@@ -98,9 +100,14 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield python
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort whole files; the order within a file stays."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort whole files; the order within a file stays. Of the slow tests, those of today when all are run."""
     items.sort(key=lambda item: _place(item.path))
+    if WHOLE in os.environ:
+        others = [item for item in items if is_left_out(item.nodeid)]
+        config.hook.pytest_deselected(items=others)
+        left = {id(item) for item in others}
+        items[:] = [item for item in items if id(item) not in left]
 
 
 @cache

@@ -58,6 +58,7 @@ def main(words: list[str]) -> int:
     # for a process that they started: one worker more than cores uses that time, and lets the browser go first.
     beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types]
     workers = str((os.cpu_count() or 2) + 1)
+    os.environ["PITFALL_WHOLE"] = "1"  # of the slow tests half each day: tests/slow.py
     codes.append(
         step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5)
     )

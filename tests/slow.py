@@ -1,0 +1,66 @@
+"""The slow tests, of which the whole run takes half each day: ``python -m tests.slow LOG`` reads what pytest printed
+with ``--durations=0 --durations-min=1`` and writes the list again.
+
+The list is ``slow.txt``: seconds and name of each test that takes a second or more. What is not in it runs every day, a
+new test too. Files that take turns by themselves (:func:`tests.turns.todays`) are not in it: two turns could leave a
+test out for good. ``PITFALL_EVERYTHING=1`` runs all, and whoever names files or tests gets all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+from tests.turns import EVERYTHING, TURN
+
+LIST = Path(__file__).with_name("slow.txt")
+WHOLE = "PITFALL_WHOLE"
+"""Set while all tests are run, so that the slow ones take turns."""
+_TIMED = re.compile(r"^(\d+\.\d\d)s (?:call|setup) +(\S.*)$", re.MULTILINE)
+
+
+@cache
+def slow() -> dict[str, int]:
+    """The place in the list of each slow test, by its name."""
+    lines = LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []
+    return {line.partition(" ")[2]: place for place, line in enumerate(lines)}
+
+
+def is_left_out(name: str) -> bool:
+    """Whether the test is a slow one whose turn is another day.
+
+    The list is sorted by seconds, so each day takes as long.
+    """
+    place = slow().get(name)
+    return not EVERYTHING and place is not None and (place + TURN) % 2 == 1
+
+
+def read(log: str) -> list[tuple[float, str]]:
+    """Seconds and names of the tests that pytest timed, slowest first; setup and call together.
+
+    >>> read("1.50s call     tests/a.py::test_b\\n0.75s setup    tests/a.py::test_b\\n")
+    [(2.25, 'tests/a.py::test_b')]
+    """
+    found: dict[str, float] = {}
+    for seconds, name in _TIMED.findall(log):
+        found[name] = found.get(name, 0) + float(seconds)
+    return sorted(((seconds, name) for name, seconds in found.items()), reverse=True)
+
+
+def main(words: list[str]) -> int:
+    """Write the list from a log."""
+    rows = read(Path(words[0]).read_text(encoding="utf-8", errors="replace"))
+    root = LIST.parent.parent
+    turning = {
+        path.relative_to(root).as_posix() for path in LIST.parent.rglob("*.py") if "todays" in path.read_text("utf-8")
+    }
+    kept = [(seconds, name) for seconds, name in rows if name.partition("::")[0] not in turning]
+    LIST.write_text("".join(f"{seconds:.1f} {name}\n" for seconds, name in kept), encoding="utf-8")
+    print(f"{len(kept)} tests, {sum(seconds for seconds, _ in kept):.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""Slow tests take turns, and none is left out on both days."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import slow
+
+LOG = """
+============================= slowest durations =============================
+3.10s call     tests/rules/test_programs.py::test_a[PL101]
+1.50s setup    tests/views/test_page.py::test_b
+1.25s call     tests/views/test_page.py::test_b
+2.00s teardown tests/views/test_page.py::test_c
+"""
+
+
+def test_setup_and_call_of_a_test_are_added() -> None:
+    assert slow.read(LOG) == [
+        (3.1, "tests/rules/test_programs.py::test_a[PL101]"),
+        (2.75, "tests/views/test_page.py::test_b"),
+    ]
+
+
+def test_each_slow_test_runs_on_one_of_two_days_and_every_other_test_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "slow", lambda: {"a": 0, "b": 1, "c": 2})
+    monkeypatch.setattr(slow, "EVERYTHING", False)
+    left = []
+    for turn in (7, 8):
+        monkeypatch.setattr(slow, "TURN", turn)
+        left.append({name for name in "abcd" if slow.is_left_out(name)})
+    assert left == [{"a", "c"}, {"b"}]
+    monkeypatch.setattr(slow, "EVERYTHING", True)
+    assert not any(slow.is_left_out(name) for name in "abcd")
+
+
+def test_what_takes_turns_by_itself_is_not_in_the_list() -> None:
+    for name in slow.slow():
+        assert "todays" not in (slow.LIST.parent.parent / name.partition("::")[0]).read_text(encoding="utf-8"), name
