@@ -333,6 +333,10 @@ class ChangeEffects:
             for node in earlier
         )
 
+    def _puts_back(self, event: Event, storage: str) -> bool:
+        """Whether ``total[i] += 1`` ends with this call: it puts the element, written already, where it is."""
+        return event.name == "__setitem__" and self._places(event, (storage,)) == set()
+
     def _touched(self, events: Iterable[Event], before: int = 0) -> _Touched:
         """The memory and gradients that the calls write and use; saved are those of nodes made ``before`` a step."""
         story, found = self._story, _Touched()
@@ -346,7 +350,9 @@ class ChangeEffects:
             made = {(story.tensor(label, event.step) or {}).get("storage") for label in event.results}
             for place, operand in enumerate(event.operands):
                 storage = (story.tensor(operand.label, event.step) or {}).get("storage") if operand.label else None
-                if storage and storage not in made and (place or storage not in event.writes):  # and not a view of it
+                if storage in event.writes and (not place or self._puts_back(event, str(storage))):
+                    continue
+                if storage and storage not in made:  # and not a view of it
                     found.used.add(storage)
                 if operand.label in self._gradients:
                     found.used.add(f"grad {self._gradients[operand.label]}")
