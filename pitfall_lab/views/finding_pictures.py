@@ -1085,7 +1085,7 @@ def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
     shown = [(index, value) for index, value in after.get("shown", ()) if index in former]
     values = _difference([value for _, value in shown], [former[index] for index, _ in shown])
     return (
-        {**after, "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]}
+        {"count": after["count"], "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]}
         if values
         else None
     )

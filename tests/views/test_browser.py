@@ -628,6 +628,21 @@ def test_what_a_card_of_a_leaf_says_stays_inside_of_it(stage, values):
     assert cards.evaluate_all(OVER) == []
 
 
+def test_of_a_large_weight_the_mean_and_the_extremes_are_said_of_it_and_of_what_flows(stage):
+    text = (
+        "import torch\nw = torch.full((32, 64), 0.5, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\n"
+        "scale = torch.arange(2048.0).reshape(32, 64) / 1024\n(w * scale).sum().backward()\nopt.step()\n"
+    )
+    trace = pitfall_lab.record(text, "weight.py")
+    root = at(stage, trace, len(trace.events) - 1, tab="graph")
+    seen = "all => all.filter(one => getComputedStyle(one).visibility === 'visible').map(one => one.textContent)"
+    leaf = root.locator(".v-card", has_text="w").first.locator("text").evaluate_all(seen)
+    assert ".grad [mean 1., 0. … 2.]" in leaf
+    assert "[mean 0.4, 0.3 … 0.5]" in leaf, "as the optimizer's step has left it"
+    assert "(32, 64) mean 1., 0. … 2." in root.locator(".v-halo").evaluate_all(seen)
+    assert root.locator(".v-card").evaluate_all(OVER) == []
+
+
 def test_a_card_of_many_saved_tensors_is_no_wider_than_a_few(stage):
     text = "import torch\nlstm = torch.nn.LSTM(3, 4)\nout, state = lstm(torch.ones(2, 1, 3))\nout.sum().backward()\n"
     trace = pitfall_lab.record(text, "lstm.py")

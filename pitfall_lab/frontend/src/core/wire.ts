@@ -822,10 +822,13 @@ export interface Counted {
   names: string[];
 }
 
-/** Many elements: their number, and the few that are shown, as (index, element). */
+/** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
 export interface Shortened {
   count: number;
   shown: [number, Cell][];
+  mean?: number;
+  low?: number;
+  high?: number;
 }
 
 /** A tensor that a node saved, with the version that its counter had then. */
