@@ -9,6 +9,7 @@ import pytest
 
 import pitfall_lab
 from pitfall_lab import rules, views
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
@@ -438,6 +439,34 @@ def test_what_is_about_no_finding_s_memory_has_no_button_for_all(stage, batch):
     root = stage.show({**state, "_scene": json.dumps(scene)})
     opened(root, "graph")
     assert root.locator("[data-key=all]").count() == 0, "it would do nothing"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_who_looks_at_what_and_which_rows_meet_are_drawn_with_what_was_meant(stage, language):
+    said = {"en": ("looked at, but should not be", "meant"), "zh": ("看到了，但不该看", "本应")}[language]
+
+    def drawn(code):
+        trace = pitfall_lab.record(plain(next(rule.bad for rule in rules.RULES if rule.code == code)), "program.py")
+        return stage.show(state_of(trace, rules.find(trace), step=0, language=language)).locator(".pl-picture")
+
+    looks = drawn("PL430")
+    looks.locator("td").first.wait_for()
+    assert looks.locator("td.pl-used").all_inner_texts() == ["✕"] * 10
+    assert looks.locator("td.pl-own").all_inner_texts() == ["●"] * 15
+    assert said[0] in looks.locator("p.pl-bad").inner_text()
+    assert looks.locator("tr").nth(2).locator("td.pl-used").first.get_attribute("title") == said[0]
+    pairs = drawn("PL416")
+    pairs.locator("td").first.wait_for()
+    assert said[1] in pairs.locator("tr").first.inner_text()
+    assert " ".join(pairs.locator("tr").nth(2).inner_text().split()) == "[0, 1] [0, 1] [1, 0]"
+    assert pairs.locator("tr").nth(2).locator(".pl-bad, .pl-ok").count() == 2
+    assert pairs.locator("tr").nth(1).locator(".pl-bad, .pl-ok").count() == 0, "the first pair is right"
+    for width in (1280, 390):
+        stage.page.set_viewport_size({"width": width, "height": 800})
+        right = pairs.evaluate(
+            "one => Math.max(...[...one.querySelectorAll('*')].map((each) => each.getBoundingClientRect().right))"
+        )
+        assert right <= pairs.evaluate("one => one.getBoundingClientRect().right") + 0.5
 
 
 def test_sizes_that_do_not_meet_are_red(stage):

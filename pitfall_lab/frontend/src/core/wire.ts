@@ -22,7 +22,7 @@ export type BeatRole = "saved" | "changed" | "raised" | "wrong" | "other";
 
 export type MarkKind = "saved" | "written" | "raised" | "silent" | "wrong";
 
-export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture;
+export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture | LooksPicture | PairsPicture;
 
 export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
 
@@ -390,6 +390,30 @@ export interface CurvePicture {
   kind: "curve";
   points: number[][];
   updates: number;
+  places: CurvePlace[];
+  moments: Moment[];
+  about: string[];
+}
+
+/** What an attention looks at: `cells` has a text for each of the `rows`, with a sign for each of the columns: `"+"` rightly looked at, `"x"` wrongly, `"o"` not, but should be, `"."` rightly not, `"?"` not known. */
+export interface LooksPicture {
+  kind: "looks";
+  of: [number, number];
+  rows: number[];
+  columns: number[];
+  cells: string[];
+  examples: boolean;
+  places: CurvePlace[];
+  moments: Moment[];
+  about: string[];
+}
+
+/** Which rows meet: each of the `rows` says what it is of, what it met, and what was meant. */
+export interface PairsPicture {
+  kind: "pairs";
+  heads: Text[];
+  rows: string[][];
+  more: number;
   places: CurvePlace[];
   moments: Moment[];
   about: string[];
