@@ -16,6 +16,7 @@ from pitfall_lab.views.label_history import gather
 from pitfall_lab.widgets.explorer import opening_step
 from tests.frontend.stage import state_of
 from tests.views import build
+from tests.views.test_pictures import CUT as GRAPH_CUT
 from tests.views.twelve import recorded, shown
 
 WHERE = """root => [...root.querySelectorAll('.v-card, .v-title, .v-cell, .v-tick, .v-pin, .v-band')].map((one) => {
@@ -183,6 +184,39 @@ def test_each_view_is_driven_by_mouse_and_by_keyboard(stage, theme):
     step(stage, root, "Home")
     case.click()
     assert stage.state("step") > 0
+
+
+def test_before_the_first_step_all_of_the_graph_is_there_and_faint(stage):
+    root = at(stage, build.overwritten(), -1, tab="graph")
+    root.locator("[data-key=all]").click()
+    cards = root.locator(".v-card")
+    assert cards.count() > 1
+    assert cards.evaluate_all(
+        "all => all.every((one) => one.checkVisibility() && one.querySelector('rect').getBBox().width)"
+    )
+    faint = "all => all.map((one) => Number(getComputedStyle(one).opacity))"
+    before = cards.evaluate_all(faint)
+    stage.page.evaluate("window.widgets[0].set('step', 1000)")
+    assert all(one < other for one, other in zip(before, cards.evaluate_all(faint), strict=True) if other == 1)
+    assert max(before) < 1
+
+
+def test_an_operator_is_drawn_as_itself(stage):
+    text = "import torch\npred = torch.ones(4, 1)\ny = torch.arange(4.0)\nloss = ((pred - y) ** 2).mean()\n"
+    root = at(stage, pitfall_lab.record(text, "minus.py"), 2, tab="broadcast")
+    assert "−" in root.locator(".pl-p-broadcast .pl-body").inner_text()
+    assert "∘" not in root.locator(".pl-p-broadcast .pl-body").inner_text()
+
+
+def test_the_way_from_the_loss_is_drawn_to_where_it_is_cut(stage):
+    trace = pitfall_lab.record(GRAPH_CUT, "cut.py")
+    way = stage.show(state_of(trace, rules.find(trace), step=0)).locator(".pl-way")
+    way.locator(".pl-cut").wait_for()
+    assert way.locator(".pl-root-node").inner_text().startswith("loss")
+    cut = way.locator(".pl-cut").inner_text()
+    assert "the graph ends here" in cut
+    assert cut.endswith("encoder(x).detach()")
+    assert "never reached: encoder.weight, encoder.bias" in " ".join(way.locator(".pl-lost").inner_text().split())
 
 
 def test_dragging_over_the_versions_scrubs(stage):

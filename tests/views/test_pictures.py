@@ -95,6 +95,21 @@ def test_saved_changed_needed_stand_along_time_with_the_node_that_kept_it():
     assert (keeper["expected"], keeper["found"]) == (0, 1)
 
 
+def test_the_writes_of_one_statement_are_one_moment_and_a_call_is_none():
+    text = SAVED.replace("h.mul_(10)", "h.mul_(2).add_(1)")
+    moments = story(text, "PL101")["picture"]["moments"]
+    assert [(one["role"], one["line"]) for one in moments] == [("saved", 3), ("changed", 5), ("raised", 6)]
+    inside = (
+        "import torch\ndef squash(x):\n    h = torch.sigmoid(x)\n    h.mul_(10)\n    return h\n"
+        "x = torch.ones(3, requires_grad=True)\ny = squash(x)\ny.sum().backward()\n"
+    )
+    told = story(inside, "PL101")
+    assert [one["line"] for one in told["picture"]["moments"]] == [3, 4, 8]
+    called = [beat for beat in told["beats"] if beat["title"]["en"] == "called here"]
+    assert {beat["line"] for beat in called} <= {7}
+    assert not [one for one in told["picture"]["moments"] if one["code"].startswith("…")]
+
+
 def test_a_gradient_grows_by_what_flows_in():
     picture = story(TWICE, "PL601")["picture"]
     assert (picture["kind"], picture["name"], picture["cleared"]) == ("sum", "w", True)
