@@ -6,12 +6,15 @@ import ast
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import key, same_numbers
 from pitfall_lab.rules.signals.linear_parts import constant
 from pitfall_lab.trace import Event, Span, T
@@ -174,8 +177,17 @@ def _finding(story: Story, found: Scored) -> Finding:
             ),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("scored", found.scored.results[0], story.by(step))],
+        facts=[Fact("scored", found.scored.results[0], story.by(step)), *_drawn(story, found)],
     )
+
+
+def _drawn(story: Story, found: Scored) -> list[Fact]:
+    """The fact of the sample that is scored for each example beside the one that was carried out."""
+    one, other = (dict(Elements(story, draw.results[0], draw.step).known()) for draw in (found.scored, found.carried))
+    shape = story.shape(found.scored.results[0], found.scored.step) or ()
+    single = max(shape, default=0) == prod(shape)  # one number for each example
+    rows = [(max(index), one[index], other[index]) for index in sorted(one.keys() & other.keys()) if single and index]
+    return pairs(T(en="example", zh="样本"), T(en="sample that is scored", zh="打分的样本"), rows)
 
 
 def _fixes(story: Story, found: Scored) -> tuple[Fix, ...]:

@@ -8,6 +8,7 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import looks
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import is_name, operand, torch_name
@@ -59,7 +60,11 @@ def _finding(story: Story, event: Event, queries: int, keys: int) -> Finding:
             "对齐。只有一个新查询时，它可以看到全部。",
         ),
         fixes=_fixes(story, event, queries),
-        facts=[Fact("queries", queries, story.by(event.step)), Fact("keys", keys, story.by(event.step))],
+        facts=[
+            Fact("queries", queries, story.by(event.step)),
+            Fact("keys", keys, story.by(event.step)),
+            *looks((queries, keys), lambda row, key: key <= row, lambda row, key: key <= row + keys - queries),
+        ],
     )
 
 

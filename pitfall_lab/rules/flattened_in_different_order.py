@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
@@ -110,6 +111,11 @@ def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
         facts=[
             Fact("sizes", list(one.sizes), story.by(one.event.step)),
             Fact("target", list(other.sizes), story.by(other.event.step)),
+            *pairs(
+                T(en=f"place in {x.en}", zh=f"{x.zh} 中的位置"),
+                T(en=f"place in {y.en}", zh=f"{y.zh} 中的位置"),
+                [(list(divmod(at, b)), list(divmod(at, d)), list(divmod(at, b))[::-1]) for at in range(a * b)],
+            ),
         ],
     )
 

@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import FLAG_POSITIONS
 from pitfall_lab.rules.kit.wording import line_of, statement_text
 from pitfall_lab.trace import Event, T
+from pitfall_lab.trace.used_names import operand_names
 
 ACTIVATIONS = {name for name in FLAG_POSITIONS if name.islower()} | {
     "tanh",
@@ -30,7 +31,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
     if event is None or len(event.operands) == 0:
         return None
     here, then, later = (line_of(story, general, role) for role in ("changed", "saved", "backward"))
-    what, code = general.fact("called"), statement_text(story, general.span)
+    what, code = _written(story, event) or general.fact("called"), statement_text(story, general.span)
     if event.name.rstrip("_") in ACTIVATIONS:
         does = T(en=f"`{code}` writes its result over {what.en}", zh=f"`{code}` 把结果写在 {what.zh} 上")
         hint = T(en="An activation with `inplace=True` saves one tensor", zh="带 `inplace=True` 的激活函数节省一个张量")
@@ -54,6 +55,14 @@ def refine(story: Story, general: Finding) -> Finding | None:
             f"为{then.zh}需要的正是被写入的张量。",
         ),
     )
+
+
+def _written(story: Story, event: Event) -> T | None:
+    """What the line itself calls the tensor that it writes: a later line may have another name for it; None if it has
+    no name there.
+    """
+    name = operand_names(story.trace, event).get(event.operands[0].name or 0)
+    return T(en=f"`{name}`", zh=f"`{name}`") if name else None
 
 
 def _is_residual(story: Story, event: Event) -> bool:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.sequences import name_of_tokens, padded, padding_number
 from pitfall_lab.trace import Event, T
 
@@ -172,8 +174,27 @@ def _finding(story: Story, found: Last) -> Finding:
         how,
         related=[story.related("made", found.padded.step, T(en="filled up with zeros here", zh="在这里用零补齐"))],
         fixes=_fixes(story, found),
-        facts=[Fact("padding", empty, story.by(found.padded.step))],
+        facts=[Fact("padding", empty, story.by(found.padded.step)), *_ends(story, found)],
     )
+
+
+def _ends(story: Story, found: Last) -> list[Fact]:
+    """The fact of the step that was taken of each sequence beside that of its own end; none without known lengths."""
+    last = (story.shape(found.take.operands[0].label, found.take.step) or (1, 1))[found.time] - 1
+    if found.lookup is not None:
+        number = padding_number(story, found.lookup)
+        tokens = Elements(story, found.lookup.operands[0].label, found.lookup.step)
+        ends: dict[int, int] = {}
+        for index, value in tokens.known():
+            if value != number:
+                ends[index[1 - found.time]] = max(ends.get(index[1 - found.time], 0), index[found.time])
+    else:
+        lengths = Elements(
+            story, found.padded.results[-1] if len(found.padded.results) > 1 else None, found.padded.step
+        )
+        ends = {index[0]: int(length) - 1 for index, length in lengths.known() if len(index) == 1}
+    rows = [(example, last, end) for example, end in sorted(ends.items())]
+    return pairs(T(en="sequence", zh="序列"), T(en="step that is taken", zh="取的时间步"), rows)
 
 
 def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import everything, looks
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
@@ -21,6 +23,7 @@ SUMS = ("add", "__add__", "__radd__", "add_", "__iadd__")
 PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__")
 SCALED = {"div", "mul", "truediv", "masked_fill", "view", "reshape", "dropout", "__truediv__", "__mul__"}
 HOPS = 4
+AXES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,22 @@ def _finding(story: Story, found: Added) -> Finding:
         ),
         related=related,
         fixes=_fixes(story, found),
-        facts=[Fact("mask", found.mask, story.by(event.step))],
+        facts=[Fact("mask", found.mask, story.by(event.step)), *_looks(story, found)],
     )
+
+
+def _looks(story: Story, found: Added) -> list[Fact]:
+    """The fact that all is looked at, also where the mask is 0."""
+    mask = Elements(story, found.mask, found.event.step)
+    if len(mask.shape) < AXES:
+        return []
+    first = (0,) * (len(mask.shape) - AXES)
+
+    def is_meant(row: int, column: int) -> bool | None:
+        number = mask.at((*first, row, column))
+        return None if number is None else number != 0
+
+    return looks((mask.shape[-2], mask.shape[-1]), everything, is_meant)
 
 
 def _of_product(story: Story, found: Added) -> Finding:
@@ -156,7 +173,7 @@ def _of_product(story: Story, found: Added) -> Finding:
             story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")),
         ],
         fixes=_filled(story, found),
-        facts=[Fact("mask", found.mask, story.by(event.step))],
+        facts=[Fact("mask", found.mask, story.by(event.step)), *_looks(story, found)],
     )
 
 

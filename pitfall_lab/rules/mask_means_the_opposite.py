@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
+from pitfall_lab.rules.kit.pictured import looks
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.rules.signals.masks import Masked, masked_scores, turned_around
@@ -57,6 +58,8 @@ def _finding(story: Story, masked: Masked) -> Finding:
     here, what = at_line(story, span), expression(story, mask, event.step)
     born = (story.tensor(mask) or {}).get("born")
     meaning = T(en="is to look", zh="才看") if masked.keeps else T(en="is not to look", zh="不看")
+    shape = story.shape(mask, event.step) or (0, 0)
+    size = (shape[-2], shape[-1])
     where = (
         T(en="the future", zh="未来处") if masked.keeps else T(en="the past and the position itself", zh="过去和自身处")
     )
@@ -77,7 +80,10 @@ def _finding(story: Story, masked: Masked) -> Finding:
         ),
         related=[story.related("made", born, T(en="the mask comes from here", zh="掩码来自这里"))],
         fixes=turned_around(story, event),
-        facts=[Fact("mask", "future", story.by(event.step))],
+        facts=[
+            Fact("mask", "future", story.by(event.step)),
+            *looks(size, lambda row, column: column > row, lambda row, column: column <= row),
+        ],
     )
 
 

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import everything, looks
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
 MASKS = ("masked_fill", "masked_fill_", "where")
+AXES = 2
 SOFTMAX = {"softmax", "log_softmax"}
 ON_THE_WAY = SAME_NUMBERS | {"div", "mul", "add", "dropout"}
 NOTHING = -20.0
@@ -118,8 +121,24 @@ def _finding(story: Story, found: Kept) -> Finding:
             story.related("used", found.softmax.step, T(en="becomes a share here", zh="在这里变成份额")),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("value", found.value, story.by(found.mask.step))],
+        facts=[Fact("value", found.value, story.by(found.mask.step)), *_looks(story, found.mask)],
     )
+
+
+def _looks(story: Story, masking: Event) -> list[Fact]:
+    """The fact that all is looked at, also where the bool mask of the call, true for what to leave out, is true."""
+    given = (o.label for o in masking.operands if (story.tensor(o.label, masking.step) or {}).get("dtype") == "bool")
+    mask = Elements(story, next(given, None), masking.step, answers=True)
+    shape = story.shape(masking.results[0], masking.step) or ()
+    if len(shape) < AXES or masking.name == "where":  # there the mask may be true for either
+        return []
+    first = (0,) * (len(shape) - AXES)
+
+    def is_meant(row: int, column: int) -> bool | None:
+        hidden = mask.at((*first, row, column))
+        return None if hidden is None else not hidden
+
+    return looks((shape[-2], shape[-1]), everything, is_meant, examples=shape[-2] != shape[-1])
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:

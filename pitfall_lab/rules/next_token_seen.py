@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import looks
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -20,6 +21,7 @@ from pitfall_lab.rules.signals.sequences import (
     comes_from,
     directions,
     is_among,
+    is_unmasked,
     next_axis,
     rows_of,
     sees_next,
@@ -94,6 +96,7 @@ def _finding(story: Story, leak: Leak) -> Finding:
     event, loss = leak.attention.event, leak.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
     target = expression(story, loss.operands[1].label, loss.step)
+    everything = is_unmasked(story, leak.attention)
     seen = T(
         en=f": position 0 gives position 1 a weight of {leak.weight:.2g}",
         zh=f"：位置 0 给位置 1 的权重是 {leak.weight:.2g}",
@@ -120,7 +123,15 @@ def _finding(story: Story, leak: Leak) -> Finding:
             story.related("made", leak.lookup.step, T(en="the tokens are looked up here", zh="在这里查词")),
         ],
         fixes=_fixes(story, leak),
-        facts=[Fact("weight", leak.weight, story.by(event.step)), Fact("positions", leak.length, story.by(event.step))],
+        facts=[
+            Fact("weight", leak.weight, story.by(event.step)),
+            Fact("positions", leak.length, story.by(event.step)),
+            *looks(
+                (leak.length, leak.length),
+                lambda row, column: True if everything else True if column <= row + 1 else None,
+                lambda row, column: column <= row,
+            ),
+        ],
     )
 
 

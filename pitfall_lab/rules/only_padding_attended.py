@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
+from pitfall_lab.rules.kit.pictured import looks
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
 from pitfall_lab.rules.signals.elements import Elements, Index
@@ -300,8 +301,31 @@ def _finding(story: Story, masked: Masked, marked: Marked | None, constant: Cons
                 story.by(made),
             ),
             Fact("real", not masked.keeps),
+            *(_looks(story, masked, marked) if marked is not None and constant is None else ()),
         ],
     )
+
+
+def _looks(story: Story, masked: Masked, marked: Marked) -> list[Fact]:
+    """The fact that in each example padding alone is looked at."""
+    tokens = Elements(story, marked.tokens, marked.compared.step)
+    columns = (story.shape(masked.mask, masked.event.step) or (0,))[-1]
+    strict = marked.compared.name.strip("_") in STRICT
+
+    def is_real(example: int, column: int) -> bool | None:
+        if marked.padding is not None:
+            token = tokens.at((example, column))
+            return None if token is None else token != marked.padding
+        length = tokens.at((example,) + (0,) * (len(tokens.shape) - 1))
+        return None if length is None else column < length if strict else column <= length
+
+    def is_seen(example: int, column: int) -> bool | None:
+        real = is_real(example, column)
+        return None if real is None else not real
+
+    if marked.padding is not None and tokens.shape[-1:] != (columns,):
+        return []
+    return looks((tokens.shape[0], columns), is_seen, is_real, examples=True) if tokens.shape else []
 
 
 def _where(story: Story, marked: Marked) -> tuple[T, T]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
@@ -177,7 +178,14 @@ def _finding(story: Story, again: Again) -> Finding:
             story.related("made", first.event.step, T(en="the rows are put in order here", zh="各行在这里排成次序"))
         ],
         fixes=_fixes(story, again),
-        facts=[Fact("order", held, story.by(first.event.step))],
+        facts=[
+            Fact("order", held, story.by(first.event.step)),
+            *pairs(
+                T(en="row", zh="行"),
+                T(en="is of example", zh="属于样本"),
+                [(row, held[place], row) for row, place in enumerate(held or ())] if held is not None else [],
+            ),
+        ],
     )
 
 

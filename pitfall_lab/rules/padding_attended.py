@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import everything, looks
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
-from pitfall_lab.rules.signals.elements import Index
+from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.sequences import (
     CLASSIFIERS,
@@ -92,6 +93,14 @@ def _finding(story: Story, found: Seen) -> Finding:
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.lookup.step))
     tokens = expression(story, found.lookup.operands[0].label, found.lookup.step)
     place = ", ".join(map(str, found.places[-1]))
+    words = Elements(story, found.lookup.operands[0].label, found.lookup.step)
+    turned = words.shape[1] != (story.shape(found.attention.keys, found.attention.product.step) or (0, 0))[-2]
+    size = (words.shape[1], words.shape[0]) if turned else (words.shape[0], words.shape[1])
+
+    def is_meant(example: int, column: int) -> bool | None:
+        word = words.at((column, example) if turned else (example, column))
+        return None if word is None else word != found.number
+
     return RULE.finding(
         story.span(event.step),
         event.step,
@@ -110,7 +119,10 @@ def _finding(story: Story, found: Seen) -> Finding:
         ),
         related=[story.related("made", found.lookup.step, T(en="the tokens are looked up here", zh="在这里查词"))],
         fixes=_fixes(story, found),
-        facts=[Fact("padding", found.number, story.by(found.lookup.step))],
+        facts=[
+            Fact("padding", found.number, story.by(found.lookup.step)),
+            *looks(size, everything, is_meant, examples=True),
+        ],
     )
 
 

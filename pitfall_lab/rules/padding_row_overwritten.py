@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
@@ -172,8 +173,15 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
             story.related("used", event.step, T(en="padding is looked up here", zh="在这里查到填充")),
         ],
         fixes=_fixes(story, fill, event, padding),
-        facts=[Fact("row", padding, story.by(fill.step))],
+        facts=[Fact("row", padding, story.by(fill.step)), *_holds(table, padding, row)],
     )
+
+
+def _holds(table: T, padding: int, row: list[float]) -> list[Fact]:
+    """The fact of what the padding's row holds in place of zeros; none where it is not known."""
+    head = T(en=f"row of {table.en}", zh=f"{table.zh} 的行")
+    zeros = numbers([0.0] * len(row))
+    return pairs(head, T(en="holds", zh="内容"), [(padding, numbers(row), zeros)] if row else [])
 
 
 def _fixes(story: Story, fill: Event, event: Event, padding: int) -> tuple[Fix, ...]:

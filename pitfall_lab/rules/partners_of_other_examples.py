@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -269,6 +270,8 @@ def _rows_before(story: Story, label: str, step: int) -> Iterator[str]:
 def _finding(story: Story, event: Event, layout: Layout) -> Finding:
     step = layout.event.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
+    rows = (story.shape(layout.event.results[0], step) or (0,))[0]
+    others = [(row + rows // VIEWS) % rows for row in range(rows)]
     made, paired = (WORDS[kind] for kind in (layout.beside, not layout.beside))
     return RULE.finding(
         story.span(step),
@@ -288,7 +291,14 @@ def _finding(story: Story, event: Event, layout: Layout) -> Finding:
         ),
         related=[story.related("used", event.step, T(en="the rows are paired here", zh="在这里配对"))],
         fixes=_fixes(story, layout),
-        facts=[Fact("beside", layout.beside, story.by(step))],
+        facts=[
+            Fact("beside", layout.beside, story.by(step)),
+            *pairs(
+                T(en="row", zh="行"),
+                T(en="partner", zh="搭档"),
+                [(row, away, row ^ 1) if layout.beside else (row, row ^ 1, away) for row, away in enumerate(others)],
+            ),
+        ],
     )
 
 

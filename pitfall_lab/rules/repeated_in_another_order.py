@@ -12,6 +12,7 @@ from math import prod
 from typing import Literal
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
@@ -243,6 +244,7 @@ def _folded(story: Story, event: Event, before: tuple[int, ...], after: tuple[in
 def _of_loss(story: Story, loss: Event, guess: Order, target: Order) -> Finding:
     here, there, elsewhere = (at_line(story, story.span(event.step)) for event in (loss, guess.event, target.event))
     one, other = WORDS[guess.kind], WORDS[target.kind]
+    rows = 0 if guess.chosen else guess.rows * guess.times
     example = guess.times if guess.kind == "tiled" else target.times
     return RULE.finding(
         story.span(loss.step),
@@ -268,8 +270,21 @@ def _of_loss(story: Story, loss: Event, guess: Order, target: Order) -> Finding:
             ),
         ],
         fixes=(*_fixes(story, target), *_fixes(story, guess)),
-        facts=[Fact("rows", guess.rows), Fact("times", guess.times)],
+        facts=[
+            Fact("rows", guess.rows),
+            Fact("times", guess.times),
+            *pairs(
+                T(en="prediction of row", zh="预测属于第几行"),
+                T(en="target of row", zh="目标属于第几行"),
+                [(_row_at(guess, at), _row_at(target, at), _row_at(guess, at)) for at in range(rows)],
+            ),
+        ],
     )
+
+
+def _row_at(order: Order, place: int) -> int:
+    """The row that stands at a place of the repeated rows."""
+    return place % order.rows if order.kind == "tiled" else place // order.times
 
 
 def _of_fold(story: Story, fold: Event, order: Order) -> Finding:

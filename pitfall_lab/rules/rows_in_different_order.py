@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.joins import JOINS, is_used_again, joined_by, left_to_packing, taken_apart
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
@@ -394,6 +396,7 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
         if examples.event.name in JOINS
         else expression(story, examples.source, examples.event.step)
     )
+    rows = _rows(story, examples)
     verb = T(en="sorts", zh="排序") if examples.made.name in SORTED else T(en="shuffles", zh="打乱")
     return RULE.finding(
         span,
@@ -412,7 +415,21 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
         ),
         related=[story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较"))],
         fixes=_same_indices(story, examples, target, loss),
+        facts=_pairs(x, y, rows, {place: place for place in rows}),
     )
+
+
+def _rows(story: Story, order: Order) -> dict[int, int]:
+    """Which row of its source each row is, as far as the indices are known; empty where these are no vector."""
+    known = Elements(story, order.index, order.event.step)
+    return {index[0]: int(value) for index, value in known.known()} if len(known.shape) == 1 else {}
+
+
+def _pairs(x: T, y: T, examples: dict[int, int], labels: dict[int, int]) -> list[Fact]:
+    """The fact of the row of ``y`` that each row of ``x`` met beside its own."""
+    one, other = (T(en=f"row of {each.en}", zh=f"{each.zh} 的行") for each in (x, y))
+    places = sorted(examples.keys() & labels.keys())
+    return pairs(one, other, [(examples[at], labels[at], examples[at]) for at in places], max(places, default=-1) + 1)
 
 
 def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
@@ -517,6 +534,7 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event, *, measu
             story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
         ],
         fixes=_fixes(story, examples, labels),
+        facts=_pairs(x, y, _rows(story, examples), _rows(story, labels)),
     )
 
 

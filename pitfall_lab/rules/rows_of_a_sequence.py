@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -148,7 +149,15 @@ def _finding(story: Story, found: Cut) -> Finding:
             ),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("width", width, story.by(found.made.step))],
+        facts=[
+            Fact("width", width, story.by(found.made.step)),
+            *pairs(
+                T(en=f"input: place in {name.en}", zh=f"输入：{name.zh} 中的位置"),
+                T(en="target: place", zh="目标的位置"),
+                [(place, place + width, place + 1) for place in range(2 * width)],
+                (story.shape(found.source, found.made.step) or (0,))[0] - width,
+            ),
+        ],
     )
 
 

@@ -10,6 +10,7 @@ from itertools import product
 from math import gcd, prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.pictured import pairs
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
@@ -41,9 +42,10 @@ class Leak:
     """``loss`` compares with ``target``, all of whose values are in the rows of ``given`` that a prediction was
     computed from.
 
-    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to
-    start later to lie after the window. ``wanted`` and ``windows`` are the calls that the target and the window were
-    taken out of the series by.
+    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have
+    to start later to lie after the window. ``wanted`` and ``windows`` are the calls that the target and the window
+    were taken out of the series by. ``places`` are, of the first rows, the first and the last index of the window in
+    the series and that of the target.
     """
 
     loss: Event
@@ -53,6 +55,7 @@ class Leak:
     ahead: int
     wanted: tuple[Event, ...]
     windows: tuple[Event, ...]
+    places: tuple[tuple[int, int, int], ...]
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -116,7 +119,11 @@ def _leak(story: Story, loss: Event) -> Leak | None:
             first = next(iter(story.tensors_on(series)), None)
             unit = ((first[1].get("stride") or [1]) if first is not None else [1])[0] or 1
             ahead = max(at for _, at in seen[0]) // unit - min(at for _, at in wanted[0]) // unit + 1
-            return Leak(loss, target, label, step, ahead, tuple(wants.trail), tuple(has.trail))
+            places = tuple(
+                (min(at for _, at in window) // unit, max(at for _, at in window) // unit, min(own)[1] // unit)
+                for window, own in zip(seen, wanted, strict=True)
+            )
+            return Leak(loss, target, label, step, ahead, tuple(wants.trail), tuple(has.trail), places)
     return None
 
 
@@ -213,7 +220,14 @@ def _finding(story: Story, found: Leak) -> Finding:
         ),
         related=[story.related("made", window.step, T(en="the windows are made here", zh="窗口在这里生成"))],
         fixes=_fixes(story, found),
-        facts=[Fact("ahead", found.ahead, story.by(loss.step))],
+        facts=[
+            Fact("ahead", found.ahead, story.by(loss.step)),
+            *pairs(
+                T(en="window: places", zh="窗口：位置"),
+                T(en="target: place", zh="目标的位置"),
+                [(f"{first} … {last}", at, at + found.ahead) for first, last, at in found.places],
+            ),
+        ],
     )
 
 

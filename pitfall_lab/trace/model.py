@@ -26,7 +26,8 @@ The state that effects write (``None`` means *does not exist* or *not known*)::
 
 Strides, offsets and sizes are in *elements*, ``nbytes`` in bytes. ``Cells`` is a list of plain values (``true``,
 ``3``, ``0.5``, or one of the strings ``"nan"``, ``"inf"``, ``"-inf"``, ``"1+2j"``) when there are at most
-:data:`CELL_LIMIT`, and otherwise ``{"count": n, "shown": [[index, value], ...]}``.
+:data:`CELL_LIMIT`, and otherwise ``{"count": n, "shown": [[index, value], ...]}``, with ``"mean"``, ``"low"`` and
+``"high"`` of all elements where these are finite numbers and not too many.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -11,10 +11,15 @@ Cell = int | float | bool | str
 
 
 class Shortened(TypedDict):
-    """Many elements: their number, and the few that are shown, as (index, element)."""
+    """Many elements: their number, and the few that are shown, as (index, element); where they are known, the
+    mean, the lowest and the highest of all.
+    """
 
     count: int
     shown: list[tuple[int, Cell]]
+    mean: NotRequired[float]
+    low: NotRequired[float]
+    high: NotRequired[float]
 
 
 Cells = list[Cell] | Shortened

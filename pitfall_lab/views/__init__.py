@@ -188,11 +188,14 @@ def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "e
     return render(trace, list(findings), language, key)
 
 
-def text(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
-    """The trace as plain text: source, steps as sentences, storages, counters, outcome."""
+def text(trace: Trace, language: Language = "en", facts: Facts | None = None, *, labels: bool = False) -> str:
+    """The trace as plain text: source, steps as sentences, storages, counters, outcome.
+
+    With ``labels`` things have the names of the trace (``t2``, ``S1``) beside those of the program.
+    """
     from pitfall_lab.views.plain_text import render
 
-    return render(trace, language, facts)
+    return render(trace, language, facts, labels=labels)
 
 
 def _palette(facts: Facts, shown: list[Story]) -> list[str]:

@@ -11,6 +11,7 @@ import base64
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
@@ -25,6 +26,7 @@ from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.plain_text import render as plain_text
+from pitfall_lab.views.spoken_names import both, spoken
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.versions import svg as versions_svg
 
@@ -78,9 +80,9 @@ def fragment(
 ) -> str:
     """The page's content as one ``<div>`` with its stylesheet, to be put inside another document."""
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
-    facts = facts or gather(trace)
+    facts = replace(facts or gather(trace), labelled=False)
     described = [in_two_languages(finding) for finding in findings]
-    texts = facts.sentences()
+    texts = [both(text, facts) for text in facts.sentences()]
     say = _Say(language)
     parts = [
         _stopped(trace, say),
@@ -215,7 +217,7 @@ def _code(trace: Trace, facts: Facts, say: _Say) -> str:
     out = []
     for number, source in enumerate(trace.sources):
         here = [m for m in marks if m["source"] == number]
-        lines = [_line(i, line, here, say) for i, line in enumerate(source_lines(source.text), 1)]
+        lines = [_line(i, line, here, facts, say) for i, line in enumerate(source_lines(source.text), 1)]
         out.append(
             f'<h2>{clean(source.name)}</h2><pre tabindex="0" '
             f'aria-label="{say("source", "源代码")}">{chr(10).join(lines)}</pre>'
@@ -223,7 +225,7 @@ def _code(trace: Trace, facts: Facts, say: _Say) -> str:
     return "".join(out)
 
 
-def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str:
+def _line(number: int, line: str, marks: list[dict[str, Any]], facts: Facts, say: _Say) -> str:
     """One numbered line of the source.
 
     The first mark that starts on it is drawn; the labels of all its marks are listed after it.
@@ -240,7 +242,7 @@ def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str
         )
     tags = []
     for kind in dict.fromkeys(m["kind"] for m in here):
-        described = list(dict.fromkeys(say.of(m["text"]) for m in here if m["kind"] == kind))
+        described = list(dict.fromkeys(spoken(say.of(m["text"]), facts) for m in here if m["kind"] == kind))
         more = f" +{len(described) - 2}" if len(described) > 2 else ""
         bad = " pl-bad" if kind in ("raised", "wrong") else ""
         tags.append(f'<span class="pl-tag{bad}">← {say(*_TAGS[kind])}: {", ".join(described[:2])}{more}</span>')

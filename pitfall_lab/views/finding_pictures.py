@@ -8,6 +8,8 @@ small enough for one screen.
 - ``"table"``: two shapes, the table that they broadcast to, and the resulting number beside the intended one;
 - ``"path"``: the path from the loss to the place where the graph ends, and the operations that it does not reach;
 - ``"curve"``: the learning rate at each update, and the lines that the schedule is about;
+- ``"looks"``: which positions an attention looks at, beside those that it should look at;
+- ``"pairs"``: which rows meet, beside those that belong together;
 - ``"axes"``: one tensor as a table, with the axis along which its elements add up to 1 and the
   axis along which they are used.
 
@@ -256,18 +258,53 @@ class CurvePicture(TypedDict):
     about: list[str]
 
 
-FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture
+class LooksPicture(TypedDict):
+    """What an attention looks at: ``cells`` has a text for each of the ``rows``, with a sign for each of the columns:
+    ``"+"`` rightly looked at, ``"x"`` wrongly, ``"o"`` not, but should be, ``"."`` rightly not, ``"?"`` not known.
+
+    ``of``: how many rows and columns there are. A row is a position that looks, or, with ``examples``, an example.
+    """
+
+    kind: Literal["looks"]
+    of: tuple[int, int]
+    rows: list[int]
+    columns: list[int]
+    cells: list[str]
+    examples: bool
+    places: list[CurvePlace]
+    moments: list[Moment]
+    about: list[str]
+
+
+class PairsPicture(TypedDict):
+    """Which rows meet: each of the ``rows`` says what it is of, what it met, and what was meant.
+
+    ``heads`` are those of the first two columns; ``more`` rows are left out.
+    """
+
+    kind: Literal["pairs"]
+    heads: list[Text]
+    rows: list[list[str]]
+    more: int
+    places: list[CurvePlace]
+    moments: list[Moment]
+    about: list[str]
+
+
+FindingPicture = (
+    TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture | LooksPicture | PairsPicture
+)
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture that fits a finding: a table, a path, a sum, axes or a curve if one can
+    """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can
     be made, else moments in time.
 
     The finding is given as plain data (:func:`pitfall_lab.views.in_two_languages`), with its beats.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
-    for draw in (board.table, board.path, board.sum, board.axes, board.curve):
+    for draw in (board.table, board.path, board.sum, board.axes, board.curve, board.looks, board.pairs):
         drawn = draw(finding, known, beats)
         if drawn is not None:
             return drawn
@@ -865,18 +902,46 @@ class _Board:
         pairs = [[float(x) for x in each] for each in points if isinstance(each, list | tuple) and len(each) == 2]
         if not pairs or len(pairs) != len(points) or not all(isfinite(x) for each in pairs for x in each):
             return None
-        places: list[CurvePlace] = [
-            {
-                "role": b["role"],
-                "title": b["title"],
-                "step": b["step"],
-                "line": b["line"],
-                "place": b["place"],
-                "code": b["code"],
-            }
-            for b in _few(beats)
-        ]
-        return {"kind": "curve", "points": pairs, "updates": updates, "places": places, "moments": [], "about": []}
+        return {
+            "kind": "curve",
+            "points": pairs,
+            "updates": updates,
+            "places": _places(beats),
+            "moments": [],
+            "about": [],
+        }
+
+    def looks(self, finding: Data, known: Data, beats: list[Beat]) -> LooksPicture | None:
+        """The picture of who looks at what; None if the finding does not say it."""
+        said = known.get("looks")
+        if not isinstance(said, dict):
+            return None
+        return {
+            "kind": "looks",
+            "of": said["of"],
+            "rows": list(said["rows"]),
+            "columns": list(said["columns"]),
+            "cells": list(said["cells"]),
+            "examples": said["examples"],
+            "places": _places(beats),
+            "moments": [],
+            "about": self.time(finding, known, beats)["about"],
+        }
+
+    def pairs(self, finding: Data, known: Data, beats: list[Beat]) -> PairsPicture | None:
+        """The picture of the rows that meet; None if the finding does not say which."""
+        said = known.get("pairs")
+        if not isinstance(said, dict):
+            return None
+        return {
+            "kind": "pairs",
+            "heads": list(said["heads"]),
+            "rows": [list(row) for row in said["rows"]],
+            "more": said["more"],
+            "places": _places(beats),
+            "moments": [],
+            "about": self.time(finding, known, beats)["about"],
+        }
 
     def _place(self, step: int) -> CutPlace:
         return {"step": step, "line": self.facts.line(step), "code": self.facts.code(step)}
@@ -978,6 +1043,23 @@ def _few(beats: list[Beat]) -> list[Beat]:
     chosen = [beat for beat in placed if beat["role"] != "other"] or placed
     middle = chosen[1:-1]
     return [chosen[0], *middle[: MOMENTS - 2], chosen[-1]] if len(chosen) > MOMENTS else chosen
+
+
+def _places(beats: list[Beat]) -> list[CurvePlace]:
+    """The lines beside a picture that has no columns of its own; of several beats on one line, the last one."""
+    few = _few(beats)
+    return [
+        {
+            "role": b["role"],
+            "title": b["title"],
+            "step": b["step"],
+            "line": b["line"],
+            "place": b["place"],
+            "code": b["code"],
+        }
+        for b, after in zip(few, [*few[1:], None], strict=True)
+        if after is None or (b["source"], b["line"]) != (after["source"], after["line"])
+    ]
 
 
 def _is_within(pair: list[Moment], *, freed: bool) -> bool:
@@ -1085,7 +1167,7 @@ def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
     shown = [(index, value) for index, value in after.get("shown", ()) if index in former]
     values = _difference([value for _, value in shown], [former[index] for index, _ in shown])
     return (
-        {**after, "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]}
+        {"count": after["count"], "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]}
         if values
         else None
     )

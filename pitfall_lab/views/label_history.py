@@ -94,6 +94,10 @@ class Facts:
             self.names.update(names(self))
         return self.names.get(label or "", str(label))
 
+    def number(self, counter: str | None, storage: str | None, version: Any) -> str:
+        """The badge in a picture that draws the versions of another counter in another way."""
+        return self.badge(counter, storage, version) if self.labelled else f"v{version}"
+
     def badge(self, counter: str | None, storage: str | None, version: Any) -> str:
         """A version as ``v2``; with the counter's label where labels are shown, or where the
         storage has more than one counter.

@@ -25,6 +25,7 @@ from pitfall_lab.views.memory import MemoryScene
 from pitfall_lab.views.memory import allocator as allocator_view
 from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.picture import Picture
+from pitfall_lab.views.spoken_names import both
 from pitfall_lab.views.storage import StorageScene
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.versions import now as versions_now
@@ -90,7 +91,10 @@ def _on_paper(
 def scene(trace: Trace, view: str) -> dict[str, Any]:
     """The data of one view of a look at live tensors, for the browser; ``view`` can only be ``"storage"``."""
     facts = _moment(trace)
-    said = [{"step": event.step, "sentence": {"en": text.en, "zh": text.zh}} for event, text in sentences(trace)]
+    said = []
+    for event, text in sentences(trace):
+        plain = both(text, facts)
+        said.append({"step": event.step, "sentence": {"en": plain.en, "zh": plain.zh}})
     facts.called(None)
     return {
         view: {"storage": storage_view}[view].project(trace, facts),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.trace import Language, T, Trace
@@ -11,21 +12,25 @@ from pitfall_lab.views import versions
 from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.label_history import Facts, gather
+from pitfall_lab.views.spoken_names import both
 
 STEPS = 200
 STORAGES = 40
 
 
-def render(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
+def render(trace: Trace, language: Language = "en", facts: Facts | None = None, *, labels: bool = False) -> str:
     """The whole trace in words: source, steps, storages, counters, outcome; steps and storages
     that are left out are counted.
+
+    Things have the names that the program has for them, or, with ``labels``, those of the trace beside them.
     """
     zh = language == "zh"
-    facts = facts or gather(trace)
+    facts = replace(facts or gather(trace), labelled=labels)
+    texts = facts.sentences() if labels else [both(text, facts) for text in facts.sentences()]
     parts = [
         _stopped(trace, language),
         _source(trace, zh),
-        _steps(trace, language, facts.sentences()),
+        _steps(trace, language, texts),
         _storages(facts, zh),
         _counters(facts, zh),
         _outcome(trace, language),
@@ -82,8 +87,9 @@ def _storages(facts: Facts, zh: bool) -> str:
     for label in list(facts.storages)[:STORAGES]:
         record: dict[str, Any] = next((r for _, r in reversed(facts.storages[label]) if r), {})
         who = "; ".join(f"{facts.name(t)} {'/'.join(_where(facts, t))}" for t in facts.of_storage(label)[:6])
+        called = label if facts.labelled else facts.called(label)
         lines.append(
-            f"  {label}  {record.get('size')} × {record.get('dtype')}  {cells_text(record.get('cells'))}  {who}"
+            f"  {called}  {record.get('size')} × {record.get('dtype')}  {cells_text(record.get('cells'))}  {who}"
         )
     more = len(facts.storages) - STORAGES
     if more > 0:
@@ -111,15 +117,15 @@ def _counters(facts: Facts, zh: bool) -> str:
                 *(f"v{b['to']} ({'第' if zh else 'step '}{b['step']}{'步' if zh else ''})" for b in track["bumps"][:8]),
             ]
         )
-        pins = "; ".join(_pin(p, zh) for p in track["pins"][:6])
-        lines.append(
-            f"  {track['counter']} ({', '.join(facts.name(t) for t in track['tensors'][:4])}): {path}"
-            + (f"; {pins}" if pins else "")
-        )
+        read = ", ".join(facts.name(t) for t in track["tensors"][:4])
+        pins = "; ".join(_pin(p, facts, zh) for p in track["pins"][:6])
+        if facts.labelled:
+            read = f"{track['counter']} ({read})"
+        lines.append(f"  {read}: {path}" + (f"; {pins}" if pins else ""))
     return "\n".join(lines[: STORAGES + 1]) if len(lines) > 1 else ""
 
 
-def _pin(pin: dict[str, Any], zh: bool) -> str:
+def _pin(pin: dict[str, Any], facts: Facts, zh: bool) -> str:
     fate = ""
     if pin["broken"] is not None:
         fate = "，已失效，torch 引发错误" if zh else ", stale, torch raised"
@@ -127,10 +133,11 @@ def _pin(pin: dict[str, Any], zh: bool) -> str:
         fate = "，内存已变，梯度不对" if zh else ", memory changed, wrong gradient"
     elif pin["stale"] is not None:
         fate = "，已失效" if zh else ", stale"
+    node = pin["node"] if facts.labelled else facts.called(pin["node"])
     return (
-        f"{pin['node']}.{pin['slot']} 保存于 v{pin['version']}{fate}"
+        f"{node}.{pin['slot']} 保存于 v{pin['version']}{fate}"
         if zh
-        else f"saved at v{pin['version']} by {pin['node']}.{pin['slot']}{fate}"
+        else f"saved at v{pin['version']} by {node}.{pin['slot']}{fate}"
     )
 
 

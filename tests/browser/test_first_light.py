@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, expect
 from tests.browser.conftest import Lab
 from tests.corpus import FOLDER
 from tests.turns import todays
+from tests.verify.test_magic import LOOP, MEMORY
 from tests.views.twelve import FOLDER as PROGRAMS
 
 CHAPTER = "notebooks/12-inplace-errors.ipynb"
@@ -108,6 +109,34 @@ def test_a_broadcast_loss_has_its_picture_and_its_fix_goes_into_the_cell(lab: La
     assert lab.page.evaluate(source) == before
     show_from_the_top(lab, root)
     lab.picture("broadcast-light")
+
+
+def test_a_fix_goes_into_the_cell_that_it_is_about_and_is_taken_back(lab: Lab) -> None:
+    made = "model = GatedMemory(3)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nseries = torch.randn(4, 3)"
+    cells = ["%load_ext pitfall_lab\nimport torch", MEMORY, made, f"%%pitfall\n{LOOP}"]
+    lab.open(lab.server.write("apart.ipynb", *cells))
+    for number in range(4):
+        lab.run_cell(number)
+    root = explorer(lab, 3)
+    expect(root.locator(".pl-cell-name")).to_have_text(["In [2]", "In [4]"])
+    expect(root.locator(".pl-fix .pl-ok").first).to_contain_text("verified", timeout=180_000)
+    assert root.locator(".pl-fix .pl-new").first.inner_text() == "+ memory = memory + x"
+    sources = "window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.getSource())"
+    repaired = [*cells[:1], MEMORY.replace("memory += x", "memory = memory + x"), *cells[2:]]
+    root.locator("[data-do=apply]").first.click()
+    assert lab.page.evaluate(sources) == repaired
+    root.locator("[data-do=undo]").click()
+    assert lab.page.evaluate(sources) == cells
+    # The editor's own undo knows the change too.
+    root.locator("[data-do=apply]").first.click()
+    lab.cell(1).locator(".cm-content").click()
+    lab.page.keyboard.press("Control+z")
+    assert lab.page.evaluate(sources) == cells
+    lab.page.keyboard.press("Control+Shift+z")
+    assert lab.page.evaluate(sources) == repaired
+    for number in (1, 2, 3):
+        lab.run_cell(number)
+    expect(lab.cell(3).locator(".jp-OutputArea")).not_to_contain_text("RuntimeError")
 
 
 def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(lab: Lab) -> None:

@@ -8,6 +8,7 @@ import base64
 import json
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
@@ -464,6 +465,57 @@ def test_text_view_has_every_sentence_and_follows_the_step(stage: Stage):
     assert root.locator(".pl-panel").count() == 2, "the code, and one panel beside it"
 
 
+@pytest.mark.parametrize(("width", "shown"), [(1280, 2), (1560, 3)])
+def test_a_wide_screen_has_two_panels_beside_the_code(stage: Stage, width: int, shown: int):
+    stage.page.set_viewport_size({"width": width, "height": 900})
+    root = opened(stage)
+    root.locator("[data-tab=graph]").click()
+    panels = root.locator(".pl-panel:visible")
+    assert panels.count() == shown
+    boxes = panels.evaluate_all("all => all.map((one) => [one.offsetLeft, one.offsetLeft + one.offsetWidth])")
+    assert all(end <= begin + 1 for (_, end), (begin, _) in pairwise(boxes)), "side by side"
+
+
+def test_the_node_that_keeps_a_tensor_is_drawn_from_where_it_saves_to_where_it_needs(stage: Stage):
+    root = opened(stage)
+    kept = [" ".join(one.split()) for one in root.locator(".pl-keep.pl-holds").all_inner_texts()]
+    assert kept == [
+        "SigmoidBackward0 keeps it for backward, at version 0",
+        "",
+        "SigmoidBackward0 needs version 0, finds version 1",
+    ]
+    versions = root.locator(".pl-version")
+    assert versions.all_inner_texts() == ["version 0", "version 1", "version 1"]
+    assert [one.split()[-1] for one in versions.evaluate_all("all => all.map((one) => one.className)")][1] == "pl-off"
+
+
+def test_dragging_over_the_strip_of_time_steps(stage: Stage):
+    root = opened(stage, step=0)
+    strip = root.locator("input[type=range]")
+    box = strip.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    stage.page.mouse.move(box["x"] + 12, middle)
+    stage.page.mouse.down()
+    stage.page.mouse.move(box["x"] + box["width"] / 2, middle, steps=5)
+    between = stage.state("step")
+    assert 0 < between < LAST
+    stage.page.mouse.move(box["x"] + box["width"] - 1, middle, steps=5)
+    stage.page.mouse.up()
+    assert stage.state("step") == LAST
+    assert root.locator(".pl-count").inner_text() == f"{LAST + 1} / {LAST + 1}"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_button_of_a_telephone_holds_its_words(stage: Stage, language: str):
+    stage.page.set_viewport_size({"width": 390, "height": 844})
+    root = opened(stage, language=language)
+    words = """all => all.filter((one) => one.offsetWidth && one.scrollWidth > one.clientWidth + 1
+        && getComputedStyle(one).textOverflow !== 'ellipsis').map((one) => one.textContent)"""
+    buttons = root.locator("button")
+    assert buttons.count() > 15
+    assert buttons.evaluate_all(words) == []
+
+
 def test_text_comes_into_sight_when_it_opens_below_the_edge(stage: Stage):
     stage.page.set_viewport_size({"width": 1040, "height": 420})
     root = opened(stage, step=2)
@@ -479,6 +531,9 @@ def test_the_story_stands_in_one_column_when_it_is_narrow(stage: Stage):
     assert len(set(root.locator(".pl-story li").evaluate_all("all => all.map(one => one.offsetLeft)"))) == 1
     arrow = root.locator(".pl-story li").nth(1).evaluate("one => getComputedStyle(one, '::before').content")
     assert arrow == '"↓"'
+    left = """all => Math.min(...all.map((one) => one.getBoundingClientRect())
+        .filter(({width}) => width).map(({left}) => left))"""
+    assert root.locator(".pl-story li, .pl-story li *").evaluate_all(left) >= root.bounding_box()["x"]
 
 
 def test_help_lists_every_key_in_both_languages(stage: Stage):

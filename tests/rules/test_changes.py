@@ -134,6 +134,7 @@ def test_swapping_only_where_the_order_matters_and_the_next_line_can_come_first(
     assert "swap-3" not in ids("h = torch.ones(2)\nh += 1\nk = torch.ones(3)\n")
     assert "swap-3" not in ids("h = torch.ones(2)\nh += 1\nh += 2\n"), "sums"
     assert "swap-3" not in ids("h = torch.ones(2)\nh[0] = 5.0\nh[1] = 6.0\n"), "other elements"
+    assert "swap-3" not in ids("h = t = torch.zeros(2)\nh[0] += 1.0\nt[1] += 3.0\n"), "elements of one memory"
     assert "swap-3" in ids("h = torch.ones(2)\nh += 1\nh *= 2\nprint(h)\n")
     assert "swap-3" not in ids("def f(h):\n    h += 1\n    return h\nprint(f(torch.ones(2)))\n"), "dead code"
     assert "swap-3" not in ids("h = torch.ones(2)\nt = h.add_(1)\nprint(t * 2)\n"), "only a NameError"

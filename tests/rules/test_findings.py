@@ -312,3 +312,15 @@ def test_special_rules_refine_rules_that_there_are_and_never_each_other_in_turn(
             assert code not in seen
             seen.add(code)
             above += rule(code).refines
+
+
+def test_a_residual_sum_is_said_to_be_added_onto_what_its_own_line_writes():
+    trace = pitfall_lab.record(
+        "import torch\nclass Block(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.f = torch.nn.Linear(2, 2)\n    def forward(self, x):\n        h = torch.sigmoid(x)\n"
+        "        h = self.f(h * x)\n        x += h\n        return x\n"
+        "block = Block()\nx = torch.ones(3, 2, requires_grad=True)\ny = block(x * 2)\ny.sum().backward()\n"
+    )
+    [finding] = [one for one in find(trace) if one.rule == "PL105"]
+    assert "`x += h` adds onto `x` in place" in finding.message.en
+    assert "`x += h` 就地加到 `x` 上" in finding.message.zh

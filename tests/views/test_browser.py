@@ -9,12 +9,14 @@ import pytest
 
 import pitfall_lab
 from pitfall_lab import rules, views
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
 from pitfall_lab.widgets.explorer import opening_step
 from tests.frontend.stage import state_of
 from tests.views import build
+from tests.views.test_pictures import CUT as GRAPH_CUT
 from tests.views.twelve import recorded, shown
 
 WHERE = """root => [...root.querySelectorAll('.v-card, .v-title, .v-cell, .v-tick, .v-pin, .v-band')].map((one) => {
@@ -182,6 +184,39 @@ def test_each_view_is_driven_by_mouse_and_by_keyboard(stage, theme):
     step(stage, root, "Home")
     case.click()
     assert stage.state("step") > 0
+
+
+def test_before_the_first_step_all_of_the_graph_is_there_and_faint(stage):
+    root = at(stage, build.overwritten(), -1, tab="graph")
+    root.locator("[data-key=all]").click()
+    cards = root.locator(".v-card")
+    assert cards.count() > 1
+    assert cards.evaluate_all(
+        "all => all.every((one) => one.checkVisibility() && one.querySelector('rect').getBBox().width)"
+    )
+    faint = "all => all.map((one) => Number(getComputedStyle(one).opacity))"
+    before = cards.evaluate_all(faint)
+    stage.page.evaluate("window.widgets[0].set('step', 1000)")
+    assert all(one < other for one, other in zip(before, cards.evaluate_all(faint), strict=True) if other == 1)
+    assert max(before) < 1
+
+
+def test_an_operator_is_drawn_as_itself(stage):
+    text = "import torch\npred = torch.ones(4, 1)\ny = torch.arange(4.0)\nloss = ((pred - y) ** 2).mean()\n"
+    root = at(stage, pitfall_lab.record(text, "minus.py"), 2, tab="broadcast")
+    assert "−" in root.locator(".pl-p-broadcast .pl-body").inner_text()
+    assert "∘" not in root.locator(".pl-p-broadcast .pl-body").inner_text()
+
+
+def test_the_way_from_the_loss_is_drawn_to_where_it_is_cut(stage):
+    trace = pitfall_lab.record(GRAPH_CUT, "cut.py")
+    way = stage.show(state_of(trace, rules.find(trace), step=0)).locator(".pl-way")
+    way.locator(".pl-cut").wait_for()
+    assert way.locator(".pl-root-node").inner_text().startswith("loss")
+    cut = way.locator(".pl-cut").inner_text()
+    assert "the graph ends here" in cut
+    assert cut.endswith("encoder(x).detach()")
+    assert "never reached: encoder.weight, encoder.bias" in " ".join(way.locator(".pl-lost").inner_text().split())
 
 
 def test_dragging_over_the_versions_scrubs(stage):
@@ -440,6 +475,34 @@ def test_what_is_about_no_finding_s_memory_has_no_button_for_all(stage, batch):
     assert root.locator("[data-key=all]").count() == 0, "it would do nothing"
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_who_looks_at_what_and_which_rows_meet_are_drawn_with_what_was_meant(stage, language):
+    said = {"en": ("looked at, but should not be", "meant"), "zh": ("看到了，但不该看", "本应")}[language]
+
+    def drawn(code):
+        trace = pitfall_lab.record(plain(next(rule.bad for rule in rules.RULES if rule.code == code)), "program.py")
+        return stage.show(state_of(trace, rules.find(trace), step=0, language=language)).locator(".pl-picture")
+
+    looks = drawn("PL430")
+    looks.locator("td").first.wait_for()
+    assert looks.locator("td.pl-used").all_inner_texts() == ["✕"] * 10
+    assert looks.locator("td.pl-own").all_inner_texts() == ["●"] * 15
+    assert said[0] in looks.locator("p.pl-bad").inner_text()
+    assert looks.locator("tr").nth(2).locator("td.pl-used").first.get_attribute("title") == said[0]
+    pairs = drawn("PL416")
+    pairs.locator("td").first.wait_for()
+    assert said[1] in pairs.locator("tr").first.inner_text()
+    assert " ".join(pairs.locator("tr").nth(2).inner_text().split()) == "[0, 1] [0, 1] [1, 0]"
+    assert pairs.locator("tr").nth(2).locator(".pl-bad, .pl-ok").count() == 2
+    assert pairs.locator("tr").nth(1).locator(".pl-bad, .pl-ok").count() == 0, "the first pair is right"
+    for width in (1280, 390):
+        stage.page.set_viewport_size({"width": width, "height": 800})
+        right = pairs.evaluate(
+            "one => Math.max(...[...one.querySelectorAll('*')].map((each) => each.getBoundingClientRect().right))"
+        )
+        assert right <= pairs.evaluate("one => one.getBoundingClientRect().right") + 0.5
+
+
 def test_sizes_that_do_not_meet_are_red(stage):
     root = at(stage, build.broadcasting(), 5, tab="broadcast")
     assert root.locator(".v-case").last.locator(".v-clash").all_inner_texts() == ["3", "4", "✕"]
@@ -626,6 +689,21 @@ def test_what_a_card_of_a_leaf_says_stays_inside_of_it(stage, values):
     cards = root.locator(".v-card")
     assert any(text.startswith(".grad [") for text in cards.first.locator("text").all_text_contents())
     assert cards.evaluate_all(OVER) == []
+
+
+def test_of_a_large_weight_the_mean_and_the_extremes_are_said_of_it_and_of_what_flows(stage):
+    text = (
+        "import torch\nw = torch.full((32, 64), 0.5, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\n"
+        "scale = torch.arange(2048.0).reshape(32, 64) / 1024\n(w * scale).sum().backward()\nopt.step()\n"
+    )
+    trace = pitfall_lab.record(text, "weight.py")
+    root = at(stage, trace, len(trace.events) - 1, tab="graph")
+    seen = "all => all.filter(one => getComputedStyle(one).visibility === 'visible').map(one => one.textContent)"
+    leaf = root.locator(".v-card", has_text="w").first.locator("text").evaluate_all(seen)
+    assert ".grad [mean 1., 0. … 2.]" in leaf
+    assert "[mean 0.4, 0.3 … 0.5]" in leaf, "as the optimizer's step has left it"
+    assert "(32, 64) mean 1., 0. … 2." in root.locator(".v-halo").evaluate_all(seen)
+    assert root.locator(".v-card").evaluate_all(OVER) == []
 
 
 def test_a_card_of_many_saved_tensors_is_no_wider_than_a_few(stage):

@@ -13,15 +13,22 @@ import typeguard
 import pitfall_lab
 from pitfall_lab import views
 from pitfall_lab.reference import browser_types
-from pitfall_lab.rules import find
+from pitfall_lab.rules import RULES, find
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.trace.replay import replay
 from pitfall_lab.trace.state_types import State
 from pitfall_lab.views.compare import ComparedRuns, compare
+from pitfall_lab.views.finding_pictures import FindingPicture
 from tests import corpus
 from tests.views.test_pictures import CUT, SAVED, TABLE, TWICE
 
 ALL = typeguard.CollectionCheckStrategy.ALL_ITEMS
-TEXTS = (SAVED, TWICE, TABLE, CUT, (corpus.FOLDER / "gan.py").read_text(encoding="utf-8"))
+ITS_OWN = ("PL408", "PL414", "PL420", "PL621")
+"""Rules whose example has a picture of another kind."""
+TEXTS = (
+    *(SAVED, TWICE, TABLE, CUT, (corpus.FOLDER / "gan.py").read_text(encoding="utf-8")),
+    *(plain(rule.bad) for rule in RULES if rule.code in ITS_OWN),
+)
 
 
 def test_the_file_is_what_the_types_say():
@@ -63,7 +70,8 @@ def test_what_is_sent_has_these_types(traces):
 
 def test_the_pictures_of_findings_were_all_met(traces):
     drawn = {story["picture"]["kind"] for trace in traces for story in views.scene(trace, find(trace))["stories"]}
-    assert drawn == {"time", "table", "sum", "path"}
+    known = {typing.get_args(typing.get_type_hints(kind)["kind"])[0] for kind in typing.get_args(FindingPicture)}
+    assert drawn == known >= {"time", "table", "sum", "path", "axes", "curve", "looks", "pairs"}
 
 
 def test_a_comparison_has_its_type(traces):

@@ -137,7 +137,7 @@ def test_a_number_written_into_a_cell_is_in_the_live_tensor_and_shows_in_everyon
     assert (t[1, 1].item(), v[1].item(), a[1, 1], t._version) == (7.5, 7.5, 7.5, 1)
     assert root.locator("td.v-written").all_inner_texts() == ["7.5", "1,1", "1", "1,1"]
     assert "read by t[1,1], v[1], a[1,1]" in root.locator(".v-detail").inner_text()
-    assert "counter C1 goes from 0 to 1" in root.locator(".pl-nothing").inner_text()
+    assert "the version of t goes from 0 to 1" in root.locator(".pl-nothing").inner_text()
     row = root.locator("tbody", has_text="NumPy").locator("td[tabindex]").nth(0)
     row.dblclick()
     root.get_by_role("textbox").fill("-1e3")

@@ -10,9 +10,11 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 
 from pitfall_lab import rules, views
 from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views.display_names import names
 from pitfall_lab.views.label_history import gather
@@ -91,6 +93,21 @@ def test_saved_changed_needed_stand_along_time_with_the_node_that_kept_it():
     keeper = picture["keeper"]
     assert (keeper["name"], keeper["slot"], keeper["from"], keeper["to"]) == ("SigmoidBackward0", "result", 0, 2)
     assert (keeper["expected"], keeper["found"]) == (0, 1)
+
+
+def test_the_writes_of_one_statement_are_one_moment_and_a_call_is_none():
+    text = SAVED.replace("h.mul_(10)", "h.mul_(2).add_(1)")
+    moments = story(text, "PL101")["picture"]["moments"]
+    assert [(one["role"], one["line"]) for one in moments] == [("saved", 3), ("changed", 5), ("raised", 6)]
+    inside = (
+        "import torch\ndef squash(x):\n    h = torch.sigmoid(x)\n    h.mul_(10)\n    return h\n"
+        "x = torch.ones(3, requires_grad=True)\ny = squash(x)\ny.sum().backward()\n"
+    )
+    told = story(inside, "PL101")
+    assert [one["line"] for one in told["picture"]["moments"]] == [3, 4, 8]
+    called = [beat for beat in told["beats"] if beat["title"]["en"] == "called here"]
+    assert {beat["line"] for beat in called} <= {7}
+    assert not [one for one in told["picture"]["moments"] if one["code"].startswith("…")]
 
 
 def test_a_gradient_grows_by_what_flows_in():
@@ -337,6 +354,78 @@ def test_a_small_memory_of_a_finding_has_a_band_among_many_large_ones():
     [story] = scene["stories"]
     assert set(story["slice"]["storages"]) <= {band["id"] for band in scene["memory"]["bands"]}
     assert scene["memory"]["others"] > 0
+
+
+CACHED = """import torch
+import torch.nn.functional as F
+k = torch.randn(1, 2, 12, 4)
+q = torch.randn(1, 2, 2, 4)
+print(F.scaled_dot_product_attention(q, k, k, is_causal=True))
+"""
+LOOKS = {
+    "PL409": ["++xx", "+++x"],
+    "PL420": ["oxx", "oox", "ooo"],
+    "PL424": ["ooox", "ooxx"],
+    "PL428": ["+xx", "++x", "+++"],
+    "PL430": ["+xxxx", "++xxx", "+++xx", "++++x", "+++++"],
+    "PL450": ["++++", "++xx"],
+    "PL466": ["+ooooo"],
+}
+PAIRS = {
+    "PL416": ["[0, 1]", "[0, 1]", "[1, 0]"],
+    "PL418": ["1", "3", "1"],
+    "PL436": ["0", "1", "0"],
+    "PL440": ["0", "4", "0"],
+    "PL447": ["0", "4", "1"],
+    "PL456": ["0", "4", "1"],
+    "PL976": ["0 … 4", "4", "5"],
+}
+
+
+@pytest.mark.parametrize("code", LOOKS)
+def test_of_an_attention_it_is_drawn_who_looks_at_what_and_should(code):
+    picture = story(plain(next(rule.bad for rule in rules.RULES if rule.code == code)), code)["picture"]
+    assert picture["kind"] == "looks"
+    assert picture["cells"] == LOOKS[code]
+    assert picture["of"] == (len(picture["rows"]), len(picture["columns"]))
+    assert picture["places"][-1]["code"]
+
+
+def test_of_many_positions_the_first_and_the_last_are_drawn():
+    picture = story(CACHED, "PL466")["picture"]
+    assert picture["of"] == (2, 12)
+    assert picture["columns"] == [0, 1, 2, 3, 4, 5, 6, 11]
+    assert picture["cells"] == ["+oooooo.", "++oooooo"], "the first query is the last but one of 12"
+
+
+@pytest.mark.parametrize("code", PAIRS)
+def test_of_rows_that_meet_wrongly_those_that_belong_together_are_said(code):
+    picture = story(plain(next(rule.bad for rule in rules.RULES if rule.code == code)), code)["picture"]
+    assert picture["kind"] == "pairs"
+    assert next(row for row in picture["rows"] if row[1] != row[2]) == PAIRS[code]
+    assert len(picture["rows"]) <= 6
+
+
+@pytest.mark.parametrize("size", [6, 64])
+def test_rows_that_were_shuffled_apart_are_named_as_far_as_their_numbers_are_known(size):
+    text = plain(next(rule.bad for rule in rules.RULES if rule.code == "PL414")).replace("6", str(size))
+    picture = story(text, "PL414")["picture"]
+    assert [head["en"] for head in picture["heads"]] == ["row of `x`", "row of `y`"]
+    torch.manual_seed(0)
+    torch.randn(size, 2)
+    torch.nn.Linear(2, 1)
+    orders = torch.randperm(size).tolist(), torch.randperm(size).tolist()
+    met = [[str(one), str(other), str(one)] for one, other in zip(*orders, strict=True)]
+    assert picture["rows"] == met[:6]
+    assert picture["more"] == size - 6
+
+
+def test_a_row_of_padding_is_drawn_beside_the_zeros_that_it_should_hold():
+    picture = story(plain(next(rule.bad for rule in rules.RULES if rule.code == "PL907")), "PL907")["picture"]
+    [(row, holds, meant)] = picture["rows"]
+    assert (row, meant) == ("0", "[0, 0]")
+    assert holds.startswith("[")
+    assert "0, 0" not in holds
 
 
 def test_a_damaged_finding_costs_only_its_picture():

@@ -11,13 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pitfall_lab import record, views
+from pitfall_lab import record, rules, views
+from pitfall_lab.resources import PACKAGE
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.slice import Slices, failures, slice_of, story
 from pitfall_lab.trace.text import sentences
 from pitfall_lab.views import document
 from pitfall_lab.views.display_names import names
 from pitfall_lab.views.label_history import gather
+from pitfall_lab.views.spoken_names import PHRASES
 from tests.views import build
 
 
@@ -134,14 +136,51 @@ def test_the_text_twin_tells_source_steps_storages_counters_and_outcome():
     text = views.text(build.overwritten())
     for expected in (
         "   3 | h.mul_(10)",
-        "counter C2 goes from 0 to 1",
-        "S2  3 × float32  [7.31, 1.19, 9.52]",
-        "saved at v0 by n1.result, stale, torch raised",
+        "the version of h goes from 0 to 1",
+        "h  3 × float32  [7.31, 1.19, 9.52]",
+        "h: v0 → v1 (step 2); saved at v0 by SigmoidBackward0.result, stale, torch raised",
         "Outcome: raised RuntimeError (line 5)",
     ):
         assert expected in text
     assert "×59 more, the same 2 steps" in views.text(build.loop(60))
     assert views.text(build.overwritten(), "zh").startswith("程序 program.py")
+
+
+def test_with_labels_the_text_twin_has_those_of_the_trace_too():
+    text = views.text(build.overwritten(), labels=True)
+    assert "counter C2 goes from 0 to 1" in text
+    assert "S2  3 × float32  [7.31, 1.19, 9.52]" in text
+    assert "C2 (h (t2)): v0 → v1 (step 2); saved at v0 by n1.result, stale, torch raised" in text
+
+
+LABEL = re.compile(r"(?<![\w.#])[tSCn]\d+\b(?!\()")
+SPEAKING = (
+    SQUARE,
+    "import torch\nw = torch.ones(3, requires_grad=True)\nd = w.data\nd.mul_(2)\nv = w[:2]\n(v * w.sum()).sum().backward()\n",  # noqa: E501
+    "import torch\na = torch.zeros(2, requires_grad=True)\nb = a.exp()\nb.add_(1)\n(b * b).sum().backward()\n",
+    "import numpy as np\nimport torch\na = np.ones(3)\nb = torch.from_numpy(a)\na[0] = 2\nb += 1\n",
+)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    "program", [*map(record, SPEAKING), *(build.PROGRAMS[name]() for name in ("overwritten", "array"))]
+)
+def test_the_stored_page_and_the_text_twin_call_things_as_the_program_does(program, language):
+    assert LABEL.search("storage S1, counter C2 of t3 (n4)"), "what it looks for"
+    assert LABEL.findall(views.text(program, language)) == []
+    page = Page(views.page(program, rules.find(program), language, key="k"))
+    assert LABEL.findall(" ".join(page.texts)) == []
+    drawn = [base64.b64decode(source.partition(",")[2]).decode("utf-8") for source in page.images]
+    assert len(drawn) > 1
+    assert [LABEL.findall(" ".join(ET.fromstring(each).itertext())) for each in drawn] == [[]] * len(drawn)
+
+
+def test_the_browser_speaks_with_the_same_phrases():
+    source = (PACKAGE / "frontend" / "src" / "core" / "prose.ts").read_text(encoding="utf-8")
+    block = source.partition("const PHRASES")[2].partition("\n];")[0]
+    pairs = re.findall(r'\[\s*/(.+?)/g,\s*"(.*?)",?\s*\]', block, flags=re.DOTALL)
+    assert [(pattern, re.sub(r"\$(\d)", r"\\\1", instead)) for pattern, instead in pairs] == list(PHRASES)
 
 
 class Page(HTMLParser):
@@ -150,6 +189,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.addresses, self.handlers, self.images = set(), [], [], []
+        self.texts = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -161,6 +201,12 @@ class Page(HTMLParser):
                 self.handlers.append(name)
             if tag == "img" and name == "src":
                 self.images.append(value)
+            if name in ("alt", "aria-label", "title"):
+                self.texts.append(value)
+
+    def handle_data(self, data):
+        if self.lasttag != "style":
+            self.texts.append(data)
 
 
 ALLOWED = {
@@ -212,7 +258,7 @@ def test_a_part_of_the_page_that_fails_says_so_and_the_others_stay(monkeypatch):
     text = views.page(build.overwritten(), key="k")
     assert "could not be drawn (ZeroDivisionError)" in text
     assert "The same in words" in text
-    assert "counter C2 goes from 0 to 1" in text
+    assert "the version of h goes from 0 to 1" in text
 
 
 @pytest.mark.parametrize("name", build.PROGRAMS)

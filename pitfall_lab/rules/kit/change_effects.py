@@ -335,6 +335,22 @@ class ChangeEffects:
             for node in earlier
         )
 
+    def _used(self, event: Event) -> Iterator[str]:
+        """The memory that the call reads, if it makes no view of it, and the gradients."""
+        story = self._story
+        made = {(story.tensor(label, event.step) or {}).get("storage") for label in event.results}
+        for place, operand in enumerate(event.operands):
+            storage = (story.tensor(operand.label, event.step) or {}).get("storage") if operand.label else None
+            written = storage in event.writes and (not place or self._puts_back(event, str(storage)))
+            if storage and storage not in made and not written:
+                yield storage
+            if operand.label in self._gradients:
+                yield f"grad {self._gradients[operand.label]}"
+
+    def _puts_back(self, event: Event, storage: str) -> bool:
+        """Whether ``total[i] += 1`` ends with this call: it puts the element, written already, where it is."""
+        return event.name == "__setitem__" and self._places(event, (storage,)) == set()
+
     def _touched(self, events: Iterable[Event], before: int = 0) -> _Touched:
         """The memory and gradients that the calls write and use; saved are those of nodes made ``before`` a step."""
         story, found = self._story, _Touched()
@@ -345,13 +361,7 @@ class ChangeEffects:
                 group, label, *part = effect.path.split(".")
                 if group == "tensors" and part == ["grad"]:
                     found.changed.add(f"grad {label}")
-            made = {(story.tensor(label, event.step) or {}).get("storage") for label in event.results}
-            for place, operand in enumerate(event.operands):
-                storage = (story.tensor(operand.label, event.step) or {}).get("storage") if operand.label else None
-                if storage and storage not in made and (place or storage not in event.writes):  # and not a view of it
-                    found.used.add(storage)
-                if operand.label in self._gradients:
-                    found.used.add(f"grad {self._gradients[operand.label]}")
+            found.used.update(self._used(event))
             if event.name in ("backward", "grad") and event.operands:
                 root = (story.tensor(event.operands[0].label, event.step) or {}).get("grad_fn")
                 for node in self._behind(str(root)) if root else ():

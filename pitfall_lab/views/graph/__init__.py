@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Trace
+from pitfall_lab.trace.state_types import Cells
 from pitfall_lab.trace.text import cell_text, cells_text, shape_text
 from pitfall_lab.views.encoding import cut, width_of
 from pitfall_lab.views.folds import folds
@@ -403,23 +404,31 @@ def _numbers(facts: Facts, leaf: str) -> list[str]:
     gradient = next((r["grad"] for _, r in reversed(facts.tensors.get(leaf, [])) if r and r.get("grad")), None)
     lines = []
     for name, storage in (("", tensor.get("storage")), (".grad ", facts.tensor(gradient).get("storage"))):
-        known = [r["cells"] for _, r in facts.storages.get(storage or "", []) if r and isinstance(r.get("cells"), list)]
-        if any(known):
-            lines.append(max((f"{name}[{_gist(cells)}]" for cells in known), key=len))
+        known = [gist for _, r in facts.storages.get(storage or "", []) if r and (gist := _gist(r.get("cells")))]
+        if known:
+            lines.append(max((f"{name}[{gist}]" for gist in known), key=len))
     return lines
 
 
-def _gist(cells: list[Any]) -> str:
+def _gist(cells: Cells | None) -> str:
     """Return numbers as wide as the browser writes them on a card: few in full, of more mean and extremes.
 
     All fractions are taken to be equally long: else a card would have another width for other random weights, or
     for what is in memory that was not written yet.
     """
-    if len(cells) <= FEW:
-        return ", ".join(_wide(cell, "-0.0001234") for cell in cells)
-    if any(isinstance(cell, bool | str) for cell in cells):
-        return ""
-    mean, low, high = (_wide(one, "-1.20e-10") for one in (sum(cells) / len(cells), min(cells), max(cells)))
+    if isinstance(cells, dict):
+        if "mean" not in cells:
+            return ""
+        three = cells["mean"], cells["low"], cells["high"]
+    else:
+        cells = cells or []
+        if len(cells) <= FEW:
+            return ", ".join(_wide(cell, "-0.0001234") for cell in cells)
+        numbers = [cell for cell in cells if not isinstance(cell, bool | str)]
+        if len(numbers) < len(cells):
+            return ""
+        three = sum(numbers) / len(numbers), min(numbers), max(numbers)
+    mean, low, high = (_wide(one, "-1.20e-10") for one in three)
     return f"mean {mean}, {low} … {high}"
 
 

@@ -69,7 +69,7 @@ def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
             canvas.text(
                 x + w - 8,
                 row,
-                facts.badge(card["counter"], card["storage"], at(facts.counters.get(card["counter"], []))),
+                facts.number(card["counter"], card["storage"], at(facts.counters.get(card["counter"], []))),
                 "t s m dim",
                 "end",
             )

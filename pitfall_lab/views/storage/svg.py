@@ -113,7 +113,7 @@ class _Sheet:
     def _label(self, brush: Brush, entry: Stroke, x: float, y: float) -> None:
         """The counter's badge (double when it is not the first tensor's counter) and the brush in words."""
         version = at(self.facts.counters.get(entry["counter"] or "", []), self.step)
-        badge = self.facts.badge(entry["counter"], self.storage["id"], version) if entry["counter"] else "NumPy"
+        badge = self.facts.number(entry["counter"], self.storage["id"], version) if entry["counter"] else "NumPy"
         wide = width_of(badge, 11) + 12
         counters = self.storage["counters"]
         self.canvas.rect(x, y, wide, 18, "box", rx=9, stroke=self.colour)

@@ -53,16 +53,19 @@ def _track(canvas: Canvas, track: Track, facts: Facts, place: dict[int, float], 
     canvas.swatch(12, y + 4, track["storage"], facts.palette)
     if track["shared"]:
         canvas.rect(9, y + 1, 24, 24, "box", fill="none", stroke=colour, rx=3)
-    names = ", ".join(str(facts.tensor(t).get("name") or t) for t in track["tensors"][:2])
-    canvas.text(40, y + 12, track["counter"], "t b m")
-    canvas.text(40, y + 27, cut(names, 16), "t s dim")
+    if facts.labelled:
+        names = ", ".join(str(facts.tensor(t).get("name") or t) for t in track["tensors"][:2])
+        canvas.text(40, y + 12, track["counter"], "t b m")
+        canvas.text(40, y + 27, cut(names, 16), "t s dim")
+    else:
+        canvas.text(40, y + 18, cut(", ".join(map(facts.name, track["tensors"][:2])), 14), "t b m")
     axis = y + 22
     start = _x(place, track["born"])
     canvas.line(start, axis, right, axis, "line", style=f"stroke:{colour};stroke-width:3")
     for pin in sorted(
         track["pins"][:PINS], key=lambda p: -p["level"]
     ):  # lower labels last: each covers the stems behind it
-        _pin(canvas, pin, place, axis)
+        _pin(canvas, pin, facts, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:
             x = place[bump["step"]]
@@ -73,7 +76,7 @@ def _track(canvas: Canvas, track: Track, facts: Facts, place: dict[int, float], 
             canvas.rect(place[step] - 7, axis - 7, 14, 14, "line")
 
 
-def _pin(canvas: Canvas, pin: Pin, place: dict[int, float], axis: float) -> None:
+def _pin(canvas: Canvas, pin: Pin, facts: Facts, place: dict[int, float], axis: float) -> None:
     x = _x(place, pin["step"])
     broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
     if broke is not None:
@@ -81,7 +84,8 @@ def _pin(canvas: Canvas, pin: Pin, place: dict[int, float], axis: float) -> None
     foot = axis - 20 - LABEL * pin["level"]
     canvas.line(x, axis - 12, x, foot, "rule")
     canvas.path(f"M{x - 6:.1f},{axis - 19:.1f}h12l-6,13z", "box")
-    canvas.text(x, foot - 3, pin_text(pin), "t s m halo", "middle")
+    said = pin_text(pin) if facts.labelled else pin_text(pin).partition(".")[2]  # which node, its time tells
+    canvas.text(x, foot - 3, said, "t s m halo", "middle")
     for step, mark in ((pin["broken"], "✕"), (pin["wrong"], "≠")):
         if step is not None:
             canvas.text(_x(place, step), axis - 6, mark, "t redt", "middle")

@@ -53,15 +53,21 @@ export function telling(moments: readonly (Cells | null)[], beside: readonly (Ce
   return [...new Set([...(changes === undefined ? [] : [changes]), ...nans])];
 }
 
-/** Up to four numbers in full, of more their mean and extremes; empty where not all are known or one is no number. */
+/** Up to four numbers in full, of more their mean and extremes; empty where these are not known or one is no number. */
 export function gist(cells: Cells | null | undefined, mean: string, dtype = "float"): string {
-  if (!Array.isArray(cells) || !cells.length) return "";
+  const short = (one: number): string => value(Number(one.toPrecision(2)), dtype);
+  const three = (middle: number, low: number, high: number): string => `${mean} ${short(middle)}, ${short(low)} … ${short(high)}`;
+  if (!cells) return "";
+  if (!Array.isArray(cells)) {
+    const { mean: middle, low, high } = cells;
+    return middle === undefined || low === undefined || high === undefined ? "" : three(middle, low, high);
+  }
+  if (!cells.length) return "";
   if (cells.length <= 4) return cells.map((cell) => value(cell, dtype)).join(", ");
   const numbers = cells.filter((cell): cell is number => typeof cell === "number");
   if (numbers.length < cells.length) return "";
-  const short = (one: number): string => value(Number(one.toPrecision(2)), dtype);
   const sum = numbers.reduce((all, one) => all + one, 0);
-  return `${mean} ${short(sum / numbers.length)}, ${short(Math.min(...numbers))} … ${short(Math.max(...numbers))}`;
+  return three(sum / numbers.length, Math.min(...numbers), Math.max(...numbers));
 }
 
 /** A row of cells, wrapped as the tensor's last dimension is when it is small. */

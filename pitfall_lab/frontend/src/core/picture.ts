@@ -10,10 +10,13 @@ import type {
   Beat,
   CurvePicture,
   Keeper,
+  LooksPicture,
   Memory,
   Moment,
+  PairsPicture,
   PathPicture,
   Picture,
+  Place,
   Role,
   Round,
   Side,
@@ -44,6 +47,8 @@ function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: 
     if (picture?.kind === "path") return path(picture, model, go);
     if (picture?.kind === "axes") return axes(picture, model, go);
     if (picture?.kind === "curve") return curve(picture, model, go);
+    if (picture?.kind === "looks") return looks(picture, model, go);
+    if (picture?.kind === "pairs") return pairs(picture, model, go);
     return time(picture?.kind === "time" && picture.moments.length ? picture : plain, model, go);
   } catch {
     return time(plain, model, go);
@@ -462,7 +467,23 @@ function curve({ points, updates, places }: CurvePicture, model: ExplorerModel, 
   );
   const line = s("polyline", { points: corners.join(" "), class: "pl-rate" });
   const chart = s("svg", { viewBox: `-4 -6 ${WIDE + 8} ${HIGH + 12}`, role: "img", label, preserveAspectRatio: "none" }, line);
-  const lines = places.map((one) =>
+  return h(
+    "div",
+    { class: "pl-board pl-curve-board" },
+    h("div", {}, ...lines(places, model, go)),
+    h(
+      "figure",
+      {},
+      h("figcaption", {}, model.t("learning rate", "学习率"), " ", h("b", {}, value(most))),
+      chart,
+      h("p", {}, h("span", {}, model.t("update 1", "第 1 次更新")), h("span", {}, model.t(`update ${updates}`, `第 ${updates} 次更新`))),
+    ),
+  );
+}
+
+/** The lines that a picture without columns is about. */
+function lines(places: readonly Place[], model: ExplorerModel, go: Go): HTMLElement[] {
+  return places.map((one) =>
     h(
       "button",
       {
@@ -482,18 +503,70 @@ function curve({ points, updates, places }: CurvePicture, model: ExplorerModel, 
       h("code", {}, ...wrapped(one.code)),
     ),
   );
+}
+
+/** What the signs of a picture of looks say. */
+function meanings(model: ExplorerModel): Record<string, [sign: string, kind: string, text: string]> {
+  return {
+    x: ["✕", "pl-used pl-bad", model.t("looked at, but should not be", "看到了，但不该看")],
+    o: ["○", "pl-used pl-bad", model.t("not looked at, but should be", "没有看到，但应该看")],
+    "+": ["●", "pl-own", model.t("looked at, as it should be", "看到了，也应该看")],
+    ".": ["·", "", model.t("left out, as it should be", "排除了，也应该排除")],
+    "?": ["?", "", model.t("not known", "不清楚")],
+  };
+}
+
+/** Where the numbers of neighbours are further apart than one, others are left out between them. */
+function gap(all: readonly number[], at: number): boolean {
+  return at > 0 && (all[at] as number) > (all[at - 1] as number) + 1;
+}
+
+/** Which positions an attention looks at: a row for each that looks, a column for each that is looked at. */
+function looks({ of, rows, columns, cells, examples, places }: LooksPicture, model: ExplorerModel, go: Go): HTMLElement {
+  const says = meanings(model);
+  const dots = (tag: "td" | "th"): HTMLElement => h(tag, { class: "pl-end" }, "…");
+  const head = columns.flatMap((column, at) => [...(gap(columns, at) ? [dots("th")] : []), h("th", { scope: "col" }, `${column}`)]);
+  const body = rows.flatMap((row, r) => {
+    const line = columns.flatMap((_, c) => {
+      const [sign, kind, title] = says[cells[r]?.[c] ?? "?"] ?? ["", "", ""];
+      return [...(gap(columns, c) ? [dots("td")] : []), h("td", { class: kind, title, label: title }, sign)];
+    });
+    return [...(gap(rows, r) ? [h("tr", {}, dots("th"))] : []), h("tr", {}, h("th", { scope: "row" }, `${row}`), ...line)];
+  });
+  const looking = examples ? model.t("example ↓", "样本 ↓") : model.t("position that looks ↓", "看的位置 ↓");
+  const caption = h("caption", {}, model.t("position that is looked at →", "被看的位置 →"), ` · ${of[0]} × ${of[1]}`);
+  const label = model.t(`who looks at what: ${of[0]} by ${of[1]}`, `谁看谁：${of[0]} × ${of[1]}`);
+  const table = h("table", { class: "pl-grid", label }, caption, h("tr", {}, h("td", { class: "pl-end" }), ...head), ...body);
+  const key = Object.entries(says).flatMap(([one, [sign, , text]]) => {
+    const here = cells.join("").split(one).length - 1;
+    return here ? [h("p", { class: one === "x" || one === "o" ? "pl-taken pl-bad" : "pl-taken" }, sign, " ", text)] : [];
+  });
   return h(
     "div",
-    { class: "pl-board pl-curve-board" },
-    h("div", {}, ...lines),
-    h(
-      "figure",
-      {},
-      h("figcaption", {}, model.t("learning rate", "学习率"), " ", h("b", {}, value(most))),
-      chart,
-      h("p", {}, h("span", {}, model.t("update 1", "第 1 次更新")), h("span", {}, model.t(`update ${updates}`, `第 ${updates} 次更新`))),
-    ),
+    { class: "pl-board" },
+    h("div", {}, ...lines(places, model, go)),
+    h("div", { class: "pl-grid-box" }, h("span", { class: "pl-upright" }, looking), table),
+    h("div", {}, ...key),
   );
+}
+
+/** Which rows meet, and which belong together: the wrong one beside the one that was meant. */
+function pairs({ heads, rows, more, places }: PairsPicture, model: ExplorerModel, go: Go): HTMLElement {
+  const titles = [...heads.map((one) => prose(say(one, model.language))), [model.t("meant", "本应")]];
+  const head = h("tr", {}, ...titles.map((one) => h("th", { scope: "col" }, ...one)));
+  const body = rows.map(([own = "", met = "", meant = ""]) => {
+    const wrong = met !== meant;
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, own),
+      h("td", { class: wrong ? "pl-end pl-bad" : "pl-end" }, wrong ? mark("wrong") : "", " ", met),
+      h("td", { class: wrong ? "pl-end pl-ok" : "pl-end" }, meant),
+    );
+  });
+  if (more) body.push(h("tr", {}, h("td", { class: "pl-end", colspan: 3 }, model.t(`and ${more} more`, `另有 ${more} 对`))));
+  const label = model.t("what meets, and what was meant", "谁与谁相遇，本应如何");
+  return h("div", { class: "pl-board" }, h("div", {}, ...lines(places, model, go)), h("table", { class: "pl-grid", label }, head, ...body));
 }
 
 /** The way back from the loss, to where it ends. */

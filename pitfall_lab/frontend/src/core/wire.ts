@@ -22,7 +22,7 @@ export type BeatRole = "saved" | "changed" | "raised" | "wrong" | "other";
 
 export type MarkKind = "saved" | "written" | "raised" | "silent" | "wrong";
 
-export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture;
+export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture | LooksPicture | PairsPicture;
 
 export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
 
@@ -249,6 +249,7 @@ export interface Beside {
   drifts: Drift[];
   paired: Paired[];
   counted: Counted[];
+  picked: Picked[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -390,6 +391,30 @@ export interface CurvePicture {
   kind: "curve";
   points: number[][];
   updates: number;
+  places: CurvePlace[];
+  moments: Moment[];
+  about: string[];
+}
+
+/** What an attention looks at: `cells` has a text for each of the `rows`, with a sign for each of the columns: `"+"` rightly looked at, `"x"` wrongly, `"o"` not, but should be, `"."` rightly not, `"?"` not known. */
+export interface LooksPicture {
+  kind: "looks";
+  of: [number, number];
+  rows: number[];
+  columns: number[];
+  cells: string[];
+  examples: boolean;
+  places: CurvePlace[];
+  moments: Moment[];
+  about: string[];
+}
+
+/** Which rows meet: each of the `rows` says what it is of, what it met, and what was meant. */
+export interface PairsPicture {
+  kind: "pairs";
+  heads: Text[];
+  rows: string[][];
+  more: number;
   places: CurvePlace[];
   moments: Moment[];
   about: string[];
@@ -822,10 +847,20 @@ export interface Counted {
   names: string[];
 }
 
-/** Many elements: their number, and the few that are shown, as (index, element). */
+/** The calls at `steps` picked `rows` of a table by an array or a list; only rows that are multiples of `every` are noted. */
+export interface Picked {
+  steps: number[];
+  every: number;
+  rows: number[];
+}
+
+/** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
 export interface Shortened {
   count: number;
   shown: [number, Cell][];
+  mean?: number;
+  low?: number;
+  high?: number;
 }
 
 /** A tensor that a node saved, with the version that its counter had then. */

@@ -185,7 +185,7 @@ function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, model: 
     const label = edge.from.startsWith("t") ? edge.to : edge.from;
     const flows = alone ? [state.nodes[label]?.gradient] : edge.via ? [] : contributed(label, target, state, model);
     const numbers = flows.map((cells) => gist(cells, model.t("mean", "均值"))).join(" + ");
-    const long = flows.some((cells) => Array.isArray(cells) && cells.length > 4);
+    const long = flows.some((cells) => cells && (!Array.isArray(cells) || cells.length > 4));
     const shape = edge.shape === "()" ? "" : edge.shape; // of one number there is nothing to say but the number
     said.textContent = numbers && long ? `${shape} ${numbers}` : numbers || shape;
   };

@@ -1,0 +1,64 @@
+"""Sentences with the names that the program has for things in place of their labels: ``h`` for ``t2``, "the memory of
+h" for ``storage S2``, "the version of h" for ``counter C2``.
+
+The browser does the same with the same phrases (``frontend/src/core/prose.ts``), and a test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pitfall_lab.trace import T
+from pitfall_lab.views.label_history import Facts
+
+PHRASES: tuple[tuple[str, str], ...] = (
+    (r"\S+ \((t\d+)\)", r"\1"),
+    (r"(n\d+) \(\w+\)", r"\1"),
+    (r"Node (n\d+) enters the graph and saves ([^.]*(?:\.\w[^.]*)*)\.", r"For its backward, \1 keeps \2."),
+    (r"Node (n\d+) enters the graph\.", r"Its backward will be \1."),
+    (r"节点 (n\d+) 加入计算图，保存 ([^。]*)。", r"\1 为反向传播保留 \2。"),
+    (r"节点 (n\d+) 加入计算图。", r"它的反向传播是 \1。"),
+    (r"Node (n\d+)", r"\1"),
+    (r"节点 (n\d+)", r"\1"),
+    (r"\w+ = (a tensor without a name|\S+) at v(\d+)", r"\1 (v\2)"),
+    (r"\w+ = ([^\s（]+)（版本 (\d+)）", r"\1（v\2）"),
+    (r"It shares counter C\d+\.", r"A write through either is counted for both."),
+    (
+        r"It has its own counter C\d+: writes through one do not show on the other's counter\.",
+        r"A write through one is not counted for the other.",
+    ),
+    (r"它与别的张量共用版本计数器 C\d+。", r"经任何一方的写入都会为双方计数。"),
+    (r"它有自己的版本计数器 C\d+：经一方写入，另一方的计数器看不出来。", r"经一方的写入不会为另一方计数。"),
+    (r", in new storage S\d+(?:, counter C\d+ at \d+)?", r", in memory of its own"),
+    (r"storage S\d+ of (t\d+)", r"the memory of \1"),
+    (r"存储 S\d+（(t\d+)）", r"\1 的内存"),
+    (r"(?:the existing |memory of )?storage (S\d+)", r"the memory of \1"),
+    (r"shares counter C\d+", r"shares its version counter"),
+    (r"its own counter C\d+", r"its own version counter"),
+    (r"counters? (C\d+)", r"the version of \1"),
+    (r"，放在新的存储 S\d+ 中(?:，版本计数器 C\d+ 为 \d+)?", r"，有自己的内存"),
+    (r"(?:新的|已有的)?存储 (S\d+)(?: 的内存)?", r"\1 的内存"),
+    (r"(共用|自己的)版本计数器 C\d+", r"\1版本计数器"),
+    (r"版本计数器 (C\d+)", r"\1 的版本"),
+)
+"""How sentences speak of labels, as patterns, and what they say instead."""
+_LABEL = re.compile(r"(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)|(?<![\w.])(n\d+)(?=\.\w)")
+"""A label, or that of a node before the name of one of its slots: ``n2.result``."""
+_PATTERNS = [(re.compile(pattern), instead) for pattern, instead in PHRASES]
+
+
+def spoken(text: str, facts: Facts) -> str:
+    """A sentence without labels; what stands between backticks is the program's and stays as it is."""
+    parts = re.split(r"`([^`\n]+)`", text)
+    return "".join(f"`{part}`" if at % 2 else _named(part, facts) for at, part in enumerate(parts))
+
+
+def both(text: T, facts: Facts) -> T:
+    """The same in both languages."""
+    return T(en=spoken(text.en, facts), zh=spoken(text.zh, facts))
+
+
+def _named(part: str, facts: Facts) -> str:
+    for pattern, instead in _PATTERNS:
+        part = pattern.sub(instead, part)
+    return _LABEL.sub(lambda found: facts.called(found[1] or found[2]), part)
