@@ -199,14 +199,14 @@ def _fixes(story: Story, found: Ignored) -> tuple[Fix, ...]:
     form, step = list(written_forms(story, found.loss.operands[1].label, found.loss.step))[-1]
     made = made_by(story, form, step)
     filled = program.at(story.span(made.step)) if made is not None and made.name in FILLS else None
-    padded = isinstance(filled, ast.Call) and made is not None
-    if padded and isinstance(filled, ast.Call) and made is not None:
+    if isinstance(filled, ast.Call) and made is not None:
         value = next((k.value for k in filled.keywords if k.arg == FILLS[made.name]), None)
         if value is not None:
             changes.append((value, str(UNKNOWN)))
         elif made.name == "pad_sequence" and filled.args and found.number == 0:
             last = max(
-                [*filled.args, *(k.value for k in filled.keywords)], key=lambda n: (n.end_lineno, n.end_col_offset)
+                [*filled.args, *(k.value for k in filled.keywords)],
+                key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0),
             )
             changes.append((last, f"{program.segment(last)}, padding_value={UNKNOWN}"))
     title = T(en="Ignore -100, which is no class, and nothing else", zh="只忽略 -100，它不是任何类别")
