@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
-from pitfall_lab.rules.signals.constant_derivatives import Constant, constant_derivative
+from pitfall_lab.rules.signals.constant_derivatives import Constant, constant_derivative, untrained_term
 from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.trace import Event, Failure, Span, T
 
@@ -68,6 +68,8 @@ def _as_numbers(story: Story, flow: Flow, terms: set[Span | None]) -> Iterator[F
             found = _first_order(story, maker, inner)
         elif held and place not in terms and (constant := constant_derivative(story, flow, maker, held)) is not None:
             found = _constant(story, maker, constant)
+        elif held and place not in terms and (constant := untrained_term(story, flow, maker, held)) is not None:
+            found = _untrained(story, maker, constant)
         if found is not None:
             told.add(place)
             yield found
@@ -237,6 +239,40 @@ def _constant(story: Story, maker: Event, found: Constant) -> Finding:
         related=[story.related("used", found.joined.step, taken)],
         fixes=[replace(fix, meaning="later") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],
+        severity="warning",
+    )
+
+
+def _untrained(story: Story, maker: Event, found: Constant) -> Finding:
+    """The finding for a derivative without a graph in a loss term that requires grad through its inputs only."""
+    here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(found.joined.step))
+    label = next(o.label for o in found.joined.operands if o.label not in (None, found.other))
+    term, other = shown(story, found.joined, str(label)), shown(story, found.joined, found.other)
+    joined = T(en=f"{term.en} is added here, and trains nothing", zh=f"{term.zh} 在这里被加上，却什么也不训练")
+    return RULE.finding(
+        story.span(maker.step),
+        maker.step,
+        T(
+            en=f"{capital(here.en)} computes a derivative without keeping a record of how: of the loss on {there.en}, "
+            f"only {other.en} trains the model, and {term.en} reaches 0 parameters.",
+            zh=f"{here.zh}求出了导数，却没有记录是怎么求的：{there.zh}的损失里只有 {other.zh} 在训练模型，"
+            f"{term.zh} 到达 0 个参数。",
+        ),
+        T(
+            en=UNRECORDED.en
+            + (
+                f" Here {term.en} does require grad, because the inputs in it do; that is why nothing is raised. Its "
+                "gradient ends at these inputs. `retain_graph=True` only keeps a graph that exists."
+            ),
+            zh=UNRECORDED.zh
+            + (
+                f"这里 {term.zh} 确实需要梯度，因为其中的输入需要梯度；所以没有报错。但它的梯度只到这些输入为止。"
+                "`retain_graph=True` 只保留已有的计算图。"
+            ),
+        ),
+        related=[story.related("used", found.joined.step, joined)],
+        fixes=[replace(fix, meaning="later") for fix in _fixes(story, maker)],
+        facts=[Fact("maker", maker.op, story.by(maker.step)), Fact("parameters", 0)],
         severity="warning",
     )
 

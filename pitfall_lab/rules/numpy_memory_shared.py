@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.saving_repairs import appended
-from pitfall_lab.rules.kit.snapshots import PAIR, Aliases, Kept, copied_where_made
+from pitfall_lab.rules.kit.snapshots import PAIR, Aliases, Kept, copied_where_made, is_collected
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import written_root
+from pitfall_lab.rules.kit.syntax import is_name, written_root
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, Span, T
 
@@ -39,6 +40,7 @@ def _joined(story: Story) -> Iterator[Finding]:
     Not for a pair among other tensors, and one for each line that makes them.
     """
     reported = set[Span]()
+    earliest = dict[object, Event]()
     for event in story.calls("stack", "cat", "concat", "vstack", "hstack"):
         pieces: dict[object, dict[str, Record]] = defaultdict(dict)
         for label in (o.label for o in event.operands if o.label is not None):
@@ -50,10 +52,11 @@ def _joined(story: Story) -> Iterator[Finding]:
             }  # each way in through NumPy has its own; views share one
             if len(counters) < PAIR or (len(piece) == PAIR < len({o.label for o in event.operands})):
                 continue
+            first = earliest.setdefault(next(iter(piece.values())).get("storage"), event)
             bridge, filled = _refilled(story, piece, event)
             if bridge is not None and filled is not None and (span := story.program.place(bridge)) not in reported:
                 reported.add(span)
-                yield _batch(story, event, bridge, filled, len(piece))
+                yield _batch(story, first, bridge, filled, len(piece))
 
 
 def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[ast.Call | None, Span | None]:
@@ -68,6 +71,8 @@ def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[as
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR and n.args]
     bridge = next((n for n in makers if isinstance(n, ast.Call) and n.args), None)
     bridge = bridge or next((n for n in calls if program.segment(n.args[0]) in written), None)
+    # tensors of rounds that were not recorded: what they were made of may have another name than what is written
+    bridge = bridge or next((n for n in calls if is_collected(program, n)), None)
     seen = [span for step in story.writes(str(storage), born[0], joined.step) if (span := story.span(step)) is not None]
     statement = written.get(program.segment(bridge.args[0])) if bridge is not None else None
     return bridge, seen[-1] if seen else program.place(statement) if statement is not None else None
@@ -78,7 +83,6 @@ def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: in
     span = program.place(bridge)
     here, changed, used = (at_line(story, place) for place in (span, filled, story.span(step)))
     code = program.segment(bridge)
-    fix = appended(program, bridge, ".clone()")
     return RULE.finding(
         span,
         step,
@@ -114,9 +118,31 @@ def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: in
                 ),
             ),
         ],
-        fixes=unique(program.text, [Fix(fix.title, fix.edits, meaning="later")]),
+        fixes=_separate(program, bridge, filled),
         facts=[Fact("tensors", count, story.by(step))],
     )
+
+
+def _separate(program: Program, bridge: ast.Call, filled: Span) -> tuple[Fix, ...]:
+    """At most one fix: it copies the array wherever the part of the program that writes it hands it out, else each
+    tensor where it is made.
+
+    What is handed out may get several names before a tensor is made of it, and these would still be one array.
+    """
+    statement = program.statement_on(filled.line)
+    written = written_root(statement) if statement is not None else None
+    name = program.segment(written) if written is not None else ""
+    owner = next((n for n in program.ancestors(statement) if isinstance(n, ast.ClassDef)), None) if statement else None
+    within = ast.walk(owner) if owner is not None else program.nodes
+    handed = [n.value for n in within if isinstance(n, ast.Return | ast.Yield) and n.value is not None]
+    parts = [part for value in handed for part in (value.elts if isinstance(value, ast.Tuple) else [value])]
+    own = [part for part in parts if is_name(part) and program.segment(part) == name]
+    if own and program.function(own[0]) is not program.function(bridge):
+        new = f"{name}.copy()"
+        title = T(en=f"Hand out a copy: `{new}`", zh=f"交出副本：`{new}`")
+        return unique(program.text, [Fix(title, program.replace(*((n, new) for n in own)), meaning="later")])
+    fix = appended(program, bridge, ".clone()")
+    return unique(program.text, [Fix(fix.title, fix.edits, meaning="later")])
 
 
 def _finding(story: Story, kept: Kept) -> Finding:

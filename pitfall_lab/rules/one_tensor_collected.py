@@ -59,7 +59,8 @@ def find(story: Story) -> Iterator[Finding]:
                 or storage in reported
                 or event.error is not None
                 or label in reported_elsewhere
-            ):
+                or len({(story.tensor(each, event.step) or {}).get("counter") for each in labels}) > 1
+            ):  # tensors of one memory with counters of their own came in through NumPy
                 continue
             born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
             written = list(story.writes(storage, born, event.step))

@@ -1,5 +1,5 @@
-"""PL920: the positions that sort a tensor were taken for the ranks of its elements, and
-two such orders are compared.
+"""PL920: the positions that sort a tensor were taken for the ranks of its elements: two such orders are compared, or
+one is added up over the elements that something else picks or weighs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import MODULES
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.forms import made_by
+from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
 
 COMPARES = ("mul", "sub", "__mul__", "__sub__", "multiply", "mse_loss", "l1_loss", "cosine_similarity", "dot", "matmul",
@@ -21,6 +24,15 @@ COMPARES = ("mul", "sub", "__mul__", "__sub__", "multiply", "mse_loss", "l1_loss
 THROUGH = {"float", "to", "double", "half", "sub", "__sub__", "add", "__add__", "div", "truediv", "mul", "mean",
            "__truediv__", "view", "reshape", "flatten", "squeeze", "unsqueeze", "detach", "contiguous", "pow", "sum",
            "std", "norm", "sub_", "div_", "type"}  # fmt: skip
+PICKS = {"__getitem__", "masked_select", "where", "masked_fill", "mul", "__mul__", "multiply", "div", "truediv",
+         "__truediv__", "dot", "matmul", "__matmul__"}  # fmt: skip
+"""Calls that combine each number of a row with the number, or the truth value, at the same place of another one."""
+TOTALS = {"sum", "mean", "nansum", "nanmean", "dot", "matmul", "__matmul__"}
+CURVED = {"log2", "log", "log1p", "reciprocal", "__rtruediv__", "rdiv", "__rdiv__", "exp", "sqrt", "__radd__",
+          "__rsub__", "__rmul__", "long", "int"}  # fmt: skip
+COUNTS = {"arange", "linspace", "range", "tril", "triu", "ones", "zeros", "full", "ones_like", "zeros_like", "topk"}
+"""Calls whose results are in no order of the elements."""
+DRAWN = {"rand", "randn", "rand_like", "randn_like", "uniform_", "normal_"}
 FURTHER = 80
 
 
@@ -35,11 +47,120 @@ class Orders:
     compare: Event
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """``total`` adds up the positions of ``sort`` that ``pick`` combined with the elements' own ``other`` numbers.
+
+    ``same`` of ``count`` elements have their position as rank; None where the trace has not all positions.
+    """
+
+    sort: Event
+    pick: Event
+    total: Event
+    other: str
+    count: int
+    same: int | None
+
+
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each pair of sorts of computed numbers whose positions are then combined as numbers,
-    at the line of the first one.
+    at the line of the first one; and one for each sort whose positions are added up by the elements' own numbers.
     """
-    told, orders = set(), dict[str, Event]()
+    if not any(True for _ in story.calls("argsort", "sort")):
+        return
+    told = set[object]()
+    yield from _compared(story, told)
+    for sort in story.calls("argsort", "sort"):
+        place = story.span(sort.step)
+        total = _total(story, sort) if place not in told else None
+        if total is not None:
+            told.add(place)
+            yield _added_up(story, total)
+
+
+def _total(story: Story, sort: Event) -> Total | None:
+    """The data of the finding if the positions of a sort are added up by numbers in the elements' order; else None.
+
+    None also where a position is used as such, where the numbers were drawn, and where all ranks equal the positions.
+    """
+    given = sort.operands[0].label if sort.operands else None
+    if sort.error is not None or given is None or not sort.results or (sort.name == "sort" and len(sort.results) < 2):
+        return None
+    made = made_by(story, given, sort.step)
+    shape = story.shape(sort.results[-1], sort.step)
+    if not shape or not _is_float(story, given, sort.step) or (made is not None and made.name in DRAWN):
+        return None
+    found = _picked_and_added(story, sort, shape)
+    same = _same(story, sort) if found is not None else None
+    return None if found is None or same == shape[-1] else Total(sort, *found, shape[-1], same)
+
+
+def _picked_and_added(story: Story, sort: Event, shape: tuple[int, ...]) -> tuple[Event, Event, str] | None:
+    """The call that combines the positions with numbers in the elements' order, the one that adds them up, and the
+    label of these numbers; None if there are none, or if a position is used otherwise.
+    """
+    order, picked = sort.results[-1], dict[str, tuple[Event, str]]()
+    pending, ranks = [order], {order}
+    found: tuple[Event, Event, str] | None = None
+    while pending and len(ranks) < FURTHER:
+        here = pending.pop()
+        for use in (use for use in story.uses(here) if use.step > sort.step and use.error is None):
+            other = _other(story, use, here, sort, shape) if use.name in PICKS and here not in picked else None
+            by = (use, other) if other is not None else picked.get(here)
+            if by is None and use.name not in THROUGH | CURVED:
+                return None
+            if by is not None and use.name in TOTALS:
+                found = found or (by[0], use, by[1])
+            elif use.results and use.results[0] not in ranks and (other is not None or use.name in THROUGH | CURVED):
+                ranks.add(use.results[0])
+                pending.append(use.results[0])
+                if by is not None:
+                    picked[use.results[0]] = by
+    return found
+
+
+def _other(story: Story, use: Event, here: str, sort: Event, shape: tuple[int, ...]) -> str | None:
+    """The other operand of a call if it has the elements' shape and order: it depends neither on the sort nor on a
+    mere count. None otherwise, and if the positions are the index.
+    """
+    given = [o.label for o in use.operands if o.label is not None]
+    others = [each for each in given if each != here and story.shape(each, use.step) == shape]
+    if not use.results or len(others) != 1 or (use.name == "__getitem__" and given[0] != here):
+        return None
+    other = others[0]
+    dtype = str((story.tensor(other, use.step) or {}).get("dtype"))
+    if use.name == "__getitem__" and dtype != "bool":
+        return None
+    return other if _is_by_element(story, other, use.step, set(sort.results)) else None
+
+
+def _is_by_element(story: Story, label: str, step: int, sorts: set[str]) -> bool:
+    """Whether a tensor depends on no result in ``sorts`` and on no other sort, and not on a mere count of places."""
+    pending, seen = [label], {label}
+    while pending:
+        here = pending.pop()
+        made = made_by(story, here, step)
+        if here in sorts or (made is not None and made.name in COUNTS | {"sort", "argsort", "randperm"}):
+            return False
+        for each in (o.label for o in made.operands) if made is not None else ():
+            if each is not None and each not in seen and len(seen) < FURTHER:
+                seen.add(each)
+                pending.append(each)
+    return True
+
+
+def _same(story: Story, sort: Event) -> int | None:
+    """For how many elements of a vector position and rank are equal; None where the trace has not all of them."""
+    shape = story.shape(sort.results[-1], sort.step) or ()
+    order = [int(value) for _, value in Elements(story, sort.results[-1], sort.step).known()]
+    if len(shape) != 1 or sorted(order) != list(range(shape[0])):
+        return None
+    return sum(order[place] == rank for rank, place in enumerate(order))
+
+
+def _compared(story: Story, told: set[object]) -> Iterator[Finding]:
+    """The findings on pairs of orders; their places are added to ``told``."""
+    orders = dict[str, Event]()
     for event in story.calls():
         if event.error is not None or not event.results:
             continue
@@ -92,30 +213,71 @@ def _finding(story: Story, found: Orders) -> Finding:
             story.related("made", found.second.step, T(en="the other list of positions", zh="另一个位置列表")),
             story.related("used", found.compare.step, T(en="compared number by number here", zh="在这里逐个比较")),
         ],
-        fixes=_fixes(story, found),
+        fixes=_fixes(story, found.first, found.second),
         facts=[Fact("sorted", first.op, story.by(first.step))],
     )
 
 
-def _fixes(story: Story, found: Orders) -> tuple[Fix, ...]:
-    """At most one fix: it sorts both once more, which turns positions into ranks.
+def _added_up(story: Story, found: Total) -> Finding:
+    """The finding for positions that are added up by the elements' own numbers."""
+    sort, count = found.sort, found.count
+    here, there = at_line(story, story.span(sort.step)), at_line(story, story.span(found.pick.step))
+    what, other = expression(story, sort.operands[0].label, sort.step), shown(story, found.pick, found.other)
+    agree = T(en="", zh="")
+    if found.same is not None:
+        agree = T(
+            en=f" Here {found.same} of {count} elements have the same number as position and as rank.",
+            zh=f"这里 {count} 个元素中有 {found.same} 个的位置与名次相同。",
+        )
+    return RULE.finding(
+        story.span(sort.step),
+        sort.step,
+        T(
+            en=f"{capital(here.en)} takes the positions that sort {what.en} for the ranks of its {count} elements, and "
+            f"{there.en} combines them with {other.en}, which is in the order of the elements.",
+            zh=f"{here.zh}把给 {what.zh} 排序的位置当作它 {count} 个元素的名次，而{there.zh}把它们与按元素排列的 "
+            f"{other.zh} 合在一起。",
+        ),
+        T(
+            en="`argsort` says where the smallest element is, where the second one is, and so on: entry `i` of it is "
+            "not about element `i`. The rank of each element is the inverse of that: `x.argsort().argsort()`."
+            f"{agree.en}",
+            zh="`argsort` 说的是最小的元素在哪里、第二小的在哪里，等等：它的第 `i` 项说的不是第 `i` 个元素。每个元素的"
+            f"名次是它的逆：`x.argsort().argsort()`。{agree.zh}",
+        ),
+        related=[story.related("used", found.pick.step, T(en="combined as ranks here", zh="在这里当作名次使用"))],
+        fixes=_fixes(story, sort),
+        facts=[
+            Fact("sorted", sort.op, story.by(sort.step)),
+            Fact("elements", count, story.by(sort.step)),
+            *([Fact("same", found.same)] if found.same is not None else []),
+        ],
+    )
 
-    Empty unless both are ``argsort`` without ``descending``.
+
+def _fixes(story: Story, *sorts: Event) -> tuple[Fix, ...]:
+    """At most one fix: it sorts the positions of each sort once more, which turns them into ranks.
+
+    Empty where the text shows neither an ``argsort`` nor the place where the positions are used first.
     """
     program = story.program
-    calls = dict.fromkeys(
-        n for e in (found.first, found.second) if isinstance(n := program.at(story.span(e.step)), ast.Call)
-    )
+    calls = dict.fromkeys(n for e in sorts if isinstance(n := program.at(story.span(e.step)), ast.Call))
     changes: list[tuple[ast.AST, str]] = []
     for call in calls:
         owner = program.segment(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        given = call.args[1:] if owner in MODULES else call.args
+        given = (call.args[1:] if owner in MODULES else call.args)[:1]
         inside = ", ".join(
             [*map(program.segment, given), *(program.segment(k) for k in call.keywords if k.arg in ("dim", "axis"))]
         )
-        if call_name(call) != "argsort" or any(k.arg == "descending" for k in call.keywords):
+        if call_name(call) == "argsort":
+            changes.append((call, f"{program.segment(call)}.argsort({inside})"))
+            continue
+        sort = next(e for e in sorts if program.at(story.span(e.step)) is call)
+        use = next((use for use in story.uses(sort.results[-1]) if use.step > sort.step), None)
+        read = written_as(story, use, sort.results[-1]) if use is not None else None
+        if read is None or call_name(call) != "sort":
             return ()
-        changes.append((call, f"{program.segment(call)}.argsort({inside})"))
+        changes.append((read, f"{program.segment(read)}.argsort({inside or '-1'})"))
     title = T(en="Sort the positions once more: `.argsort().argsort()`", zh="把位置再排序一次：`.argsort().argsort()`")
     return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")] if changes else [])
 
@@ -126,11 +288,11 @@ RULE = Rule(
     severity="warning",
     title=T(en="Positions in sorted order are taken for ranks", zh="把排序后的位置当作名次"),
     what=T(
-        en="A program computes a correlation of ranks, and takes the result of `argsort` for the ranks. Those are the "
-        "positions of the smallest element, the second one, and so on, which is something else. Use "
+        en="A program computes a correlation or a sum of ranks, and takes the result of `argsort` for the ranks. Those "
+        "are the positions of the smallest element, the second one, and so on, which is something else. Use "
         "`x.argsort().argsort()`.",
-        zh="程序计算名次的相关系数，却把 `argsort` 的结果当作名次。那其实是最小元素的位置、第二小元素的位置，等等，是"
-        "另一回事。请用 `x.argsort().argsort()`。",
+        zh="程序计算名次的相关系数或名次之和，却把 `argsort` 的结果当作名次。那其实是最小元素的位置、第二小元素的位置，"
+        "等等，是另一回事。请用 `x.argsort().argsort()`。",
     ),
     why=T(
         en="For `x = [30, 10, 20]`, `argsort` gives `[1, 2, 0]`: the smallest is at position 1, the next at 2, the "

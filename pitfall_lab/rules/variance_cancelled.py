@@ -8,7 +8,7 @@ import ast
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import floor, log2, prod
+from math import floor, log2, prod, sqrt
 from statistics import pvariance
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -18,7 +18,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
-from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, origin, values
 from pitfall_lab.trace import Event, Span, T
 
@@ -44,7 +44,7 @@ ADDING = {
     "__mul__",
 }
 MADE = {"zeros", "tensor", "zeros_like", "new_zeros"}
-FURTHER, SOME, WRONG, OFTEN, FEWEST = 80, 4, 3, 3, 3
+FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +163,27 @@ def _variances(story: Story, squares: list[Event], columns: int) -> list[float]:
     total, count = [0.0] * columns, 0
     for event in squares:
         numbers = Elements(story, event.operands[0].label, event.step)
+        known = list(numbers.known())
+        if not known:  # a part of a tensor too large to be modelled; its squares may be small enough
+            known = _roots(story, event)
         if columns > 1 and columns not in numbers.shape:
             continue
         axis = len(numbers.shape) - 1 - numbers.shape[::-1].index(columns) if columns > 1 else None
         own: list[list[float]] = [[] for _ in range(columns)]
-        for index, value in numbers.known():
+        for index, value in known:
             own[index[axis] if axis is not None else 0].append(value)
         if min(map(len, own)) >= FEWEST:
             total = [before + pvariance(each) for before, each in zip(total, own, strict=True)]
             count += 1
     return [each / count for each in total] if count else []
+
+
+def _roots(story: Story, event: Event) -> list[tuple[Index, float]]:
+    """The sizes of the squared numbers by the known squares; empty if they vary by no more than the squares rounded."""
+    gap = GAPS.get(str((story.tensor(event.results[0], event.step) or {}).get("dtype")))
+    known = [(i, sqrt(value)) for i, value in Elements(story, event.results[0], event.step).known() if value > 0]
+    sizes = [size for _, size in known]
+    return known if gap is not None and sizes and max(sizes) - min(sizes) > SURE * gap * max(sizes) else []
 
 
 def _finding(story: Story, found: Cancelled) -> Finding:

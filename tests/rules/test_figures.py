@@ -134,8 +134,53 @@ def statistics(loader):
 frames = 40000 + torch.rand(8, 3, 2, 2)
 print(statistics(DataLoader(TensorDataset(frames), batch_size=4)))
 """,
+    "parts of a large tensor": """
+class Scale:
+    def __init__(self):
+        self.count, self.total, self.squares = 0, torch.zeros(()), torch.zeros(())
+    def update(self, x):
+        self.count += x.numel()
+        self.total += x.sum()
+        self.squares += (x**2).sum()
+    def variance(self):
+        return self.squares / self.count - (self.total / self.count) ** 2  # PL762
+scale = Scale()
+for part in (101325 + 12 * torch.randn(20000)).split(4000):
+    scale.update(part)
+print(scale.variance())
+""",
+    "rows of a large table": """
+table = 70000 + torch.randn(5000, 4)
+first, second = torch.zeros(4), torch.zeros(4)
+for rows in table.chunk(10):
+    first = first + rows.sum(0)
+    second = second + torch.square(rows).sum(0)
+print((second / 5000 - (first / 5000).square()).clamp(min=0).sqrt())  # PL762
+""",
+    "windows of a long signal": """
+signal = -90000 + 3 * torch.randn(20000)
+for start in range(0, 2000, 500):
+    window = signal[start:start + 500]
+    print(window.pow(2).mean() - window.mean().pow(2))  # PL762
+""",
 }
 RIGHT = {
+    "parts of a large tensor near 0": """
+x = 3 + torch.randn(20000)
+total, squares = torch.zeros(()), torch.zeros(())
+for part in x.split(500):
+    total += part.sum()
+    squares += (part**2).sum()
+print(squares / 20000 - (total / 20000) ** 2)
+""",
+    "parts of a large tensor of equal numbers": """
+x = torch.full((20000,), 101325.0)
+total, squares = torch.zeros(()), torch.zeros(())
+for part in x.split(500):
+    total += part.sum()
+    squares += (part**2).sum()
+print(squares / 20000 - (total / 20000) ** 2)
+""",
     "a focal factor for each example": FOCAL
     + """
 for _ in range(3):

@@ -106,6 +106,47 @@ def constant_derivative(story: Story, flow: Flow, grad: Event, held: set[str]) -
     return None
 
 
+def untrained_term(story: Story, flow: Flow, grad: Event, held: set[str]) -> Constant | None:
+    """The place where a loss term made of a derivative without a graph, and of inputs with one, joins a trained term.
+
+    Such a term requires grad because its inputs do (``load(x)`` where ``x`` is differentiated by), and reaches none of
+    the tensors ``held`` by optimizers. None if there is no such place, if the derivative has a graph or is one with
+    respect to what is trained, or if a gradient of the inputs is used: then they may be what the term trains.
+    """
+    if grad.error is not None or not grad.operands or not grad.results:
+        return None
+    inputs = [o.label for o in grad.operands[1:] if o.label is not None]
+    if any(flow.leaves(each, grad.step) & held for each in inputs) or _is_recorded(story, grad.results[0], grad.step):
+        return None
+    weights = flow.leaves(grad.operands[0].label, grad.step) & held
+    pending, seen = list(grad.results) if weights else [], set(grad.results)
+    while pending and len(seen) < FURTHER:
+        label = pending.pop()
+        for use in story.uses(label):
+            if use.error is not None or not use.results or use.step <= grad.step or use.name not in PASSED | JOINING:
+                continue
+            reached = flow.leaves(label, use.step) if _is_recorded(story, label, use.step) else set()
+            others = [o.label for o in use.operands if o.label is not None and o.label != label]
+            trained = next((each for each in others if flow.leaves(each, use.step) & weights), None)
+            if trained is not None:
+                graph = (story.tensor(use.results[0], use.step) or {}).get("grad_fn")
+                ran = (story.record("nodes", graph) or {}).get("ran") is not None
+                if use.name in ADDING and ran and reached and story.shape(label, use.step) == ():
+                    return None if any(_gradient_used(story, leaf) for leaf in reached) else Constant(use, trained)
+                continue
+            result = use.results[0]
+            if result not in seen and not flow.leaves(result, use.step) & held:
+                seen.add(result)
+                pending.append(result)
+    return None
+
+
+def _gradient_used(story: Story, leaf: str) -> bool:
+    """Whether a call was given the gradient that backward left at a leaf."""
+    kept = {label for _, label in story.history("tensors", leaf, "grad") if label is not None}
+    return any(event.name not in ("zero_", "backward") for label in kept for event in story.uses(label))
+
+
 def _is_recorded(story: Story, label: str, step: int) -> bool:
     return bool((story.tensor(label, step) or {}).get("requires_grad"))
 
