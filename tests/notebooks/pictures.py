@@ -37,6 +37,8 @@ LOOK = """area => {
     const text = area.innerText;
     for (const said of ["Error displaying widget", "Loading widget", "Javascript Error", "site-packages/pitfall_lab"])
         if (text.includes(said)) wrong.push(`shows “${said}”`);
+    const ours = /pitfall_lab[\\/]\S+\.py:\d+/.exec(text);
+    if (ours) wrong.push(`shows a line of ours: “${ours[0]}”`);
     const roots = [area, ...[...area.querySelectorAll("*")].filter(e => e.shadowRoot).map(e => e.shadowRoot)];
     const right = area.getBoundingClientRect().right + 1;
     const scrolls = e => { for (; e; e = e.parentElement ?? e.getRootNode().host) {
