@@ -152,8 +152,8 @@ def _finding(story: Story, found: Cut) -> Finding:
         facts=[
             Fact("width", width, story.by(found.made.step)),
             *pairs(
-                T(en=f"input: place in {name.en}", zh=f"输入：{name.zh} 中的位置"),
-                T(en="target: place", zh="目标的位置"),
+                T(en=f"input: index in {name.en}", zh=f"输入：{name.zh} 中的位置"),
+                T(en="target: index", zh="目标的位置"),
                 [(place, place + width, place + 1) for place in range(2 * width)],
                 (story.shape(found.source, found.made.step) or (0,))[0] - width,
             ),

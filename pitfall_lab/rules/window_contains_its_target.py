@@ -223,8 +223,8 @@ def _finding(story: Story, found: Leak) -> Finding:
         facts=[
             Fact("ahead", found.ahead, story.by(loss.step)),
             *pairs(
-                T(en="window: places", zh="窗口：位置"),
-                T(en="target: place", zh="目标的位置"),
+                T(en="window: indices", zh="窗口：位置"),
+                T(en="target: index", zh="目标的位置"),
                 [(f"{first} … {last}", at, at + found.ahead) for first, last, at in found.places],
             ),
         ],

@@ -33,12 +33,15 @@ def looks(
 
     ``seen`` and ``meant`` answer for a row and a column. A row is a position, or with ``examples`` all positions of an
     example. Each cell is one of ``"+"`` (looked at, rightly), ``"x"`` (wrongly), ``"o"`` (not, but should be), ``"."``
-    (rightly not) and ``"?"``.
+    (rightly not) and ``"?"``. Rows and columns of which nothing is known are left out.
     """
     rows, columns = (_shown(length) for length in size)
-    cells = tuple("".join(_cell(seen(r, c), meant(r, c)) for c in columns) for r in rows)
-    if not any(mark in row for row in cells for mark in "xo"):
+    found = {(r, c): _cell(seen(r, c), meant(r, c)) for r in rows for c in columns}
+    if not {"x", "o"} & set(found.values()):
         return []
+    rows = tuple(r for r in rows if any(found[r, c] != "?" for c in columns))
+    columns = tuple(c for c in columns if any(found[r, c] != "?" for r in rows))
+    cells = tuple("".join(found[r, c] for c in columns) for r in rows)
     return [Fact("looks", {"of": size, "rows": rows, "columns": columns, "cells": cells, "examples": examples})]
 
 
