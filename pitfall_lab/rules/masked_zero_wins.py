@@ -21,11 +21,15 @@ from pitfall_lab.trace import Event, T
 
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"}
 FILLS = {"masked_fill", "masked_fill_"}
-EXTREMA = {"min": 1, "max": 1, "amin": 1, "amax": 1, "argmin": 1, "argmax": 1, "topk": 2}
+EXTREMA = {"min": 1, "max": 1, "amin": 1, "amax": 1, "argmin": 1, "argmax": 1, "topk": 2, "sort": 1, "argsort": 1}
 """Calls that take the smallest or the largest, each with the place of the argument that says along which axes."""
+SORTS = {"sort", "argsort"}
+"""Of these only those with the largest first count: of others either end may be meant."""
 SMALLEST = {"min", "amin", "argmin"}
-PLACES = {"argmin", "argmax"}
+PLACES = {"argmin", "argmax", "argsort"}
 """Of these the result says where the extremum is, and not what."""
+RANKED = {"topk", "sort"}
+"""Of these the first result says what is first, second and so on along the axis."""
 VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "to", "float", "double",
          "cpu"}  # fmt: skip
 """Calls that leave the values and their order."""
@@ -65,7 +69,7 @@ def find(story: Story) -> Iterator[Finding]:
         mask = _mask(story, event) if event.error is None else None
         for taken in _extrema(story, mask) if mask is not None else ():
             place = story.span(taken.step)
-            if mask is not None and place not in told and _wins(story, mask, taken):
+            if mask is not None and place not in told and (_wins(story, mask, taken) or _picked(story, mask, taken)):
                 told.add(place)
                 yield _finding(story, mask, taken)
 
@@ -172,7 +176,7 @@ def _extrema(story: Story, mask: Mask) -> Iterator[Event]:
         for use in (use for use in story.uses(pending.pop()) if mask.event.step < use.step < until):
             tensors = [o.label for o in use.operands if o.label is not None]
             if use.name in EXTREMA and len(tensors) == 1 and use.error is None and use.results:
-                found.append(use)
+                found += [use] if use.name not in SORTS or _falls(use) else []
             elif use.name in VIEWS and use.results:
                 new = [each for each in use.results if each not in seen]
                 seen.update(new)
@@ -185,7 +189,7 @@ def _extrema(story: Story, mask: Mask) -> Iterator[Event]:
 def _axes(event: Event, count: int) -> tuple[int, ...] | None:
     """The axes along which the extremum is taken, all of them where none is given; None where that is not known."""
     text = argument(event, "dim", EXTREMA[event.name])
-    if event.name == "topk" and text in (None, "None"):
+    if event.name in RANKED | SORTS and text in (None, "None"):
         return (count - 1,)
     if text in (None, "None", "()"):
         return tuple(range(count))
@@ -195,6 +199,11 @@ def _axes(event: Event, count: int) -> tuple[int, ...] | None:
         return None
     axes = given if isinstance(given, tuple | list) else (given,)
     return tuple(int(axis) % count for axis in axes) if count and all(isinstance(a, int) for a in axes) else None
+
+
+def _falls(event: Event) -> bool:
+    """Whether a call of :data:`SORTS` puts the largest first."""
+    return "True" in (argument(event, "descending"), argument(event, "descending", 2))
 
 
 def _is_least(story: Story, event: Event) -> bool:
@@ -224,7 +233,7 @@ def _wins(story: Story, mask: Mask, taken: Event) -> bool:
     flags = Elements(story, mask.mask, mask.event.step - 1, answers=True)
     numbers = Elements(story, mask.label, mask.event.step - 1)
     least, several = _is_least(story, taken), taken.name == "topk"
-    plain = not several and taken.name not in PLACES and _has_no_zero(story, mask, numbers, least)
+    plain = taken.name not in PLACES and _has_no_zero(story, mask, numbers, least)
     results = Elements(story, taken.results[0], taken.step)
     zeros, seen = 0, 0
     for row in _rows(shape, along):
@@ -243,7 +252,47 @@ def _wins(story: Story, mask: Mask, taken: Event) -> bool:
         if at == 0 and known:
             return True
         zeros, seen = zeros + (at == 0), seen + (at is not None)
-    return plain and zeros == seen and seen >= min(FEWEST, _results_of(shape, along))
+    return (
+        plain
+        and zeros == seen
+        and (_are_zeros(results, along[0]) if taken.name in RANKED else seen >= min(FEWEST, _results_of(shape, along)))
+    )
+
+
+def _are_zeros(results: Elements, axis: int) -> bool:
+    """Whether the first places of a ranking along an axis are zeros as far as they are known: few rows are known, but
+    several places of each.
+    """
+    ranked = [value for index, value in results.known() if index and index[axis] < SHOWN]
+    return len(ranked) >= min(FEWEST, prod(results.shape)) and not any(ranked)
+
+
+def _picked(story: Story, mask: Mask, taken: Event) -> bool:
+    """Whether the first place of a row that a call names is known to be masked, and another of the row is known to
+    count.
+    """
+    shape = story.shape(mask.result, mask.event.step) or ()
+    along = _axes(taken, len(shape))
+    if (
+        along is None
+        or len(along) != 1
+        or shape[along[0]] > MOST
+        or taken.name in ("amin", "amax")
+        or story.shape(taken.operands[0].label) != shape
+    ):
+        return False
+    if not _has_no_zero(story, mask, Elements(story, mask.label, mask.event.step - 1), _is_least(story, taken)):
+        return False
+    places = Elements(story, taken.results[-1], taken.step)
+    flags = Elements(story, mask.mask, mask.event.step - 1, answers=True)
+    for row in _rows(shape, along):
+        at = places.at(row if len(places.shape) == len(shape) else _without(row, along))
+        counts = [
+            flag if flag is None else bool(flag) == mask.keeps for flag in map(flags.at, _within(row, shape, along))
+        ]
+        if at is not None and 0 <= at < len(counts) and counts[int(at)] is False and True in counts:
+            return True
+    return False
 
 
 def _rows(shape: Index, along: Index) -> list[Index]:
@@ -295,6 +344,18 @@ def _finding(story: Story, mask: Mask, taken: Event) -> Finding:
     limit = "inf" if least else "-inf"
     does = T(en="a product with", zh="的乘积") if is_product else T(en="a fill by", zh="的填充")
     beyond = T(en="greater", zh="大") if least else T(en="smaller", zh="小")
+    ranked = (
+        [value for _, value in Elements(story, taken.results[0], taken.step).known()] if taken.name == "topk" else []
+    )
+    zeros = ranked.count(0)
+    share = (
+        T(
+            en=f" Of {len(ranked)} places that are known, {zeros} went to such zeros.",
+            zh=f"已知的 {len(ranked)} 个名次中，有 {zeros} 个被这样的零占据。",
+        )
+        if zeros
+        else T(en="", zh="")
+    )
     return RULE.finding(
         story.span(taken.step),
         taken.step,
@@ -306,14 +367,14 @@ def _finding(story: Story, mask: Mask, taken: Event) -> Finding:
         T(
             en=f"Only some entries of {number.en} are to be compared, and the others were made zero by {does.en} "
             f"{flags.en}. Zero is a number like any other: where the entries that count are all {beyond.en} than "
-            f'zero, it wins. Fill the others with what can never win: `masked_fill(..., float("{limit}"))`.',
+            f'zero, it wins.{share.en} Fill the others with what can never win: `masked_fill(..., float("{limit}"))`.',
             zh=f"{number.zh} 中只有一些项该参与比较，其余的通过与 {flags.zh} {does.zh}变成了零。零也是数：该参与比较"
-            f"的项都比零{beyond.zh}时，零就会胜出。请给其余的项填上永远不会胜出的数："
+            f"的项都比零{beyond.zh}时，零就会胜出。{share.zh}请给其余的项填上永远不会胜出的数："
             f'`masked_fill(..., float("{limit}"))`。',
         ),
         related=[story.related("masked", mask.event.step, T(en="made zero here", zh="在这里变成零"))],
         fixes=_fixes(story, mask, taken, limit),
-        facts=[Fact("extremum", taken.op, story.by(taken.step))],
+        facts=[Fact("extremum", taken.op, story.by(taken.step)), *([Fact("zeros", zeros)] if zeros else [])],
     )
 
 

@@ -19,6 +19,13 @@ from pitfall_lab.trace import Event, T
 ROUNDS = 2
 LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "embedding", "lstm", "gru",
           "rnn_tanh", "gru_cell", "lstm_cell", "bilinear", "batch_norm", "layer_norm", "matmul", "addmm"}  # fmt: skip
+BY_NUMBER = {
+    f"{name}Backward"
+    for name in ("Neg", "Exp", "Expm1", "Log", "Mul", "Div", "Add", "Sub", "Rsub", "Reciprocal", "Pow", "Sqrt", "Rsqrt",
+                 "Softplus", "Sigmoid", "Softmax", "LogSoftmax", "Clamp", "ClampMin", "Abs", "Select", "Unbind",
+                 "Slice", "Tanh", "Unsqueeze", "Squeeze", "Sum", "Stack")
+}  # fmt: skip
+"""Nodes, without their last digit, that compute numbers one by one, or pick some of them."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -93,7 +100,30 @@ def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> b
                 return True
             if record.get("name") in ("TBackward0", "ExpandBackward0", "ViewBackward0", "TransposeBackward0"):
                 own.add(node)  # the weight itself, turned
-    return any(leaves & held for node in own for leaves in _around(story, nodes, node))
+    return any(leaves & held for node in _alone(nodes, own) for leaves in _around(story, nodes, node))
+
+
+def _alone(nodes: dict[str, dict[str, object]], own: set[str]) -> set[str]:
+    """The nodes of a parameter, and those that compute something from it alone and number by number: as a factor of a
+    loss, ``exp(-s)``, is. No products with an input are among them, which a first layer that is frozen has.
+    """
+    found, grows = set(own), True
+    while grows:
+        new = {
+            node
+            for node, record in nodes.items()
+            if node not in found
+            and str(record.get("name")).rstrip("0123456789") in BY_NUMBER
+            and _given(record)
+            and _given(record) <= found
+        }
+        found, grows = found | new, bool(new)
+    return found
+
+
+def _given(record: dict[str, object]) -> set[str]:
+    following = record.get("next", ())
+    return {str(each) for each in following if each is not None} if isinstance(following, list | tuple) else set()
 
 
 def _around(story: Story, nodes: dict[str, dict[str, object]], inner: str) -> Iterator[set[object]]:

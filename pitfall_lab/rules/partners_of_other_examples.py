@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.pictured import pairs
@@ -40,8 +40,24 @@ MIXING = {
     "unflatten", "chunk", "split", "unbind", "select", "narrow", "__getitem__",
 }  # fmt: skip
 SAME_ROWS = (
-    KEEPING | {"normalize", "linalg_vector_norm", "batch_norm", "clamp_min", "conv2d", "max_pool2d", "avg_pool2d"}
+    KEEPING
+    | {
+        "normalize",
+        "linalg_vector_norm",
+        "batch_norm",
+        "clamp_min",
+        "conv2d",
+        "max_pool2d",
+        "avg_pool2d",
+        "matmul",
+        "mm",
+        "__matmul__",
+    }
 ) - MIXING
+"""Calls of which each row of the result is made from the same row of the first operand."""
+COMPARING = {"cosine_similarity", "pairwise_distance", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+REPEATING = {"repeat", "repeat_interleave"}
+"""Calls that repeat rows; what a reshape folds of them otherwise is found by PL436."""
 RESHAPED = {"view", "reshape", "flatten"}
 
 
@@ -59,8 +75,8 @@ class Layout:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that joins two views of a batch in another order than the loss pairs them."""
     reported = set()
-    for event, scores, beside in _pairings(story):
-        layout = _layout(story, scores, event.step)
+    paired = ((event, beside, _layout(story, scores, event.step)) for event, scores, beside in _pairings(story))
+    for event, beside, layout in (*paired, *_halves(story)):
         place = story.span(layout.event.step) if layout is not None else None
         if (
             layout is not None
@@ -193,17 +209,20 @@ def _layout(story: Story, scores: str, step: int) -> Layout | None:
     Known after ``cat`` of two tensors, after a repetition to double length, and after a reshape of two axes into one.
     """
     product = _product(story, scores, step)
-    label, step = product if product is not None else ("", step)
-    for _ in range(FURTHER if product is not None else 0):
+    return _order(story, *product) if product is not None else None
+
+
+def _order(story: Story, label: str, step: int, *, again: bool = True) -> Layout | None:
+    """The order of the rows of a tensor, as :func:`_layout` says it; with ``again`` false not past a division."""
+    for _ in range(FURTHER):
         event = made_by(story, label, step)
         given = [o.label for o in event.operands if o.label is not None] if event is not None else []
         if event is None or not given:
             return None
         shape, before = (story.shape(each, event.step) or (0,) for each in (label, given[0]))
         if event.name == "cat":
-            axis = whole(argument(event, "dim", len(event.operands) - 1)) or 0
-            return Layout(event, beside=False, views=tuple(given)) if len(given) == VIEWS and axis == 0 else None
-        if event.name in ("repeat", "repeat_interleave") and before[0] * VIEWS == shape[0] and shape[1:] == before[1:]:
+            return _joined(story, event, given, again=again)
+        if event.name in REPEATING and before[0] * VIEWS == shape[0] and shape[1:] == before[1:]:
             return Layout(event, beside=event.name == "repeat_interleave")
         if event.name in RESHAPED and shape[0] != before[0]:
             return _folded(story, event, given[0], shape, before)
@@ -211,6 +230,138 @@ def _layout(story: Story, scores: str, step: int) -> Layout | None:
             return None
         label, step = given[0], event.step
     return None
+
+
+def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> Layout | None:
+    """The order of the rows after a ``cat``: of two views behind each other; of one tensor whose halves, or whose even
+    and odd rows, they are; or that of the rows to which columns were added.
+    """
+    if whole(argument(event, "dim", len(event.operands) - 1)) or 0:
+        found = [order for each in given if (order := _order(story, each, event.step, again=again)) is not None]
+        return found[0] if len({order.event.step for order in found}) == 1 else None
+    if len(given) != VIEWS:
+        return None
+    source = _divided(story, given[0], given[1], event.step) if again else None
+    order = _order(story, source.label, source.step, again=False) if source is not None else None
+    if source is None or order is None:
+        return Layout(event, beside=False, views=tuple(given))
+    if source.by_turns:
+        return replace(order, beside=False) if order.beside else None
+    return order
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of two parts of the rows of ``label``, which it was at ``step``: the upper half or, ``by_turns``, the even
+    rows, if it is the ``first``. ``folded``: a reshape made an axis of the two.
+    """
+
+    label: str
+    step: int
+    first: bool
+    by_turns: bool
+    folded: bool = False
+
+
+def _divided(story: Story, one: str, other: str, step: int) -> Part | None:
+    """The first part, if two tensors are made row by row from the two parts of one tensor, in this order; else None."""
+    first, second = _part(story, one, step), _part(story, other, step)
+    if first is None or second is None or (first.label, first.by_turns) != (second.label, second.by_turns):
+        return None
+    return first if first.first and not second.first else None
+
+
+def _part(story: Story, label: str, step: int) -> Part | None:
+    """Of which tensor a tensor is one of two parts, past calls that compute each row from the same row."""
+    for _ in range(FURTHER):
+        event = made_by(story, label, step)
+        source = event.operands[0].label if event is not None and event.operands else None
+        if event is None or source is None:
+            return None
+        before, after = (story.shape(each, event.step) or (0,) for each in (source, label))
+        if event.name in ("chunk", "split", "tensor_split", "unbind", "__getitem__", "select"):
+            return _taken(story, event, event.results.index(label), source, before)
+        if event.name not in SAME_ROWS or before[0] != after[0]:
+            return None
+        label, step = source, event.step
+    return None
+
+
+def _taken(story: Story, event: Event, place: int, source: str, before: tuple[int, ...]) -> Part | None:
+    """The part of the rows that a call took: by ``chunk``, by a slice, or out of a table with an axis of two."""
+    texts = [o.text for o in event.operands[1:]]
+    text, half = ", ".join(texts).strip("()"), before[0] // VIEWS
+    if event.name in ("chunk", "split", "tensor_split"):
+        axis = whole(argument(event, "dim", 2)) or 0
+        return (
+            Part(source, event.step, place == 0, by_turns=False) if len(event.results) == VIEWS and not axis else None
+        )
+    first, second = (f":{half}", f"0:{half}", f":-{half}"), (f"{half}:", f"-{half}:")
+    slices = {**dict.fromkeys(first, (True, False)), **dict.fromkeys(second, (False, False)),
+              "::2": (True, True), "0::2": (True, True), "1::2": (False, True)}  # fmt: skip
+    if event.name == "__getitem__" and text in slices and before[0] % VIEWS == 0:
+        return Part(source, event.step, *slices[text])
+    fold = made_by(story, source, event.step)
+    if (
+        fold is None
+        or fold.name not in {*RESHAPED, "unflatten"}
+        or fold.operands[0].label is None
+        or len(before) < VIEWS
+    ):
+        return None
+    if (story.shape(fold.operands[0].label, fold.step) or (0,))[0] != before[0] * before[1]:
+        return None
+    by_turns = text.startswith((":, ", "1, ")) or (event.name == "unbind" and text == "1")
+    if before[1 if by_turns else 0] != VIEWS:
+        return None
+    number = (
+        place if event.name == "unbind" else whole(text.split(", ")[-1 if by_turns or event.name == "select" else 0])
+    )
+    return Part(fold.operands[0].label, fold.step, number == 0, by_turns, folded=True) if number in (0, 1) else None
+
+
+def _halves(story: Story) -> Iterator[tuple[Event, bool, Layout]]:
+    """The calls that compare the rows of one part of a tensor with those of the other, whether these are beside each
+    other there, and the order of its rows.
+    """
+    for event in story.calls(*COMPARING, "mul", "matmul", "mm", "__matmul__", "__mul__"):
+        labels = [o.label for o in event.operands if o.label is not None][:VIEWS]
+        if event.error is not None or len(labels) != VIEWS or not event.results or not _is_learned(story, event):
+            continue
+        if event.name not in COMPARING and not _scores(story, event):
+            continue
+        is_table = event.name in ("matmul", "mm", "__matmul__")
+        one, other = (_upright(story, each, event.step) if is_table else each for each in labels)
+        part = _divided(story, one, other, event.step) or _divided(story, other, one, event.step)
+        order = _order(story, part.label, part.step, again=False) if part is not None else None
+        if part is not None and order is not None and not (part.folded and order.event.name in REPEATING):
+            yield event, part.by_turns, order
+
+
+def _is_learned(story: Story, event: Event) -> bool:
+    return bool((story.tensor(event.results[0], event.step) or {}).get("requires_grad"))
+
+
+def _scores(story: Story, event: Event) -> bool:
+    """Whether a product is one of pairs: summed along its last axis, or a table whose diagonal has the right ones."""
+    shape = story.shape(event.results[0], event.step) or ()
+    label, step = event.results[0], event.step
+    if event.name in ("mul", "__mul__"):
+        sums = (use for use in story.uses(label) if use.name == "sum")
+        return any(whole(argument(use, "dim", 1)) in (-1, len(shape) - 1) for use in sums)
+    if not shape or len(shape) != VIEWS or shape[0] != shape[1]:
+        return False
+    for _ in range(FURTHER):
+        uses = [use for use in story.uses(label) if use.step > step and use.results]
+        loss = next((use for use in uses if use.name in CLASSIFIERS and len(use.operands) > 1), None)
+        if loss is not None:
+            known = list(Elements(story, loss.operands[1].label, loss.step).known())
+            return len(known) > 1 and all(len(index) == 1 and index[0] == value for index, value in known)
+        scaled = next((use for use in uses if use.name in SCORES), None)
+        if scaled is None:
+            return False
+        label, step = scaled.results[0], scaled.step
+    return False
 
 
 def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], before: tuple[int, ...]) -> Layout | None:

@@ -46,6 +46,26 @@ there = torch.tensor([[True, True, True, False, False], [True, True, True, True,
 h = h * there.unsqueeze(-1)
 print(h.sum(1) / there.sum(1, keepdim=True), h.max(dim=1).values)  # PL468
 """,
+    "the best of many that were not seen yet, in place": """
+users, items = torch.randn(40, 6), torch.randn(90, 6)
+seen = torch.rand(40, 90) < 0.2
+scores = users @ items.T - 40
+scores[seen] = 0
+print(scores.topk(4, dim=1).indices)  # PL468
+""",
+    "a ranking by a sort, with a product": """
+users, items = torch.randn(40, 6), torch.randn(90, 6)
+allowed = (torch.rand(40, 90) > 0.2).float()
+def ranking(scores):
+    order = torch.sort(scores * allowed, dim=-1, descending=True)  # PL468
+    return order[1][:, :5]
+print(ranking(users @ items.T - 40))
+""",
+    "a fill, and a ranking of few": """
+logits = nn.Linear(4, 6)(torch.randn(2, 4)) - 5
+banned = torch.tensor([True, False, False, True, False, False])
+print(logits.masked_fill(banned, 0).argsort(1, descending=True)[:, 0])  # PL468
+""",
     "a table that is too large to be kept": """
 label = torch.randint(0, 5, (80,))
 emb = F.normalize(nn.Linear(5, 8)(torch.randn(80, 5)), dim=1)
@@ -71,6 +91,19 @@ print((x * mask + 1e9 * ~mask).min(1), (-x).masked_fill(~mask, -1e9).argmax(1))
 picture = x * mask
 low, high = picture.min(), picture.max()
 print((picture - low) / (high - low))
+""",
+    "the best of many that were not seen yet": """
+users, items = torch.randn(40, 6), torch.randn(90, 6)
+seen = torch.rand(40, 90) < 0.2
+scores = users @ items.T - 40
+chances = torch.sigmoid(users @ items.T)
+chances[seen] = 0
+scores[seen] = float("-inf")
+print(scores.topk(4).indices, chances.topk(4).indices, chances.sort(dim=1).indices[:, -3:])
+mixed = (users @ items.T) * ~seen
+print(mixed.topk(3, dim=1).values, mixed.sort(dim=1, descending=True).values[:, :3])
+counts = torch.relu(users @ items.T - 99) * ~seen
+print(counts.topk(3, dim=1).values)
 """,
     "sums and means": ROWS + "print((x * mask).sum(1) / mask.sum(1), (x * mask).mean())\n",
     "zeros that are the numbers themselves": ROWS

@@ -74,6 +74,36 @@ z = torch.stack([a, b], dim=1).flatten(0, 1)  # PL456
 sim = F.cosine_similarity(z.unsqueeze(1), z.unsqueeze(0), dim=-1) / 0.1
 F.cross_entropy(sim.masked_fill(own, -9e15), away).backward()
 """,
+    "halves, cut apart and joined again, with columns of noise": PAIRS
+    + """
+def loss_of_halves(z):
+    z1, z2 = F.normalize(z, dim=1).chunk(2)
+    z = torch.cat([z1, z2])
+    F.cross_entropy((z @ z.T).masked_fill(own, float("-inf")), torch.arange(10).roll(5)).backward()
+rows = x[:, :2].repeat_interleave(2, dim=0)  # PL456
+loss_of_halves(net(torch.cat([rows, torch.randn(10, 1)], dim=1)))
+""",
+    "halves compared row by row": PAIRS
+    + """
+z = net(torch.stack([seen(), seen()], dim=1).flatten(0, 1))  # PL456
+(1 - F.cosine_similarity(z[:n], z[n:])).mean().backward()
+""",
+    "halves in a table with the answers on the diagonal": PAIRS
+    + """
+z = F.normalize(net(x.repeat_interleave(2, dim=0) + 0.1 * torch.randn(10, 3)), dim=1)  # PL456
+left, right = z.split(n)
+F.cross_entropy(left @ right.t() / 0.1, torch.arange(n)).backward()
+""",
+    "even and odd rows of views behind each other": PAIRS
+    + """
+z = net(x.repeat(2, 1) + 0.1 * torch.randn(10, 3))  # PL456
+(z[::2] * z[1::2]).sum(-1).mean().backward()
+""",
+    "a table of pairs made of views behind each other": PAIRS
+    + """
+pairs = net(torch.cat([seen(), seen()])).view(n, 2, 4)  # PL456
+F.mse_loss(pairs[:, 0], pairs[:, 1]).backward()
+""",
     "equal labels weigh the logarithms": PAIRS
     + """
 z = F.normalize(torch.cat([a, b]), dim=1)  # PL456
@@ -85,6 +115,29 @@ logs = (z @ z.T / 0.5).masked_fill(own, -1e9).log_softmax(1)
 }
 
 RIGHT = {
+    "halves and even rows, each as they were joined": PAIRS
+    + """
+z = net(x.repeat(2, 1) + 0.1 * torch.randn(10, 3))
+z1, z2 = F.normalize(z, dim=1).chunk(2)
+loss_of(torch.cat([z1, z2]), away)
+z1, z2 = net(x.repeat(2, 1) + 0.1 * torch.randn(10, 3)).chunk(2)
+F.cross_entropy(z1 @ z2.T, torch.arange(n)).backward()
+y = net(x.repeat_interleave(2, dim=0) + 0.1 * torch.randn(10, 3))
+(F.cosine_similarity(y[::2], y[1::2]).mean() + F.mse_loss(*y.view(n, 2, 4).unbind(1))).backward()
+y = net(x.repeat_interleave(2, dim=0) + 0.1 * torch.randn(10, 3))
+loss_of(torch.cat([y[::2], y[1::2]]), away)
+y = net(torch.cat([seen(), seen()]))
+F.mse_loss(y[:n], y[n:]).backward()
+""",
+    "halves that are mixed, and halves of other rows": PAIRS
+    + """
+y = net(x.repeat_interleave(2, dim=0) + 0.1 * torch.randn(10, 3))
+(0.3 * y[:n] + 0.7 * y[n:]).mean().backward()
+y = net(torch.randn(10, 3))
+F.mse_loss(y[:n], y[n:]).backward()
+y = net(torch.cat([torch.randn(5, 3), torch.randn(5, 3)]))
+F.mse_loss(y[::2], y[1::2]).backward()
+""",
     "both orders, each with its partners": PAIRS
     + """
 loss_of(torch.cat([a, b]), away)
