@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe import private
 from pitfall_lab.observe.live.begun_again import Beginnings, BegunAgain
-from pitfall_lab.observe.live.broken import Broken, Root, broken
+from pitfall_lab.observe.live.broken import Broken, Root, broken, sampled
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
@@ -202,8 +202,9 @@ class Live:
             graphs = Budget(seconds * GRAPHS)
             roots = _roots(found, graphs)
             self._rooted = [root.thing.path[0] for root in roots]
-            held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
-            look = Look(broken(roots, moved, Names(found), graphs))
+            nodes = walk([root.node for root in sampled(roots)], graphs)
+            held, moved = self._memory.compare(nodes, self._cells, graphs)
+            look = Look(broken(sampled(roots), moved, Names(found), self._cells, graphs))
             look.one_memory = one_memory(found, finding)
             look.evaluating = self._modes.compare(found, self._cells.now, finding)
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
@@ -228,16 +229,12 @@ class Live:
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
             look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
             look.old_defaults = self._defaults.compare(namespace, self._cells.now, others)
-            parts = subsets(namespace, others)
-            look.split_again = self._splits.compare(parts, self._cells.now) if parts is not None else []
             look.switched = self._states.compare(found)
-            look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
-            look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
-            look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
-            look.split_gone = self._gone.compare(parts, self._orders, found, self._cells.now)
+            self._data(look, found, namespace, others, Budget(seconds * ORDERS))
             drawing = Budget(seconds * ROWS)
             if page is not None:
-                table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
+                stale = {row_id(path) for each in look.broken for path in (each.root_path, each.among_path) if path}
+                table = Table(self._before, self._bound, stale)
                 look.rows, look.more = rows(found, table, drawing, *page)
                 table.saved(held)
                 table.share(self._numbers)
@@ -254,6 +251,18 @@ class Live:
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
+
+    def _data(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget) -> None:
+        """Compare data and its splits with the cells before, and set what is found in ``look``.
+
+        The fields are ``split_again``, ``rewritten``, ``shared``, ``reordered`` and ``split_gone``.
+        """
+        now, parts = self._cells.now, subsets(namespace, budget)
+        look.split_again = self._splits.compare(parts, now) if parts is not None else []
+        look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, now, budget)
+        look.shared = self._shared.compare(found, self._rewrites.began, now, budget)
+        look.reordered = self._orders.compare(found, now, orders)
+        look.split_gone = self._gone.compare(parts, self._orders, found, now)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
         """Whether the last cell read this name and bound it again, and its graph does not contain that of an earlier
