@@ -440,6 +440,7 @@ class Beside:
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
+        from pitfall_lab.panel.warnings.shared_setting import shared_settings
         from pitfall_lab.panel.warnings.shared_write import shared_writes
         from pitfall_lab.panel.warnings.split_replaced import split_replaced
         from pitfall_lab.panel.warnings.split_twice import split_twice
@@ -460,6 +461,7 @@ class Beside:
         said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
+        said += shared_settings(look.settings, self._ran)
         said += [reseeded(self._ran, self._draws, self._is_seeded)]
         said += [left_switched(each, self._ran) for each in look.switched]
         twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]

@@ -36,6 +36,7 @@ from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.shared_settings import Settings, SharedSetting
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
 from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
@@ -82,6 +83,7 @@ class Look:
     stacked: Stacked | None = None
     leftover: Leftover | None = None
     shared: list[Shared] = field(default_factory=list)
+    settings: list[SharedSetting] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
@@ -131,7 +133,7 @@ class Live:
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
-        self._defaults = Defaults()
+        self._defaults, self._settings = Defaults(), Settings()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
@@ -255,10 +257,11 @@ class Live:
     def _data(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
 
-        The fields are ``split_again``, ``rewritten``, ``shared``, ``reordered`` and ``split_gone``.
+        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered`` and ``split_gone``.
         """
         now, parts = self._cells.now, subsets(namespace, budget)
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
+        look.settings = self._settings.compare(parts, now)
         look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, now, budget)
         look.shared = self._shared.compare(found, self._rewrites.began, now, budget)
         look.reordered = self._orders.compare(found, now, orders)
