@@ -436,6 +436,7 @@ class Beside:
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.old_default import old_defaults
+        from pitfall_lab.panel.warnings.old_snapshot import old_snapshot
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
@@ -458,6 +459,7 @@ class Beside:
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
         said += [begun_again(each, self._ran) for each in look.begun_again]
+        said += [old_snapshot(each, self._ran) for each in look.snapshots]
         said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})

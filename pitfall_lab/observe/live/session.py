@@ -30,6 +30,7 @@ from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
+from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
@@ -90,6 +91,7 @@ class Look:
     held_functions: list[HeldFunction] = field(default_factory=list)
     old_defaults: list[OldDefault] = field(default_factory=list)
     begun_again: list[BegunAgain] = field(default_factory=list)
+    snapshots: list[OldSnapshot] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -133,7 +135,7 @@ class Live:
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
-        self._defaults, self._settings = Defaults(), Settings()
+        self._defaults, self._settings, self._snapshots = Defaults(), Settings(), Snapshots()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
@@ -247,12 +249,13 @@ class Live:
     def _optimizers(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
         """Compare optimizers with the cells before, and set what is found in ``look``.
 
-        The fields are ``leftover``, ``cut_parameters``, ``schedulers`` and ``begun_again``; each says what it holds.
+        The fields are ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again`` and ``snapshots``.
         """
         look.leftover = self._leftovers.compare(found, self._cells.now, budget)
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
+        look.snapshots = self._snapshots.compare(found, self._cells.now, budget)
 
     def _data(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
