@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.rows_asked import RowsAsked
-    from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
+    from pitfall_lab.observe.live.session import Computed, Copied, Live, Look, Missing
     from pitfall_lab.observe.live.stale_caches import Asked
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
@@ -243,6 +243,7 @@ class Beside:
                 self._inferred,
                 self._rows_asked,
                 lambda name, rows: sizes_of(name, rows, self._ran, self._shell.user_ns),
+                self._copied,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -284,6 +285,14 @@ class Beside:
 
         live, call = self._watching(), looked_up(error)
         return live.rows_asked(self._shell.user_ns, *call, ASKED_SECONDS) if live is not None and call else None
+
+    def _copied(self, error: BaseException) -> Copied | None:
+        live, step, tensor = self._watching(), error.__traceback__, None
+        while step is not None:
+            if step.tb_frame.f_code.co_name == "__deepcopy__":
+                tensor = step.tb_frame.f_locals.get("self")
+            step = step.tb_next
+        return live.copied(self._shell.user_ns, tensor, ASKED_SECONDS) if live is not None else None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters

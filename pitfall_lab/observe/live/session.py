@@ -107,6 +107,22 @@ class Computed(NamedTuple):
     made: int | None
 
 
+class Copied(NamedTuple):
+    """A tensor with a graph that a deepcopy has met: its name, the node that computed it, and the cell that made it.
+
+    ``module`` and ``attribute``: the module that has it as an attribute, found from the name ``root``; empty if it is
+    held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
+    """
+
+    name: str
+    node: str
+    made: int | None
+    root: str
+    module: str = ""
+    attribute: str = ""
+    others: int = 0
+
+
 class Missing(NamedTuple):
     """A tensor that has no gradient: ``why`` is ``computed``, ``plain`` (it requires none) or ``not-reached``.
 
@@ -332,6 +348,29 @@ class Live:
             if tensor.grad is not None:
                 return None
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
+
+    def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
+        """Where a tensor with a graph is held, which a deepcopy has met; None if no name leads to it."""
+        with unseen():
+            if not is_own(tensor) or tensor.is_inference():
+                return None
+            budget = Budget(seconds)
+            found = find(namespace, (), budget)
+            thing = next((each for each in found.tensors if each.value is tensor), None)
+            node = history(tensor, tensor._version).root
+            if thing is None or node is None:
+                return None
+            path, made = thing.path, self._cells.of(sequence_of(node))
+            layers = {layer.path: layer.text for layer in found.layers}
+            copied = Copied(thing.text, node_name(node), made, path[0])
+            if path[:-1] not in layers:
+                return copied
+            like = [
+                each
+                for each in _roots(found, budget)
+                if each.thing.path[0] == path[0] and each.thing.path[-1] == path[-1] and each.thing.path[:-1] in layers
+            ]
+            return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
         """The rows that a failed lookup asked for; None if that was not the reason, or if it cannot be read."""
