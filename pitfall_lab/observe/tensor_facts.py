@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
@@ -573,12 +574,20 @@ def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
     return Slot(full, "kept", tensor, version, version)
 
 
+_EXPECTED = re.compile(r"expected version (\d+) instead")
+
+
 def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
-    """The version at which a tensor was saved, found by lowering its counter until unpacking
-    succeeds; the counter is restored.
+    """The version at which a tensor was saved: torch's error names it, where unpacking fails; else it is found by
+    lowering the counter until unpacking succeeds, and the counter is restored.
 
     None if unpacking succeeds at none of the last 64 versions before the present one.
     """
+    try:
+        unpack()
+    except RuntimeError as error:
+        if named := _EXPECTED.search(str(error)):
+            return int(named[1])
     now = tensor._version
     try:
         for version in range(now - 1, max(now - 65, -1), -1):

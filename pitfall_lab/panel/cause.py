@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
 from pitfall_lab.observe.live.rows_asked import RowsAsked
-from pitfall_lab.observe.live.session import Computed, Missing
+from pitfall_lab.observe.live.session import Computed, Copied, Missing
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
@@ -30,12 +30,13 @@ from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
 
 NO_GRAPH = "does not require grad and does not have a grad_fn"
+NO_COPY = "support the deepcopy protocol"
 NO_LEAF = "can't optimize a non-leaf Tensor"
 OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
-Found = Broken | Used | Cut | Computed | Missing | Switched | WrittenAgain | RowsAsked
+Found = Broken | Used | Cut | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about values (such as indices) outside of what a function takes."""
 
@@ -58,7 +59,8 @@ class Look(NamedTuple):
     operations. ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what
     has switched a global setting. ``kinds``: the number types and devices of names. ``inferred``: those of some names
     that inference mode has made. ``rows``: the rows that a failed lookup asked for. ``sizes``: the name whose length
-    the cell that made a name has used, if it is no longer the number that was used, and its length now.
+    the cell that made a name has used, if it is no longer the number that was used, and its length now. ``copied``: the
+    tensor that a failed deepcopy has met.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -70,6 +72,7 @@ class Look(NamedTuple):
     inferred: Callable[[Iterable[str]], Sequence[str]] = lambda _: ()
     rows: Callable[[BaseException], RowsAsked | None] = lambda _: None
     sizes: Callable[[str, int], tuple[str, int]] = lambda _, __: ("", 0)
+    copied: Callable[[BaseException], Copied | None] = lambda _: None
 
 
 def cause(
@@ -99,13 +102,21 @@ def cause(
         inferred = look.inferred(_from_before(cell, ran))
         origin = cut(inferred[0], ran, look.is_module) if inferred else None
         return _inference(inferred[0], origin) if origin is not None and INFERENCE in origin.words else None
-    if NO_LEAF in str(error):
-        results = look.computed(sorted(cell.flow[0]))
-        return _no_leaf(results[0]) if results else None
+    if NO_LEAF in str(error) or NO_COPY in str(error):
+        return _of_leaves(error, cell, look)
     if isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error):
         without = look.missing(error)
         return _no_gradient(without) if without is not None else None
     return None
+
+
+def _of_leaves(error: BaseException, cell: Cell, look: Look) -> Cause | None:
+    """The result of an operation that was given where only a leaf is taken."""
+    if NO_COPY in str(error):
+        copied = look.copied(error)
+        return _not_copied(copied) if copied is not None else None
+    results = look.computed(sorted(cell.flow[0]))
+    return _no_leaf(results[0]) if results else None
 
 
 def _of_known(words: str, known: Sequence[Broken | Used | WrittenAgain], cell: Cell, ran: Ran) -> Cause | None:
@@ -197,6 +208,51 @@ def _no_leaf(what: Computed) -> Cause:
             f"在计算之后再设置 `requires_grad`：`{what.name} = (…).detach().requires_grad_()`。",
         ),
         "PL206",
+    )
+
+
+def _not_copied(what: Copied) -> Cause:
+    """Why a deepcopy has failed: a tensor with a graph inside of what was copied."""
+    name, made, more = f"`{what.name}`", called(what.made), what.others
+    held, attribute = f"`{what.module}`", what.attribute
+    en, zh = (f" in {made}", f" {made} 中 ") if made else ("", "")
+    also = T(f", and {more} more like it,", f"（以及另外 {more} 个同样的张量）") if more else T("", "")
+    why = T(
+        f"{name}{also.en} is the result of {what.node}{en} with its graph, and `copy.deepcopy` copies only leaves: "
+        "this is why the cell failed.",
+        f"{name}{also.zh}是{zh}{what.node} 的结果，带有计算图，而 `copy.deepcopy` 只能复制叶子：所以此单元格失败了。",
+    )
+    if not attribute:
+        return Cause(
+            what,
+            why,
+            T(
+                "What holds the tensor is copied with all that is in it; a graph cannot be copied.",
+                "复制一个对象时，其中的所有内容都会被复制；而计算图不能复制。",
+            ),
+            T(
+                f"Keep it without its graph where it is stored (`{what.name} = {what.name}.detach()`).",
+                f"在保存它的地方去掉计算图（`{what.name} = {what.name}.detach()`）。",
+            ),
+            "PLE31",
+        )
+    return Cause(
+        what,
+        why,
+        T(
+            f"It is an attribute of the module {held}, such as a forward hook or a `forward` stores. A copy of the "
+            "module copies its attributes too; removing the hook leaves them. The parameters are leaves and not in "
+            "the way.",
+            f"它是模块 {held} 的一个属性，例如由前向钩子或 `forward` 保存。复制模块时也会复制它的属性；移除钩子并不会"
+            "去掉它们。参数是叶子，不妨碍复制。",
+        ),
+        T(
+            f"Delete it before the copy: `for m in {what.root}.modules(): m.__dict__.pop({attribute!r}, None)`. Where "
+            f"it is stored, store it detached (`module.{attribute} = output.detach()`).",
+            f"在复制之前删除它：`for m in {what.root}.modules(): m.__dict__.pop({attribute!r}, None)`。在保存它的地方，"
+            f"请保存分离的结果（`module.{attribute} = output.detach()`）。",
+        ),
+        "PLE31",
     )
 
 

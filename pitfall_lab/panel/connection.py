@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.rows_asked import RowsAsked
-    from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
+    from pitfall_lab.observe.live.session import Computed, Copied, Live, Look, Missing
     from pitfall_lab.observe.live.stale_caches import Asked
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
@@ -243,6 +243,7 @@ class Beside:
                 self._inferred,
                 self._rows_asked,
                 lambda name, rows: sizes_of(name, rows, self._ran, self._shell.user_ns),
+                self._copied,
             )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
@@ -284,6 +285,14 @@ class Beside:
 
         live, call = self._watching(), looked_up(error)
         return live.rows_asked(self._shell.user_ns, *call, ASKED_SECONDS) if live is not None and call else None
+
+    def _copied(self, error: BaseException) -> Copied | None:
+        live, step, tensor = self._watching(), error.__traceback__, None
+        while step is not None:
+            if step.tb_frame.f_code.co_name == "__deepcopy__":
+                tensor = step.tb_frame.f_locals.get("self")
+            step = step.tb_next
+        return live.copied(self._shell.user_ns, tensor, ASKED_SECONDS) if live is not None else None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters
@@ -436,10 +445,12 @@ class Beside:
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.old_default import old_defaults
+        from pitfall_lab.panel.warnings.old_snapshot import old_snapshot
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.put_back import begun_again
         from pitfall_lab.panel.warnings.reseeded import reseeded
         from pitfall_lab.panel.warnings.rewritten import rewritten
+        from pitfall_lab.panel.warnings.shared_setting import shared_settings
         from pitfall_lab.panel.warnings.shared_write import shared_writes
         from pitfall_lab.panel.warnings.split_replaced import split_replaced
         from pitfall_lab.panel.warnings.split_twice import split_twice
@@ -457,9 +468,11 @@ class Beside:
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
         said += [stale_scheduler(each, self._ran) for each in look.schedulers]
         said += [begun_again(each, self._ran) for each in look.begun_again]
+        said += [old_snapshot(each, self._ran) for each in look.snapshots]
         said += stale_caches(look.stale_caches, self._caches, self._ran)
         said += [cut_parameter(each, self._ran) for each in look.cut_parameters]
         said += shared_writes(look.shared, self._ran, {each.path for each in look.rewritten})
+        said += shared_settings(look.settings, self._ran)
         said += [reseeded(self._ran, self._draws, self._is_seeded)]
         said += [left_switched(each, self._ran) for each in look.switched]
         twice = [(each.path, hooked_twice(each, self._ran)) for each in look.twice]

@@ -205,3 +205,50 @@ def test_rows_that_a_table_does_not_have(failing, made, asked, words):
     assert words in hint["text"]["en"]
     assert hint["rule"] == "PLE12"
     assert "。" in hint["text"]["zh"]
+
+
+HOOKED = """class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.inner(x).relu()
+net = nn.Sequential(nn.Linear(3, 4), Block(), nn.Linear(4, 1))
+x = torch.ones(5, 3)"""
+NOTE = """def note(module, inputs, output):
+    module.seen = output
+hooks = [m.register_forward_hook(note) for m in net.modules() if isinstance(m, nn.Linear)]
+net(x)
+for hook in hooks:
+    hook.remove()"""
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        "import copy\nbest = copy.deepcopy(net)",
+        "from torch.optim.swa_utils import AveragedModel\naverage = AveragedModel(net)",
+    ],
+)
+def test_a_tensor_with_a_graph_that_a_deepcopy_meets_in_a_module(failing, copied):
+    failing.run(HOOKED, "a")
+    failing.run(NOTE, "b")
+    fail(failing, copied)
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith(
+        "pitfall_lab: `net.0.seen`, and 2 more like it, is the result of AddmmBackward0 in In [3] with its graph"
+    )
+    assert "m.__dict__.pop('seen', None)" in hint["text"]["en"]
+    assert hint["rule"] == "PLE31"
+    failing.run("for m in net.modules(): m.__dict__.pop('seen', None)")  # what is proposed helps
+    failing.run(copied)
+
+
+def test_a_tensor_with_a_graph_that_a_deepcopy_meets_elsewhere(failing):
+    failing.run("import copy\n" + HOOKED, "a")
+    failing.run("record = {'n': 3, 'out': net(x)}")
+    fail(failing, "kept = copy.deepcopy(record)")
+    assert hints(failing)[0]["text"]["en"].startswith("pitfall_lab: `record['out']` is the result of AddmmBackward0 in")
+    fail(failing, "kept = copy.deepcopy(net(x))")  # no name leads to it
+    assert "graph leaves" not in hints(failing)[1]["text"]["en"]
+    assert "with its graph" not in hints(failing)[1]["text"]["en"]

@@ -111,3 +111,56 @@ def test_a_loss_beside_one_whose_backward_has_been_run(notebook):
     [warning] = notebook.run("first.backward(retain_graph=True)\nopt.step()", "step")
     assert (warning["rule"], warning["id"].split(":")[1]) == ("PL104", "second")
     assert "modified by an inplace operation" in notebook.fails("second.backward()")
+
+
+COLLECTED = """torch.manual_seed(0)
+X, Y = torch.randn(60, 4), torch.randn(60, 1)
+net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+def of(i):
+    return (net(X[i:i + 1]) - Y[i:i + 1]).square().mean()
+def train(n=3):
+    for _ in range(n):
+        opt.zero_grad()
+        (net(X[:20]) - Y[:20]).square().mean().backward()
+        opt.step()"""
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "entry"),
+    [
+        ("cases = [of(i) for i in range(40)]", "cases", "cases[23]"),
+        ("cases = tuple(of(i) for i in range(3))", "cases", "cases[1]"),
+        ("cases = {f'case {i}': of(i) for i in range(30)}", "cases", "cases['case 12']"),
+        ("found = {'losses': [of(i) for i in range(12)], 'n': 12}", "found['losses']", "found['losses'][7]"),
+    ],
+)
+def test_losses_that_are_kept_in_a_list_get_one_warning(notebook, made, name, entry):
+    assert [notebook.run(text) for text in (COLLECTED, "train()", made)] == [[]] * 3
+    [warning] = notebook.run("train()")
+    assert (warning["kind"], warning["rule"]) == ("changed-after-saving", "PL104")
+    assert warning["row"].split("\x1f")[0] == name.partition("[")[0]
+    assert warning["sentence"]["en"].startswith("`net.2.weight` changed")
+    assert (
+        f"still holds v4 from In [4]: a backward through an entry of `{name}` will fail." in warning["sentence"]["en"]
+    )
+    assert f"compute `{name}` again" in warning["fix"]["en"]
+    assert name not in notebook.rows() or notebook.rows()[name]["stale"]
+    assert "modified by an inplace operation" in notebook.fails(f"{entry}.backward()")
+    assert [each["kind"] for each in notebook.run("1 + 1")] == ["changed-after-saving"]
+    assert notebook.run(made) == []
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["log = []\nfor i in range(5):\n    train(1)\n    log.append(of(i))", "print(log[0].item())", "train()"],
+        ["log = []", *["train()\nlog.append(of(0))"] * 3, "train()\nprint([each.item() for each in log])"],
+        ["cases = [of(i).item() for i in range(40)]", "train()"],
+        ["cases = [of(i) for i in range(12)]", "sum(cases).backward()\nopt.step()\nopt.zero_grad()", "train()"],
+        ["with torch.no_grad():\n    cases = [of(i) for i in range(12)]", "train()"],
+    ],
+)
+def test_losses_that_are_kept_to_be_printed_are_right(notebook, cells):
+    warned = [notebook.run(text) for text in (COLLECTED, *cells)]
+    assert [each for some in warned for each in some if each["kind"] == "changed-after-saving"] == []

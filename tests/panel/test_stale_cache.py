@@ -231,3 +231,96 @@ def attend(x):
 )  # fmt: skip
 def test_what_is_emptied_or_keyed_or_compared_is_right(notebook, cells):
     assert of_cache([notebook.run(text) for text in (START, *cells)]) == []
+
+
+PREPARED = """kept = {}
+def prep(x):
+    return x - x.mean(0)
+def features(part):
+    if part not in kept:
+        kept[part] = prep(data[part])
+    return kept[part]
+def fit():
+    head = nn.Linear(4, 2)
+    steps = torch.optim.SGD(head.parameters(), 0.1)
+    for _ in range(3):
+        steps.zero_grad()
+        nn.functional.cross_entropy(head(features('train')), Y[:24]).backward()
+        steps.step()
+    return head
+def score(head, part):
+    return head(features(part)).mean().item()"""
+ANEW = "def prep(x):\n    return (x - x.mean(0)) / x.std(0)"
+OF_MEMO = PREPARED.replace("def features", "@functools.cache\ndef features").replace(
+    "    if part not in kept:\n        kept[part] = prep(data[part])\n    return kept[part]",
+    "    return prep(data[part])",
+)
+BEHIND = PREPARED.replace("kept[part] = prep(data[part])", "kept[part] = clean(data[part])").replace(
+    "def features", "def clean(x):\n    return prep(x).clamp(-3, 3)\ndef features"
+)
+OF_GLOBAL = """z = None
+def prep(x):
+    return x - x.mean(0)
+def features(part='train'):
+    global z
+    if z is None:
+        z = prep(data['train'])
+    return z"""
+
+
+@pytest.mark.parametrize(
+    ("keep", "entry", "empty"),
+    [
+        (PREPARED, "kept['train']", EMPTY),
+        (OF_MEMO, "features(…)", "features.cache_clear()"),
+        (BEHIND, "kept['train']", EMPTY),
+    ],
+)
+def test_what_was_kept_before_the_function_was_defined_anew(notebook, keep, entry, empty):
+    warned = [notebook.run(text) for text in (START, keep, "head = fit()", ANEW, "1 + 1", "head = fit()")]
+    assert warned[:-1] == [[]] * 5
+    [warning] = warned[-1]
+    assert (warning["kind"], warning["level"]) == ("stale-cache", "silent")
+    assert warning["sentence"]["en"].startswith(
+        f"`{entry}` of In [4] comes from `prep` as it was defined then. In [5] defined `prep` anew, and In [7] used"
+    )
+    assert f"(`{empty}`)" in warning["fix"]["en"]
+    if keep is not OF_MEMO:  # which of them functools returns is not counted
+        assert len(of_cache([notebook.run("low = score(head, 'test')")])) == 1  # the new entry hides no old one
+    assert of_cache([notebook.run(empty), notebook.run("head = fit()")]) == []
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [OF_GLOBAL, "features().mean().item()", ANEW, "features().mean().item()"],
+        [PREPARED, "head = fit()", f"{ANEW}\nhead = fit()"],
+        [PREPARED, "head = fit()", ANEW, "low = score(head, 'test')", "low = score(head, 'train')"],
+    ],
+)
+def test_other_ways_to_use_what_an_earlier_function_has_made(notebook, cells):
+    warned = [notebook.run(text) for text in (START, *cells)]
+    assert of_cache(warned[:-1]) == []
+    assert [each["sentence"]["en"].count("`prep`") for each in of_cache(warned[-1:])] == [2]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [PREPARED, "head = fit()", f"{ANEW}\nkept.clear()", "head = fit()"],
+        [PREPARED, "head = fit()", ANEW, EMPTY, "head = fit()"],
+        [PREPARED, "head = fit()", "def prep(x):\n    'Centred.'\n\n    return x - x.mean(0)", "head = fit()"],
+        [PREPARED, "head = fit()", ANEW, "low = score(head, 'test')"],  # computed by the new one
+        [PREPARED, "head = fit()", ANEW, "(prep(data['train']) - features('train')).norm().item()"],
+        [
+            PREPARED.replace("kept[part] = prep", "note(part)\n        kept[part] = prep")
+            + "\ndef note(part):\n    print(part)",
+            "head = fit()",
+            "def note(part):\n    print('new', part)",
+            "head = fit()",
+        ],
+        [PREPARED, "head = fit()", "def other(x):\n    return x", "head = fit()"],
+    ],
+)
+def test_what_the_new_function_makes_or_is_emptied_is_right(notebook, cells):
+    assert of_cache([notebook.run(text) for text in (START, *cells)]) == []

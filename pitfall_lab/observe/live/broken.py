@@ -11,7 +11,7 @@ from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Path, Thing
 from pitfall_lab.observe.live.graphs import is_freed, walk
-from pitfall_lab.observe.live.saved import Moved
+from pitfall_lab.observe.live.saved import Cells, Moved
 from pitfall_lab.observe.live.saved_names import Names
 
 
@@ -49,12 +49,36 @@ class Broken(NamedTuple):
     changed: int | None
     refusals: frozenset[str]
     changes: frozenset[int]
+    among: str = ""
+    among_path: Path = ()
+    """The list or dict of which several entries go wrong by the same change; the root is the first of them."""
+    collected: bool = False
+    """Whether the root is an entry of a list or dict that was filled during a training, or by several cells: losses
+    that are kept to be printed.
+    """
 
 
 MOST = 50
+EACH = 4
+"""Of a list or dict with more than twice as many graphs, so many of the first and of the last ones are examined."""
 
 
-def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: Budget) -> list[Broken]:
+def sampled(roots: Sequence[Root]) -> list[Root]:
+    """The roots without those in the middle of long lists and dicts; the first and the last ones of each remain."""
+    groups: dict[Path, list[Root]] = {}
+    for root in roots:
+        if inside := group_of(root.thing):
+            groups.setdefault(inside, []).append(root)
+    left_out = {id(root) for group in groups.values() for root in group[EACH:-EACH]}
+    return [root for root in roots if id(root) not in left_out]
+
+
+def group_of(thing: Thing) -> Path:
+    """The path of the list, tuple or dict that has a thing as its entry; empty if it is none."""
+    return thing.path[:-1] if len(thing.path) > 1 and thing.text.endswith("]") else ()
+
+
+def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, cells: Cells, budget: Budget) -> list[Broken]:
     """The backwards that go wrong, at most :data:`MOST`, scalars (losses) first.
 
     A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an
@@ -72,8 +96,40 @@ def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: 
             for silent in (False, True):
                 met = {at: moved[at] for at in hit if moved[at].silent is silent}
                 if met:
-                    found.append(_broken(root, scalar, met, names))
-    return found
+                    found.append(_broken(root, scalar, met, names)._replace(among_path=group_of(root.thing)))
+    made: dict[Path, set[int | None]] = {}
+    for root in roots if found else ():
+        if inside := group_of(root.thing):
+            made.setdefault(inside, set()).add(cells.of(tensor_facts.sequence_of(root.node)))
+    return _grouped(found, made)
+
+
+def _grouped(found: Sequence[Broken], made: Mapping[Path, set[int | None]]) -> list[Broken]:
+    """One report for all entries of a list or dict that go wrong by the changes of one cell; ``made`` are the cells
+    that made the entries of each.
+    """
+    groups: dict[tuple[Any, ...], list[Broken]] = {}
+    for at, each in enumerate(found):
+        key = (each.among_path, each.is_scalar, each.silent, each.made, each.changed) if each.among_path else (at,)
+        groups.setdefault(key, []).append(each)
+    inside = {each.among_path for each in found if each.made is not None and each.made == each.changed}
+    inside |= {path for path, cells in made.items() if len(cells) > 1}
+    return [_together(entries, entries[0].among_path in inside) for entries in groups.values()]
+
+
+def _together(entries: Sequence[Broken], collected: bool) -> Broken:
+    """One report for entries of one list or dict, or for a single one; ``collected``: see :class:`Broken`."""
+    first = entries[0]
+    if not first.among_path:
+        return first
+    one = len(entries) == 1
+    return first._replace(
+        among="" if one else first.root.rpartition("[")[0],
+        among_path=() if one else first.among_path,
+        collected=collected and first.is_parameter,
+        refusals=frozenset[str]().union(*(each.refusals for each in entries)),
+        changes=frozenset[int]().union(*(each.changes for each in entries)),
+    )
 
 
 def _is_leaf(moved: Moved) -> bool:

@@ -120,7 +120,7 @@ class Functions:
         was, key = self._names.get(name), _key(function)
         if was is not None and was.key == key:
             return was
-        code = hash((_code(function.__code__, function.__doc__), function.__code__.co_argcount))
+        code = code_mark(function)
         return _Named(key, code, was.cell if was is not None and was.code == code else now)
 
     def _held(
@@ -137,7 +137,7 @@ class Functions:
             code = slot.function.__code__
             if code.co_name != name and _key(slot.function) not in replaced.old:
                 continue
-            mark = hash((_code(code, slot.function.__doc__), code.co_argcount))
+            mark = code_mark(slot.function)
             if mark == now.code:
                 newer.append(slot)
             elif id(slot.function) not in kept and code.co_argcount == current.__code__.co_argcount:
@@ -167,13 +167,13 @@ def own_functions(namespace: Mapping[str, Any], budget: Budget) -> dict[str, typ
         if not budget.goes_on():
             return None
         if type(name) is str and is_shown(name):
-            function = _own(namespace.get(name), namespace)
+            function = own(namespace.get(name), namespace)
             if function is not None:
                 functions[name] = function
     return functions
 
 
-def _own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
+def own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
     """A function that a cell has defined outside of other functions, without its decorators; else ``None``."""
     for _ in range(WRAPPED):
         if type(value) is types.FunctionType and "__wrapped__" in value.__dict__:
@@ -187,6 +187,11 @@ def _own(value: Any, namespace: Mapping[str, Any]) -> types.FunctionType | None:
 def _key(function: types.FunctionType) -> _Key:
     code = function.__code__
     return id(function), hash(code.co_filename), code.co_firstlineno
+
+
+def code_mark(function: types.FunctionType) -> int:
+    """A hash of what a function does: equal for the same code on other lines or with another description."""
+    return hash((_code(function.__code__, function.__doc__), function.__code__.co_argcount))
 
 
 def _code(code: types.CodeType, doc: str | None = None) -> tuple[Any, ...]:
@@ -232,7 +237,7 @@ class _Search:
         for thing, table, hooks in hook_tables(found, self._budget):
             for hook in hooks:
                 for value in (hook.function, *_parts_of(hook.function)):
-                    function = _own(value, self._namespace)
+                    function = own(value, self._namespace)
                     if function is not None:
                         yield _Slot(f"{thing.text}.{table}[{hook.key}]", (*thing.path, table), thing.value, function)
 
@@ -245,7 +250,7 @@ class _Search:
     def _inside(self, path: Path, text: str, value: Any, depth: int, holder: Any) -> Iterator[_Slot]:
         """The functions that a value is, if an object (``holder``) has it, or that it contains."""
         if type(value) is types.FunctionType:
-            function = _own(value, self._namespace) if holder is not None else None
+            function = own(value, self._namespace) if holder is not None else None
             if function is not None:
                 yield _Slot(text, path, holder, function)
             return

@@ -21,7 +21,7 @@ class Names:
 
     @cached_property
     def _things(self) -> list[Thing]:
-        return [thing for thing in (*self._found.tensors, *self._found.parameters) if is_own(thing.value)]
+        return [thing for thing in (*self._found.parameters, *self._found.tensors) if is_own(thing.value)]
 
     @cached_property
     def _by_id(self) -> dict[int, Thing]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe import private
 from pitfall_lab.observe.live.begun_again import Beginnings, BegunAgain
-from pitfall_lab.observe.live.broken import Broken, Root, broken
+from pitfall_lab.observe.live.broken import Broken, Root, broken, sampled
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
@@ -30,12 +30,14 @@ from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
+from pitfall_lab.observe.live.old_snapshots import OldSnapshot, Snapshots
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.shared_settings import Settings, SharedSetting
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
 from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
@@ -82,12 +84,14 @@ class Look:
     stacked: Stacked | None = None
     leftover: Leftover | None = None
     shared: list[Shared] = field(default_factory=list)
+    settings: list[SharedSetting] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
     cut_parameters: list[CutParameter] = field(default_factory=list)
     stale_caches: list[StaleCache] = field(default_factory=list)
     held_functions: list[HeldFunction] = field(default_factory=list)
     old_defaults: list[OldDefault] = field(default_factory=list)
     begun_again: list[BegunAgain] = field(default_factory=list)
+    snapshots: list[OldSnapshot] = field(default_factory=list)
     equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -101,6 +105,22 @@ class Computed(NamedTuple):
     name: str
     node: str
     made: int | None
+
+
+class Copied(NamedTuple):
+    """A tensor with a graph that a deepcopy has met: its name, the node that computed it, and the cell that made it.
+
+    ``module`` and ``attribute``: the module that has it as an attribute, found from the name ``root``; empty if it is
+    held in another way. ``others`` counts further ones with this attribute in the modules of ``root``.
+    """
+
+    name: str
+    node: str
+    made: int | None
+    root: str
+    module: str = ""
+    attribute: str = ""
+    others: int = 0
 
 
 class Missing(NamedTuple):
@@ -131,7 +151,7 @@ class Live:
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
-        self._defaults = Defaults()
+        self._defaults, self._settings, self._snapshots = Defaults(), Settings(), Snapshots()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
@@ -202,8 +222,9 @@ class Live:
             graphs = Budget(seconds * GRAPHS)
             roots = _roots(found, graphs)
             self._rooted = [root.thing.path[0] for root in roots]
-            held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
-            look = Look(broken(roots, moved, Names(found), graphs))
+            nodes = walk([root.node for root in sampled(roots)], graphs)
+            held, moved = self._memory.compare(nodes, self._cells, graphs)
+            look = Look(broken(sampled(roots), moved, Names(found), self._cells, graphs))
             look.one_memory = one_memory(found, finding)
             look.evaluating = self._modes.compare(found, self._cells.now, finding)
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
@@ -228,16 +249,12 @@ class Live:
             look.stale_caches = self._caches.compare(namespace, self._asked, self._cells.now, others)
             look.held_functions = self._functions.compare(found, namespace, self._cells.now, others)
             look.old_defaults = self._defaults.compare(namespace, self._cells.now, others)
-            parts = subsets(namespace, others)
-            look.split_again = self._splits.compare(parts, self._cells.now) if parts is not None else []
             look.switched = self._states.compare(found)
-            look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
-            look.shared = self._shared.compare(found, self._rewrites.began, self._cells.now, others)
-            look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
-            look.split_gone = self._gone.compare(parts, self._orders, found, self._cells.now)
+            self._data(look, found, namespace, others, Budget(seconds * ORDERS))
             drawing = Budget(seconds * ROWS)
             if page is not None:
-                table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
+                stale = {row_id(path) for each in look.broken for path in (each.root_path, each.among_path) if path}
+                table = Table(self._before, self._bound, stale)
                 look.rows, look.more = rows(found, table, drawing, *page)
                 table.saved(held)
                 table.share(self._numbers)
@@ -248,12 +265,26 @@ class Live:
     def _optimizers(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
         """Compare optimizers with the cells before, and set what is found in ``look``.
 
-        The fields are ``leftover``, ``cut_parameters``, ``schedulers`` and ``begun_again``; each says what it holds.
+        The fields are ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again`` and ``snapshots``.
         """
         look.leftover = self._leftovers.compare(found, self._cells.now, budget)
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
+        look.snapshots = self._snapshots.compare(found, self._cells.now, budget)
+
+    def _data(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget) -> None:
+        """Compare data and its splits with the cells before, and set what is found in ``look``.
+
+        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered`` and ``split_gone``.
+        """
+        now, parts = self._cells.now, subsets(namespace, budget)
+        look.split_again = self._splits.compare(parts, now) if parts is not None else []
+        look.settings = self._settings.compare(parts, now)
+        look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, now, budget)
+        look.shared = self._shared.compare(found, self._rewrites.began, now, budget)
+        look.reordered = self._orders.compare(found, now, orders)
+        look.split_gone = self._gone.compare(parts, self._orders, found, now)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
         """Whether the last cell read this name and bound it again, and its graph does not contain that of an earlier
@@ -317,6 +348,29 @@ class Live:
             if tensor.grad is not None:
                 return None
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
+
+    def copied(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Copied | None:
+        """Where a tensor with a graph is held, which a deepcopy has met; None if no name leads to it."""
+        with unseen():
+            if not is_own(tensor) or tensor.is_inference():
+                return None
+            budget = Budget(seconds)
+            found = find(namespace, (), budget)
+            thing = next((each for each in found.tensors if each.value is tensor), None)
+            node = history(tensor, tensor._version).root
+            if thing is None or node is None:
+                return None
+            path, made = thing.path, self._cells.of(sequence_of(node))
+            layers = {layer.path: layer.text for layer in found.layers}
+            copied = Copied(thing.text, node_name(node), made, path[0])
+            if path[:-1] not in layers:
+                return copied
+            like = [
+                each
+                for each in _roots(found, budget)
+                if each.thing.path[0] == path[0] and each.thing.path[-1] == path[-1] and each.thing.path[:-1] in layers
+            ]
+            return copied._replace(module=layers[path[:-1]], attribute=path[-1], others=len(like) - 1)
 
     def rows_asked(self, namespace: Mapping[str, Any], numbers: Any, table: Any, seconds: float) -> RowsAsked | None:
         """The rows that a failed lookup asked for; None if that was not the reason, or if it cannot be read."""

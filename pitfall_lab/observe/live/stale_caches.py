@@ -1,8 +1,9 @@
 """Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
-other weights now than when they were computed.
+other weights now than when they were computed, or whose function has been defined anew.
 
-Which names cache results of which modules, the texts of the cells say. Of the results' tensors and of the weights only
-ids, versions and checksums are stored. Weights that were put back as they were count as unchanged.
+Which names cache results of which modules and functions, the texts of the cells say. Of the results' tensors and of the
+weights only ids, versions and checksums are stored, of a function a hash of its code. What was put back as it was
+counts as unchanged.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.nn import Parameter
 
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import ELEMENTS
+from pitfall_lab.observe.live.held_functions import code_mark, own
 from pitfall_lab.observe.live.object_kinds import Kinds, class_name, class_origin, inside, is_own, tables
 from pitfall_lab.observe.live.sums import Sums, mark
 from pitfall_lab.observe.tensor_facts import is_opaque
@@ -27,13 +29,14 @@ SUMMED = 1 << 19
 """Of so many bytes of weights the checksums are computed after one cell; of the rest the versions count."""
 MOST = 500
 DEPTH = 2
+_CODE = "code"
 _CACHE: Any = functools._lru_cache_wrapper  # the class of what functools.cache makes
 _class_dict = type.__dict__["__dict__"].__get__
 
 
 class Asked(NamedTuple):
     """A cache: ``holder`` is the name and the attributes that lead to it, ``chains`` are those of the modules, or of
-    their methods, that may compute what it stores.
+    their methods, and of the functions that may compute what it stores.
 
     A first part ``self`` stands for each object of class ``owner``. ``default``: the holder is the default of this
     argument of the function.
@@ -47,9 +50,10 @@ class Asked(NamedTuple):
 
 class StaleCache(NamedTuple):
     """``entries`` (expressions) of the cache were filled by cell ``since``, and are still there; cell ``moved`` changed
-    the weights of ``module``, to which ``chain`` leads.
+    the weights of ``module``, to which ``chain`` leads, or defined the function of this name anew (``is_function``).
 
-    ``hit``: results have been read since then; None where nothing counts this.
+    ``hit``: results have been read since then; None where nothing counts this. ``filled`` are cells that have added
+    further entries since then.
     """
 
     asked: Asked
@@ -59,11 +63,14 @@ class StaleCache(NamedTuple):
     since: int
     moved: int
     hit: bool | None
+    is_function: bool = False
+    filled: tuple[int, ...] = ()
 
 
 class _Kept(NamedTuple):
     """The marks (id, version and checksum; of a cached function its counts) of entries, the cell that made the newest,
-    the marks of the weights then, and which cells have changed the weights since.
+    the marks of the weights and functions then, which cells have changed these since, which have added entries since,
+    and the marks of those.
     """
 
     entries: dict[str, Any]
@@ -71,6 +78,8 @@ class _Kept(NamedTuple):
     weights: dict[Chain, tuple[Any, ...]]
     moved: dict[Chain, int]
     hits: int
+    filled: tuple[int, ...] = ()
+    later: Mapping[str, Any] = {}
 
 
 class Caches:
@@ -102,14 +111,19 @@ class Caches:
         self, at: tuple[Any, ...], entries: dict[str, Any], hits: int, weights: dict[Chain, tuple[Any, ...]], now: int
     ) -> _Kept:
         was = self._was.get(at)
-        if was is None or any(was.entries.get(key) != each for key, each in entries.items()):
+        if was is None or any(was.entries.get(key, each) != each for key, each in entries.items()):
             return _Kept(entries, now, weights, {}, hits)
         moved = {
             chain: was.moved.get(chain, now)
             for chain, each in weights.items()
             if chain in was.weights and _differ(was.weights[chain], each)
         }
-        return was._replace(entries=entries, weights={**weights, **was.weights}, moved=moved)
+        old = {key: each for key, each in entries.items() if key in was.entries}
+        if len(old) < len(entries) and not (old and moved):
+            return _Kept(entries, now, weights, {}, hits)
+        later = {key: each for key, each in entries.items() if key not in old}
+        filled = was.filled if later == was.later or now in was.filled else (*was.filled, now)
+        return was._replace(entries=old, weights={**weights, **was.weights}, moved=moved, filled=filled, later=later)
 
 
 def _stale(asked: Asked, name: str, kept: _Kept, hits: int) -> Iterator[StaleCache]:
@@ -117,7 +131,10 @@ def _stale(asked: Asked, name: str, kept: _Kept, hits: int) -> Iterator[StaleCac
     for chain, moved in sorted(kept.moved.items(), key=lambda each: each[1]):
         counted = hits > kept.hits if hits >= 0 else None
         module = ".".join((name, *chain[1:]) if chain[0] == "self" else chain)
-        yield StaleCache(asked, tuple(kept.entries), module, chain, kept.since, moved, counted)
+        is_function = kept.weights[chain][0][0] == _CODE
+        yield StaleCache(
+            asked, tuple(kept.entries), module, chain, kept.since, moved, counted, is_function, kept.filled
+        )
 
 
 def _names(namespace: Mapping[str, Any], asked: Asked, budget: Budget) -> Iterator[str]:
@@ -215,9 +232,15 @@ def _marks(value: Any, depth: int) -> tuple[Any, ...]:
 
 
 def _modules(namespace: Mapping[str, Any], asked: Asked, name: str, sums: Sums) -> dict[Chain, tuple[Any, ...]]:
-    """The marks (see :func:`_weights`) of each module among the beginnings of the chains."""
+    """The marks (see :func:`_weights`) of each module among the beginnings of the chains, and those of the notebook's
+    functions among the chains.
+    """
     made: dict[Chain, tuple[Any, ...]] = {}
     for chain in asked.chains:
+        function = own(namespace.get(chain[0]), namespace) if len(chain) == 1 else None
+        if function is not None:
+            made[chain] = ((_CODE, 0, code_mark(function)),)
+            continue
         for end in range(len(chain), 0, -1):
             part = chain[:end]
             value = _resolve(namespace, part, name)

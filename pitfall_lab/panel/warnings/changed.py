@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 
 def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning; ``None`` if the program has run this backward already, with ``retain_graph``.
+    """The warning; ``None`` if the program has run this backward already, with ``retain_graph``, or has kept the losses
+    of a training to print them.
 
     ``failed``: it has raised.
     """
-    if _has_been_run(broken, ran):
+    if _has_been_run(broken, ran) or (broken.collected and not failed):
         return None
     cells = cell(ran, broken.made, "saved", line=broken.line) + cell(ran, broken.changed, "changed", broken.name)
     why_and_fix = (_silently if broken.silent else _counted)(broken)
-    said = Said(_sentence(broken, failed=failed), *why_and_fix, broken.path or broken.root_path, broken.root_path)
+    row = broken.among_path or broken.path or broken.root_path
+    said = Said(_sentence(broken, failed=failed), *why_and_fix, row, broken.root_path)
     if broken.silent:
         return warning("changed-silently", "silent", said, cells, "PL301")
     rule = "PL104" if broken.is_parameter else "PL101"
@@ -89,6 +91,8 @@ def _held(broken: Broken) -> T:
 def _wrong(broken: Broken, *, failed: bool) -> T:
     en = f"`{broken.root}.backward()`" if broken.is_scalar else f"a backward through `{broken.root}`"
     zh = f"`{broken.root}.backward()`" if broken.is_scalar else f"经过 `{broken.root}` 的反向传播"
+    if broken.among:
+        en, zh = f"a backward through an entry of `{broken.among}`", f"经过 `{broken.among}` 中元素的反向传播"
     if failed:
         return T(f"this is why {en} failed", f"所以 {zh} 失败了")
     return (
@@ -106,7 +110,7 @@ def _counted(broken: Broken) -> tuple[T, T]:
         f"{broken.node} 在计算结果时保存了这个张量，因为反向传播需要它的数。之后它被就地修改：版本计数器现在是 "
         f"{broken.now}。torch 在反向传播时比较两个版本，然后报错。",
     )
-    name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
+    name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.among or broken.root}`"
     if broken.is_parameter:
         return explanation, T(
             f"Run the backward of {root} before {name or 'it'} is updated, or compute {root} again after the update.",
@@ -122,7 +126,7 @@ def _counted(broken: Broken) -> tuple[T, T]:
 
 
 def _silently(broken: Broken) -> tuple[T, T]:
-    name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
+    name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.among or broken.root}`"
     return T(
         f"The numbers in memory are no longer those that {broken.node} saved, but the version counter has not moved: "
         "`.data`, a NumPy array on the same memory, or other code that torch does not count has written them. Torch "

@@ -52,7 +52,7 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
         return None  # the memory is written every time
     if any(each.path == found.path and each.cell <= use.count for each in all_found):
         return None
-    later = next((run for run in runs if run.count > wrote.count and name in _taken(run, runs)), None)
+    later = next((run for run in runs if run.count > wrote.count and name in taken(run, runs)), None)
     if later is None:
         return None
     target, where, again = through[0], called(wrote.count), called(later.count)
@@ -94,7 +94,7 @@ def _shared_write(found: Shared, all_found: Sequence[Shared], ran: Ran) -> dict[
 def _named(run: Cell, runs: list[Cell]) -> set[str]:
     """The names in a cell and in the functions that it calls, directly or not."""
     functions, found = definitions(runs), set[str]()
-    work: list[ast.AST] = [_code(run)]
+    work: list[ast.AST] = [code_of(run)]
     met = set[str]()
     for node in work:  # the list grows during the iteration
         found |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
@@ -140,13 +140,13 @@ def _headers(node: ast.AST) -> list[ast.AST]:
     return [node.test] if isinstance(node, (ast.While, ast.If)) else []
 
 
-def _taken(run: Cell, runs: list[Cell]) -> set[str]:
+def taken(run: Cell, runs: list[Cell]) -> set[str]:
     """The names whose numbers a cell reads, itself or in the functions that it calls; what it binds itself before it
     reads it is left out.
     """
     own = run.assigned - run.flow[0]
-    functions, found = definitions(runs), set(_read(_code(run))) - own
-    work, met = list(called_in(_code(run))), set[str]()
+    functions, found = definitions(runs), set(_read(code_of(run))) - own
+    work, met = list(called_in(code_of(run))), set[str]()
     for name in work:  # the list grows during the iteration
         function = functions.get(name)
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and name not in met:
@@ -173,7 +173,7 @@ _NOT_NUMBERS = {"shape", "dtype", "device", "ndim", "size", "dim", "numel"}
 _NO_NUMBERS = {"len", "type", "isinstance", "id"}
 
 
-def _code(run: Cell) -> ast.Module:
+def code_of(run: Cell) -> ast.Module:
     """What a cell runs itself: its statements without the definitions."""
     return ast.Module([each for each in run.tree.body if not _defines(each)], [])
 
@@ -190,7 +190,7 @@ def _used(
     name, named = found.path[0], _named(run, runs)
     changed = [each.path[0] for each in all_found if each.cell == found.cell and each.path[0] not in through]
     names = [each for each in dict.fromkeys((name, *changed)) if each in named]
-    if names and does(_code(run), ".backward(", reaching(".backward(", runs)):
+    if names and does(code_of(run), ".backward(", reaching(".backward(", runs)):
         return names[0]
     if not found.reordered or name not in names:
         return None
@@ -213,4 +213,4 @@ def _writers(wrote: Cell, through: Collection[str], runs: list[Cell]) -> set[str
 
 
 def _called(runs: Sequence[Cell]) -> set[str]:
-    return {name for run in runs for name in called_in(_code(run))}
+    return {name for run in runs for name in called_in(code_of(run))}

@@ -1,5 +1,5 @@
 """Warns that a cell has used cached results again that were computed before the weights that they come from had
-changed.
+changed, or before the function that computes them was defined anew.
 """
 
 from __future__ import annotations
@@ -54,11 +54,17 @@ def stale_caches(found: Sequence[StaleCache], fills: Mapping[Asked, Fill], ran: 
 
 
 def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if no cell has used the results since the weights changed."""
-    used = next((run for run in ran.since(found.moved) if _uses(run, found, fill, ran)), None)
-    if used is None or found.hit is False:
+    """The warning; ``None`` if no cell has used the results since the weights or the function changed."""
+    used = next(
+        (
+            run
+            for run in ran.since(found.moved)
+            if run.count not in found.filled and _uses(run, found, fill, ran) and _asks(run, found, ran)
+        ),
+        None,
+    )
+    if used is None or found.hit is False or (found.is_function and not _returns(found.module, ran)):
         return None
-    since, moved, here, module = called(found.since), called(found.moved), called(used.count), found.module
     first, others = found.entries[0], len(found.entries) - 1
     what = T(f"`{first}`", f"`{first}`")
     if others:
@@ -70,34 +76,87 @@ def _stale_cache(found: StaleCache, fill: Fill, ran: Ran) -> dict[str, Any] | No
     }  # fmt: skip
     empty = ways.get(fill.way, f"{place}.clear()" if place != first else f"{place} = None")
     said = Said(
-        T(
-            f"{what.en} of {since} {'come' if others else 'comes'} from `{module}` as it was then. {moved} changed its "
-            f"weights, and {here} used the old results: {who.en} computes only what is not kept yet.",
-            f"{since} 的 {what.zh}是用当时的 `{module}` 算出来的。{moved} 改变了它的权重，而 {here} 用的仍是旧的结果："
-            f"{who.zh} 只计算还没有保存的内容。",
-        ),
-        T(
-            "What is kept does not follow the weights that it was computed from: the key names the data, not the "
-            "state of the model.",
-            "保存下来的结果不会跟着计算它的权重改变：键只说明是哪份数据，没有说明是哪个状态的模型。",
-        ),
-        T(
-            f"Define `{fill.function}` again after the training, which makes `{place}` anew, and run {here} again; or "
-            "keep results only of weights that are not trained any more.",
-            f"训练之后重新定义 `{fill.function}`，这会重新创建 `{place}`，再运行 {here}；"
-            "或者只保存不再训练的权重的结果。",
-        )
-        if fill.default
-        else T(
-            f"Empty it after the training (`{empty}`), and run {here} again; or keep results only of weights that are "
-            "not trained any more.",
-            f"训练之后清空它（`{empty}`），再运行 {here}；或者只保存不再训练的权重的结果。",
-        ),
+        *(_of_function if found.is_function else _of_weights)(found, what, who, called(used.count)),
+        _fix(found, fill, place, empty, called(used.count)),
         (place,) if place.isidentifier() and not place.startswith("_") and not fill.way else (),
         (first,),
     )
     cells = cell(ran, found.moved, "changed") + cell(ran, found.since, "made") + cell(ran, used.count, "stale")
     return warning("stale-cache", "silent", said, cells)
+
+
+def _of_weights(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
+    """The sentence and the explanation where weights have changed."""
+    since, moved, module = called(found.since), called(found.moved), found.module
+    come = "come" if len(found.entries) > 1 else "comes"
+    return T(
+        f"{what.en} of {since} {come} from `{module}` as it was then. {moved} changed its "
+        f"weights, and {here} used the old results: {who.en} computes only what is not kept yet.",
+        f"{since} 的 {what.zh}是用当时的 `{module}` 算出来的。{moved} 改变了它的权重，而 {here} 用的仍是旧的结果："
+        f"{who.zh} 只计算还没有保存的内容。",
+    ), T(
+        "What is kept does not follow the weights that it was computed from: the key names the data, not the "
+        "state of the model.",
+        "保存下来的结果不会跟着计算它的权重改变：键只说明是哪份数据，没有说明是哪个状态的模型。",
+    )
+
+
+def _of_function(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
+    """The sentence and the explanation where a function was defined anew."""
+    since, moved, name = called(found.since), called(found.moved), found.module
+    come = "come" if len(found.entries) > 1 else "comes"
+    return T(
+        f"{what.en} of {since} {come} from `{name}` as it was defined then. {moved} defined `{name}` anew, and {here} "
+        f"used the old results: {who.en} computes only what is not kept yet.",
+        f"{since} 的 {what.zh}是用当时定义的 `{name}` 算出来的。{moved} 重新定义了 `{name}`，而 {here} 用的仍是旧的"
+        f"结果：{who.zh} 只计算还没有保存的内容。",
+    ), T(
+        f"A call of `{name}` looks the name up and takes the new function, but what is kept already is not computed "
+        "again: old and new results stand side by side under their keys.",
+        f"调用 `{name}` 时会查找这个名字并得到新的函数，但已经保存的结果不会重新计算：新旧结果会并存在各自的键下。",
+    )
+
+
+def _fix(found: StaleCache, fill: Fill, place: str, empty: str, here: str) -> T:
+    """How to have the results computed again."""
+    when, zh = (
+        ("after the training", "训练之后") if not found.is_function else ("after the new definition", "重新定义之后")
+    )
+    if fill.default:
+        first = T(
+            f"Define `{fill.function}` again {when}, which makes `{place}` anew, and run {here} again",
+            f"{zh}再定义一次 `{fill.function}`，这会重新创建 `{place}`，再运行 {here}",
+        )
+    else:
+        first = T(f"Empty it {when} (`{empty}`), and run {here} again", f"{zh}清空它（`{empty}`），再运行 {here}")
+    if found.is_function:
+        return T(f"{first.en}, with what follows from it.", f"{first.zh} 和由它得出的单元格。")
+    return T(
+        f"{first.en}; or keep results only of weights that are not trained any more.",
+        f"{first.zh}；或者只保存不再训练的权重的结果。",
+    )
+
+
+def _returns(name: str, ran: Ran) -> bool:
+    """Whether a function of the notebook returns something."""
+    function = definitions(list(ran.since(0))).get(name)
+    nodes = ast.walk(function) if function is not None else ()
+    return any(isinstance(each, (ast.Return, ast.Yield)) and each.value is not None for each in nodes)
+
+
+def _asks(run: Cell, found: StaleCache, ran: Ran) -> bool:
+    """Where newer entries stand beside the old ones: whether a cell, or what it calls, names the key of an old one."""
+    if not found.filled:
+        return True
+    functions, met, keys = definitions(list(ran.since(0))), set[str](), set[str]()
+    code = [each for each in run.tree.body if not isinstance(each, _DEFINITIONS)]
+    work: list[ast.AST] = list(code)
+    for node in work:  # the list grows during the iteration
+        keys |= {repr(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant)}
+        for name in set(called_in(node)) & functions.keys() - met:
+            met.add(name)
+            work.append(functions[name])
+    return any(each.endswith("]") and each.partition("[")[2][:-1] in keys for each in found.entries)
 
 
 def _uses(run: Cell, found: StaleCache, fill: Fill, ran: Ran) -> bool:
@@ -109,7 +168,10 @@ def _uses(run: Cell, found: StaleCache, fill: Fill, ran: Ran) -> bool:
     # the header of a loop or a ``with`` comes as an assignment without a line: what it evaluates has one
     nodes = (each if hasattr(each, "lineno") else getattr(each, "value", each) for each in statements(run.tree))
     ordered = sorted((each for each in nodes if not isinstance(each, _DEFINITIONS)), key=_line)
-    if run.count == found.moved:
+    if run.count == found.moved and found.is_function:
+        made = [each for each in run.tree.body if isinstance(each, _DEFINITIONS) and each.name == found.module]
+        ordered = [each for each in ordered if made and _line(each) > _line(made[-1])]
+    elif run.count == found.moved:
         steps = reaching(".step(", runs)
         trains = next((_line(each) for each in ordered if does(each, ".step(", steps)), None)
         if trains is None:

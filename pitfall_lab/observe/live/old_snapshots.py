@@ -1,0 +1,163 @@
+"""Finds copies of weights (a state dict, a second model) that were made of a model whose name has another model now.
+
+The names and shapes of both models' weights agree, so the copy can be loaded into the new one. Of the copies checksums
+are stored, of the models the ids and the classes of their parts, as plain values.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import ELEMENTS, Found, Path, Thing
+from pitfall_lab.observe.live.object_kinds import Kinds, class_name, is_own, tables
+from pitfall_lab.observe.live.sums import Sums
+from pitfall_lab.observe.tensor_facts import is_opaque
+
+MARKED = 4
+"""Of so many tensors of a copy the checksums are stored."""
+_Shapes = dict[str, tuple[int, ...]]
+
+
+class OldSnapshot(NamedTuple):
+    """``name``, whose values are those of cell ``since``, is a copy of the ``model`` of cell ``made``; cell ``again``
+    has made the model anew.
+
+    ``is_model``: the copy is a model itself, not a state dict. ``is_alike``: the new model consists of the same classes
+    as the old one.
+    """
+
+    name: str
+    path: Path
+    model: str
+    since: int
+    made: int
+    again: int
+    is_model: bool
+    is_alike: bool
+
+
+class _Model(NamedTuple):
+    """A model: its marks, the classes of its parts, the cell that made it, and the shapes of its weights."""
+
+    at: tuple[int, ...]
+    classes: tuple[str, ...]
+    cell: int
+    parameters: _Shapes
+    buffers: _Shapes
+
+
+class _Copy(NamedTuple):
+    """A copy: checksums, the cell in which it was first seen so, and the models that it may be of, by their names."""
+
+    mark: tuple[int | None, ...]
+    since: int
+    of: dict[str, _Model]
+
+
+class Snapshots:
+    """Remembers copies of weights and the models that they were made of, as plain values."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, _Model] = {}
+        self._copies: dict[Path, _Copy] = {}
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[OldSnapshot]:
+        """The copies whose model has been made anew since."""
+        models = {
+            thing.text: made for thing in found.modules if len(thing.path) == 1 and (made := _model(thing, budget))
+        }
+        models = {name: self._with_cell(name, each, now) for name, each in models.items()}
+        if budget.spent:
+            return []
+        sums, copies, old = Sums(), dict[Path, _Copy](), list[OldSnapshot]()
+        for thing, tensors in _copies(found, models):
+            if not budget.goes_on():
+                return []
+            mark = tuple(sums.of(each) for each in islice(tensors.values(), MARKED))
+            was = self._copies.get(thing.path)
+            if was is None or was.mark != mark or None in mark:
+                fits = {name: each for name, each in models.items() if name != thing.text and _fits(tensors, each)}
+                was = _Copy(mark, now, fits)
+            if was.of:
+                copies[thing.path] = was
+            for name, model in was.of.items():
+                new = models.get(name)
+                if new is not None and new.at != model.at and _fits(tensors, new):
+                    old.append(
+                        OldSnapshot(
+                            thing.text, thing.path, name, was.since, model.cell, new.cell,
+                            thing.kind == "module", new.classes == model.classes,
+                        )
+                    )  # fmt: skip
+        self._models, self._copies = models, copies
+        return old
+
+    def _with_cell(self, name: str, model: _Model, now: int) -> _Model:
+        was = self._models.get(name)
+        return model._replace(cell=was.cell if was is not None and was.at == model.at else now)
+
+
+def _model(thing: Thing, budget: Budget) -> _Model | None:
+    """A model as it is now; ``None`` if it has no parameters."""
+    parameters, buffers, classes, at = _Shapes(), _Shapes(), list[str](), [id(thing.value)]
+    work, seen, kinds = [("", thing.value)], {id(thing.value)}, Kinds()
+    for prefix, module in work:  # the list grows during the iteration
+        if not budget.goes_on():
+            return None
+        own, other, children = tables(module)
+        classes.append(class_name(module))
+        for table, shapes in ((own, parameters), (other, buffers)):
+            for name, each in list(table.items()):
+                if type(name) is str and is_own(each):
+                    shapes[prefix + name] = tuple(each.shape)
+                    at.append(id(each))
+        for name, child in list(children.items()):
+            if type(name) is str and kinds.of(child) == "module" and id(child) not in seen:
+                seen.add(id(child))
+                work.append((f"{prefix}{name}.", child))
+    return _Model(tuple(at), tuple(classes), 0, parameters, buffers) if parameters else None
+
+
+def _fits(tensors: Mapping[str, Any], model: _Model) -> bool:
+    """Whether tensors have the names and shapes of a model's weights."""
+    known = {**model.buffers, **model.parameters}
+    return model.parameters.keys() <= tensors.keys() and all(
+        name in known and known[name] == tuple(each.shape) for name, each in tensors.items()
+    )
+
+
+def _copies(found: Found, models: Mapping[str, _Model]) -> Iterator[tuple[Thing, dict[str, Any]]]:
+    """The state dicts, also inside a dict, and the models, each with its tensors by their names; none of them is a
+    reference to the weights of a model.
+    """
+    weights = {each.value.data_ptr() for each in found.parameters if is_own(each.value) and not is_opaque(each.value)}
+    for thing in found.names if models else ():
+        if thing.kind == "group" and type(thing.value) in (dict, OrderedDict):
+            inner = [(thing, thing.value)]
+            for key, each in list(islice(thing.value.items(), ELEMENTS)):
+                if type(key) is str and type(each) in (dict, OrderedDict):
+                    inner.append((Thing((*thing.path, repr(key)), f"{thing.text}[{key!r}]", "group", each), each))
+            for part, table in inner:
+                items = list(table.items())
+                plain = all(type(key) is str and is_own(each) and not is_opaque(each) for key, each in items)
+                if items and plain and not any(each.data_ptr() in weights for _, each in items if each.numel()):
+                    yield part, dict(items)
+        elif thing.kind == "module" and thing.text in models:
+            yield thing, {name: each for name, each in _state(thing.value) if not is_opaque(each)}
+
+
+def _state(module: Any) -> Iterator[tuple[str, Any]]:
+    work, seen, kinds = [("", module)], {id(module)}, Kinds()
+    for prefix, each in work:  # the list grows during the iteration
+        own, other, children = tables(each)
+        for name, tensor in [*own.items(), *other.items()]:
+            if type(name) is str and is_own(tensor):
+                yield prefix + name, tensor
+        for name, child in list(children.items()):
+            if type(name) is str and kinds.of(child) == "module" and id(child) not in seen:
+                seen.add(id(child))
+                work.append((f"{prefix}{name}.", child))

@@ -1,0 +1,74 @@
+"""Finds attributes of a data set that a cell has changed while several subsets share the data set.
+
+``random_split`` and ``Subset`` copy nothing: what is set for one part holds for all. Only the attributes of data sets
+are compared, as plain values or numbers; nothing is taken from a data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe.live.found import ELEMENTS
+from pitfall_lab.observe.live.object_kinds import class_name, inside
+from pitfall_lab.observe.live.split_again import Part
+
+_PLAIN = (bool, int, float, str, type(None))
+_ABSENT = ("absent",)
+_Mark = tuple[Any, ...]
+
+
+class SharedSetting(NamedTuple):
+    """Cell ``cell`` has changed ``attribute`` of a data set to another value, which it still has.
+
+    ``parts`` are the expressions of the subsets of that data set and of the loaders of each.
+    """
+
+    attribute: str
+    cell: int
+    parts: tuple[tuple[str, ...], ...]
+
+
+class Settings:
+    """Remembers the attributes of data sets with several subsets: plain values, and of all else the ids."""
+
+    def __init__(self) -> None:
+        self._was: dict[tuple[int, str], dict[str, _Mark]] = {}
+        #: For a data set and an attribute the value before the first change, and the cell of the last.
+        self._changed: dict[tuple[int, str, str], tuple[_Mark, int]] = {}
+
+    def compare(self, parts: Sequence[Part] | None, now: int) -> list[SharedSetting]:
+        """All changes that have not been taken back; ``parts`` are all subsets, ``None`` if they were not found."""
+        if parts is None:
+            return []
+        shared: dict[int, list[Part]] = {}
+        for part in parts:
+            shared.setdefault(id(part.data), []).append(part)
+        was, changed, self._was, self._changed = self._was, self._changed, {}, {}
+        found: list[SharedSetting] = []
+        for some in shared.values():
+            if len({part.key[2:] for part in some}) < 2:
+                continue
+            key = id(some[0].data), class_name(some[0].data)
+            before, marks = was.get(key), _marks(some[0].data)
+            self._was[key] = marks
+            for name in sorted({*marks, *(before or ())}):
+                mark = marks.get(name, _ABSENT)
+                first, cell = changed.get((*key, name), (mark if before is None else before.get(name, _ABSENT), now))
+                if before is not None and before.get(name, _ABSENT) != mark:
+                    cell = now
+                if first != mark:
+                    self._changed[*key, name] = first, cell
+                    names = tuple((*part.names, *part.loaders) for part in some)
+                    found.append(SharedSetting(name, cell, names))
+        return found
+
+
+def _marks(data: Any) -> dict[str, _Mark]:
+    table = list(islice(inside(data, "object").items(), ELEMENTS))
+    return {
+        name: (class_name(each), hash(each)) if type(each) in _PLAIN else ("id", id(each))
+        for name, each in table
+        if type(name) is str
+    }
