@@ -890,6 +890,7 @@ def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
     ("key", "number", "share", "fails"),
     [
         ("5.1", 3, 2 / 3, {1}),  # solved but for the statistics
+        ("5.4", 6, 3 / 4, {3}),  # right for a transposed view, and a slice with steps is as the given cell leaves it
         ("9.1", 0, 0.0, {0, 1, 2}),  # a reset between backward and step is no praise for its place
         ("9.2", 3, 2 / 3, {2}),  # the gradients that the others hold are part of the task
         ("9.2", 4, 1 / 3, {1, 2}),  # of several groups, the first alone
