@@ -849,6 +849,28 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
             "The standard deviations",
         ),
         ("2.2", "def standardise(rows):\n    return (rows - rows.mean(dim=1)) / rows.std(dim=1)\n", "Which shape does"),
+        (
+            "2.2",
+            (
+                "def standardise(rows):\n    rows -= rows.mean(1, keepdim=True)\n"
+                "    return rows / rows.std(1, keepdim=True)\n"
+            ),
+            "The standard deviations",
+        ),
+        ("1.4", exercises()["1.4"].wrong[0], "Only the first step is right?"),
+        (
+            "1.4",
+            (
+                "def train(x, y, w, rate, steps):\n    for _ in range(steps):\n        w.grad = None\n"
+                "        ((x * w - y) ** 2).mean().backward()\n        with torch.no_grad():\n"
+                "            w = w - rate * w.grad\n    return w\n"
+            ),
+            "Only the first step is right?",
+        ),
+        ("8.4", exercises()["8.4"].wrong[4], "`x = x.double()`"),
+        ("8.4", exercises()["8.4"].right[0].replace(".item()", ""), "`x = x.double()`"),
+        ("9.2", exercises()["9.2"].wrong[2], "A parameter whose `.grad` is None is skipped"),
+        ("9.2", exercises()["9.2"].wrong[3], "A parameter whose `.grad` is None is skipped"),
         ("2.5", "def features(raw):\n    return torch.from_numpy(raw) / 255\n", "`batch / 255` makes new memory"),
         (
             "8.2",
