@@ -62,7 +62,7 @@ _REFUSED: dict[str, T] = {
     "backward": T(
         en="backward() refuses to start from more than one number, or from a tensor without a graph. On its way it "
         "stops where an earlier backward has freed what a node needs, or where a tensor was written after a node had "
-        "saved it. Nothing of that is so when this line runs.",
+        "saved it. None of this is the case here.",
         zh="从多于一个数、或从没有计算图的张量开始，backward() 会拒绝。途中，若节点所需的内容已被先前的 backward 释放，"
         "或者某个张量在被节点保存之后又被写入，它会停下。执行到这一行时都不是这样。",
     ),
@@ -86,13 +86,13 @@ _REFUSED: dict[str, T] = {
     ),
     "write": T(
         en="torch refuses a write into a leaf that requires grad, or into a view of one, while it records. It also "
-        "refuses numbers whose shape or type does not fit. Nothing of that is so when this line runs.",
+        "refuses numbers whose shape or type does not fit. None of this is the case here.",
         zh="在记录期间，torch 拒绝写入需要梯度的叶子张量或它的视图；形状或类型不合的数它也拒绝写入。"
         "执行到这一行时都不是这样。",
     ),
     "plain write": T(
         en="torch refuses to write numbers whose shape or type does not fit the place, and to write in place into a "
-        "tensor of which several elements are one cell, as `expand` makes them. Neither is so here.",
+        "tensor of which several elements are one cell, as `expand` makes them. Neither is the case here.",
         zh="形状或类型与所写之处不合的数，torch 拒绝写入；有几个元素共用一个单元的张量（如 `expand` 所得的），"
         "它也拒绝就地写入。这里都不是这样。",
     ),

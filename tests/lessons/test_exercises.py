@@ -849,6 +849,28 @@ def test_each_property_names_a_hint_or_none(key: str) -> None:
             "The standard deviations",
         ),
         ("2.2", "def standardise(rows):\n    return (rows - rows.mean(dim=1)) / rows.std(dim=1)\n", "Which shape does"),
+        (
+            "2.2",
+            (
+                "def standardise(rows):\n    rows -= rows.mean(1, keepdim=True)\n"
+                "    return rows / rows.std(1, keepdim=True)\n"
+            ),
+            "The standard deviations",
+        ),
+        ("1.4", exercises()["1.4"].wrong[0], "Only the first step is right?"),
+        (
+            "1.4",
+            (
+                "def train(x, y, w, rate, steps):\n    for _ in range(steps):\n        w.grad = None\n"
+                "        ((x * w - y) ** 2).mean().backward()\n        with torch.no_grad():\n"
+                "            w = w - rate * w.grad\n    return w\n"
+            ),
+            "Only the first step is right?",
+        ),
+        ("8.4", exercises()["8.4"].wrong[4], "`x = x.double()`"),
+        ("8.4", exercises()["8.4"].right[0].replace(".item()", ""), "`x = x.double()`"),
+        ("9.2", exercises()["9.2"].wrong[2], "A parameter whose `.grad` is None is skipped"),
+        ("9.2", exercises()["9.2"].wrong[3], "A parameter whose `.grad` is None is skipped"),
         ("2.5", "def features(raw):\n    return torch.from_numpy(raw) / 255\n", "`batch / 255` makes new memory"),
         (
             "8.2",
@@ -890,6 +912,7 @@ def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
     ("key", "number", "share", "fails"),
     [
         ("5.1", 3, 2 / 3, {1}),  # solved but for the statistics
+        ("5.4", 6, 3 / 4, {3}),  # right for a transposed view, and a slice with steps is as the given cell leaves it
         ("9.1", 0, 0.0, {0, 1, 2}),  # a reset between backward and step is no praise for its place
         ("9.2", 3, 2 / 3, {2}),  # the gradients that the others hold are part of the task
         ("9.2", 4, 1 / 3, {1, 2}),  # of several groups, the first alone

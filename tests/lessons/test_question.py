@@ -20,6 +20,7 @@ from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.lessons.unexplained import programs, unexplained
 from pitfall_lab.trace import T
 from pitfall_lab.widgets.question_widget import content, page, question, text
+from tests.lessons.unread import asked
 
 BACKUP = """
 import torch
@@ -639,6 +640,52 @@ def test_a_lesson_says_in_its_own_words_what_it_answers_to_a_line_taken_for_anot
     for language, said in (("en", "The underscore writes."), ("zh", "下划线表示写入。")):
         predictions = content(posed, language)["predictions"]  # type: ignore[arg-type]
         assert [p["without"]["said"] for p in predictions if p["without"] and p["without"]["taken_for"]] == [said]
+
+
+# What is answered in the course to who takes a line, or a name, for something else: the question, the learner's answer
+# or reason, and how the reply begins.
+@pytest.mark.parametrize(
+    ("cell", "answer", "reply"),
+    [
+        ("06 overview-nodes-predict", "line 7 raises RuntimeError", "Backward would refuse if nothing led from loss"),
+        (
+            "06 overview-nodes-predict",
+            "after line 6, no way leads from loss to w, since p is another tensor",
+            "Names are not in the graph",
+        ),
+        ("06 overview-nodes-predict", "after line 4, a clone has no way back to w", "clone() copies the memory and"),
+        (
+            "10 inplace-versions-predict",
+            "after line 6, no node has saved w; backward reads what w is then",
+            "The product has saved w",
+        ),
+        (
+            "11 clone-keep-predict",
+            "after line 8, w has not changed, and it shares memory with kept, not with copied",
+            "`w -= …` writes into the memory of `w`",
+        ),
+        (
+            "14 networks-registered-predict",
+            "after line 14, model has registered attributes that forward uses",
+            "Attributes are registered when they are assigned",
+        ),
+    ],
+)
+def test_an_answer_of_the_course_is_answered_by_what_it_is_about(cell: str, answer: str, reply: str) -> None:
+    [posed] = [one.pose() for one in asked() if one.name == cell]
+    said = {choice.text.en: choice.without and choice.without.said for choice in posed.choices}
+    said |= {reason.text.en: reason.said for reason in posed.reasons}
+    assert (answered := said[answer]) is not None
+    assert answered.en.startswith(reply)
+
+
+def test_who_takes_an_augmented_assignment_for_a_new_tensor_is_not_told_of_detach_alone() -> None:
+    [posed] = [one.pose() for one in asked() if one.name == "11 clone-keep-predict"]
+    [unwritten] = [c for c in posed.choices if c.text.en == "(kept, copied) is ([2], [2])"]
+    keys = {key for key, belief in MISCONCEPTIONS.items() if belief in unwritten.beliefs}
+    assert keys == {"detach_copies", "augmented_assignment_rebinds"}
+    [found] = [p for p in posed.predictions if p.marks == {posed.choices.index(unwritten)}]
+    assert found.separating, "a program tells the two apart"
 
 
 def test_a_lesson_may_take_a_line_for_one_that_raises() -> None:

@@ -315,8 +315,11 @@ def train(x, y, w, rate, steps):
             zh="减法要写入 `w`，如 `w -= …`：`w = w - …` 会产生另一个张量，它得不到 `.grad`。",
         ),
         T(
-            en="Set `w.grad = None` before the next backward; otherwise gradients add up.",
-            zh="下一次 backward 之前令 `w.grad = None`，否则梯度会累加。",
+            en="Only the first step is right? Either `.grad` was not cleared, and gradients add up: set `w.grad = "
+            "None` before the next backward. Or `w = w - …` has made another tensor, which gets no `.grad`: write "
+            "`w -= …`.",
+            zh="只有第一步正确？或者没有清除 `.grad`，梯度累加了：在下一次 backward 之前令 `w.grad = None`。"
+            "或者 `w = w - …` 产生了另一个张量，它得不到 `.grad`：请写 `w -= …`。",
         ),
     ),
     right=(

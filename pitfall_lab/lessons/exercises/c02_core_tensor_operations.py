@@ -168,7 +168,7 @@ def standardise(rows):
         ),
         Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("rows")),
     ),
-    hint_for=(1, 3, 3, 3, 0),
+    hint_for=(1, 3, 3, 3, 3),
     hints=(
         T(
             en="Which shape does `rows.mean(dim=1)` have, and with which dimension is it lined up?",
@@ -179,8 +179,11 @@ def standardise(rows):
             zh="均值应当成为一列：`keepdim=True` 会把该维保留为长度 1。",
         ),
         T(
-            en="The standard deviations become a column in the same way; `std` without `correction` is torch's.",
-            zh="标准差同样要成为一列；不写 `correction` 的 `std` 就是 torch 的。",
+            en="The standard deviations become a column in the same way; call `std` without `correction`, as torch "
+            "does by default. And `rows` must stay as it is: `rows -= …` writes into it, `rows - …` makes a new "
+            "matrix.",
+            zh="标准差同样要成为一列；调用 `std` 时不写 `correction`，用 torch 的默认值。"
+            "另外 `rows` 必须保持不变：`rows -= …` 写入它，`rows - …` 产生新矩阵。",
         ),
     ),
     right=(

@@ -282,7 +282,8 @@ EXERCISES = (
                     en="a slice with steps comes out right, and the elements between stay",
                     zh="带步长的切片结果正确，其间的元素不变",
                 ),
-                as_solved("t", "whole", inputs="whole = torch.randn(3, 6)\nt = whole[:, 1::2]\nn = 4"),
+                # seven columns: with six the steps of a row lead on into the next row, and `reshape` gives a view
+                as_solved("t", "whole", inputs="whole = torch.randn(3, 7)\nt = whole[:, 1::2]\nn = 4"),
             ),
             Property(
                 T(en="with n = 0, no element changes", zh="n = 0 时没有元素改变"),
@@ -337,6 +338,9 @@ EXERCISES = (
                 "    t.data = flat.view(t.shape)\n"
             ),
             "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    return flat.view(t.shape)\n",
+            # a slice with steps is left to `reshape`
+            "def clear_first(t, n):\n    flat = t.reshape(-1)\n    flat[:n] = 0\n"
+            "    if list(t.stride()) != sorted(t.stride(), reverse=True):\n        t.copy_(flat.view(t.shape))\n",
         ),
     ),
 )

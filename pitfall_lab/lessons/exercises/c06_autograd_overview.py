@@ -45,11 +45,11 @@ EXERCISES = (
         task=T(
             en=(
                 "`a` and `b` are leaves that require grad. Write for each expression the name of its `grad_fn`, as "
-                "`grad_fn.name()` gives it, or `None`, **before** you run the cell."
+                '`grad_fn.name()` gives it, or `None` (`"None"` will do as well), **before** you run the cell.'
             ),
             zh=(
                 "`a` 和 `b` 是需要梯度的叶子。在运行单元格**之前**，写出每个表达式的 `grad_fn` 的名称（即 "
-                "`grad_fn.name()` 给出的），或 `None`。"
+                '`grad_fn.name()` 给出的），或 `None`（写 `"None"` 也行）。'
             ),
         ),
         given=_names(dict.fromkeys(_NODES, "?")),
@@ -112,11 +112,12 @@ EXERCISES = (
             ),
             Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3")),
             Property(
-                T(en="a chain of thirty operations", zh="三十个操作的链"),
+                T(en="a chain of thirty operations in which paths meet again", zh="三十个操作的链，其中的路会再次汇合"),
                 as_solved(
                     "count",
                     drive="ways = [torch.rand(2, requires_grad=True) for _ in range(int(torch.randint(1, 9, ())))]\n"
-                    "t = a\nfor n in range(30):\n    t = t * ways[n % len(ways)] + c\ncount = leaves(t)",
+                    "t = a\nfor n in range(30):\n    t = t * ways[n % len(ways)] + (t if n < 12 else c)\n"
+                    "count = leaves(t)",
                 ),
             ),
         ),
@@ -132,8 +133,8 @@ EXERCISES = (
             ),
             T(
                 en="Keep a set of the nodes that you have seen, and visit none twice: paths meet again, and each "
-                "meeting doubles the number of paths.",
-                zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，每汇合一次，路的数目就加倍。",
+                "meeting can double the number of paths.",
+                zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，每汇合一次，路的数目就可能加倍。",
             ),
         ),
         right=(

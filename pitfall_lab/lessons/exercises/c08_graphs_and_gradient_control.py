@@ -421,12 +421,6 @@ EXERCISES = (
             "waves = [slope(lambda t: (pace * t.detach()).sin() + 0 * t, place) for place in places]"
         ),
         properties=(
-            Property(T(en="exp, for float32 inputs", zh="exp：float32 输入"), _near("exps", lambda x, _: math.exp(x))),
-            Property(T(en="a sine", zh="正弦"), _near("waves", _of_wave)),
-            Property(
-                T(en="float64 inputs", zh="float64 输入"),
-                _near("waves", _of_wave, inputs="x = torch.rand((), dtype=torch.float64) + 0.5"),
-            ),
             Property(
                 T(
                     en="it comes from values alone: the same where the function is detached",
@@ -438,8 +432,14 @@ EXERCISES = (
                 T(en="the result is a number", zh="结果是一个数"),
                 true("all(isinstance(each, float) for each in exps)", _NO_NUMBER),
             ),
+            Property(T(en="exp, for float32 inputs", zh="exp：float32 输入"), _near("exps", lambda x, _: math.exp(x))),
+            Property(T(en="a sine", zh="正弦"), _near("waves", _of_wave)),
+            Property(
+                T(en="float64 inputs", zh="float64 输入"),
+                _near("waves", _of_wave, inputs="x = torch.rand((), dtype=torch.float64) + 0.5"),
+            ),
         ),
-        hint_for=(1, 2, 2, 0, 0),
+        hint_for=(3, 3, 1, 2, 2),
         hints=(
             T(
                 en="float32 has seven digits: what does `x + 1e-9` give there?",
@@ -452,8 +452,10 @@ EXERCISES = (
                 "请向两侧移动。",
             ),
             T(
-                en="`x = x.double()`, `h = 1e-5`, and `(function(x + h) - function(x - h)) / (2 * h)`.",
-                zh="`x = x.double()`，`h = 1e-5`，以及 `(function(x + h) - function(x - h)) / (2 * h)`。",
+                en="`x = x.double()`, `h = 1e-5`, and `(function(x + h) - function(x - h)) / (2 * h)`: values alone, "
+                "without autograd. `.item()` makes a Python number of it.",
+                zh="`x = x.double()`，`h = 1e-5`，以及 `(function(x + h) - function(x - h)) / (2 * h)`："
+                "只用函数值，不用 autograd。`.item()` 把它变成 Python 数。",
             ),
         ),
         right=(

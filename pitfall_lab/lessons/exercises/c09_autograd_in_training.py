@@ -196,8 +196,8 @@ EXERCISES = (
                 "`optimizer` holds the parameters of `module` and others. Complete `freeze(module, optimizer)` so "
                 "that those of `module` never change again and do not require grad, whatever gradients they hold and "
                 "whatever the optimizer remembers, in however many parameter groups they are. The others train on "
-                "with the same optimizer exactly as if nothing had been frozen, with the gradients that they hold. The "
-                "rounds that follow may never call `zero_grad`."
+                "with the same optimizer exactly as if nothing had been frozen, with the gradients that they hold. It "
+                "may be that no later round ever calls `zero_grad`."
             ),
             zh=(
                 "`optimizer` 持有 `module` 的参数以及其他参数。补全 `freeze(module, optimizer)`，使 `module` 的参数不"
@@ -238,6 +238,7 @@ EXERCISES = (
                 ),
             ),
         ),
+        hint_for=(1, 1, 3, 0),
         hints=(
             T(
                 en="The optimizer does not ask whether a parameter requires a gradient. What does it look at?",
@@ -248,8 +249,10 @@ EXERCISES = (
                 zh="这些参数已经历过一次 backward：`.grad` 还在。",
             ),
             T(
-                en="A parameter whose `.grad` is None is skipped, momentum or not.",
-                zh="`.grad` 为 None 的参数会被跳过，有没有动量都一样。",
+                en="A parameter whose `.grad` is None is skipped, momentum or not. Clear those of `module` alone: "
+                "`optimizer.zero_grad()` and the rate of a group concern the other weights, too.",
+                zh="`.grad` 为 None 的参数会被跳过，有没有动量都一样。只清除 `module` 的那些："
+                "`optimizer.zero_grad()` 和参数组的学习率也会涉及其他权重。",
             ),
         ),
         right=(

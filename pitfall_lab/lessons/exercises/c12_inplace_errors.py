@@ -397,7 +397,7 @@ EXERCISES = (
             ),
             Property(T(en="by exactly one write", zh="恰好一次写入"), _one_write),
             Property(
-                T(en="whoever holds this belief expects no error", zh="持此信念者预料不会出错"),
+                T(en="the belief predicts no error here", zh="持此信念者预料不会出错"),
                 surprises("no_grad_hides_versions"),
             ),
         ),
