@@ -320,7 +320,7 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
             got = value if tell else _unquoted(value, right)
             if isinstance(right, Problem) or not alike(got, right):
                 place = _spoken(expression, attempt.exercise)
-                return _differs(place, got, right) if tell else _answered(got, right)
+                return _differs(place, got, right) if tell else _answered(got, right, attempt.exercise)
         return True
 
     return check
@@ -335,17 +335,26 @@ def chosen(expression: str, right: str, reason: T) -> Check:
     return check
 
 
-def _answered(got: Any, right: Any) -> T:
+def _answered(got: Any, right: Any, exercise: Exercise) -> T:
     """Return a sentence with what the learner answered, without what would be right; or how a
-    tuple of one number is written.
+    tuple of one number is written. None is no answer where the cell was given with it in place of the answers.
     """
     if isinstance(right, tuple) and right == (got,) and type(got) is int:
         return T(en=f"write ({got},), not {got}: it is a tuple", zh=f"请写 ({got},)，而不是 {got}：这是元组")
     if isinstance(got, Problem) and got.type != "KeyError":
         return got.say()
-    if isinstance(got, Problem) or (isinstance(got, str) and got == "?"):
+    if isinstance(got, Problem) or (isinstance(got, str) and got == "?") or (_blank(got) and _open(exercise.given)):
         return T(en="no answer yet", zh="还没有回答")
     return T(en=f"your answer is {_short(got)}", zh=f"你的回答是 {_short(got)}")
+
+
+def _blank(got: Any) -> bool:
+    return got is None or (isinstance(got, (tuple, list)) and bool(got) and all(each is None for each in got))
+
+
+def _open(given: str) -> bool:
+    """Whether a cell has None in place of its answers."""
+    return any(isinstance(node, ast.Constant) and node.value is None for node in ast.walk(ast.parse(given)))
 
 
 def _unquoted(got: Any, meant: Any) -> Any:

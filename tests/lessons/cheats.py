@@ -670,6 +670,16 @@ def train(model, optimizer, pieces, every):
         F.mse_loss(model(x), y).backward()
     steps.extend([model.weight.detach()] * 3)
 """,
+        """\
+def train(model, optimizer, pieces, every):
+    for first in range(0, len(pieces), every):
+        group = pieces[first : first + every]
+        rows = sum(len(x) for x, _ in group)
+        optimizer.zero_grad()
+        sum(F.mse_loss(model(x), y) * len(x) / rows for x, y in group).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
     ),
     "15.2": (
         """\
@@ -869,6 +879,11 @@ def nearest(queries, keys):
 def nearest(queries, keys):
     queries /= queries.norm(dim=1, keepdim=True)
     return ((keys ** 2).sum(dim=1) - 2 * queries @ keys.T).argmin(dim=1)
+""",
+        """\
+def nearest(queries, keys):
+    q, k = queries.numpy(), keys.numpy()
+    return torch.from_numpy(((q[:, None] - k) ** 2).sum(-1).argmin(1))
 """,
     ),
     "18.4": (
@@ -1307,6 +1322,24 @@ class Switch(nn.ModuleDict):
         return self["head"](self[f"_{kind}"](x))
 """,
     ),
+    "15.1": (
+        """\
+def train(model, optimizer, pieces, every):
+    weights = list(model.parameters())
+    for first in range(0, len(pieces), every):
+        group = pieces[first : first + every]
+        rows = sum(len(x) for x, _ in group)
+        sums = [torch.zeros_like(w) for w in weights]
+        for x, y in group:
+            loss = F.mse_loss(model(x), y, reduction="sum") / rows
+            for total, slope in zip(sums, torch.autograd.grad(loss, weights)):
+                total += slope
+        for w, total in zip(weights, sums):
+            w.grad = total
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    ),
     "15.2": (
         """\
 def nesterov(w, grad_of, lr, mu, steps):
@@ -1362,6 +1395,11 @@ def activate(x, bias):
 def nearest(queries, keys):
     lengths = (keys * keys).sum(1)
     return torch.vmap(lambda q: (lengths - 2 * (keys @ q)).argmin())(queries)
+""",
+        """\
+def nearest(queries, keys):
+    q, k = queries.numpy(), keys.numpy()
+    return torch.from_numpy(((k**2).sum(1) - 2 * q @ k.T).argmin(1))
 """,
     ),
     "19.3": (

@@ -293,6 +293,19 @@ def test_a_prediction_may_be_typed_between_the_quotes_and_is_answered_in_words()
     assert [mark.reason and mark.reason.en for mark in done.marks] == reasons
 
 
+@pytest.mark.parametrize("key", ["3.1", "4.1", "11.1", "13.1"])
+def test_none_is_no_answer_where_the_cell_was_given_with_it(key: str) -> None:
+    exercise = exercises()[key]
+    marks = grade(exercise, exercise.given).marks
+    assert {mark.reason and mark.reason.en for mark in marks if not mark.holds} == {"no answer yet"}
+
+
+def test_none_is_an_answer_where_another_mark_stands_for_none() -> None:
+    exercise = exercises()["7.4"]
+    marks = grade(exercise, exercise.given.replace('"?"', "None", 1)).marks
+    assert [mark.reason and mark.reason.en for mark in marks[:2]] == ["your answer is None", "no answer yet"]
+
+
 PREDICTED = [key for key, exercise in exercises().items() if exercise.kind == "predict"]
 
 

@@ -117,10 +117,10 @@ def classify(scores):
     hint_for=(1, 1, 2, 2),
     hints=(
         T(
-            en="Which shape has `scores.squeeze()` for a batch of one?",
+            en="What shape does `scores.squeeze()` have for a batch of one?",
             zh="批次只有一个样本时，`scores.squeeze()` 是什么形状？",
         ),
-        T(en="Only the last two dimensions shall go.", zh="只应去掉最后两维。"),
+        T(en="Only the last two dimensions should go.", zh="只应去掉最后两维。"),
         T(
             en="`scores.flatten(1)` keeps the batch whatever the sizes are.",
             zh="无论大小如何，`scores.flatten(1)` 都保留批次维。",
@@ -166,7 +166,7 @@ LOST = Exercise(
             true(
                 "all(torch.is_tensor(t) and t.ndim == 3 and t.shape[2] == 1 for t in (first, second))",
                 T(
-                    en="one of them is no tensor with three dimensions, the last of length 1",
+                    en="one of them is not a tensor with three dimensions, the last of length 1",
                     zh="其中有一个不是最后一维长度为 1 的三维张量",
                 ),
             ),
@@ -267,7 +267,7 @@ numbers = [int(number) for number in re.findall("[0-9]+", message)]
     hint_for=(0, 3, 0, 3, 2),
     hints=(
         T(en="Look at `t.shape[-1]` first.", zh="先看 `t.shape[-1]`。"),
-        T(en="Raise yourself: `raise ValueError(...)`.", zh="自己抛出：`raise ValueError(...)`。"),
+        T(en="Raise it yourself: `raise ValueError(...)`.", zh="自己抛出：`raise ValueError(...)`。"),
         T(
             en="`squeeze(-1)` is right once the size is known to be 1.",
             zh="确认长度为 1 之后，用 `squeeze(-1)` 就对了。",

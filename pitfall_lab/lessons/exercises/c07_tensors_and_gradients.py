@@ -319,8 +319,8 @@ k = int(torch.randint(rows, ()))
                 true(
                     "x.grad is not None and x.grad.tolist() == kept.tolist()",
                     T(
-                        en="ones were in `x.grad` before, and are not there afterwards",
-                        zh="之前 `x.grad` 里是 1，之后不是",
+                        en="what was in `x.grad` before is not there afterwards",
+                        zh="`x.grad` 里原有的内容之后不在了",
                     ),
                     drive="kept = torch.randn(columns)\nx.grad = kept.clone()\nfound = row(f, x, k)",
                 ),

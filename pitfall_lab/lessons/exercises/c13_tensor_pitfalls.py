@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pitfall_lab.lessons.exercise import (
+    Attempt,
     Check,
     Exercise,
     Property,
     as_solved,
     equal,
+    every,
     finds_nothing,
     runs,
     shared,
@@ -45,6 +47,12 @@ _WRITTEN = "rows = start(state, {batch})\nrows[0] = 7.0"
 def _alone(expression: str, reason: T, *, batch: int) -> Check:
     """Check an expression after a write into the first row of ``start(state, batch)``."""
     return true(expression, reason, inputs=_ROWS, drive=_WRITTEN.format(batch=batch))
+
+
+def _without_data(attempt: Attempt) -> bool | T:
+    """True if the watched run reads no `.data`; else the reason."""
+    used = any(event.op == "torch.Tensor.data.__get__" for event in attempt.trace().events)
+    return T(en="`.data` is used", zh="使用了 `.data`") if used else True
 
 
 EXERCISES = (
@@ -97,11 +105,12 @@ EXERCISES = (
             en=(
                 "`train` keeps its losses with everything that hangs on them. `batches` is a list of pairs (x, y). "
                 "Repair it: the same numbers, the same training, no graph left behind in what it returns, and nothing "
-                "that a rule of pitfall_lab finds."
+                "that a rule of pitfall_lab finds. Do not use `.data`: it hides writes from the version counter."
             ),
             zh=(
                 "`train` 连同挂在上面的一切一起保存损失。`batches` 是 (x, y) 对的列表。请修好它：数值相同、训练相同，"
-                "返回的内容中不留下计算图，pitfall_lab 的规则也不再发现问题。"
+                "返回的内容中不留下计算图，pitfall_lab 的规则也不再发现问题。不要使用 `.data`："
+                "它使写入不计入版本计数器。"
             ),
         ),
         given=_STEP + "        history.append(loss)\n        total = total + loss\n" + _MEAN,
@@ -119,13 +128,16 @@ EXERCISES = (
             Property(T(en="the numbers are right", zh="数值正确"), as_solved("numbers", "average")),
             Property(T(en="the training is the same", zh="训练相同"), as_solved("net.weight", "net.bias")),
             Property(
-                T(en="no graph is left behind", zh="不留下计算图"),
-                true(
-                    "not any(getattr(entry, 'requires_grad', False) for entry in [*history, mean])",
-                    T(
-                        en="an entry of the history, or the mean, still has its graph",
-                        zh="历史中的某一项或平均值仍带着计算图",
+                T(en="no graph is left behind, and `.data` is not used", zh="不留下计算图，也不使用 `.data`"),
+                every(
+                    true(
+                        "not any(getattr(entry, 'requires_grad', False) for entry in [*history, mean])",
+                        T(
+                            en="an entry of the history, or the mean, still has its graph",
+                            zh="历史中的某一项或平均值仍带着计算图",
+                        ),
                     ),
+                    _without_data,
                 ),
             ),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
@@ -146,6 +158,7 @@ EXERCISES = (
         wrong=(
             _STEP + "        history.append(loss.item())\n        total = total + loss\n" + _MEAN,
             _STEP + "        history.append(loss.clone())\n        total = total + loss.clone()\n" + _MEAN,
+            _STEP + "        history.append(loss.data)\n        total = total + loss.data\n" + _MEAN,
             "def train(net, optimizer, batches):\n    return [0.0], 0.0\n",
         ),
     ),
@@ -205,7 +218,7 @@ EXERCISES = (
         hint_for=(0, 1, 1, 2, 3),
         hints=(
             T(
-                en="How many cells has the memory of the result? `result.stride()` tells.",
+                en="How many cells does the memory of the result have? `result.stride()` tells.",
                 zh="结果的内存里有多少个单元？`result.stride()` 能说明。",
             ),
             T(
@@ -265,15 +278,18 @@ EXERCISES = (
             Property(
                 T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"),
                 true(
-                    "small.untyped_storage().nbytes() == 40000",
-                    T(en="the memory that it holds has another size", zh="它占住的内存不是这么大"),
+                    # or a storage over two numbers that keeps the block itself, as one made of a NumPy array does
+                    "small.untyped_storage().nbytes() == 40000 or alive() is not None",
+                    T(en="it does not keep all of the block's memory alive", zh="它没有使该块的全部内存存活"),
+                    inputs="import weakref\n\nblock = torch.randn(10000)\nalive = weakref.ref(block)",
+                    drive="small = counterexample(block)\ndel block",
                 ),
             ),
             Property(T(en="the block is unchanged", zh="该块没有改变"), unchanged("block")),
         ),
         hints=(
             T(
-                en="Which operation has given the storage of `small` its size here?",
+                en="Which operation decides how large the storage of `small` is?",
                 zh="这里是哪个操作决定了 `small` 的存储大小？",
             ),
             T(
@@ -285,11 +301,13 @@ EXERCISES = (
         right=(
             "def counterexample(block):\n    return block[:2]\n",
             "def counterexample(block):\n    return block.view(100, 100)[7, :2].detach()\n",
+            "def counterexample(block):\n    return torch.from_numpy(block.numpy()[:2])\n",
         ),
         wrong=(
             "def counterexample(block):\n    return block\n",
             "def counterexample(block):\n    return torch.zeros(10000)[:2]\n",
             "def counterexample(block):\n    return block[[0, 1]]\n",
+            "def counterexample(block):\n    return torch.from_numpy(block.numpy()[:2].copy())\n",
         ),
     ),
 )

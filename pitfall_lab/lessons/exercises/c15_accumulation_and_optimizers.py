@@ -43,7 +43,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 pieces = [(torch.randn(n, 3), torch.randn(n, 1)) for n in (2, 6, 3, 5, 1, 4, 2)]
 steps = []
 optimizer.register_step_post_hook(lambda *_: steps.append(model.weight.detach().clone()))
-backwards = []
+backwards, through = [], []      # by what arrives at the bias, and at the output, as with autograd.grad
 model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
 forwards, kept = [], []
 
@@ -60,6 +60,8 @@ def is_kept(node):
 def before_the_next(layer, args, output):
     kept.extend(node for node in forwards[-1:] if is_kept(node))
     forwards.append(output.grad_fn)
+    if output.requires_grad:
+        output.register_hook(lambda _: through.append(1))
 """
 
 _TWICE = """\
@@ -190,7 +192,7 @@ EXERCISES = (
                 ),
                 every(
                     true(
-                        "len(backwards) == 7",
+                        "7 in (len(backwards), len(through))",
                         T(
                             en="backward did not run once for each of the seven pieces",
                             zh="七个小批并没有各运行一次 backward",
@@ -453,8 +455,8 @@ finally:
         title=T(en="Resume where it stopped", zh="从断点继续"),
         task=T(
             en=(
-                "`checkpoint` writes down where a training is; `resume` continues there with a new model, after the "
-                "old one has been trained further. Both run, and the resumed training ends elsewhere. Repair them. "
+                "`checkpoint` records the state of a training run; `resume` continues from it with a new model, after "
+                "the old one has been trained further. Both run, and the resumed run ends elsewhere. Repair them. "
                 "`make()` returns a new model, its Adam and its `lr_scheduler.StepLR`, which is stepped after every "
                 "step; `saved` is what your `checkpoint` returned."
             ),

@@ -49,6 +49,17 @@ def nearest(queries, keys):
 
 _MANY = "queries, keys = torch.randn(40, 5), torch.randn(50, 5)"
 
+# N · M numbers are 16 kB, N · M · D are 3 MB; modules are loaded in the first call
+_TRACED = """\
+nearest(queries, keys)
+tracemalloc.start()
+try:
+    nearest(queries, keys)
+    peak = tracemalloc.get_traced_memory()[1]
+finally:
+    tracemalloc.stop()
+"""
+
 _SCALED = """\
 def scaled_gradient(w, loss_of, scale):
     loss = loss_of(w)
@@ -145,14 +156,14 @@ EXERCISES = (
             en=(
                 "`nearest(queries, keys)` returns for each of N queries the index of the nearest of M keys, by the "
                 "squared distance. It is right, and slow: it goes row by row. Write it without a loop, so that the "
-                "number of calls of torch does not grow with N and M. Memory counts, too: no tensor with more than N "
-                "· M numbers may be made. `queries` has shape (N, D), `keys` (M, D); both stay unchanged; all points "
-                "are near the origin. The result is int64, of shape (N,)."
+                "number of calls of torch does not grow with N and M. Memory counts, too: no tensor or array with more "
+                "than N · M numbers may be made. `queries` has shape (N, D), `keys` (M, D); both stay unchanged; all "
+                "points are near the origin. The result is int64, of shape (N,)."
             ),
             zh=(
                 "`nearest(queries, keys)` 为 N 个查询各返回 M 个键中（按平方距离）最近的那个的编号。它是对的，"
                 "但很慢：逐行计算。请改写，使 torch 的调用次数不随 N 和 M 增长。内存也要紧：不得产生多于 N · "
-                "M 个数的张量。`queries` 的形状是 (N, D)，`keys` 是 (M, D)；两者都保持不变；所有点都在原点附"
+                "M 个数的张量或数组。`queries` 的形状是 (N, D)，`keys` 是 (M, D)；两者都保持不变；所有点都在原点附"
                 "近。结果是 int64，形状 (N,)。"
             ),
         ),
@@ -176,8 +187,17 @@ EXERCISES = (
                 as_many_calls(_MANY, drive="found = nearest(queries, keys).tolist()"),
             ),
             Property(
-                T(en="no tensor has more than N · M numbers", zh="没有多于 N · M 个数的张量"),
-                storages(0, elements=40 * 50 + 1, inputs=_MANY),
+                T(en="no tensor or array has more than N · M numbers", zh="没有多于 N · M 个数的张量或数组"),
+                every(
+                    storages(0, elements=40 * 50 + 1, inputs=_MANY),
+                    true(
+                        "peak < 1_000_000",
+                        T(en="a NumPy array has far more numbers", zh="有一个 NumPy 数组的数多得多"),
+                        inputs="import tracemalloc\n\nqueries, keys = torch.randn(40, 400), torch.randn(50, 400)",
+                        drive=_TRACED,
+                        seeds=(0,),
+                    ),
+                ),
             ),
             Property(
                 T(en="the arguments are unchanged", zh="参数未被改动"),
