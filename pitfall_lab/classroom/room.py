@@ -98,6 +98,7 @@ _USED = (
     "ast",
     "contextlib",
     "copy",
+    "dataclasses",
     "functools",
     "inspect",
     "linecache",
@@ -124,6 +125,14 @@ setting at the end of a run.
 """
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 _OBSERVER = ("pitfall_lab.lessons.", "contextlib.", "traceback.", "logging")
+_CLASSES_OF = (
+    "torch.nn.modules.",
+    "torch.optim.",
+    "torch.utils.data.dataset",
+    "torch.utils.data.dataloader",
+    "torch.utils.data.sampler",
+)
+"""Modules of torch's of whose classes the methods are compared: an exercise's own program uses them."""
 _NEAR = (
     "builtins",
     "json",
@@ -294,10 +303,19 @@ def _warm() -> Originals:
         assert example.error is None, example.error
         example.to_json()
         kernel.give()
+        _made_once()
         originals = Originals()
     gc.collect()
     gc.freeze()
     return originals
+
+
+def _made_once() -> None:
+    """Make an optimizer of each kind: torch replaces the ``step`` of a kind when the first one is made."""
+    torch = sys.modules["torch"]
+    for kind in vars(torch.optim).values():
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer:
+            kind([torch.nn.Parameter(torch.ones(2, 2))])
 
 
 def _forked(
@@ -526,6 +544,7 @@ def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], 
         observations = []
         for request in requests:
             seen = yield from observing(request, look)
+            look(False)  # leaving what surrounds a run may have called the cell
             observations.append(seen.to_json())
         keep({"observations": observations})
     except BaseException as problem:
@@ -582,6 +601,14 @@ class Originals:
         torch = sys.modules["torch"]
         for owner in (torch.Tensor, torch.Tensor.__base__, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer):
             self._note(f"torch.{owner.__name__}", vars(owner), closed=True)
+        for name, module in sorted(sys.modules.items()):
+            for inner, value in list(vars(module).items()) if name.startswith(_CLASSES_OF) else ():
+                if isinstance(value, type) and value.__module__ == name and value.__name__ != "Optimizer":
+                    self._note(f"{name}.{inner}", vars(value))
+        self._note("warnings.catch_warnings", vars(warnings.catch_warnings))
+        self._spaces.append(("warnings", vars(warnings), ["catch_warnings"], [warnings.catch_warnings], None))
+        draws = ["get_state", "set_state", "seed"]
+        self._spaces.append(("numpy.random", vars(np.random), draws, [vars(np.random)[name] for name in draws], None))
         self.replaced = self._watch()
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:

@@ -66,9 +66,9 @@ thousand: no spreadsheet, and no reader of CSV, takes a cell of any length.
 _LINK = T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
-MOST_WRAPPED = 500
-"""Cells of a notebook with something around the exercise that are read as IPython would: each
-takes a quarter of a millisecond.
+MOST_WRAPPED, MOST_SIGNS_WRAPPED = 500, 300_000
+"""Cells of a submission with something around the exercise that are read as IPython would, and their characters: a cell
+takes a quarter of a millisecond, one of four million empty lines half a minute.
 """
 _LEFT_BEHIND = re.compile(r"\..*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECASE | re.DOTALL)
 """What systems leave behind in folders, and hidden files: they are no submissions, and it
@@ -256,8 +256,10 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
     """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the
-    same: each has a name of its own.
+    same in a table: each has a name of its own.
     """
+    from pitfall_lab.classroom.register import plain  # which imports this module
+
     names = [submission.student for submission in submissions]
     named, taken = [], set()
     for submission in submissions:
@@ -265,8 +267,8 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
         if names.count(student) > 1 and len(submission.files) == 1 and submission.files[0].stem == student:
             student = _printable(submission.files[0].name)
         numbered = (f"{student} ({n})" for n in itertools.count(2))
-        unique = next(name for name in itertools.chain([student], numbered) if name not in taken)
-        taken.add(unique)
+        unique = next(name for name in itertools.chain([student], numbered) if plain(name) not in taken)
+        taken.add(plain(unique))
         named.append(replace(submission, student=unique))
     return named
 
@@ -333,6 +335,20 @@ class _Cell:
     written: float
 
 
+@dataclass(slots=True)
+class _Left:
+    """How many cells, and characters of them, may still be read as IPython would."""
+
+    cells: int = MOST_WRAPPED
+    signs: int = MOST_SIGNS_WRAPPED
+
+    def allows(self, source: str) -> bool:
+        """Whether this cell may be; it counts."""
+        self.cells -= 1
+        self.signs -= len(source)
+        return self.cells >= 0 and self.signs >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Almost:
     """A cell that looks like an answer and is not read as one: the number in it, what it says in
@@ -370,6 +386,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
         return Sheet(submission.student, problem=submission.problem, received=received, asides=submission.asides)
     cells: dict[str, list[_Cell]] = {}
     almost: list[_Almost] = []
+    left = _Left()
     notes = list(submission.notes)
     broken: list[_Broken] = []
     files = _files(submission, broken)
@@ -391,7 +408,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
             try:
                 total += len(book.raw)
                 _allow(total)
-                for key, source, around in _cells(_notebook(book.raw, notes), almost):
+                for key, source, around in _cells(_notebook(book.raw, notes), almost, left):
                     notes += [_around(key, around)] if around and key in keys else []
                     cells.setdefault(key, []).append(_Cell(source, book.name, book.written))
                     newest[key] = place
@@ -644,12 +661,11 @@ def _around(key: str, names: Sequence[str]) -> T:
     return T(en=en, zh=f"{key}：练习之上的 {what} 只在笔记本中有意义，已跳过")
 
 
-def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _cells(cells: list[Any], almost: list[_Almost], left: _Left) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Each exercise cell: its key, what is below its first line, the magics above.
 
     Cells that look like one come to ``almost``.
     """
-    wrapped = 0
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
         if isinstance(source, list) and all(isinstance(line, str) for line in source):
@@ -664,8 +680,8 @@ def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str, 
                 .decode("utf-16", "replace")
             )
             is_code = cell.get("cell_type") == "code"
-            wrapped += is_code and CELL.match(source) is None and "%%exercise" in source[:FIRST_LINES]
-            found = exercise_of(source) if is_code and wrapped <= MOST_WRAPPED else None
+            wrapped = is_code and CELL.match(source) is None and "%%exercise" in source[:FIRST_LINES]
+            found = exercise_of(source) if is_code and (not wrapped or left.allows(source)) else None
             if found:
                 yield found
             if (found is None or found[0] not in exercises()) and len(almost) < MOST_ALMOST:

@@ -49,6 +49,7 @@ calls: eval exec compile setattr delattr vars globals locals breakpoint open mem
 calls: get_type_hints get_field allow_pickle weights_only load_library memmap tofile fromfile
 calls: update_wrapper Formatter format_map singledispatch singledispatchmethod make_dataclass new_class ForwardRef ABCMeta
 calls: EnumMeta EnumType metaclass ParameterDict load_state_dict lazy_property arg_constraints FileIO open_code _stream
+calls: attrname set_reduce_ex_hook set_getstate_hook decorate_methods global_enum bar_format OpenWrapper
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
 attributes: stride_tricks torch np types pickle timeit multiprocessing weakref atexit mmap marshal unittest runpy runstring rundocs measure
 attributes: TorchDispatchMode TorchFunctionMode datapipes cffi
@@ -125,9 +126,10 @@ def _in_plain_letters(found: re.Match[str]) -> str:
 
 
 def _words(tokens: list[Token]) -> Iterator[str]:
-    before, end, libraries = (tokenize.NEWLINE, ""), 0, {**_LIBRARIES}
+    before, end = (tokenize.NEWLINE, ""), 0
     theirs = _theirs(tokens)
     targets, aliases = _targets(tokens), _aliases(tokens)
+    libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
     for n, (kind, text) in enumerate(tokens):
         behind = tokens[n + 1 : n + 100]
         if kind == tokenize.NAME and n >= end:
@@ -141,11 +143,11 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                 ):
                     yield text
             elif text in libraries:
-                yield from _used(text, libraries[text], before, behind, is_target=n in targets)
+                yield from _used(text, libraries[text], before, behind, is_target=n in targets, is_alias=n in aliases)
                 if n in aliases:
                     _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
-                yield from _named(text, behind)
+                yield from _named(text, behind, is_target=n in targets)
         elif kind == tokenize.STRING:
             yield from _in_text(text, theirs)
             yield from _joined(before, text, behind)
@@ -167,7 +169,7 @@ def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
         libraries[name] = whole
 
 
-def _named(text: str, behind: list[Token]) -> Iterator[str]:
+def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterator[str]:
     """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or
     a name such as ``__code__``.
 
@@ -177,6 +179,7 @@ def _named(text: str, behind: list[Token]) -> Iterator[str]:
     if (
         text in _CALLS
         or text == "import"
+        or (is_target and text == "type")
         or (_is_inside(text) and text.startswith("__"))
         or _is_worked_out(text, behind)
     ):
@@ -185,6 +188,8 @@ def _named(text: str, behind: list[Token]) -> Iterator[str]:
         yield "class … (Tensor)"
     elif text == "class" and "type" in {word for _, word in _until(behind[:40], ":")}:
         yield "class … (type)"
+    elif text == "class" and "**" in {word for _, word in _until(behind[:40], ":")}:
+        yield "class … (**)"
 
 
 def _chain(tokens: list[Token]) -> list[str]:
@@ -209,7 +214,8 @@ def _targets(tokens: list[Token]) -> set[int]:
     """The places of names whose attribute is assigned to, whatever the statement is.
 
     ``torch.exp = f``, ``x = torch.exp = f``, ``(torch.exp, x) = f, 1``, ``for torch.exp in [f]``,
-    ``with f as torch.exp``, ``del torch.exp``. A number, True, False or None is a setting and does not count.
+    ``with f as torch.exp``, ``del torch.exp``, ``type(x).exp = f``. A number, True, False or None is a setting and does
+    not count.
     """
     found: set[int] = set()
     for begin, end in _statements(tokens):
@@ -224,13 +230,29 @@ def _targets(tokens: list[Token]) -> set[int]:
                 calls -= brackets.pop() if brackets else 0
             elif word in ("for", "as", "del", "in", ":"):
                 taken = word
-            if n + 1 < end and tokens[n + 1][1] == "." and not calls and (n == begin or tokens[n - 1][1] != "."):
-                at = n + 1 + len(_chain(tokens[n + 1 : min(end, n + 40)]))
+            first = n + _call_length(tokens[n : min(end, n + 40)]) if word == "type" else n
+            if (
+                first + 1 < end
+                and tokens[first + 1][1] == "."
+                and (not calls or taken == "for")  # the loop in a call's brackets assigns, too
+                and (n == begin or tokens[n - 1][1] != ".")
+            ):
+                at = first + 1 + len(_chain(tokens[first + 1 : min(end, first + 40)]))
                 behind = tokens[at][1] if at < end else ""
                 ends = behind in (",", ")", "]", "in", ":", "") or behind in _ASSIGNING
                 if ends and ((n < assigned and taken != ":") or taken in ("for", "as", "del")):
                     found.add(n)
     return found
+
+
+def _call_length(tokens: list[Token]) -> int:
+    """How many tokens the brackets behind a name have, 0 if there are none."""
+    depth = 0
+    for n, (_, word) in enumerate(tokens[1:], 1):
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if depth == 0:
+            return n if n > 1 else 0
+    return 0
 
 
 def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
@@ -242,6 +264,13 @@ def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
         if inside == 0 and word in _ASSIGNING and not (n + 2 == end and _is_setting(tokens[n + 1])):
             found = n
     return found
+
+
+def _is_handed_on(module: str) -> bool:
+    """Whether a library's module that is called so is named where it is a value: all but those in which every function
+    is compared after a run, and the name of one, ``F``, is many a variable's.
+    """
+    return bool(_called(module)) and module not in ("torch.nn.functional", "torch.optim")
 
 
 def _is_setting(token: Token) -> bool:
@@ -267,20 +296,30 @@ def _aliases(tokens: list[Token]) -> dict[int, tuple[str, str]]:
             chain = _chain(tokens[first + 3 : end])
             if len(chain) == len(words) - 3:
                 found[first + 2] = (words[0], "".join(words[2:]))
+            elif words[2] == "type" and _call_length(tokens[first + 2 : end]) == len(words) - 3:
+                found[first + 2] = (words[0], "type")
     return found
 
 
-def _used(name: str, module: str, before: Token, behind: list[Token], *, is_target: bool) -> Iterator[str]:
+def _used(
+    name: str, module: str, before: Token, behind: list[Token], *, is_target: bool, is_alias: bool
+) -> Iterator[str]:
     """Yield what is reported where a library's ``name`` is used: a module in it that no exercise
     needs, or an assignment into it.
 
-    The name alone is yielded where the library itself is passed on as a value.
+    The name alone is yielded where the library itself, or a module in it, is passed on as a value.
     """
+    if module == "type":
+        if is_target or _arguments(behind) > 1:
+            yield name
+        return
     dots = behind[:1] == [(tokenize.OP, ".")]
     if is_target:
         yield name + "".join(_chain(behind))
     for place in range(0, 12, 2) if dots else ():
         if [word for _, word in behind[place : place + 1]] != ["."] or len(behind) <= place + 1:
+            if _is_handed_on(module) and not is_alias and before[1] not in ("as", "import"):
+                yield module
             return
         module = f"{module}.{behind[place + 1][1]}"
         if _is_unneeded_module(module):
@@ -288,9 +327,9 @@ def _used(name: str, module: str, before: Token, behind: list[Token], *, is_targ
             return
     if (
         not dots
-        and (name in _HANDED_ON or module in _MODULES)
+        and (name in _HANDED_ON or module in _MODULES or (_is_handed_on(module) and not is_alias))
         and before[1] not in ("as", "import")
-        and [word for _, word in behind[:1]] not in (["="], [":"])
+        and [word for _, word in behind[:1]] != ["="]
     ):
         yield name
 
@@ -337,7 +376,9 @@ def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
     """
     if name == "format":
         return owner[0] != tokenize.STRING or _reaches_inside(owner[1])
-    return (name in _CALLS and name not in ("eval", "compile")) or (name == "wraps" and _arguments(behind) > 1)
+    return (name in _CALLS and name not in ("eval", "compile")) or (
+        name in _MAKING - {"type"} and _arguments(behind) > 1
+    )
 
 
 def _reaches_inside(text: str) -> bool:
@@ -364,13 +405,28 @@ def _is_worked_out(name: str, behind: list[Token]) -> bool:
     """Whether a call reads or sets attributes under names that are computed, and so not visible in the text."""
     if name == "getattr":
         return not _is_plain(behind)
-    if name == "type" and (behind[:1] != [(tokenize.OP, "(")] or _is_called_again(behind)):
+    if name == "type" and (behind[:1] != [(tokenize.OP, "(")] or _is_called_again(behind) or _is_of_class(behind)):
         return True
     return name in _MAKING and _arguments(behind) > 1
 
 
 _MAKING = frozenset({"type", "wraps", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
 """What makes a class, or attributes, under names that a program has worked out."""
+
+
+def _is_of_class(tokens: list[Token]) -> bool:
+    """Whether a class stands in these brackets, as far as its name tells: its type makes classes."""
+    words = [word for _, word in tokens[1 : _call_length([(0, "type"), *tokens[:40]])]][:-1]
+    last = words[-1] if words and all(word.isidentifier() or word == "." for word in words) else ""
+    is_librarys = len(words) > 1 and words[0] in _MODULES | {*_LIBRARIES}
+    # X and W1 are tensors, Box is a class
+    is_class = last[:1].isupper() and (is_librarys or last[1:2].islower())
+    return is_class or last in _CLASSES or words[:2] == ["type", "("]
+
+
+_CLASSES = frozenset(
+    {"bool", "bytes", "complex", "dict", "float", "int", "list", "object", "set", "str", "tuple", "type"}
+)
 
 
 def _is_called_again(tokens: list[Token]) -> bool:
@@ -384,11 +440,12 @@ def _is_called_again(tokens: list[Token]) -> bool:
 
 
 def _arguments(tokens: list[Token]) -> int:
-    """How many arguments a call has, as far as these tokens go."""
-    depth, found = 0, 1
+    """How many arguments a call has, as far as these tokens go; a star stands for several."""
+    depth, found, before = 0, 1, ""
     for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
-        found += word == "," and depth == 1
+        found += depth == 1 and (word == "," or (word in ("*", "**") and before in ("(", ",")))
+        before = word
         if depth == 0:
             break
     return found
@@ -468,9 +525,15 @@ def _is_plain(tokens: list[Token]) -> bool:
     """Whether the second argument of ``getattr`` is a literal with an ordinary attribute name: no
     keyword, no internal of Python.
     """
-    tokens = tokens[:8]
-    commas = [n for n, (_, word) in enumerate(tokens) if word == ","]
-    if not commas or commas[0] + 1 >= len(tokens):
+    commas, depth = [], 0
+    tokens = tokens[:40]
+    for n, (_, word) in enumerate(tokens):
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if depth < 1:
+            break
+        if depth == 1 and word in (",", "*", "**"):
+            commas.append(n)
+    if not commas or tokens[commas[0]][1] != "," or commas[0] + 1 >= len(tokens):
         return False
     kind, text = tokens[commas[0] + 1]
     ends = [word for _, word in tokens[commas[0] + 2 :]][:1] in ([","], [")"])

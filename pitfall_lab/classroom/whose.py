@@ -32,6 +32,8 @@ _CANVAS = re.compile(
     r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?P<late>LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL
 )
 _BLACKBOARD = re.compile(r"(?P<who>.+?)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
+_IN_MOODLE = re.compile(r"(?<=.)_[0-9]{1,12}_assignsubmission_(?=[a-z])", re.DOTALL)
+_IN_BLACKBOARD = re.compile(r"(?<=.)_attempt_[0-9]{4}(?:-[0-9]{2}){5}", re.DOTALL)
 _ENDING = re.compile(r"(?:\.ipynb|\.zip)?(?: ?\([0-9]{1,3}\))?(?:\.ipynb|\.zip)?\Z", re.IGNORECASE)
 _DOCUMENT = re.compile(
     r"\.(?:pdf|py|txt|md|rst|rtf|docx?|odt|pages|html?|url|webloc|json|zip|rar|7z|tar|tgz|gz|bz2|xz|ta"
@@ -48,8 +50,8 @@ _LETTERS = str.maketrans(
 )
 _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 _UNCLEAR = "unclear"
-"""Of two systems' forms one is in what the student called the file: who does so could
-else hand in in another's name.
+"""Of two systems' forms, or one system's form twice, one is in what the student called the file, or is called: who
+does so could else hand in in another's name.
 """
 GROUPED = 2
 """From this number of names with a group before a person's name (and at least half of Moodle's
@@ -98,13 +100,19 @@ def form(name: str) -> Form | None:
     """
     forms = []
     if found := _MOODLE.fullmatch(name):
-        forms.append(Form("moodle", found["who"], found["number"]))
+        forms += [Form("moodle", found["who"], found["number"])] * _times(_IN_MOODLE, name)
     if found := _BLACKBOARD.match(name):
         note = found["file"] is None and name[found.end() :].lower() == ".txt"
-        forms.append(Form("blackboard", found["who"], attempt=tuple(map(int, found["attempt"].split("-"))), note=note))
+        attempt = tuple(map(int, found["attempt"].split("-")))
+        forms += [Form("blackboard", found["who"], attempt=attempt, note=note)] * _times(_IN_BLACKBOARD, name)
     if found := _CANVAS.fullmatch(name):
         forms.append(Form("canvas", found["who"], found["number"], (int(found["attempt"]),), late=bool(found["late"])))
     return forms[0] if len(forms) == 1 else Form(_UNCLEAR, "") if forms else None
+
+
+def _times(mark: re.Pattern[str], name: str) -> int:
+    """How often a name has what a system puts behind a person's name: twice, if somebody is called so."""
+    return len(mark.findall(name))
 
 
 def attempted(names: Iterable[str]) -> float | None:
@@ -252,7 +260,8 @@ class Directory:
             en = "two people of this name handed in, and the roster has one"
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")
         if (said := self._forms.get(name)) and said.system == _UNCLEAR:
-            return T(en="its name has the forms of two systems", zh="其名称同时符合两种系统的格式")
+            en = "its name has the forms of two systems, or one system's form twice"
+            return T(en=en, zh="其名称同时符合两种系统的格式，或两次含有同一系统的格式")
         if (
             said
             and said.system == "canvas"

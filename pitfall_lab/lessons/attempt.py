@@ -375,6 +375,7 @@ class _Stage:
     def _programs(self) -> Steps[BaseException | None]:
         """Run cell, inputs and drive; return the exception that ended them, None if they ran to their end."""
         said, look, bare, modes = _Said(), self.look, not self.request.watched, _modes()
+        hooks = _hooks()
         self.in_cell = True
         try:
             with contextlib.redirect_stdout(said):
@@ -398,7 +399,7 @@ class _Stage:
                     yield from _looked(look, bare, exec, self._part("drive"), self.driven)
                 finally:
                     self._refuse_own_methods()
-                    self._refuse_modes(modes)
+                    self._refuse_modes(modes, hooks)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any way in which a program can end is an answer
@@ -417,9 +418,9 @@ class _Stage:
                     self.in_cell = True  # whatever it answers, nothing of this run is known
                     raise TypeError(f"a tensor was given a {own} of its own")
 
-    def _refuse_modes(self, modes: tuple[int, int, Any]) -> None:
+    def _refuse_modes(self, modes: tuple[int, int, Any], hooks: Any) -> None:
         """Leave the torch function modes and dispatch modes that the cell entered and did not leave;
-        TypeError if there were any.
+        TypeError if there were any, or if it left others ``hooks`` for saved tensors than there were.
 
         A default device is put back without an error; grad mode is not looked at here. ``modes`` is
         :func:`_modes` before the cell.
@@ -427,6 +428,9 @@ class _Stage:
         if _leave(modes):
             self.in_cell = True
             raise TypeError("a mode of torch was entered and not left")
+        if _hooks() is not hooks:
+            self.in_cell = True
+            raise TypeError("hooks for saved tensors were entered and not left")
 
     def _part(self, part: str) -> types.CodeType:
         """The compiled inputs, or the code that uses the cell, with the line numbers that it has in the traced text."""
@@ -549,6 +553,13 @@ def _modes() -> tuple[int, int, Any]:
     torch = sys.modules["torch"]
     library, default = torch._C, getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # noqa: SLF001 - only this layer asks
     return library._len_torch_function_stack(), library._len_torch_dispatch_stack(), default and default.device  # noqa: SLF001 - as above
+
+
+def _hooks() -> Any:
+    """What packs saved tensors now; None if nothing does."""
+    top = sys.modules["torch"]._C._autograd._top_saved_tensors_default_hooks  # noqa: SLF001 - only this layer asks
+    found = top(True)
+    return found and found[0]
 
 
 def _leave(modes: tuple[int, int, Any]) -> int:

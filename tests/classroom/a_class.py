@@ -80,6 +80,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
     from tests.classroom import (
         eighth_class,
         eleventh_class,
+        fifteenth_class,
         fifth_class,
         fourteenth_class,
         fourth_class,
@@ -163,6 +164,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("forge", fourteenth_class.forging()),
             *_of("disturb", fourteenth_class.disturbing()),
             *_of("notebook", fourteenth_class.files()),
+        ],
+        15: lambda: [
+            *_of("forge", fifteenth_class.forging()),
+            *_of("disturb", fifteenth_class.disturbing()),
+            *_of("notebook", fifteenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

@@ -10,8 +10,8 @@ import csv
 import io
 import re
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class Chosen:
     wrong: str = ""
     more: tuple[str, ...] = ()
     gets: float | None = 1.0
+    round: int = 13
     people: tuple[tuple[str, str, str, str], ...] = field(default=())
 
     def faults(self) -> str:
@@ -149,9 +150,67 @@ def rosters() -> list[Chosen]:
         Chosen("has a name of five thousand letters", ("1002", "e" * 5_000, "eve", "e@x"), wrong="eve"),
         Chosen("has a name without letters", ("1002", "\u3164\u200b", "eve", "e@x"), wrong="eve"),
         Chosen("has a name of words that stand beside names", ("1002", "Week Final", "eve", "e@x"), wrong="week final"),
+        *(replace(each, round=15) for each in _fifteenth()),
     ]
 
 
-def rostered() -> list[tuple[str, str, str]]:
-    """Each of them: its family, what it is, and what is not as it should be."""
-    return [("names", f"who {each.what}", each.faults()) for each in rosters()]
+def _fifteenth() -> list[Chosen]:
+    """Names that hold what a system puts behind names, that look like another one, and that act in other places."""
+    behind = "{}_{}_assignsubmission_file_x"
+    inner = "adal_attempt_2026-11-20-12-00-01_x"
+    named = {"id": "1002", "login": "eve", "email": "e@x"}
+
+    def called(what: str, name: str, file: str = "", **more: str) -> Chosen:
+        who = {**named, **more}
+        other = (who["id"], name, who["login"], who["email"])
+        return Chosen(what, other, wrong=file or MOODLE.format(name, 55))
+
+    return [
+        called("is called as another one with what Moodle puts behind", behind.format(VICTIM[1], 12)),
+        called("is called so with another number", behind.format(VICTIM[1], 77)),
+        replace(
+            called(
+                "has a login in which another one's attempt is",
+                "Eve",
+                BLACKBOARD.format(f"Week 3_{inner}"),
+                login=inner,
+            ),
+            right=BLACKBOARD.format("Week 3_adal"),
+        ),
+        replace(
+            called("is called as another one in a group", "Team-Ada Lovelace"),
+            more=(MOODLE.format("Team 1-Bob", 5), MOODLE.format("Team 1-Cy", 6)),
+            people=(("1003", "Bob", "bob", "b@x"), ("1004", "Cy", "cy", "c@x")),
+        ),
+        replace(
+            called(
+                "has another one's login in wide letters", "Eve", BLACKBOARD.format("Week 3_ａｄａｌ"), login="ａｄａｌ"
+            ),
+            right=BLACKBOARD.format("Week 3_adal"),
+        ),
+        called("has another one's name in wide letters", "Ａｄａ Ｌｏｖｅｌａｃｅ"),
+        called("has it with a sign that has no width", "Ada\u200b Lovelace", MOODLE.format("Ada� Lovelace", 55)),
+        called("has it in letters of another script", "Аdа Lоvеlасе"),
+        called("has it with dots behind", "Ada Lovelace.."),
+        called("has it with the end of a second copy", "Ada Lovelace (2)"),
+        called("has it with the end of a notebook", "Ada Lovelace.ipynb"),
+        called("has it turned", "Lovelace, Ada"),
+        replace(
+            called("has another one's address as login", "Eve", BLACKBOARD.format("W_ada@x.org"), login="ada@x.org"),
+            right=BLACKBOARD.format("W_adal"),
+        ),
+        replace(
+            called("has another one's id as login", "Eve", BLACKBOARD.format("Week 3_1001"), login="1001"),
+            right=BLACKBOARD.format("Week 3_adal"),
+        ),
+        called("has another one's address in capitals", "Eve", email="ADA@x.org"),
+        called("has a name with a picture in Markdown and HTML", "![x](http://a/b)<img src=x onerror=alert(1)>", "eve"),
+        called("has formulas behind tabs", "Eve	=1+1", "eve", login="	=2", email="e	@x"),
+        called("has wide signs of formulas", "－1+1", "eve", login="-2+3", email=" =1"),
+        called("has a name with the escape of a command line", "%0d=1+1 %PATH% $(id) `id`", "eve"),
+    ]
+
+
+def rostered(only: Collection[int] = ()) -> list[tuple[str, str, str]]:
+    """Each of them, or those of some rounds: its family, what it is, and what is not as it should be."""
+    return [("names", f"who {each.what}", each.faults()) for each in rosters() if not only or each.round in only]

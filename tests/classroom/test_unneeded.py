@@ -7,6 +7,7 @@ import json
 import time
 
 import pytest
+import torch  # noqa: F401 - the grader has it when it asks: what torch calls its modules is read there
 
 from pitfall_lab.classroom import unneeded as module
 from pitfall_lab.classroom.judge import Outcome, Said
@@ -119,6 +120,20 @@ def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> 
         ("with f() as torch.exp: pass", "torch.exp"),
         ("del torch.exp", "torch.exp"),
         ("torch.exp, x = f, 1", "torch.exp"),
+        ("any(0 for torch.exp in [f])", "torch.exp"),
+        ("t = [*{torch: 0}][0]", "torch"),
+        ("f = lambda t=torch: t", "torch"),
+        ("x, = [nn]", "nn"),
+        ("for g in (torch.autograd.graph,): pass", "torch.autograd.graph"),
+        ("type(*('Box', (), words))", "type"),
+        ("kind = type(x)\nkind('Box', (), words)", "kind"),
+        ("kind = type(x)\nkind.forward = f", "kind"),
+        ("type(nn.Linear(1, 1)).forward = f", "type"),
+        ("f(type(abc.ABC))", "type"),
+        ("class A(**{name: f}): pass", "class … (**)"),
+        ("import enum\nenum.Enum(**words)", "Enum"),
+        ("getattr(f(x, 'y'), name)", "getattr"),
+        ("p.attrname = name", "attrname"),
     ],
 )
 def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
@@ -135,6 +150,9 @@ def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
         "act, m, opt = nn.ReLU, nn.functional, torch.optim\nact = nn.ReLU\nact()\nm = nn.functional\nm.relu(x)",
         "torch.backends.cudnn.benchmark = False\nF.relu(x, inplace=True)\nf(torch.pi, out=x)",
         "import time, random\nt = time.time()\nrandom.seed(0)",
+        "F = m * a\nprint(F, type(F), type(F).__name__)\nkind = type(F)\nprint(kind, kind is type(a), {F: 1})",
+        "print(type(X), type(W1), type(self.W))",
+        "getattr(x[0], 'grad')\nprint(type(x).__name__ == 'Tensor', *[type(k) for k in x])\nf(**{'a': 1})",
         f"if False:\n    torch.{'a' * 300}",
         f"if False:\n    from torch import {'a' * 300}",
     ],
