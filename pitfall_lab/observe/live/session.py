@@ -265,18 +265,18 @@ class Live:
     def _optimizers(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
         """Compare optimizers with the cells before, and set what is found in ``look``.
 
-        The fields are ``leftover``, ``cut_parameters``, ``schedulers``, ``begun_again`` and ``snapshots``.
+        The fields are ``leftover``, ``cut_parameters``, ``schedulers`` and ``begun_again``.
         """
         look.leftover = self._leftovers.compare(found, self._cells.now, budget)
         look.cut_parameters = self._cuts.compare(found, self._cells.now, budget)
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
-        look.snapshots = self._snapshots.compare(found, self._cells.now, budget)
 
     def _data(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
 
-        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered`` and ``split_gone``.
+        The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered``, ``split_gone`` and, at
+        the end, as it reads the most, ``snapshots``.
         """
         now, parts = self._cells.now, subsets(namespace, budget)
         look.split_again = self._splits.compare(parts, now) if parts is not None else []
@@ -285,6 +285,7 @@ class Live:
         look.shared = self._shared.compare(found, self._rewrites.began, now, budget)
         look.reordered = self._orders.compare(found, now, orders)
         look.split_gone = self._gone.compare(parts, self._orders, found, now)
+        look.snapshots = self._snapshots.compare(found, now, budget)
 
     def _begins(self, root: Root, budget: Budget) -> bool:
         """Whether the last cell read this name and bound it again, and its graph does not contain that of an earlier
