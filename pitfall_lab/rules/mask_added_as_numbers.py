@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.pictured import everything, looks
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.syntax import called, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
@@ -24,6 +24,8 @@ PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__")
 SCALED = {"div", "mul", "truediv", "masked_fill", "view", "reshape", "dropout", "__truediv__", "__mul__"}
 HOPS = 4
 AXES = 2
+MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask", "memory_mask")
+"""How modules call the argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,14 @@ def _finding(story: Story, found: Added) -> Finding:
     there = at_line(story, story.span(found.softmax.step))
     if event.name in PRODUCTS:
         return _of_product(story, found)
-    related = [
-        story.related(
-            "made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建")
-        )
-    ]
+    handed = _handed_on(story, event)
+    if handed is None:
+        born = (story.tensor(found.mask) or {}).get("born")
+        related = [story.related("made", born, T(en="the mask is made here", zh="掩码在这里创建"))]
+    else:
+        # What the module made of the mask has no name in the program, and is not made on its line.
+        text = story.program.segment(handed)
+        related, mask = [], T(en=f"`{text}`", zh=f"`{text}`")
     if found.softmax is not event:
         related.append(story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")))
     return RULE.finding(
@@ -133,16 +138,34 @@ def _finding(story: Story, found: Added) -> Finding:
     )
 
 
+def _handed_on(story: Story, event: Event) -> ast.expr | None:
+    """The mask that the program hands to a module, such as ``nn.MultiheadAttention``, which makes the call; None if the
+    program makes it itself.
+    """
+    node = story.program.at(story.span(event.step))
+    if not isinstance(node, ast.Call) or called(node) == event.name:
+        return None
+    return next((each.value for each in node.keywords if each.arg in MASKS), None)
+
+
+def _is_hidden(story: Story, found: Added) -> bool:
+    """Whether the 1 of the mask stands for what is to be hidden: where a position may not look at itself."""
+    mask = Elements(story, found.mask, found.event.step)
+    first = (0,) * (len(mask.shape) - AXES)
+    return len(mask.shape) >= AXES and mask.at((*first, 0, 0)) == 0
+
+
 def _looks(story: Story, found: Added) -> list[Fact]:
-    """The fact that all is looked at, also where the mask is 0."""
+    """The fact that all is looked at, also what the mask was to hide."""
     mask = Elements(story, found.mask, found.event.step)
     if len(mask.shape) < AXES:
         return []
     first = (0,) * (len(mask.shape) - AXES)
+    hidden = float(_is_hidden(story, found))
 
     def is_meant(row: int, column: int) -> bool | None:
         number = mask.at((*first, row, column))
-        return None if number is None else number != 0
+        return None if number is None else number != hidden
 
     return looks((mask.shape[-2], mask.shape[-1]), everything, is_meant)
 
@@ -197,6 +220,16 @@ def _filled(story: Story, found: Added) -> tuple[Fix, ...]:
 
 def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
     program = story.program
+    handed = _handed_on(story, found.event)
+    if handed is not None:
+        # A module's bool mask says what is hidden.
+        text = operand(program, handed)
+        new = f"{text}.bool()" if _is_hidden(story, found) else f"{text} == 0"
+        title = T(
+            en=f"Make it a bool mask, True where a position is hidden: `{new}`",
+            zh=f"改成 bool 掩码，要隐藏的位置为 True：`{new}`",
+        )
+        return unique(program.text, [Fix(title, program.replace((handed, new)), meaning="shape")])
     given = written_as(story, found.event, found.mask)
     if given is None:
         return ()

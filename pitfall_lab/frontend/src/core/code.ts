@@ -105,6 +105,18 @@ function withoutModules(events: TraceEvent[], line: string): TraceEvent[] {
   return events.slice(events.findLastIndex(({ op }) => op.startsWith("torch.nn.init.")) + 1);
 }
 
+/** Where an expression begins and ends, as a key. */
+function ends(span: Span | null): string {
+  return span ? `${span.line}:${span.utf16[0]}-${span.end_line}:${span.utf16[1]}` : "";
+}
+
+/** Whether an expression is a part of another one. */
+function isPart(one: Span | null, other: Span | null): boolean {
+  if (!one || !other || ends(one) === ends(other)) return false;
+  const begins = other.line < one.line || (other.line === one.line && other.utf16[0] <= one.utf16[0]);
+  return begins && (other.end_line > one.end_line || (other.end_line === one.end_line && other.utf16[1] >= one.utf16[1]));
+}
+
 /** The shape that each tensor began with; what is written in place keeps it. */
 function shapesOf(events: TraceEvent[]): Map<string, number[]> {
   const found = new Map<string, number[]>();
@@ -342,11 +354,22 @@ export class CodeView {
     if (!text) code.append("\u200b");
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
-    const made = withoutModules(events, text).filter((event) => !discarded(event, text));
+    const made = this.#results(withoutModules(events, text)).filter((event) => !discarded(event, text));
     const said = h("span", { class: "pl-said" }, code, hint);
     said.style.setProperty("--pl-hint", String(room(made, this.#shapes)));
     const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), said);
     return { row, hint, said: "", pieces, events, made, marks: [] };
+  }
+
+  /** The calls of a line that make what it says, not a part of that: beside the line, a part's shape would be taken for its result's. */
+  #results(events: TraceEvent[]): TraceEvent[] {
+    const made = events.filter(({ results, error }) => results.length > 0 && !error);
+    const spans = new Map(made.map(({ span }) => [ends(span), span]));
+    return made.filter((event) => {
+      const next = this.#model.trace.events[event.step + 1];
+      const goesOn = next?.kind === event.kind && next.op !== event.op && ends(next.span) === ends(event.span);
+      return !goesOn && ![...spans.values()].some((other) => isPart(event.span, other));
+    });
   }
 
   /** A line where something happened is a button, so that the keyboard gets to it. */
