@@ -107,7 +107,11 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
         related=[
             story.related("changed", clip.step, T(en="clipped here", zh="在这里裁剪")),
             story.related(
-                "step" if scaled else "backward", later.step, T(en="too late for the limit", zh="对这个上限来说太晚")
+                "step" if scaled else "backward",
+                later.step,
+                T(en="the scaler's factor is divided out only here", zh="缩放器的系数到这里才除去")
+                if scaled
+                else T(en="the gradients are computed only here", zh="梯度到这里才算出"),
             ),
         ],
         fixes=_unscaled(story, clip, later) if scaled else _moved_down(story, clip, later),

@@ -119,9 +119,9 @@ def _finding(story: Story, found: Shared) -> Finding:
         found.step,
         T(
             en=f"{capital(here.en)} sets `{found.attribute}` of the data set of `{found.part}`, which is also that of "
-            f"{others}: {there.en} split indices, and all parts read one data set.",
-            zh=f"{here.zh}设置了 `{found.part}` 的数据集的 `{found.attribute}`，而它也是 {others} 的数据集："
-            f"{there.zh}划分的只是索引，所有部分读的是同一个数据集。",
+            f"{others}, so it holds for all of them: {there.en} split indices only, and all parts read one data set.",
+            zh=f"{here.zh}设置了 `{found.part}` 的数据集的 `{found.attribute}`，而它也是 {others} 的数据集，所以对"
+            f"它们都生效：{there.zh}划分的只是索引，所有部分读的是同一个数据集。",
         ),
         T(
             en="`random_split` returns `Subset`s: a list of indices each, and a reference to the whole data set. What "

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.schedules import call_of, rate_facts, scheduled
@@ -68,15 +69,37 @@ def _fixes(story: Story, call: ast.Call | None, base: float) -> tuple[Fix, ...]:
         call.args[FUNCTION] if len(call.args) > FUNCTION else None,
     )
     program = story.program
+    rate = _written(program, base)
     if isinstance(given, ast.Lambda) and len(given.args.args) == 1:
         body = program.segment(given.body)
-        new, place = f"({body}) / {base:g}", given.body
+        new, place = f"({body}) / {rate}", given.body
     elif isinstance(given, ast.Name | ast.Attribute):
-        new, place = f"lambda step: {program.segment(given)}(step) / {base:g}", given
+        new, place = f"lambda step: {program.segment(given)}(step) / {rate}", given
     else:
         return ()
-    title = T(en=f"Return a factor: divide by the rate {base:g}", zh=f"返回系数：除以学习率 {base:g}")
+    title = T(en=f"Return a factor: divide by the rate {rate}", zh=f"返回系数：除以学习率 {rate}")
     return unique(program.text, [Fix(title, program.replace((place, new)), meaning="later")])
+
+
+def _written(program: Program, base: float) -> str:
+    """The optimizer's rate as the program writes it: the name of the constant if it has one, else the number."""
+    constants = {
+        node.targets[0].id: node.value.value
+        for node in program.nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    stored = [n.id for n in program.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    given = {
+        each.value.id
+        for node in program.nodes
+        if isinstance(node, ast.Call)
+        for each in node.keywords
+        if each.arg == "lr" and isinstance(each.value, ast.Name)
+    }
+    names = [name for name in given if constants.get(name) == base and stored.count(name) == 1]
+    return names[0] if len(names) == 1 else f"{base:g}"
 
 
 RULE = Rule(

@@ -113,15 +113,17 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
         first.step,
         T(
             en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers "
-            f"{len(events)} times: {shown}.",
-            zh=f"{here.zh}一次又一次地设置随机种子，所以{there.zh} {len(events)} 次抽到同样的数：{shown}。",
+            f"each time: {shown}.",
+            zh=f"{here.zh}一次又一次地设置随机种子，所以{there.zh}每次都抽到同样的数：{shown}。",
         ),
         T(
             en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, span)}` draws "
-            "after it is then the same each time, and the training sees one noise, one batch or one mask only. Seed "
-            "once, at the beginning.",
+            "after it is then the same each time: the training repeats its noise, its masks or the order of its "
+            "examples. Seed once, at the beginning. What has to repeat, as in an evaluation, draws from a "
+            "`torch.Generator` of its own.",
             zh=f"`{snippet(story, place)}` 把随机数发生器放回同一个状态。之后 `{snippet(story, span)}` 抽到的每次都一"
-            "样，训练只见到同一份噪声、同一批数据或同一个掩码。请只在开头设置一次种子。",
+            "样，训练会重复同样的噪声、掩码或样本顺序。请只在开头设置一次种子；确实需要重复的部分（例如评估）用自己的 "
+            "`torch.Generator`。",
         ),
         related=[
             Related("made", place, None, T(en="the generator is set back here", zh="随机数发生器在这里被放回原状")),

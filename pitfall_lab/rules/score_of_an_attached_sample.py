@@ -200,10 +200,10 @@ def _finding(story: Story, found: Attached) -> Finding:
         step,
         T(
             en=f"{capital(here.en)} computes the log-probability of {name.en}, which still has the graph of its "
-            f"draw on {there.en}: the gradient that {weight.en} weighs also goes through the sample, and there it "
-            "takes back what it gives.",
-            zh=f"{here.zh}计算 {name.zh} 的对数概率，而它仍带着{there.zh}抽取时的计算图：{weight.zh}加权的梯度也会经过"
-            "样本，在那里把给出的又收回来。",
+            f"draw on {there.en}: {weight.en} sends its gradient through the sample, too, and for the mean of the "
+            "distribution the two cancel.",
+            zh=f"{here.zh}计算 {name.zh} 的对数概率，而它仍带着{there.zh}抽取时的计算图：{weight.zh}的梯度也会经过"
+            "样本，而对分布的均值来说两者相互抵消。",
         ),
         T(
             en="When the mean moves, a sample that was computed from it moves along, and its log-probability stays "

@@ -169,9 +169,10 @@ def _finding(story: Story, found: Read) -> Finding:
         )
         if found.kind == "layer"
         else T(
-            en=f"{capital(here.en)} takes the last of {layer.steps} steps, `{what}`, at which the backward direction "
-            "has seen one step only.",
-            zh=f"{here.zh}取的是 {layer.steps} 步中的最后一步 `{what}`，而反方向在那里只看过一步。",
+            en=f"{capital(here.en)} takes the last of {layer.steps} steps, `{what}`, of a bidirectional layer: there "
+            "the direction that reads from the end has seen one step only.",
+            zh=f"{here.zh}取的是 {layer.steps} 步中的最后一步 `{what}`，而这一层是双向的：从末尾读起的方向在那里"
+            "只看过一步。",
         )
     )
     why = (
@@ -185,11 +186,11 @@ def _finding(story: Story, found: Read) -> Finding:
         else T(
             en=f"The layer on {there.en} reads the sequence in both directions. The first {layer.width} numbers of a "
             f"step know all before it, the other {layer.width} all after it, and after the last step there is "
-            "nothing. The backward direction's end is at step 0: join the forward half of the last step with the "
-            "backward half of the first, or the last two states.",
+            "nothing. What reads from the end has read everything at step 0: join the first half of the last step with "
+            "the second half of step 0, or the two states that the layer returns for this: `h[-2]` and `h[-1]`.",
             zh=f"{there.zh}的层从两个方向读序列。每一步的前 {layer.width} 个数知道它之前的一切，后 {layer.width} 个数"
             "知道它之后的一切，而最后一步之后什么也没有。反方向的终点在第 0 步：请把最后一步的正向一半与第一步的反向"
-            "一半接起来，或者使用最后两个状态。",
+            "一半接起来，或者使用层为此返回的两个状态 `h[-2]` 和 `h[-1]`。",
         )
     )
     return RULE.finding(
