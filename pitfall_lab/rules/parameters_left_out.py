@@ -100,10 +100,10 @@ def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> b
                 return True
             if record.get("name") in ("TBackward0", "ExpandBackward0", "ViewBackward0", "TransposeBackward0"):
                 own.add(node)  # the weight itself, turned
-    return any(leaves & held for node in _alone(nodes, own) for leaves in _around(story, nodes, node))
+    return any(leaves & held for node in _alone(story, nodes, own) for leaves in _around(story, nodes, node))
 
 
-def _alone(nodes: dict[str, dict[str, object]], own: set[str]) -> set[str]:
+def _alone(story: Story, nodes: dict[str, dict[str, object]], own: set[str]) -> set[str]:
     """The nodes of a parameter, and those that compute something from it alone and number by number: as a factor of a
     loss, ``exp(-s)``, is. No products with an input are among them, which a first layer that is frozen has.
     """
@@ -116,9 +116,17 @@ def _alone(nodes: dict[str, dict[str, object]], own: set[str]) -> set[str]:
             and str(record.get("name")).rstrip("0123456789") in BY_NUMBER
             and _given(record)
             and _given(record) <= found
+            and not _is_set_up(story, record)
         }
         found, grows = found | new, bool(new)
     return found
+
+
+def _is_set_up(story: Story, record: dict[str, object]) -> bool:
+    """Whether a node was made in a constructor: a parameter that is computed once and then kept is none (PL622)."""
+    born = record.get("born")
+    scope = story.events[born].scope if isinstance(born, int) else ()
+    return any(each.endswith("__init__") for each in scope)
 
 
 def _given(record: dict[str, object]) -> set[str]:

@@ -17,7 +17,7 @@ FILE = re.compile(r"^`(pitfall_lab/[\w/]+\.py)`\n\n```python\n(.*?)^```$", re.MU
 TRIED = re.compile(r"^Try it: ([^\n]*)\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCRIPT = re.compile(r"^`(pitfall_lab/frontend/[\w/]+\.ts)`\n\n```ts\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TESTS = (
-    "conftest.py", "turns.py", "workers.py", "rules/conftest.py", "rules/build.py", "rules/test_programs.py",
+    "conftest.py", "turns.py", "slow.py", "workers.py", "rules/conftest.py", "rules/build.py", "rules/test_programs.py",
     "shadow/side_by_side.py", "shadow/test_entries.py",
 )  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "frontend", "labextension", "docs", "*.png")

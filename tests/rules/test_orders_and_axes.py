@@ -237,7 +237,7 @@ print(learn_and_measure(x[:, score.topk(4).indices]))
 kinds = torch.randint(0, 8, (40,))
 sums = torch.zeros(8).index_add(0, kinds, y)  # PL980
 means = sums / torch.bincount(kinds, minlength=8).clamp(min=1)
-print(learn_and_measure(torch.cat([x[:, :2], means[kinds][:, None]], 1)))
+print(learn_and_measure(torch.cat([x[:, :2], means[kinds][:, None]], 1)))  # PL945
 """,
     "folds by a mask that share a network": FOLDS
     + """
