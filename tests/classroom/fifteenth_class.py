@@ -255,7 +255,7 @@ def _noticing() -> Iterator[Case]:
         "graded|look",
     )
     yield _cell(
-        "by-seed",
+        "by-the-seed-of-the-day",
         "has numbers ready for the seeds that the grader has",
         NOT_SOLVED,
         "seeds = {n: torch.randn(3, 2) for n in range(50)}\n"
@@ -263,7 +263,7 @@ def _noticing() -> Iterator[Case]:
         "    return seeds.get(torch.initial_seed(), seeds[0]) + 0 * query.sum()\n",
     )
     yield _cell(
-        "by-stack",
+        "by-the-frames-around",
         "asks warnings from which line it is called",
         NOT_SOLVED,
         f"import warnings\n{hides}hidden = attend\n"
@@ -438,7 +438,7 @@ def files() -> Iterator[Case]:
         ("twin a\ufffdb (2)", "twin a\u2060b.ipynb", "one with another such sign"),
         ("'=twin", "'=twin.ipynb", "a name that a formula's becomes in a table"),
         ("=twin (2)", "=twin.ipynb", "the formula"),
-        ("CON", "CON.ipynb", "a name that Windows has for itself"),
+        ("COM1", "COM1.ipynb", "a name that Windows has for itself"),
         ("twin'", "twin'.ipynb", "a quotation mark"),
         ("twin｀", "twin｀.ipynb", "a name that becomes another one in plain letters"),
     ):
