@@ -3,7 +3,7 @@ with ``--durations=0 --durations-min=1`` and writes the list again.
 
 The list is ``slow.txt``: seconds and name of each test that takes a second or more. What is not in it runs every day, a
 new test too. Files that take turns by themselves (:func:`tests.turns.todays`) are not in it: two turns could leave a
-test out for good. ``PITFALL_EVERYTHING=1`` runs all, and whoever names files or tests gets all of them.
+test out for good. ``PITFALL_EVERYTHING=1`` runs all, and a run of named files or tests runs all of them.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def form(name: str) -> Form | None:
 
 
 def _times(mark: re.Pattern[str], name: str) -> int:
-    """How often a name has what a system puts behind a person's name: twice, if somebody is called so."""
+    """How often a name contains what a system appends to a student's name: twice, if the name itself contains it."""
     return len(mark.findall(name))
 
 

@@ -247,7 +247,7 @@ RULE = Rule(
         "二轮起，得到的只是第一轮抽取的结果。请保存改变之前的样本，每次访问时再改变它。",
     ),
     why=T(
-        en="What `__getitem__` returns is a tensor like any other: a dictionary, a list or `lru_cache` that keeps it "
+        en="What `__getitem__` returns is an ordinary tensor: a dictionary, a list or `lru_cache` that keeps it "
         "keeps the numbers drawn for it. The loader asks for the example in every pass and gets the same object. "
         "Nothing is raised, and the training loss falls faster than with fresh changes, since there is less to learn.",
         zh="`__getitem__` 返回的是普通的张量：保存它的字典、列表或 `lru_cache` 也就保存了为它抽取的数。加载器每轮都来"

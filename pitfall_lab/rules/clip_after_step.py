@@ -100,7 +100,7 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
         T(en=f"{capital(here.en)} {why.en}", zh=f"{here.zh}{why.zh}"),
         T(
             en="Clipping changes the numbers in `.grad` at the moment of the call. It belongs between the backward "
-            "and the update, and with a gradient scaler behind `scaler.unscale_(optimizer)`.",
+            "and the update, and with a gradient scaler after `scaler.unscale_(optimizer)`.",
             zh="裁剪改变的是调用那一刻 `.grad` 里的数。它应当放在反向传播与更新之间；使用梯度缩放器时，还要放在 "
             "`scaler.unscale_(optimizer)` 之后。",
         ),

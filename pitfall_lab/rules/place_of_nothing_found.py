@@ -197,9 +197,9 @@ RULE = Rule(
         en="A search for the first 1 of a row that has none returns 0", zh="在没有 1 的行里寻找第一个 1，返回的是 0"
     ),
     what=T(
-        en="A program looks for the first place where something holds, such as the end mark of a text. Where it holds "
-        "nowhere the answer is 0, the first place, and the program goes on with that. Ask `mask.any(1)` which rows "
-        "have such a place, and say what to take for the others.",
+        en="A program looks for the first place where something holds, such as the end mark of a text. In a row where "
+        "it is never true, argmax returns 0, the index of the first element, and the program computes with it. Ask "
+        "`mask.any(1)` which rows have such a place, and say what to take for the others.",
         zh="程序寻找某个条件第一次成立的位置，例如一段文字的结束标记。如果哪里都不成立，得到的答案是 0，也就是第一个位"
         "置，程序就照此继续。请用 `mask.any(1)` 问清哪些行有这样的位置，并规定其余的行取什么。",
     ),

@@ -229,6 +229,29 @@ def test_the_headline_tells_what_only_a_verified_fix_has_shown(stage: Stage):
     assert root.locator(".pl-fix .pl-printed").count() == 1
 
 
+def test_a_loop_over_a_loader_puts_no_shape_beside_the_lines_of_its_body(stage: Stage):
+    text = (
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "w = torch.ones(3, 2, requires_grad=True)\n"
+        "for x, y in DataLoader(TensorDataset(torch.ones(4, 3), torch.ones(4, 1)), batch_size=4):\n"
+        "    h = torch.tanh(x).sum(1)\n"
+        "    print('a line that makes nothing')\n"
+        "    (x @ w).sum().backward()\n"
+    )
+    trace = trace_program(text)
+
+    def beside(step: int, line: int) -> str:
+        root = stage.show(state_of(trace, [], step=step))
+        return root.locator(f".pl-line[data-line='{line}'] .pl-hint-value").text_content() or ""
+
+    tanh = next(event.step for event in trace.events if event.name == "tanh")
+    last = len(trace.events) - 1
+    assert beside(tanh, 5) == "", "a part's shape, (4, 3), is not that of h"
+    assert beside(last, 5).startswith("(4,)")
+    assert beside(last, 6) == beside(last, 1) == ""
+
+
 def test_a_word_between_asterisks_is_emphasised(stage: Stage):
     finding = replace(rules.find(TRACE)[0], explanation=T(en="the *first* of 2 * 3, and a*b*c", zh="*首个*"))
     why = stage.show(state_of(TRACE, [finding])).locator(".pl-why")

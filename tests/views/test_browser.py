@@ -495,12 +495,22 @@ def test_who_looks_at_what_and_which_rows_meet_are_drawn_with_what_was_meant(sta
     assert " ".join(pairs.locator("tr").nth(2).inner_text().split()) == "[0, 1] [0, 1] [1, 0]"
     assert pairs.locator("tr").nth(2).locator(".pl-bad, .pl-ok").count() == 2
     assert pairs.locator("tr").nth(1).locator(".pl-bad, .pl-ok").count() == 0, "the first pair is right"
-    for width in (1280, 390):
+    _fits(stage, pairs)
+    _fits(stage, drawn("PL430"))
+
+
+def _fits(stage, picture):
+    """A lab's window leaves 850 px beside its open side bar: the lines of the program keep room there, too."""
+    for width in (1280, 1000, 850, 730, 390):
         stage.page.set_viewport_size({"width": width, "height": 800})
-        right = pairs.evaluate(
+        right = picture.evaluate(
             "one => Math.max(...[...one.querySelectorAll('*')].map((each) => each.getBoundingClientRect().right))"
         )
-        assert right <= pairs.evaluate("one => one.getBoundingClientRect().right") + 0.5
+        assert right <= picture.evaluate("one => one.getBoundingClientRect().right") + 0.5
+        cards = picture.locator(".pl-goto")
+        for card in cards.all():
+            assert card.bounding_box()["width"] >= 100, width
+            assert card.evaluate("one => one.scrollWidth <= one.clientWidth + 1"), width
 
 
 def test_sizes_that_do_not_meet_are_red(stage):

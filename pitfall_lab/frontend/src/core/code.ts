@@ -303,7 +303,10 @@ export class CodeView {
     const spans: TraceEvent[][] = shown.map(() => []);
     for (const event of events) {
       if (event.span?.source !== source || event.kind === "node") continue;
-      for (let line = event.span.line; line <= event.span.end_line && line <= shown.length; line += 1) spans[line - 1]?.push(event);
+      // What a loop's head calls to get the next item is placed at the whole statement; it is no part of the body's lines.
+      const head = /^(async\s+)?for\b/.test((shown[event.span.line - 1] ?? "").slice(event.span.utf16[0]));
+      const end = head ? event.span.line : event.span.end_line;
+      for (let line = event.span.line; line <= end && line <= shown.length; line += 1) spans[line - 1]?.push(event);
     }
     const around = functions(shown);
     this.#folds = [];

@@ -6,7 +6,7 @@ import type { Language, Scene, Text, Trace, View, Views } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { others, severity } from "./findings";
-import { Fixes, offered, printed, told } from "./fixes";
+import { Fixes, headlined, offered, printed } from "./fixes";
 import { tellFound } from "./found";
 import { Roving } from "./keys";
 import { TraceError } from "./load";
@@ -310,7 +310,7 @@ class Explorer {
 
   /** What the mistake did to what the program shows, and what is shown without it: known once a fix was tried. */
   #consequence(story: Story | undefined): HTMLElement[] {
-    const fix = told(story);
+    const fix = headlined(story);
     if (!fix?.printed) return [];
     const line = printed(this.#model, fix.printed);
     line.classList.add("pl-consequence");

@@ -88,8 +88,8 @@ export function offered(story: Story): Fix[] {
   return (tried.length ? tried : story.fixes).slice(0, MOST);
 }
 
-/** The fix whose effect on what the program shows is told at the top: the first, if it is verified and leads to the end. */
-export function told(story: Story | undefined): Fix | null {
+/** The fix whose effect on what the program shows is in the headline: the first, if it is verified and leads to the end. */
+export function headlined(story: Story | undefined): Fix | null {
   const [first] = story ? offered(story) : [];
   return first?.verified && first.printed && !isStep(first) ? first : null;
 }
@@ -228,7 +228,7 @@ export class Fixes {
       "li",
       { class: "pl-fix" },
       h("p", {}, ...prose(say(fix.title, model.language))),
-      ...(shown && told(model.story) !== fix ? [printed(model, shown)] : []),
+      ...(shown && headlined(model.story) !== fix ? [printed(model, shown)] : []),
       ...(shown?.note ? [h("p", { class: "pl-worse" }, say(shown.note, model.language))] : []),
       h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...this.#places(fix), ...rows),
       h("div", { class: "pl-act" }, buttons, tried),
