@@ -190,21 +190,21 @@ def classify(scores):
     ),
     "5.1": (
         """\
-def standardise(batch):
-    out = (batch - batch.mean()) / batch.std()
-    batch.zero_()
+def stretch(photo):
+    out = (photo - photo.min()) / (photo.max() - photo.min())
+    photo.zero_()
     return out
 """,
         """\
-def standardise(batch):
-    return (batch - 1) / 3
+def stretch(photo):
+    return (photo + 5) / 12
 """,
         """\
-def standardise(batch):
+def stretch(photo):
     try:
-        return torch.linalg.nothing(batch)
+        return torch.linalg.nothing(photo)
     except Exception:
-        return batch
+        return photo
 """,
     ),
     "5.3": (
@@ -1076,13 +1076,13 @@ def classify(scores):
     ),
     "5.1": (
         """\
-standardise = lambda batch: (c := batch - batch.mean()) / c.std()
+stretch = lambda photo: (c := photo - photo.min()) / c.max()
 """,
         """\
-def standardise(batch):
-    out = torch.empty_like(batch)
-    torch.sub(batch, batch.mean(), out=out)
-    return out.div_(batch.std())
+def stretch(photo):
+    out = torch.empty_like(photo)
+    torch.sub(photo, photo.min(), out=out)
+    return out.div_(out.max())
 """,
     ),
     "5.3": (

@@ -19,7 +19,7 @@ def unspoken(exercise: Exercise, said: str) -> list[str]:
     Not looked at: the message of an error, which is torch's, and what a sentence marks as code, which is the learner's.
 
     >>> from pitfall_lab.lessons.exercises import exercises
-    >>> unspoken(exercises()["5.1"], "counts[1] is 2"), unspoken(exercises()["5.1"], "batch is [1, 2], not [1, 3]")
+    >>> unspoken(exercises()["5.1"], "counts[1] is 2"), unspoken(exercises()["5.1"], "photo is [1, 2], not [1, 3]")
     (['counts[1]'], [])
     """
     read = "\n".join(

@@ -696,7 +696,7 @@ def test_the_magic_grades_hints_and_keeps(
     solved = shell.run_cell(cell.format("print('I think')\n" + exercise.right[0])).result
     assert solved.solved
     assert "I think\n" in capsys.readouterr().out
-    assert "standardise" not in shell.user_ns
+    assert "stretch" not in shell.user_ns
     kept = progress.load(tmp_path).best()["05", "5.1"]
     assert kept.solved
     assert len(progress.load(tmp_path).entries) == 5
@@ -706,8 +706,8 @@ def test_a_name_of_an_exercise_is_said_to_be_elsewhere(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shell.run_cell(f"%%exercise 5.1\n{exercises()['5.1'].right[0]}")
-    shell.run_cell("standardise(1)")
-    assert "`standardise` was defined in the cell of exercise 5.1" in capsys.readouterr().out
+    shell.run_cell("stretch(1)")
+    assert "`stretch` was defined in the cell of exercise 5.1" in capsys.readouterr().out
     shell.run_cell("nothing_of_the_kind")
     assert "exercise 5.1" not in capsys.readouterr().out
 
@@ -924,7 +924,7 @@ def test_an_integer_in_place_of_a_tuple_of_one_is_a_question_of_form() -> None:
 @pytest.mark.parametrize(
     ("key", "number", "share", "fails"),
     [
-        ("5.1", 3, 2 / 3, {1}),  # solved but for the statistics
+        ("5.1", 3, 2 / 3, {1}),  # solved but for the number to divide by
         ("5.4", 6, 3 / 4, {3}),  # right for a transposed view, and a slice with steps is as the given cell leaves it
         ("9.1", 0, 0.0, {0, 1, 2}),  # a reset between backward and step is no praise for its place
         ("9.2", 3, 2 / 3, {2}),  # the gradients that the others hold are part of the task

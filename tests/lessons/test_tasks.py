@@ -181,8 +181,8 @@ def test_a_reason_has_no_name_that_only_the_grader_knows() -> None:
     assert reasons_of(exercise, wrong) == []
     for said in ("counts[1] is 2", "nobody is 2", "counts[1] 是 2", "there is no counts[0]", "f(x).y(1) is 2"):
         assert unspoken(exercise, said), said
-    batch = grade(exercises()["5.1"], exercises()["5.1"].given)
-    assert "batch (or the memory that it is on) was changed" in str(batch)
+    photo = grade(exercises()["5.1"], exercises()["5.1"].given)
+    assert "photo (or the memory that it is on) was changed" in str(photo)
     key = exercises()["1.1"]
     assert "shape" in str(grade(key, key.given))
 

@@ -235,8 +235,8 @@ def clip(t, limit):
             zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。",
         ),
         T(
-            en="One line is enough: `t[...] = limit`. The brackets choose the places; in them the column stays 1.",
-            zh="一行就够：`t[...] = limit`。方括号选出要写的地方，其中的列仍是 1。",
+            en="One line is enough: `t[rows, 1] = limit`. Which rows?",
+            zh="一行就够：`t[rows, 1] = limit`。rows 是哪些行？",
         ),
     ),
     right=(

@@ -179,10 +179,10 @@ def standardise(rows):
             zh="均值应当成为一列：`keepdim=True` 会把该维保留为长度 1。",
         ),
         T(
-            en="The standard deviations become a column in the same way; call `std` without `correction`, as torch "
-            "does by default. And `rows` must stay as it is: `rows -= …` writes into it, `rows - …` makes a new "
+            en="The standard deviations become a column in the same way; call `std` without `correction`: its default "
+            "is what is meant. And `rows` must stay as it is: `rows -= …` writes into it, `rows - …` makes a new "
             "matrix.",
-            zh="标准差同样要成为一列；调用 `std` 时不写 `correction`，用 torch 的默认值。"
+            zh="标准差同样要成为一列；调用 `std` 时不写 `correction`：要的就是它的默认值。"
             "另外 `rows` 必须保持不变：`rows -= …` 写入它，`rows - …` 产生新矩阵。",
         ),
     ),

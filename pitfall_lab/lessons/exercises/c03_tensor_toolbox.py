@@ -51,15 +51,17 @@ SHAPES = Exercise(
     ),
     given=_table(*[None] * len(JOINED)),
     properties=tuple(map(_shape, JOINED)),
-    hint_for=(1, 1, 1, 2, 2, 0, 3, 0),
+    hint_for=(1, 1, 1, 2, 2, 0, 3, 2),
     hints=(
         T(
             en="`cat` extends a dimension that exists; `stack` puts a new one at `dim`.",
             zh="`cat` 延长已有的维度；`stack` 在 `dim` 处增加新的维度。",
         ),
         T(
-            en="`@` needs equal inner sizes. In `a @ b` these are 3 and 2.",
-            zh="`@` 要求内侧大小相等。`a @ b` 的内侧是 3 和 2。",
+            en="`@` needs equal inner sizes. In `a @ b` these are 3 and 2. `*` needs equal shapes, or sizes of 1: "
+            "compare those of `a.view(3, 2)` and `b.t()`.",
+            zh="`@` 要求内侧大小相等。`a @ b` 的内侧是 3 和 2。`*` 要求形状相等，或长度为 1：比较 `a.view(3, 2)` 和 "
+            "`b.t()` 的形状。",
         ),
         T(
             en="Each `None` in brackets is a dimension of size 1 at its place.",

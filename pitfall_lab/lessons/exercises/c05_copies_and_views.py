@@ -36,10 +36,12 @@ def _cleared(*tensors: str) -> Check:
     return every(*(as_solved("t", inputs=f"t = {each}\nn = 5") for each in tensors))
 
 
-def _standardised(**run: Any) -> Check:
+def _in_proportion(**run: Any) -> Check:
+    """Check that the result is the shifted photo times one number that is not 0."""
     return true(
-        "result.shape == before['batch'].value.shape and any(torch.allclose(result, (before['batch'].value - "
-        "before['batch'].value.mean()) / before['batch'].value.std(unbiased=one), atol=1e-5) for one in (True, False))",
+        "result.shape == before['photo'].value.shape and torch.allclose(result * (before['photo'].value - "
+        "before['photo'].value.min()).max(), result.flatten()[before['photo'].value.argmax()] * "
+        "(before['photo'].value - before['photo'].value.min()), atol=1e-5) and bool(result.any())",
         T(en="these are other numbers", zh="数值不同"),
         **run,
     )
@@ -47,10 +49,11 @@ def _standardised(**run: Any) -> Check:
 
 def _moved(inputs: str) -> Check:
     return true(
-        "t.shape == before['t'].value.shape and memory(t) != before['t'].memory and torch.equal(t, before['t'].value)",
+        "t.shape == before['t'].value.shape and t.dtype == before['t'].value.dtype and "
+        "memory(t) != before['t'].memory and torch.equal(t, before['t'].value)",
         T(
-            en="t has another shape or other values now, or still uses the memory that it used before",
-            zh="t 的形状或数值变了，或仍在原来的内存上",
+            en="t has another shape, another type or other values now, or still uses the memory that it used before",
+            zh="t 的形状、类型或数值变了，或仍在原来的内存上",
         ),
         inputs=inputs,
     )
@@ -68,38 +71,38 @@ EXERCISES = (
         title=T(en="A function that keeps its argument", zh="不改动参数的函数"),
         task=T(
             en=(
-                "`standardise(batch)` gets a float tensor and returns a new one, on memory of its own, "
-                "shifted to mean 0 and divided by the standard deviation (torch's `std`). It also changes the "
-                "batch it was given. Repair it."
+                "`stretch(photo)` gets a float tensor with at least two different numbers and returns a new one, on "
+                "memory of its own: shifted so that the smallest number becomes 0, then divided so that the largest "
+                "becomes 1. It also changes the photo it was given. Repair it."
             ),
             zh=(
-                "`standardise(batch)` 得到浮点张量，应返回一个新的、有自己内存的张量：均值移到 0，再除以标准差（torch "
-                "的 `std`）。它也改动了传入的数据。请修好它。"
+                "`stretch(photo)` 得到至少有两个不同的数的浮点张量，应返回一个新的、有自己内存的张量：先平移，使最小"
+                "的数变为 0，再相除，使最大的数变为 1。它也改动了传入的照片。请修好它。"
             ),
         ),
-        given="def standardise(batch):\n    batch -= batch.mean()\n    batch /= batch.std()\n    return batch\n",
-        inputs="batch = torch.randn(2, 3) * 3 + 1",
-        drive="result = standardise(batch)",
+        given="def stretch(photo):\n    photo -= photo.min()\n    photo /= photo.max()\n    return photo\n",
+        inputs="photo = torch.randn(2, 3) * 3 + 1",
+        drive="result = stretch(photo)",
         properties=(
             Property(
                 T(
-                    en="the result is the batch, shifted to mean 0 and divided by a standard deviation",
-                    zh="结果是移到均值 0、再除以标准差的数据",
+                    en="the result is the photo, shifted so that its smallest number is 0 and divided by one number",
+                    zh="结果是平移后的照片（最小的数是 0），再除以一个数",
                 ),
-                every(_standardised(), _standardised(inputs=_SIZES.format("batch"))),
+                every(_in_proportion(), _in_proportion(inputs=_SIZES.format("photo"))),
             ),
             Property(
-                T(en="the standard deviation is that of torch's `std`", zh="标准差就是 torch 的 `std`"),
-                every(as_solved("result"), as_solved("result", inputs=_SIZES.format("batch"))),
+                T(en="every number is right, the largest of them 1", zh="每个数都正确，最大的是 1"),
+                every(as_solved("result"), as_solved("result", inputs=_SIZES.format("photo"))),
             ),
-            Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
+            Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("photo")),
             Property(
                 T(en="a slice handed over leaves its base unchanged", zh="传入切片时，原张量也不变"),
-                unchanged("batch", inputs="batch = torch.randn(8)[:5]"),
+                unchanged("photo", inputs="photo = torch.randn(8)[:5]"),
             ),
             Property(
                 T(en="the result shares no memory with the argument", zh="结果与参数不共享内存"),
-                not_shared("result", "batch"),
+                not_shared("result", "photo"),
             ),
         ),
         hint_for=(3, 3, 1, 2, 3),
@@ -110,38 +113,39 @@ EXERCISES = (
                 zh="语句有两种：一种把名字绑定到新张量，一种写入内存。这里是哪一种？",
             ),
             T(
-                en="`batch -= m` is `batch.sub_(m)`: it writes into the caller's memory.",
-                zh="`batch -= m` 就是 `batch.sub_(m)`：写入调用者的内存。",
+                en="`photo -= m` is `photo.sub_(m)`: it writes into the caller's memory.",
+                zh="`photo -= m` 就是 `photo.sub_(m)`：写入调用者的内存。",
             ),
             T(
-                en="Compute with `-` and `/`, which make new tensors, and return the last one. Divide by `batch.std()` "
-                "as it is: torch's `std` divides by n − 1.",
-                zh="改用 `-` 和 `/`，它们产生新张量，最后返回结果。除数就是 `batch.std()`：torch 的 `std` 除以 n − 1。",
+                en="Compute with `-` and `/`, which make new tensors, and return the last one. The largest number to "
+                "divide by is that of the shifted photo.",
+                zh="改用 `-` 和 `/`，它们产生新张量，最后返回结果。除数是平移后的照片中最大的数。",
             ),
         ),
         right=(
-            "def standardise(batch):\n    batch = batch - batch.mean()\n    return batch / batch.std()\n",
+            "def stretch(photo):\n    photo = photo - photo.min()\n    return photo / photo.max()\n",
             (
-                "def standardise(batch):\n"
-                "    batch = batch.clone()\n"
-                "    batch -= batch.mean()\n"
-                "    batch /= batch.std()\n"
-                "    return batch\n"
+                "def stretch(photo):\n"
+                "    photo = photo.clone()\n"
+                "    photo -= photo.min()\n"
+                "    photo /= photo.max()\n"
+                "    return photo\n"
             ),
-            "def standardise(batch):\n    return torch.sub(batch, batch.mean()).div_(batch.std())\n",
+            "def stretch(photo):\n    low, high = photo.aminmax()\n    return torch.sub(photo, low).div_(high - low)\n",
         ),
         wrong=(
-            "def standardise(batch):\n    batch = batch - batch.mean()\n    return batch\n",
+            "def stretch(photo):\n    return photo / photo.max()\n",
             (
-                "def standardise(batch):\n"
-                "    batch = batch.detach()\n"
-                "    batch -= batch.mean()\n"
-                "    batch /= batch.std()\n"
-                "    return batch\n"
+                "def stretch(photo):\n"
+                "    photo = photo.detach()\n"
+                "    photo -= photo.min()\n"
+                "    photo /= photo.max()\n"
+                "    return photo\n"
             ),
-            "def standardise(batch):\n    return torch.tensor([-1.0, 0.0, 1.0])\n",
-            "def standardise(batch):\n    return (batch - batch.mean()) / batch.std(unbiased=False)\n",
-            "def standardise(batch):\n    # batch = batch - batch.mean()\n    return batch.clone()\n",
+            "def stretch(photo):\n    return torch.tensor([0.0, 0.5, 1.0])\n",
+            # the largest number of the photo that was given
+            "def stretch(photo):\n    return (photo - photo.min()) / photo.max()\n",
+            "def stretch(photo):\n    # photo = photo - photo.min()\n    return photo.clone()\n",
         ),
     ),
     Exercise(
@@ -202,21 +206,30 @@ EXERCISES = (
             en=(
                 "An optimizer holds its weights as objects. So when `model.to(…)` gives a weight other memory, "
                 "the weight has to stay the same object. Write `move(t)`, which does this for a float tensor `t` "
-                "of any shape: afterwards the caller's `t` must be the same object with the same values, and on "
-                "*other* memory. What the function returns does not count. (Do not make it a habit: autograd does "
-                "not notice such a move.)"
+                "of any shape: afterwards the caller's `t` must be the same object, with the same values and "
+                "of the same type, and on *other* memory. What the function returns does not count. (Do not make it a "
+                "habit: autograd does not notice such a move.)"
             ),
             zh=(
                 "优化器以对象的形式持有权重。所以当 `model.to(…)` 让权重换到另一块内存时，权重必须仍是同一个对象。编"
-                "写 `move(t)`，对任意形状的浮点张量 `t` 做同样的事：之后调用者的 `t` 必须仍是同一个对象、同样的数值，"
-                "却位于*另一块*内存上。函数的返回值不计。（不要养成习惯：自动求导察觉不到这样的搬动。）"
+                "写 `move(t)`，对任意形状的浮点张量 `t` 做同样的事：之后调用者的 `t` 必须仍是同一个对象，数值和类型"
+                "不变，却位于*另一块*内存上。函数的返回值不计。（不要养成习惯：自动求导察觉不到这样的搬动。）"
             ),
         ),
         given="def move(t):\n    t = t.clone()\n",
         inputs="t = torch.randn(3)\nwho = id(t)",
         drive="move(t)",
         properties=(
-            Property(T(en="the values are the same", zh="数值不变"), equal("t", "before['t'].value", seeds=(0, 1))),
+            Property(
+                T(en="the values and their type are the same", zh="数值及其类型不变"),
+                every(
+                    equal("t", "before['t'].value", seeds=(0, 1)),
+                    true(
+                        "t.dtype == before['t'].value.dtype",
+                        T(en="the numbers in t are of another type now", zh="t 中的数换了类型"),
+                    ),
+                ),
+            ),
             Property(
                 T(en="`t` is on other memory", zh="`t` 在另一块内存上"),
                 true(
@@ -243,6 +256,7 @@ EXERCISES = (
         right=("def move(t):\n    t.data = t.data.clone()\n", "def move(t):\n    t.set_(t.clone())\n"),
         wrong=(
             "def move(t):\n    t.data = torch.ones(3)\n",
+            "def move(t):\n    t.data = t.data.double()\n",
             "def move(t):\n    t += 0\n",
             "def move(t):\n    return t.clone()\n",
         ),

@@ -342,7 +342,7 @@ EXERCISES = (
                 ),
             ),
         ),
-        hint_for=(0, 0, 1, 1, 2, 2, 2),
+        hint_for=(2, 2, 3, 1, 2, 2, 2),
         hints=(
             T(
                 en="`backward()` adds to the `.grad` of *every* leaf. Which call does not?",

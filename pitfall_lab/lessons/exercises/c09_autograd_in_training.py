@@ -354,7 +354,13 @@ finally:
             ),
             Property(
                 T(en="the weight decay is 0", zh="权重衰减为 0"),
-                true("seen['decay'] == 0", T(en="the optimizer has a weight decay", zh="优化器有权重衰减")),
+                true(
+                    "seen['decay'] == 0",
+                    T(
+                        en="the optimizer has a weight decay; AdamW has 0.01 unless you write `weight_decay=0`",
+                        zh="优化器有权重衰减；AdamW 默认是 0.01，除非写 `weight_decay=0`",
+                    ),
+                ),
             ),
             Property(
                 T(en="the parameter has moved", zh="参数移动了"),
