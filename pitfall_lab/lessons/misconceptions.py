@@ -94,14 +94,14 @@ def from_numpy_copies(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(
-        en="I think a slice, view() or transpose() is a tensor with its own data.",
-        zh="我以为切片、view() 或 transpose() 得到的张量有自己的数据。",
+        en="I think a slice, view(), squeeze() or transpose() is a tensor with its own data.",
+        zh="我以为切片、view()、squeeze() 或 transpose() 得到的张量有自己的数据。",
     ),
     tempting=T(en="In Python, slicing a list does copy.", zh="在 Python 中，对列表切片确实会复制。"),
     fact=T(
-        en="Basic indexing, view() and transpose() return a view: another shape, stride and offset "
+        en="Basic indexing, view(), squeeze() and transpose() return a view: another shape, stride and offset "
         "over the same storage.",
-        zh="基本索引、view() 和 transpose() 返回视图：同一存储上的另一组形状、步长和偏移。",
+        zh="基本索引、view()、squeeze() 和 transpose() 返回视图：同一存储上的另一组形状、步长和偏移。",
     ),
     check="t = torch.zeros(4)\nt[1:3].fill_(9)\nassert t.tolist() == [0, 9, 9, 0]",
 )
@@ -184,8 +184,8 @@ def clone_cuts_graph(policy: Policy) -> Policy:
 @misconception(
     belief=T(en="I think id() shows whether two tensors share memory.", zh="我以为 id() 能说明两个张量是否共享内存。"),
     tempting=T(
-        en="In CPython id() is an address, and the same id does mean the same memory.",
-        zh="在 CPython 中 id() 就是地址，而且 id 相同确实意味着内存相同。",
+        en="In CPython id() is an address, and so it sounds like the address of the numbers.",
+        zh="在 CPython 中 id() 就是一个地址，听起来就像是那些数的地址。",
     ),
     fact=T(
         en="id() names the Python object. A view is another object on the same memory; untyped_storage().data_ptr() "

@@ -60,11 +60,11 @@ _EXPRESSIONS: dict[Kind, str] = {
 }
 _REFUSED: dict[str, T] = {
     "backward": T(
-        en="backward() refuses to start from more than one number, or from a tensor without a graph. On its way it "
-        "stops where an earlier backward has freed what a node needs, or where a tensor was written after a node had "
-        "saved it. None of this is the case here.",
-        zh="从多于一个数、或从没有计算图的张量开始，backward() 会拒绝。途中，若节点所需的内容已被先前的 backward 释放，"
-        "或者某个张量在被节点保存之后又被写入，它会停下。执行到这一行时都不是这样。",
+        en="backward() refuses to start from several numbers that have no weights, or from a tensor that does not "
+        "require grad. On its way it stops where an earlier backward has freed what a node needs, or where a tensor "
+        "was written after a node had saved it. None of this is the case here.",
+        zh="从没有给出权重的多个数、或从不需要梯度的张量开始，backward() 会拒绝。途中，若节点所需的内容已被先前的 "
+        "backward 释放，或者某个张量在被节点保存之后又被写入，它会停下。执行到这一行时都不是这样。",
     ),
     "step": T(
         en="step() moves each weight by what is in its .grad, and leaves out a weight that has none. It writes under "
@@ -81,20 +81,22 @@ _REFUSED: dict[str, T] = {
         zh="对多于一个数的张量，item() 会拒绝。这个张量只有一个数。",
     ),
     "requires_grad_": T(
-        en="requires_grad_() refuses a result in the graph. Here it is called for leaves.",
-        zh="对计算图中的结果，requires_grad_() 会拒绝。这里是对叶子张量调用的。",
+        en="requires_grad_(False) refuses a result in the graph. Here it is called for leaves.",
+        zh="对计算图中的结果，requires_grad_(False) 会拒绝。这里是对叶子张量调用的。",
     ),
     "write": T(
         en="torch refuses a write into a leaf that requires grad, or into a view of one, while it records. It also "
-        "refuses numbers whose shape or type does not fit. None of this is the case here.",
-        zh="在记录期间，torch 拒绝写入需要梯度的叶子张量或它的视图；形状或类型不合的数它也拒绝写入。"
-        "执行到这一行时都不是这样。",
+        "refuses numbers whose shape does not fit, and arithmetic in place whose result is of a type that does not "
+        "fit. None of this is the case here.",
+        zh="在记录期间，torch 拒绝写入需要梯度的叶子张量或它的视图；形状不合的数，以及结果类型不合的就地算术，"
+        "它也拒绝。执行到这一行时都不是这样。",
     ),
     "plain write": T(
-        en="torch refuses to write numbers whose shape or type does not fit the place, and to write in place into a "
-        "tensor of which several elements are one cell, as `expand` makes them. Neither is the case here.",
-        zh="形状或类型与所写之处不合的数，torch 拒绝写入；有几个元素共用一个单元的张量（如 `expand` 所得的），"
-        "它也拒绝就地写入。这里都不是这样。",
+        en="torch refuses to write numbers whose shape does not fit the place. It also refuses arithmetic in place "
+        "whose result is of a type that does not fit, and most writes into a tensor of which several elements are one "
+        "cell, as `expand` makes them. None of this is the case here.",
+        zh="形状与所写之处不合的数，torch 拒绝写入；结果类型不合的就地算术，以及对有几个元素共用一个单元的张量"
+        "（如 `expand` 所得的）的大多数写入，它也拒绝。这里都不是这样。",
     ),
     "arithmetic": T(
         en="torch refuses an operation whose shapes or types do not go together. These do.",
@@ -252,7 +254,7 @@ def pose(
     numbers = draw or tuple(balance.draws().get(key_of(kind, program, ask), (0, 0)))
     what, why = (balance.Lots(f"{program}\0{number}", learner) for number in numbers)
     if kind == "changes":
-        return _changes(program, ask, held, why if because is True else None, list(misread(program, taken_for)))
+        return _changes(program, ask, because, held, why, list(misread(program, taken_for)))
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
     expression, label = (
         (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
@@ -672,7 +674,12 @@ def _lines(
 
 
 def _changes(
-    program: str, ask: str, held: list[Misconception], lots: balance.Lots | None, taken: list[Mistake]
+    program: str,
+    ask: str,
+    because: bool | Sequence[Offered],
+    held: list[Misconception],
+    lots: balance.Lots,
+    taken: list[Mistake],
 ) -> Question:
     """Compute a question about what the last statement changes; ``taken`` are misread lines."""
     last = ast.parse(program).body[-1]
@@ -715,7 +722,13 @@ def _changes(
         for marks, way in slipped.items()
         if marks not in believed
     )
-    why = reasons(program, ask, list(believed.values()), others=[], message="", lots=lots) if lots else ()
+    if isinstance(because, bool):
+        made = list(believed.values())
+        why = reasons(program, ask, made, others=[], message="", lots=lots) if because else ()
+    else:
+        ways = [one for group in (*believed.values(), *slipped.values()) for one in group]
+        ways += single(program, [one for one in MISCONCEPTIONS.values() if one not in held])
+        why = tuple(sorted(stated(program, because, ways), key=lambda reason: lots.place(reason.text)))
     known = {actual or frozenset({nothing}), *(one.marks for one in fitting)}
     misplaced = _misplaced(names[0], ran.namespace, after.namespace) if columns else {}
     places = [Prediction(marks, places=said) for marks, said in misplaced.items() if marks not in known]

@@ -650,10 +650,10 @@ def test_a_lesson_says_in_its_own_words_what_it_answers_to_a_line_taken_for_anot
         ("06 overview-nodes-predict", "line 7 raises RuntimeError", "Backward would refuse if nothing led from loss"),
         (
             "06 overview-nodes-predict",
-            "after line 6, no way leads from loss to w, since p is another tensor",
+            "after line 6, no path leads from loss to w, since p is another tensor",
             "Names are not in the graph",
         ),
-        ("06 overview-nodes-predict", "after line 4, a clone has no way back to w", "clone() copies the memory and"),
+        ("06 overview-nodes-predict", "after line 4, a clone has no path back to w", "clone() copies the memory and"),
         (
             "10 inplace-versions-predict",
             "after line 6, no node has saved w; backward reads what w is then",
