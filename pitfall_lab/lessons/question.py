@@ -254,7 +254,7 @@ def pose(
     numbers = draw or tuple(balance.draws().get(key_of(kind, program, ask), (0, 0)))
     what, why = (balance.Lots(f"{program}\0{number}", learner) for number in numbers)
     if kind == "changes":
-        return _changes(program, ask, because, held, why, list(misread(program, taken_for)))
+        return _changes(program, ask, because, held, why, taken=list(misread(program, taken_for)))
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
     expression, label = (
         (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
@@ -679,6 +679,7 @@ def _changes(
     because: bool | Sequence[Offered],
     held: list[Misconception],
     lots: balance.Lots,
+    *,
     taken: list[Mistake],
 ) -> Question:
     """Compute a question about what the last statement changes; ``taken`` are misread lines."""
