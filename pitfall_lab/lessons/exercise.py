@@ -327,10 +327,13 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 
 def chosen(expression: str, right: str, reason: T) -> Check:
-    """Check that a text is ``right``, one of several that the task names: capitals and space do not matter."""
+    """Check that a text is ``right``, one of several that the task names: capitals, space and a full stop do not
+    matter.
+    """
 
     def check(attempt: Attempt) -> bool | T:
-        return _unquoted(attempt.value(expression), right) == right or reason
+        got = attempt.value(expression)
+        return _unquoted(got, right) == right or (UNANSWERED if unanswered(got, attempt.exercise) else reason)
 
     return check
 
@@ -343,9 +346,18 @@ def _answered(got: Any, right: Any, exercise: Exercise) -> T:
         return T(en=f"write ({got},), not {got}: it is a tuple", zh=f"请写 ({got},)，而不是 {got}：这是元组")
     if isinstance(got, Problem) and got.type != "KeyError":
         return got.say()
-    if isinstance(got, Problem) or (isinstance(got, str) and got == "?") or (_blank(got) and _open(exercise.given)):
-        return T(en="no answer yet", zh="还没有回答")
+    if unanswered(got, exercise):
+        return UNANSWERED
     return T(en=f"your answer is {_short(got)}", zh=f"你的回答是 {_short(got)}")
+
+
+UNANSWERED = T(en="no answer yet", zh="还没有回答")
+
+
+def unanswered(got: Any, exercise: Exercise) -> bool:
+    """Whether a value is what the cell was given with, or what the exercise puts in the place of a missing answer."""
+    missing = isinstance(got, Problem) and got.type == "KeyError"
+    return missing or (isinstance(got, str) and got == "?") or (_blank(got) and _open(exercise.given))
 
 
 def _blank(got: Any) -> bool:
@@ -360,17 +372,18 @@ def _open(given: str) -> bool:
 def _unquoted(got: Any, meant: Any) -> Any:
     """Return the value that a string denotes if the right answer is not a string; any other answer unchanged.
 
-    Capitals and space do not matter: a text that differs from the right one in these only is returned as the right one.
+    Capitals, space and a full stop at the end do not matter: a text that differs from the right one in these only is
+    returned as the right one.
     A minus sign (as the hints write it) is read as a hyphen.
 
     >>> _unquoted("\N{MINUS SIGN}20", -20.0), _unquoted("none", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
-    >>> _unquoted(" Wrong  gradient", "wrong gradient"), _unquoted("wronggradient", "wrong gradient")
+    >>> _unquoted(" Wrong  gradient.", "wrong gradient"), _unquoted("wronggradient", "wrong gradient")
     ('wrong gradient', 'wronggradient')
     """  # noqa: E501
     if not isinstance(got, str) or len(got) > 1000:
         return got
-    if (meant if isinstance(meant, str) else repr(meant)).casefold().split() == got.casefold().split():
+    if (meant if isinstance(meant, str) else repr(meant)).casefold().split() == got.casefold().rstrip(" .").split():
         return meant
     if isinstance(meant, str):
         return got
@@ -521,7 +534,7 @@ def surprises(misconception: str, **run: Any) -> Check:
                 en="what is expected of this program under this belief is not known",
                 zh="持此信念者对这段程序的预料不得而知",
             )
-        en = f"who believes it expects an error too ({believed.type})"
+        en = f"this belief predicts an error here, too ({believed.type})"
         return T(en=en, zh=f"持此信念者也会预料到错误({believed.type})")
 
     return check

@@ -228,7 +228,7 @@ _LEAD = T(
     zh="`pitfall_lab.shadow.Policy` 的每个开关都把 torch 的一条规则换成人们的一种信念。关闭时就是 torch。"
     "程序显示两者的差别；两个输出都由影子引擎算出，第一个与正在运行的 torch 的输出相同。",
 )
-_TORCH, _BELIEVED = T(en="torch prints", zh="torch 输出"), T(en="who believes it expects", zh="有此信念的人预期")
+_TORCH, _BELIEVED = T(en="torch prints", zh="torch 输出"), T(en="this belief predicts", zh="有此信念的人预期")
 _MADE = T(
     en="<!-- Made by `python -m pitfall_lab.shadow.beliefs`. -->",
     zh="<!-- 由 `python -m pitfall_lab.shadow.beliefs` 生成。 -->",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -281,7 +281,7 @@ def _call(event: Event, look: _Look, trace: Trace) -> T:
     if event.op == "torch.Tensor.grad.__get__":
         name = look.name(event.results[0])
         return T(en=f"{code} is {name}.", zh=f"{code} 是 {name}。")
-    texts = [_result(label, event, look, code) for label in event.results]
+    texts = [_turned(label, look, code) or _result(label, event, look, code) for label in event.results]
     graph = _recorded(event, look)
     en = " ".join(t.en for t in texts) + graph.en
     zh = "".join(t.zh for t in texts) + graph.zh
@@ -350,6 +350,24 @@ def _result(label: str, event: Event, look: _Look, code: str) -> T:
     )
 
 
+def _turned(label: str, look: _Look, code: str) -> T | None:
+    """The sentence for a tensor that was given another shape, other strides or another offset in place, as
+    ``transpose_`` does, which its version counter counts; None for another.
+    """
+    before, tensor = look.before.get("tensors", {}).get(label) or {}, look.tensor(label)
+    moved = next((move for move in look.bumps() if move[0] == tensor.get("counter")), None)
+    if moved is None or all(before.get(key) == tensor.get(key) for key in ("shape", "stride", "offset")):
+        return None
+    name, (counter, old, new) = look.name(label), moved
+    shape, stride = shape_text(tensor.get("shape")), shape_text(tensor.get("stride"))
+    return T(
+        en=f"{code} changes in place how {name} reads its memory, now with shape {shape} and stride {stride}: "
+        f"counter {counter} goes from {old} to {new}.",
+        zh=f"{code} 就地改变 {name} 读取内存的方式，现在形状 {shape}，步长 {stride}："
+        f"版本计数器 {counter} 从 {old} 变为 {new}。",
+    )
+
+
 def _form(tensor: dict[str, Any]) -> T:
     shape, dtype = shape_text(tensor.get("shape")), tensor.get("dtype", "?")
     if tensor.get("kind") == "array":
@@ -390,23 +408,78 @@ def _sharing(label: str, look: _Look, code: str) -> T:
 def _recorded(event: Event, look: _Look) -> T:
     """The sentences on new nodes and the tensors that they saved; empty if there are none.
 
+    A node that a tensor has as ``grad_fn`` is said to be that tensor's: the node that ``y.grad_fn`` shows is the
+    answer to "what will the backward of y be?". The others, which the call made on the way, follow in one sentence.
     AccumulateGrad nodes are left out, and those that were in the graph before the trace met them.
     """
-    en, zh = "", ""
     new = look.new("nodes")
     had = look.had() if new else ()
-    for label in new:
-        record = look.after["nodes"].get(label) or {}
-        if record.get("name") == "AccumulateGrad" or label in had:
-            continue
-        slots = [(s["name"], _slot(event, look, s), s["version"]) for s in record.get("saved", []) if s.get("counter")]
-        saved_en = ", ".join(
-            f"{slot} = {what or 'a tensor without a name'} at v{version}" for slot, what, version in slots
-        )
-        saved_zh = "、".join(f"{slot} = {what or '没有名字的张量'}（版本 {version}）" for slot, what, version in slots)
-        en += f" Node {look.node(label)} enters the graph" + (f" and saves {saved_en}." if slots else ".")
-        zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {saved_zh}。" if slots else "。")
-    return T(en=en, zh=zh)
+    records = {label: look.after["nodes"].get(label) or {} for label in new if label not in had}
+    records = {label: record for label, record in records.items() if record.get("name") != "AccumulateGrad"}
+    owners: dict[str, list[str]] = {}
+    for label, tensor in look.after["tensors"].fresh.items():
+        if isinstance(tensor, dict) and tensor.get("grad_fn") in records:
+            owners.setdefault(tensor["grad_fn"], []).append(label)
+    texts = [_node_of(owners[label], label, event, look) for label in records if label in owners]
+    if others := [label for label in records if label not in owners]:
+        texts.append(_on_the_way(others, event, look, there=bool(owners)))
+    return T(en="".join(text.en for text in texts), zh="".join(text.zh for text in texts))
+
+
+def _node_of(tensors: list[str], label: str, event: Event, look: _Look) -> T:
+    """The sentence on the node that ``tensors`` have as ``grad_fn`` from now on. They are called by name where "its"
+    could be another's: after a write in place, of a view, of one result among several.
+    """
+    node, saved = look.node(label), _saved(event, look, label)
+    shared = look.tensor(tensors[0]).get("storage") in look.before.get("storages", {})
+    if set(tensors) != set(event.results) or (len(tensors) == 1 and shared):
+        en = f"The node of {_listed(map(look.name, tensors), ' and ')}, {node}, enters the graph"
+        zh = f"节点 {node} 属于 {_listed(map(look.name, tensors), ' 和 ', '、 ')}，加入计算图"
+    else:
+        en = f"{'Their' if tensors[1:] else 'Its'} node {node} enters the graph"
+        zh = f"{'它们' if tensors[1:] else '它'}的节点 {node} 加入计算图"
+    return T(
+        en=f" {en} and saves {saved.en}." if saved.en else f" {en}.",
+        zh=f"{zh}，保存 {saved.zh}。" if saved.zh else f"{zh}。",
+    )
+
+
+def _on_the_way(nodes: list[str], event: Event, look: _Look, *, there: bool) -> T:
+    """The sentence on the nodes that no tensor of the program has as ``grad_fn``, and what each saved; ``there`` says
+    that it follows one on the node of a result.
+    """
+    several = len(nodes) > 1
+    en = (
+        f"{'nodes' if several else 'node'} {_listed(map(look.node, nodes), ' and ')} {'enter' if several else 'enters'}"
+    )
+    en = f" On the way there, {en} the graph" if there else f" {en[0].upper()}{en[1:]} the graph"
+    zh = f"{'途中还有' if there else ''}节点 {_listed(map(look.node, nodes), '、', '、')} 加入计算图"
+    for label in nodes:
+        saved = _saved(event, look, label)
+        if saved.en:
+            en += f"; {look.node(label)} saves {saved.en}" if several else f" and saves {saved.en}"
+            zh += f"；{look.node(label)} 保存 {saved.zh}" if several else f"，保存 {saved.zh}"
+    return T(en=f"{en}.", zh=f"{zh}。")
+
+
+def _listed(items: Iterable[str], last: str, comma: str = ", ") -> str:
+    """Items as a sentence lists them.
+
+    >>> _listed(["a", "b", "c"], " and ")
+    'a, b and c'
+    """
+    *before, end = list(items) or [""]
+    return comma.join(before) + last + end if before else end
+
+
+def _saved(event: Event, look: _Look, node: str) -> T:
+    """The tensors that a node saved, each with its slot and version; empty if there are none."""
+    saved = (look.after["nodes"].get(node) or {}).get("saved", [])
+    slots = [(s["name"], _slot(event, look, s), s["version"]) for s in saved if s.get("counter")]
+    return T(
+        en=_listed([f"{slot} = {what or 'a tensor without a name'} at v{v}" for slot, what, v in slots], " and "),
+        zh=_listed([f"{slot} = {what or '没有名字的张量'}（版本 {v}）" for slot, what, v in slots], "、", "、"),
+    )
 
 
 def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
@@ -600,7 +673,8 @@ def _inputs(started: Event, look: _Look) -> list[str]:
 def _forecast(event: Event, failure: Failure, look: _Look) -> T:
     if failure.kind == "saved-tensor-modified":
         return T(
-            en=f"Node {look.node(failure.node)} saved it at version {failure.expected}, so its backward will now fail.",
+            en=f"Node {look.node(failure.node)} saved this memory at version {failure.expected}, so its backward "
+            "will now fail.",
             zh=f"节点 {look.node(failure.node)} 保存的是版本 {failure.expected}，它的反向传播现在必定出错。",
         )
     if event.error is not None:

@@ -47,7 +47,7 @@ def _tensors(facts: Facts) -> dict[str, str]:
     for label, history in facts.tensors.items():
         for grad in {record["grad"] for _, record in history if record and isinstance(record.get("grad"), str)}:
             out.setdefault(grad, f"{out.get(label, label)}.grad")
-    for label, name in {**_of_optimizers(facts, out), **_of_norms(facts, out)}.items():
+    for label, name in {**_of_optimizers(facts, out), **_of_norms(facts, out), **_in_the_making(facts, out)}.items():
         out.setdefault(label, name)
     for label, name in _taken_apart(facts).items():
         out.setdefault(label, written(name))
@@ -105,6 +105,29 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
                 if operand.label:
                     out[operand.label] = f"{kept} of {weight.removesuffix('.weight')}"
     return out
+
+
+def _in_the_making(facts: Facts, known: dict[str, str]) -> dict[str, str]:
+    """Names for what a call made and turned into something that the program has a name for, by label: ``nn.Linear``
+    makes an empty tensor, and what it makes a parameter of it is ``layer.weight``, the same numbers in the same memory.
+    """
+    out: dict[str, str] = {}
+    for label, history in facts.tensors.items():
+        first = next((record for _, record in history if record and "kind" in record), None)
+        if label in known or first is None or not _calls_another(*_ran(facts, history[0][0])):
+            continue
+        for other in facts.of_storage(first.get("storage")):
+            later = facts.tensor(other)
+            same = all(first.get(key) == later.get(key) for key in ("shape", "stride", "offset", "dtype"))
+            if same and later.get("is_leaf") and later.get("requires_grad") and later.get("name") and other in known:
+                out[label] = known[other]
+    return out
+
+
+def _ran(facts: Facts, step: int) -> tuple[str, str]:
+    """The source of a step and torch's name of its call."""
+    event = facts.trace.events[step]
+    return excerpt(facts.trace, event.span, WHOLE), event.name
 
 
 def _taken_apart(facts: Facts) -> dict[str, str]:

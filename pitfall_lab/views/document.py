@@ -26,7 +26,7 @@ from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.plain_text import render as plain_text
-from pitfall_lab.views.spoken_names import both, spoken
+from pitfall_lab.views.spoken_names import each_step, spoken
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.versions import svg as versions_svg
 
@@ -82,7 +82,7 @@ def fragment(
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = replace(facts or gather(trace), labelled=False)
     described = [in_two_languages(finding) for finding in findings]
-    texts = [both(text, facts) for text in facts.sentences()]
+    texts = each_step(facts)
     say = _Say(language)
     parts = [
         _stopped(trace, say),

@@ -86,13 +86,25 @@ class Facts:
             return str(name or self.called(label))
         return f"{name} ({label})" if name else str(label)
 
-    def called(self, label: str | None) -> str:
-        """Return the display name of a label."""
+    def called(self, label: str | None, step: int | None = None) -> str:
+        """Return the display name of a label; with ``step``, the name that the program had then, if it has given the
+        tensor another one since: ``h`` before the line ``y = relu(h)`` that writes into ``h`` and calls it ``y``.
+        """
         if not self.names:
             from pitfall_lab.views.display_names import names
 
             self.names.update(names(self))
-        return self.names.get(label or "", str(label))
+        name = self.names.get(label or "", str(label))
+        if step is None or label is None:
+            return name
+        mine = [label] if label in self.tensors else [*self.of_storage(label), *self.of_counter(label)]
+        owner = next((t for t in mine if self.tensor(t).get("name") and self.names.get(t) == name), None)
+        then, now = self.tensor(owner, step).get("name"), self.tensor(owner).get("name")
+        if not then or then == now:
+            return name
+        from pitfall_lab.views.display_names import written
+
+        return written(str(then))
 
     def number(self, counter: str | None, storage: str | None, version: Any) -> str:
         """The badge in a picture that draws the versions of another counter in another way."""

@@ -93,7 +93,7 @@ def scene(trace: Trace, view: str) -> dict[str, Any]:
     facts = _moment(trace)
     said = []
     for event, text in sentences(trace):
-        plain = both(text, facts)
+        plain = both(text, facts, event.step)
         said.append({"step": event.step, "sentence": {"en": plain.en, "zh": plain.zh}})
     facts.called(None)
     return {

@@ -12,7 +12,7 @@ from pitfall_lab.views import versions
 from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.spoken_names import both
+from pitfall_lab.views.spoken_names import each_step
 
 STEPS = 200
 STORAGES = 40
@@ -26,7 +26,7 @@ def render(trace: Trace, language: Language = "en", facts: Facts | None = None, 
     """
     zh = language == "zh"
     facts = replace(facts or gather(trace), labelled=labels)
-    texts = facts.sentences() if labels else [both(text, facts) for text in facts.sentences()]
+    texts = facts.sentences() if labels else each_step(facts)
     parts = [
         _stopped(trace, language),
         _source(trace, zh),

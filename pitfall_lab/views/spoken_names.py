@@ -12,12 +12,20 @@ from pitfall_lab.trace import T
 from pitfall_lab.views.label_history import Facts
 
 PHRASES: tuple[tuple[str, str], ...] = (
-    (r"\S+ \((t\d+)\)", r"\1"),
+    (r"[^\s（）。，、：；]+ \((t\d+)\)", r"\1"),
     (r"(n\d+) \(\w+\)", r"\1"),
-    (r"Node (n\d+) enters the graph and saves ([^.]*(?:\.\w[^.]*)*)\.", r"For its backward, \1 keeps \2."),
-    (r"Node (n\d+) enters the graph\.", r"Its backward will be \1."),
-    (r"节点 (n\d+) 加入计算图，保存 ([^。]*)。", r"\1 为反向传播保留 \2。"),
-    (r"节点 (n\d+) 加入计算图。", r"它的反向传播是 \1。"),
+    (r"(Its|Their) node (n\d+) enters the graph", r"\1 backward will be \2"),
+    (r"The node of (t\d+(?:(?:, | and )t\d+)*), (n\d+), enters the graph", r"The backward of \1 will be \2"),
+    (r"On the way there, nodes? ((?:n\d+|, | and )+) enters? the graph", r"On the way there, torch also records \1"),
+    (r"Nodes ((?:n\d+|, | and )+) enter the graph", r"\1 enter the graph"),
+    (r"enters the graph and saves ", r"enters the graph and keeps "),
+    (r"(n\d+) and saves ", r"\1, which keeps "),
+    (r"; (n\d+) saves ", r"; \1 keeps "),
+    (r"的节点 (n\d+) 加入计算图", r"的反向传播是 \1"),
+    (r"节点 (n\d+) 属于 (t\d+(?:(?:、 | 和 )t\d+)*)，加入计算图", r"\2 的反向传播是 \1"),
+    (r"途中还有节点 ((?:n\d+|、)+) 加入计算图", r"途中 torch 还记录了 \1"),
+    (r"(n\d+)( 加入计算图)?，保存 ", r"\1\2，为反向传播保留 "),
+    (r"；(n\d+) 保存 ", r"；\1 为反向传播保留 "),
     (r"Node (n\d+)", r"\1"),
     (r"节点 (n\d+)", r"\1"),
     (r"\w+ = (a tensor without a name|\S+) at v(\d+)", r"\1 (v\2)"),
@@ -42,23 +50,31 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"版本计数器 (C\d+)", r"\1 的版本"),
 )
 """How sentences speak of labels, as patterns, and what they say instead."""
-_LABEL = re.compile(r"(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)|(?<![\w.])(n\d+)(?=\.\w)")
+_LABEL = re.compile(r"(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)|(?<![\w.])(n\d+)(?=\.\w)", re.ASCII)
 """A label, or that of a node before the name of one of its slots: ``n2.result``."""
 _PATTERNS = [(re.compile(pattern), instead) for pattern, instead in PHRASES]
 
 
-def spoken(text: str, facts: Facts) -> str:
-    """A sentence without labels; what stands between backticks is the program's and stays as it is."""
+def spoken(text: str, facts: Facts, step: int | None = None) -> str:
+    """A sentence without labels, with the names of ``step`` if it is about one; what stands between backticks is the
+    program's and stays as it is.
+    """
     parts = re.split(r"`([^`\n]+)`", text)
-    return "".join(f"`{part}`" if at % 2 else _named(part, facts) for at, part in enumerate(parts))
+    return "".join(f"`{part}`" if at % 2 else _named(part, facts, step) for at, part in enumerate(parts))
 
 
-def both(text: T, facts: Facts) -> T:
+def both(text: T, facts: Facts, step: int | None = None) -> T:
     """The same in both languages."""
-    return T(en=spoken(text.en, facts), zh=spoken(text.zh, facts))
+    return T(en=spoken(text.en, facts, step), zh=spoken(text.zh, facts, step))
 
 
-def _named(part: str, facts: Facts) -> str:
+def each_step(facts: Facts) -> list[T]:
+    """The sentence of each event without labels."""
+    events = facts.trace.events
+    return [both(text, facts, event.step) for event, text in zip(events, facts.sentences(), strict=True)]
+
+
+def _named(part: str, facts: Facts, step: int | None) -> str:
     for pattern, instead in _PATTERNS:
         part = pattern.sub(instead, part)
-    return _LABEL.sub(lambda found: facts.called(found[1] or found[2]), part)
+    return _LABEL.sub(lambda found: facts.called(found[1] or found[2], step), part)

@@ -96,7 +96,7 @@ _WORDS: dict[str, T] = {
         en="Your answer fits more than one belief. Which is yours?", zh="你的回答符合不止一种信念。哪一种是你的？"
     ),
     "apart": T(en="This program tells them apart. What does it print?", zh="这个程序能区分它们。它会输出什么？"),
-    "who": T(en="who believes", zh="持此信念者"),
+    "who": T(en="if you believe", zh="持此信念者"),
     "open": T(en="Decide first, then open the answer.", zh="先自己判断，再打开答案。"),
 }
 

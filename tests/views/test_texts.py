@@ -47,7 +47,7 @@ def test_what_a_node_saved_twice_breaks_once_and_what_has_no_name_is_said_to_hav
 def test_the_writing_step_says_what_moved_and_what_it_will_break():
     assert said(build.overwritten())[2] == (
         "`h.mul_(10)` writes into storage S2 in place: counter C2 goes from 0 to 1. "
-        "Node n1 (SigmoidBackward0) saved it at version 0, so its backward will now fail."
+        "Node n1 (SigmoidBackward0) saved this memory at version 0, so its backward will now fail."
     )
     assert said(build.overwritten(), "zh")[2] == (
         "`h.mul_(10)` 就地写入存储 S2：版本计数器 C2 从 0 变为 1。节点 n1 (SigmoidBackward0) 保存的是版本 0，它的"
@@ -130,6 +130,45 @@ def test_the_story_of_a_failure_is_saved_changed_raised_and_what_led_there():
     [failure] = failures(trace)
     assert Slices(trace).of_failure(failure) == (0, 1, 2, 4)
     assert story(trace) == (0, 1, 2, 4)
+
+
+NODES = """import torch
+from torch import nn
+layer = nn.Linear(3, 2)
+x = torch.ones(4, 3)
+by_module = layer(x)
+h = by_module * 2
+first = h[0]
+first.mul_(10)
+values, places = h.max(0)
+one, two = h.unbind(1)
+d = x.detach()
+d.transpose_(0, 1)
+g = torch.tanh(by_module)
+y = torch.relu_(g)
+"""
+
+
+def test_the_backward_of_a_result_is_the_node_that_it_has_and_the_others_are_on_the_way():
+    twin = views.text(record(NODES))
+    for expected in (
+        "makes layer.weight, shape (2, 3), float32, in memory of its own.",
+        "Its backward will be AddmmBackward0, which keeps x (v0). On the way there, torch also records TBackward0.\n",
+        "The backward of first will be SelectBackward0.\n",
+        "from 0 to 1. The backward of h will be CopySlices. The backward of first will be AsStridedBackward0.\n",
+        "The backward of values will be MaxBackward0, which keeps places (v0).\n",
+        "Their backward will be UnbindBackward0.\n",
+        "changes in place how d reads its memory, now with shape (3, 4) and stride (1, 3): the version of x goes from",
+        "AddmmBackward0 saved this memory at version 0, so its backward will now fail.\n",
+        "`torch.tanh(by_module)` makes g, shape (4, 2)",
+        "TanhBackward0, which keeps g (v0).\n",
+        "The backward of y will be ReluBackward0, which keeps y (v1).",
+    ):
+        assert expected in twin
+    chinese = views.text(record(NODES), "zh")
+    assert "它的反向传播是 AddmmBackward0，为反向传播保留 x（v0）。途中 torch 还记录了 TBackward0。" in chinese
+    assert "h 的反向传播是 CopySlices。first 的反向传播是 AsStridedBackward0。" in chinese
+    assert re.findall(r"\b[tSCn]\d+\b", chinese, re.ASCII) == []
 
 
 def test_the_text_twin_tells_source_steps_storages_counters_and_outcome():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pitfall_lab.lessons.exercise import (
     Exercise,
     Property,
@@ -24,9 +26,14 @@ def facts(expression):
     t = eval(expression, {"w": w, "h": h})
     own = {source.untyped_storage().data_ptr() for source in (w, h)}
     return (t.untyped_storage().data_ptr() in own, t.requires_grad)
+
+
+def answered(expression):
+    answer = shares_and_flows[expression]
+    return answer if isinstance(answer, str) else tuple(answer)
 '''
 
-_EXPRESSIONS: dict[str, tuple[object, object]] = {
+_EXPRESSIONS: dict[str, object] = {
     "h.clone()[1:]": (False, True),
     "h.detach().view(3, 1)": (True, False),
     "h.contiguous()": (True, True),
@@ -37,7 +44,7 @@ _EXPRESSIONS: dict[str, tuple[object, object]] = {
 }
 
 
-def _answers(answers: dict[str, tuple[object, object]]) -> str:
+def _answers(answers: Mapping[str, object]) -> str:
     rows = "".join(f'    "{expression}": {answer},\n' for expression, answer in answers.items())
     return f"shares_and_flows = {{\n{rows}}}\n"
 
@@ -104,8 +111,7 @@ EXERCISES = (
         given=_answers(dict.fromkeys(_EXPRESSIONS, (None, None))),
         inputs=_FACTS,
         properties=tuple(
-            Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False))
-            for e in _EXPRESSIONS
+            Property(T(en=e, zh=e), equal(f"answered({e!r})", f"facts({e!r})", tell=False)) for e in _EXPRESSIONS
         ),
         hint_for=(1, 2, 2, 2, 3, 3, 2),
         hints=(
@@ -125,7 +131,11 @@ EXERCISES = (
                 zh="在 `detach()` 或 `.data` 之后，无论再做什么，梯度都不会流回。共享张量的切片仍然共享。",
             ),
         ),
-        right=(_answers(_EXPRESSIONS), f"shares_and_flows = dict({list(_EXPRESSIONS.items())!r})\n"),
+        right=(
+            _answers(_EXPRESSIONS),
+            f"shares_and_flows = dict({list(_EXPRESSIONS.items())!r})\n",
+            _answers({**_EXPRESSIONS, "h.data": "'(True, False)'"}),
+        ),
         wrong=(
             _answers(dict.fromkeys(_EXPRESSIONS, (True, False))),
             _answers({**_EXPRESSIONS, "h.detach().view(3, 1)": (False, False)}),
@@ -141,14 +151,14 @@ EXERCISES = (
         task=T(
             en=(
                 "`follow` keeps a slow copy of a network's weight, its running average, as target networks and "
-                "averaged models do. After every step the average equals the weight itself; and there is a second "
-                "fault, which the average does not show as long as the first one is there. Find and fix both. "
-                "`weight` is a parameter, `step(weight)` updates it in place, `decay` is a number below 1. The "
-                "average that is returned needs memory of its own, and must not take part in any graph."
+                "averaged models do. After every step the average equals the weight itself. There is a second "
+                "fault, which its numbers never show. Find and fix both. `weight` is a parameter, `step(weight)` "
+                "updates it in place, `decay` is a number below 1. The average that is returned needs memory of "
+                "its own, and must not take part in any graph."
             ),
             zh=(
-                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本"
-                "身；还有第二处错误，只要第一处还在，从平均值上就看不出来。请找出并修好这两处。`weight` 是参数，"
+                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。每一步之后平均值都等于权重本"
+                "身。还有第二处错误，从平均值的数上永远看不出来。请找出并修好这两处。`weight` 是参数，"
                 "`step(weight)` 就地更新它，`decay` 是小于 1 的数。返回的平均值需要自己的内存，且不得属于任何计算图。"
             ),
         ),

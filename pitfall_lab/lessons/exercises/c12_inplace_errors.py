@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.lessons.exercise import (
+    UNANSWERED,
     Attempt,
     Exercise,
     Property,
@@ -15,6 +16,7 @@ from pitfall_lab.lessons.exercise import (
     runs,
     surprises,
     true,
+    unanswered,
     unchanged,
 )
 from pitfall_lab.trace import T
@@ -28,6 +30,11 @@ try:
     saved.sum().backward()
 except RuntimeError as error:
     message = str(error)
+
+
+def answered():
+    shape = reading["shape"]
+    return "?" if shape is None else shape if isinstance(shape, str) else list(shape)
 """
 
 _LOGGED = '''\
@@ -73,10 +80,21 @@ def _one_write(attempt: Attempt) -> bool | T:
 
 
 def _named_in_the_message(attempt: Attempt) -> bool | T:
-    """Whether the answer is the operation in the message, as ``exp``, ``torch.exp``, ``exp_`` or ``ExpBackward0``."""
+    """Whether the answer is the operation in the message, as ``exp``, ``torch.exp``, ``exp_``, ``ExpBackward0`` or
+    ``output 0 of Exp``.
+    """
     said = attempt.value("reading['operation']")
-    name = said.strip().lower() if isinstance(said, str) else ""
-    name = name.removeprefix("torch.").removesuffix("()").removesuffix("_").removesuffix("backward0").capitalize()
+    if unanswered(said, attempt.exercise):
+        return UNANSWERED
+    name = said.strip(" .,").lower() if isinstance(said, str) else ""
+    name = (
+        name.removeprefix("output 0 of ")
+        .removeprefix("torch.")
+        .removesuffix("()")
+        .removesuffix("_")
+        .removesuffix("backward0")
+        .capitalize()
+    )
     found = f"output 0 of {name}," in attempt.solution.value("message")
     return found or T(en="the message names another one", zh="错误信息里写的是另一个操作")
 
@@ -133,7 +151,7 @@ EXERCISES = (
         properties=(
             Property(
                 T(en="the shape", zh="形状"),
-                equal("'?' if reading['shape'] is None else list(reading['shape'])", "list(saved.shape)", tell=False),
+                equal("answered()", "list(saved.shape)", tell=False),
             ),
             Property(
                 T(en="the operation that the message names", zh="信息中写出的操作"),
@@ -177,6 +195,7 @@ EXERCISES = (
             _reading("torch.Size([16, 4])", "torch.exp", 2, _BETWEEN),
             _reading("(16, 4)", "ExpBackward0", 2, _BETWEEN),
             _reading("(16, 4)", "exp_", 2, _BETWEEN),
+            _reading('"[16, 4]"', "output 0 of Exp", 2, f"{_BETWEEN}."),
         ),
         wrong=(
             _reading("(16, 4)", "exp", 3, _BETWEEN),

@@ -138,8 +138,9 @@ x = torch.randn(4, width)
                     "sum(p.numel() for p in nn.Module.parameters(model)) == len(kinds) * (width * "
                     "width + width) + width + 1",
                     T(
-                        en="`model.parameters()` yields none, or not all of them",
-                        zh="`model.parameters()` 一个也没给出，或没有全部给出",
+                        en="`model.parameters()` does not yield the weights and biases of exactly one layer for each "
+                        "kind and one head",
+                        zh="`model.parameters()` 给出的不正好是每个单词一层、另加一个输出头，各有权重和偏置",
                     ),
                 ),
             ),

@@ -338,13 +338,14 @@ EXERCISES = (
         given=_NESTEROV,
         inputs="""\
 start = torch.randn(3)
+begun = start.clone()
 scale = torch.rand(3) + 0.5
 lr, mu, steps = 0.05 + torch.rand(()).item() / 10, 0.5 + torch.rand(()).item() / 3, int(torch.randint(4, 9, ()))
 asked = []
 
 
 def reference():
-    w = start.clone().requires_grad_()
+    w = begun.clone().requires_grad_()
     optimizer = torch.optim.SGD([w], lr=lr, momentum=mu, nesterov=True)
     for _ in range(steps):
         w.grad = scale * w.detach()

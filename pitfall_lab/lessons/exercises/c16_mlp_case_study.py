@@ -94,7 +94,7 @@ def fit_with_patience(model, step, measure, patience):
 _MEASURED = """\
 model = nn.Linear(2, 1)
 first = int(torch.randint(2, 9, ()))
-losses = sorted((torch.rand(first) + 3).tolist(), reverse=True) + [2.0, 2.5, 2.25, 1.0, 1.5, 1.25, 1.75, 0.5, 0.25, 3.0]
+losses = sorted((torch.rand(first) + 3).tolist(), reverse=True) + [2.0, 2.5, 2.25, 1.0, 1.5, 1.0, 1.75, 0.5, 0.25, 3.0]
 seen, weights = [], []
 
 
@@ -116,7 +116,7 @@ def measure():
     return seen[-1]
 """
 
-_ONE_BEST = _MEASURED.replace("1.0, 1.5, 1.25, 1.75, 0.5, 0.25, 3.0", "2.75, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25")
+_ONE_BEST = _MEASURED.replace("1.0, 1.5, 1.0, 1.75, 0.5, 0.25, 3.0", "2.75, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25")
 """The losses fall, and then they rise for good: who stops at another epoch than the task says has
 seen the best one all the same.
 """
@@ -571,6 +571,7 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
             _PATIENT.replace("while waited < patience", "while waited <= patience"),
             _PATIENT.replace("{k: v.clone() for k, v in model.state_dict().items()}", "dict(model.state_dict())"),
             _PATIENT.replace("best, kept, waited = loss", "best, kept, _ = loss"),
+            _PATIENT.replace("loss < best", "loss <= best"),
         ),
     ),
 )

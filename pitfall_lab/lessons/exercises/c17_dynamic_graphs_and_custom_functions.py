@@ -131,8 +131,8 @@ EXERCISES = (
                 true(
                     "refused or (t.grad is not None and torch.allclose(t.grad, 6 * kept * weights))",
                     T(
-                        en="the write was not refused, and no right gradient came",
-                        zh="写入没有被拒绝，也没有得到正确的梯度",
+                        en="torch did not refuse the write, and the gradient is not right",
+                        zh="torch 没有拒绝写入，梯度也不正确",
                     ),
                     drive=_CHANGED,
                 ),

@@ -290,7 +290,7 @@ def loss_of(w):
                 every(
                     runs(),
                     true(
-                        "torch.allclose(found, 2e-8 * parts.float(), rtol=0.02, atol=0.0)",
+                        "torch.allclose(found.float(), 2e-8 * parts.float(), rtol=0.02, atol=0.0)",
                         T(
                             en="it is larger or smaller than that, by more than rounding",
                             zh="它比那个梯度大或小，超出了舍入误差",
@@ -303,7 +303,8 @@ def loss_of(w):
             Property(
                 T(en="another scale gives the same gradient", zh="换一个倍数，梯度相同"),
                 true(
-                    "torch.allclose(found, 2e-8 * parts.float(), rtol=0.02, atol=0.0) and scales[-1:] == [2.0**12]",
+                    "torch.allclose(found.float(), 2e-8 * parts.float(), rtol=0.02, atol=0.0) "
+                    "and scales[-1:] == [2.0**12]",
                     T(
                         en="the gradient is another one, or the loss was multiplied by another number",
                         zh="梯度不同，或损失乘的是另一个数",

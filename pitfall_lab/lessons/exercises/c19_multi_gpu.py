@@ -99,11 +99,16 @@ EXERCISES = (
             ),
         ),
         given=_pieces(*[None] * 4),
+        inputs="""\
+def answered(case):
+    sizes = pieces[case]
+    return sizes.tolist() if isinstance(sizes, torch.Tensor) else sizes
+""",
         properties=tuple(
             Property(
                 T(en=f"{samples} samples for {devices} devices", zh=f"{samples} 个样本，{devices} 个设备"),
                 equal(
-                    f"pieces[{case}]",
+                    f"answered({case})",
                     f"[len(p) for p in torch.arange({samples}).chunk({devices})]",
                     tell=False,
                     seeds=(0,),
@@ -124,6 +129,7 @@ EXERCISES = (
         right=(
             _pieces([3, 3, 3], [2, 2, 2], [2, 2, 2, 2, 2, 2, 1], [2, 2, 2, 1]),
             _pieces("[3] * 3", "[2] * 3", "[2] * 6 + [1]", "[2] * 3 + [1]"),
+            _pieces("[3, 3, 3]", "'[2, 2, 2]'", "[2, 2, 2, 2, 2, 2, 1]", "torch.tensor([2, 2, 2, 1])"),
             "pieces = {(9, 4): (3, 3, 3), (6, 4): (2, 2, 2), (13, 8): (2, 2, 2, 2, 2, 2, 1), (7, 5): (2, 2, 2, 1)}\n",
             (
                 "pieces = {}\n"

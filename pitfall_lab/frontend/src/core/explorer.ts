@@ -13,7 +13,7 @@ import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
 import { drawPicture, sentence, worthALook, worthTitle } from "./picture";
-import { prose } from "./prose";
+import { labels, prose } from "./prose";
 import { Scrubber, timeSigns } from "./scrubber";
 import { stepPicture } from "./step";
 import type { Story } from "./story";
@@ -733,7 +733,15 @@ class Explorer {
     for (let step = from; step <= to; step += 1) {
       const go = (): void => void (model.step = step);
       const number = h("span", { class: "pl-no" }, String(step + 1));
-      list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step))))));
+      const state = model.stateAt(step);
+      const named = (part: string): Node[] => [
+        document.createTextNode(
+          labels(part, model, state)
+            .map((one) => one.textContent)
+            .join(""),
+        ),
+      ];
+      list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step), named)))));
     }
     const box = h(
       "section",

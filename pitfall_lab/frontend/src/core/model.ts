@@ -121,13 +121,31 @@ export class ExplorerModel implements Model {
     this.#labelled = labelled;
   }
 
-  called(label: string | null | undefined): string {
+  /** The display name of a label; with `then`, the name that the program had in that state, if it has given the tensor another one since. */
+  called(label: string | null | undefined, then?: State): string {
     if (!label) return "?";
-    const names = this.scene.names;
-    const known = names && typeof names === "object" && Object.hasOwn(names, label) ? names[label] : undefined;
     const state = this.stateAt(this.last);
-    const name = known ?? state.tensors[label]?.name ?? state.nodes[label]?.name;
+    const name =
+      (then && this.#earlier(label, then, state)) || this.#displayed(label) || state.tensors[label]?.name || state.nodes[label]?.name;
     return !name || name === label ? label : this.#labelled ? `${name} (${label})` : name;
+  }
+
+  #displayed(label: string): string | undefined {
+    const names = this.scene.names;
+    return names && typeof names === "object" && Object.hasOwn(names, label) ? names[label] : undefined;
+  }
+
+  /** A memory and its version are named after a tensor: that one's earlier name is theirs. */
+  #earlier(label: string, then: State, now: State): string {
+    const owns = (tensor: string): boolean => {
+      const record = now.tensors[tensor];
+      const mine = tensor === label || record?.storage === label || record?.counter === label;
+      return mine && !!record?.name && this.#displayed(tensor) === this.#displayed(label);
+    };
+    const owner = label in now.tensors ? label : (Object.keys(now.tensors).find(owns) ?? "");
+    const earlier = then.tensors[owner]?.name;
+    if (!earlier || earlier === now.tensors[owner]?.name) return "";
+    return earlier.replace(/^self\./, "").replace(/\.(\d+)(?=\.|$)/g, "[$1]");
   }
 
   place(line: number | null, source = 0): string {

@@ -19,12 +19,20 @@ function emphasis(text: string): Node[] {
 
 /** How sentences speak of labels, and what they say instead: a thing has one name, and its memory and its version are named after it. */
 const PHRASES: [RegExp, string][] = [
-  [/\S+ \((t\d+)\)/g, "$1"],
+  [/[^\s（）。，、：；]+ \((t\d+)\)/g, "$1"],
   [/(n\d+) \(\w+\)/g, "$1"],
-  [/Node (n\d+) enters the graph and saves ([^.]*(?:\.\w[^.]*)*)\./g, "For its backward, $1 keeps $2."],
-  [/Node (n\d+) enters the graph\./g, "Its backward will be $1."],
-  [/节点 (n\d+) 加入计算图，保存 ([^。]*)。/g, "$1 为反向传播保留 $2。"],
-  [/节点 (n\d+) 加入计算图。/g, "它的反向传播是 $1。"],
+  [/(Its|Their) node (n\d+) enters the graph/g, "$1 backward will be $2"],
+  [/The node of (t\d+(?:(?:, | and )t\d+)*), (n\d+), enters the graph/g, "The backward of $1 will be $2"],
+  [/On the way there, nodes? ((?:n\d+|, | and )+) enters? the graph/g, "On the way there, torch also records $1"],
+  [/Nodes ((?:n\d+|, | and )+) enter the graph/g, "$1 enter the graph"],
+  [/enters the graph and saves /g, "enters the graph and keeps "],
+  [/(n\d+) and saves /g, "$1, which keeps "],
+  [/; (n\d+) saves /g, "; $1 keeps "],
+  [/的节点 (n\d+) 加入计算图/g, "的反向传播是 $1"],
+  [/节点 (n\d+) 属于 (t\d+(?:(?:、 | 和 )t\d+)*)，加入计算图/g, "$2 的反向传播是 $1"],
+  [/途中还有节点 ((?:n\d+|、)+) 加入计算图/g, "途中 torch 还记录了 $1"],
+  [/(n\d+)( 加入计算图)?，保存 /g, "$1$2，为反向传播保留 "],
+  [/；(n\d+) 保存 /g, "；$1 为反向传播保留 "],
   [/Node (n\d+)/g, "$1"],
   [/节点 (n\d+)/g, "$1"],
   [/\w+ = (a tensor without a name|\S+) at v(\d+)/g, "$1 (v$2)"],
@@ -53,18 +61,18 @@ function named(text: string): string {
   return PHRASES.reduce((said, [pattern, instead]) => said.replace(pattern, instead), text);
 }
 
-/** Text in which every label that exists in `state` is a button that brings it into focus, and is called as the program calls it. */
+/** Text in which every label that exists in `state` is a button that brings it into focus, and is called as the program calls it then. */
 export function labels(text: string, model: ExplorerModel, state: State): Node[] {
   const said = model.labelled ? text : named(text);
   return said.split(/(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)/u).map((part, index) => {
     const known = index % 2 === 1 && (part in state.tensors || part in state.storages || part in state.counters || part in state.nodes);
-    if (!known) return document.createTextNode(index % 2 === 1 && !model.labelled ? model.called(part) : part);
+    if (!known) return document.createTextNode(index % 2 === 1 && !model.labelled ? model.called(part, state) : part);
     const storage = model.storageOf(part, state);
     const style = storage ? `--pl-of:${model.hue(storage)}` : "";
     return h(
       "button",
       { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style },
-      model.labelled ? part : model.called(part),
+      model.labelled ? part : model.called(part, state),
     );
   });
 }
