@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found
 from pitfall_lab.observe.live.object_kinds import is_own
@@ -44,7 +46,7 @@ class Shapes:
         for thing in (*found.tensors, *found.arrays):
             if not budget.goes_on():
                 break
-            if len(thing.path) != 1 or not (thing.kind == "array" or is_own(thing.value)):
+            if len(thing.path) != 1 or not (type(thing.value) is np.ndarray or is_own(thing.value)):
                 continue
             name, shape = thing.path[0], tuple(thing.value.shape)
             was, made = self._was.get(name, (shape, now))
