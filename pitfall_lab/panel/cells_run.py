@@ -15,6 +15,7 @@ from pitfall_lab.panel.written_names import written_into
 
 MOST = 1000
 _FILLING = ("if ", "if(", "try:", "cache", "setdefault")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 
@@ -73,6 +74,15 @@ class Cell:
         return tuple(ast.unparse(node.value) for node in found)
 
     @cached_property
+    def backwards_run(self) -> frozenset[str]:
+        """Of :attr:`backwards`, those that running the cell has called: the ones outside of functions and classes."""
+        if not self.backwards:
+            return frozenset()
+        bodies = (each for each in self.tree.body if not isinstance(each, _DEFINITIONS))
+        found = (node for body in bodies for node in ast.walk(body) if isinstance(node, ast.Attribute))
+        return frozenset(ast.unparse(node.value) for node in found if node.attr == "backward")
+
+    @cached_property
     def writes(self) -> list[Write]:
         """The statements outside of loops and functions that change something in place, once more with each run."""
         return writes(self.tree) if self.whole else []
@@ -90,11 +100,7 @@ class Cell:
     @cached_property
     def assigned(self) -> frozenset[str]:
         """The names that the cell binds to another object; ``x += …`` does not."""
-        defined = {
-            each.name
-            for each in self.tree.body
-            if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        }
+        defined = {each.name for each in self.tree.body if isinstance(each, _DEFINITIONS)}
         return assigned(self.tree) | defined
 
     def line(self, name: str = "") -> int | None:
@@ -130,7 +136,7 @@ def is_whole(raw: str) -> bool:
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
     for statement in body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(statement, _DEFINITIONS):
             yield statement.name
             continue
         for node in ast.walk(statement):
@@ -138,7 +144,7 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
                 yield node.id
             elif isinstance(node, ast.alias):
                 yield node.asname or node.name.partition(".")[0]
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            elif isinstance(node, _DEFINITIONS):
                 yield node.name
 
 

@@ -408,7 +408,9 @@ class Beside:
         from pitfall_lab.panel.warnings.leftover import leftover
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.reordered import reordered
+        from pitfall_lab.panel.warnings.reshaped import reshaped
         from pitfall_lab.panel.warnings.stacked import stacked
+        from pitfall_lab.panel.warnings.summed import summed
         from pitfall_lab.panel.warnings.unread import unread
         from pitfall_lab.panel.warnings.used import again, used
 
@@ -422,6 +424,8 @@ class Beside:
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
         adds_up = any(each is not None and each["kind"] == "gradients-add-up" for each in said)
         said += [leftover(look.leftover, self._ran)] if look.leftover is not None and not adds_up else []
+        said += [None if adds_up else summed(each, self._ran) for each in look.summed]
+        said += [reshaped(each, self._ran) for each in look.reshaped]
         said += [unread(each, self._ran) for each in look.unread]
         said += [equal(look.equal, self._ran)] if look.equal is not None else []
         said += [reordered(each, self._ran) for each in look.reordered]

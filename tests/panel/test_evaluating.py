@@ -44,6 +44,8 @@ CLASS = """class Net(nn.Module):
         [HEAD, "opt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", STEP],
         [NET, SCORE, FIT + "\n        score()", "fit()"],
         [CLASS, "net = Net()\nopt = torch.optim.Adam(net.parameters())", "net.eval()", STEP],
+        [NET, SCORE + "\n\ndef go():\n    net.train()\n    score()", "score()", TRAIN],
+        [NET, FIT, "net.train()", "net.eval()\nnet(X).mean()", "fit()"],
     ],
 )
 def test_it_is_said_when_the_parameters_have_changed(notebook, cells):
@@ -61,7 +63,20 @@ def test_it_is_said_when_the_parameters_have_changed(notebook, cells):
     [
         [NET, SCORE, TRAIN, "score()"],
         [NET, SCORE, f"{TRAIN}\nscore()"],
-        [NET, SCORE + "\n\ndef go():\n    net.train()\n    score()", "score()", TRAIN],
+        [NET, SCORE, "score()", f"net.train()\n{TRAIN}\nscore()"],
+        [
+            NET,
+            SCORE,
+            "def go():\n    net.train()\n    " + TRAIN.replace("\n", "\n    ") + "\n    score()",
+            "score()",
+            "go()",
+        ],
+        [
+            NET.replace("nn.Dropout(0.3), ", ""),
+            "net.train()\nnet(X)",
+            "net.eval()",
+            TRAIN,
+        ],  # statistics that stay as they are, with other weights: often meant
         [NET, "import copy\nbest = copy.deepcopy(net.state_dict())", "net.eval()", "net.load_state_dict(best)"],
         [
             NET,

@@ -238,3 +238,13 @@ def test_a_list_that_takes_another_used_round_grows(notebook):
     [note] = notebook.run(cell, "round")
     assert note["row"] == "history"
     assert "keeps 12 losses together with their graphs" in note["sentence"]["en"]
+
+
+def test_a_loss_whose_own_backward_has_been_run_is_left_alone(notebook):
+    """Two losses of one forward, each with its backward in turn: nothing is left to do with the first one."""
+    notebook.run("body, a, b = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 2)\nX = torch.randn(5, 3)", "start")
+    forward = "h = body(X).tanh()\none, two = a(h).square().mean(), b(h).square().mean()"
+    assert notebook.run(f"{forward}\none.backward(retain_graph=True)\ntwo.backward()", "both") == []
+    assert notebook.run(forward, "forward") == []
+    [warning] = notebook.run("one.backward()", "one")
+    assert (warning["row"], warning["rule"]) == ("two", "PL501")

@@ -265,6 +265,19 @@ for _ in range(2):
 }
 
 RIGHT = {
+    "a token that has the number with which shorter rows are filled up": """
+torch.manual_seed(1)
+emb, net = nn.Embedding(9, 8), nn.Linear(8, 3)
+criterion = nn.CrossEntropyLoss(ignore_index=-100)
+for lengths in ((2, 2, 2), (5, 5), (6, 4, 3)):
+    notes = [torch.randint(1, 9, (n,)) for n in lengths]
+    for each in notes:
+        each[-1] = 0
+    tags = [each % 3 for each in notes]
+    x = nn.utils.rnn.pad_sequence(notes, batch_first=True)
+    y = nn.utils.rnn.pad_sequence(tags, batch_first=True, padding_value=-100)
+    criterion(net(emb(x)).flatten(0, 1), y.flatten()).backward()
+""",
     "decays as they are used": """
 net = nn.Linear(2, 1)
 for betas in ((0.9, 0.999), (0.5, 0.9), (0.0, 0.99), (0.9, 0.95), (0.9, 0.9)):

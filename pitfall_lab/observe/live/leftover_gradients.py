@@ -7,7 +7,9 @@ first cannot be seen afterwards: its text must be read too.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
@@ -79,7 +81,7 @@ class Leftovers:
                 continue
             same = was is not None and (was.gradient, was.written) == (id(gradient), gradient._version)
             left = was.left if same and was is not None else now
-            if moved or was is None or (not same and not _has_numbers(thing, gradient)):
+            if moved or was is None or (not same and not has_numbers(thing, gradient)):
                 left = 0
             known[id(leaf)] = _Was(leaf._version, id(gradient), gradient._version, left)
         self._was = known
@@ -89,9 +91,11 @@ class Leftovers:
         return self._found
 
 
-def _has_numbers(leaf: Thing, gradient: object) -> bool:
+def has_numbers(leaf: Thing, gradient: Any) -> bool:
     """Whether a gradient has elements that are not zero, as far as a sample shows; true if its memory
     cannot be read.
     """
     some = samples(Thing(leaf.path, leaf.text, "tensor", gradient))
-    return some is None or bool((some != 0).any())
+    if some is not None:
+        return bool((some != 0).any())
+    return gradient.device.type != "cpu" or gradient.layout is not torch.strided or bool(gradient.detach().any())

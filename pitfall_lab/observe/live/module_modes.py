@@ -26,7 +26,8 @@ _NORM = (
     "InstanceNorm2d",
     "InstanceNorm3d",
 )
-_MODED = frozenset(getattr(torch.nn, name) for name in (*_DROPOUT, *_NORM))
+_DROPS = frozenset(getattr(torch.nn, name) for name in _DROPOUT)
+_MODED = _DROPS | frozenset(getattr(torch.nn, name) for name in _NORM)
 _Versions = dict[int, int]
 
 
@@ -34,7 +35,8 @@ class Evaluating(NamedTuple):
     """A module in evaluation mode after a cell that changed its parameters.
 
     ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts
-    further ones. ``before``: the module was in this mode before the cell too.
+    further ones. ``before``: the module was in this mode before the cell too. ``drops``: one of the layers is a
+    dropout; nobody freezes that on purpose, as is done with the statistics of batch normalization.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Evaluating(NamedTuple):
     others: int
     cell: int
     before: bool
+    drops: bool
 
 
 class Modes:
@@ -71,10 +74,10 @@ class Modes:
             moved = {at for at, version in versions.items() if before[at] != version}
             moded = _idle_layers(list(_parts(thing, budget)), moved)
             if moded and not budget.spent:
-                first = moded[0]
-                made.append(
-                    Evaluating(thing.text, thing.path, first.text, class_name(first.value), len(moded) - 1, now, was)
-                )
+                first, others = moded[0], len(moded) - 1
+                drops = any(any(each in _DROPS for each in _MRO(type(part.value))) for part in moded)
+                kind = class_name(first.value)
+                made.append(Evaluating(thing.text, thing.path, first.text, kind, others, now, was, drops))
         return made
 
 

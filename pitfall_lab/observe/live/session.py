@@ -25,6 +25,7 @@ from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
 from pitfall_lab.observe.live.leftover_gradients import Leftover, Leftovers
+from pitfall_lab.observe.live.lost_axes import Reshaped, Shapes
 from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
@@ -45,6 +46,7 @@ from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.stale_caches import Asked, Caches, StaleCache
 from pitfall_lab.observe.live.stale_schedulers import Schedulers, Stale
 from pitfall_lab.observe.live.statistics import Looked, Statistics
+from pitfall_lab.observe.live.summed_gradients import GradientSums, Summed
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used, with_leaves
@@ -83,6 +85,8 @@ class Look:
     switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     leftover: Leftover | None = None
+    summed: Sequence[Summed] = ()
+    reshaped: Sequence[Reshaped] = ()
     shared: list[Shared] = field(default_factory=list)
     settings: list[SharedSetting] = field(default_factory=list)
     schedulers: list[Stale] = field(default_factory=list)
@@ -154,6 +158,7 @@ class Live:
         self._defaults, self._settings, self._snapshots = Defaults(), Settings(), Snapshots()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
+        self._sums, self._shapes = GradientSums(), Shapes()
         self._shared, self._cuts, self._beginnings = SharedWrites(), CutParameters(), Beginnings()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
@@ -237,6 +242,8 @@ class Live:
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
             look.leaves = leaf_losses(found, graphs)
             look.stacked = self._gradients.compare(found, self._cells.now, graphs)
+            look.summed = self._sums.compare(found, self._cells.now, graphs)
+            look.reshaped = self._shapes.compare(found, self._cells.now, graphs)
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []

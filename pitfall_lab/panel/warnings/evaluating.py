@@ -1,4 +1,4 @@
-"""Warns that a model is trained in evaluation mode, because no cell switches it back."""
+"""Warns that a model is trained in evaluation mode, because nothing has switched it back."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.module_modes import Evaluating
 
 _BACK = re.compile(r"\.train\(|\.training\s*=|import \*")
+_BACKS = (".train(", ".training =", "'training'")
 _TRAINS, _EVALUATES = ".backward(", ".eval("
 
 
 def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if some cell's text may switch the model back, or the cell that
-    changed it does not train it.
+    """The warning; ``None`` if the model may have been switched back, or the cell that changed it does not train it.
 
-    A model that was not in this mode before the cell must have been switched in a loop that then trains.
+    Where a dropout was off before the cell and is off after it, the cell's own code must switch it back, or what it
+    calls; otherwise the text of no cell may do so, as a fixed batch normalization can be meant. A model that was not
+    in this mode before the cell must have been switched in a loop that then trains.
     """
     runs, last = list(ran.since(0)), ran.get(found.cell)
-    if last is None or any(_BACK.search(run.text) for run in runs):
+    if last is None or "import *" in "".join(run.text for run in runs):
+        return None
+    somewhere = any(_BACK.search(run.text) for run in runs)
+    if somewhere and not (found.before and found.drops and not _switches(last, runs)):
         return None
     trains, evaluates = reaching(_TRAINS, runs), reaching(_EVALUATES, runs)
     if not does(last.tree, _TRAINS, trains) or not (found.before or _in_one_loop(last, runs, trains, evaluates)):
         return None
-    switched = next((run for run in reversed(runs) if _EVALUATES in run.text), None)
+    earlier = [run for run in runs if run is not last] if found.before else runs
+    switched = next((run for run in reversed(earlier) if _EVALUATES in run.text), None)
     now, where = called(found.cell), called(switched.count) if switched is not None else ""
     verb = "they do" if found.others else "it does"
     en = f"`{found.part}` ({found.type})" + (f" and {found.others} more" if found.others else "")
@@ -42,9 +48,16 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
             f"在 {now} 训练它的途中进入评估模式，之后没有离开",
         )
     )
-    by = T(
-        f" `.eval()` is called in {where}, `.train()` nowhere.",
-        f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。",
+    by = (
+        T(
+            f" `.eval()` was called in {where}, and {now} does not call `.train()`.",
+            f"{where} 调用了 `.eval()`，而 {now} 没有调用 `.train()`。",
+        )
+        if somewhere
+        else T(
+            f" `.eval()` is called in {where}, `.train()` nowhere.",
+            f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。",
+        )
     )
     said = Said(
         T(
@@ -65,6 +78,11 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     )
     cells = cell(ran, switched.count, "changed", line=_line(switched)) if switched is not None else []
     return warning("evaluation-left-on", "silent", said, cells, "PL903")
+
+
+def _switches(last: Cell, runs: list[Cell]) -> bool:
+    """Whether the cell's code, or what it calls of the notebook's functions, may set the mode of a module."""
+    return any(does(last.tree, words, reaching(words, runs)) for words in _BACKS)
 
 
 def _line(run: Cell) -> int | None:

@@ -23,7 +23,7 @@ def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
     if left is None or stepped is None or is_same_cell(left, stepped):
         return None
     through = reaching(_BACKWARD, runs)
-    if not does(left.tree, _BACKWARD, through) or not _adds_first(stepped, runs):
+    if not does(left.tree, _BACKWARD, through) or not adds_first(stepped, runs):
         return None
     if not any(does(loop, _BACKWARD, through) for loop in loops_reached(stepped, runs)) and not any(
         is_same_cell(run, stepped) for run in runs if run.count < left.count
@@ -59,7 +59,7 @@ def leftover(found: Leftover, ran: Ran) -> dict[str, Any] | None:
     return warning("gradients-left", "silent", said, cells, "PL601")
 
 
-def _adds_first(run: Cell, runs: list[Cell]) -> bool:
+def adds_first(run: Cell, runs: list[Cell]) -> bool:
     """Whether a cell's first backward comes before anything that clears gradients."""
     for each in in_order(run.tree, runs):
         if isinstance(each, ast.Assign):

@@ -41,7 +41,7 @@ def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = Non
     """
     backwards = last.backwards if last is not None else ()
     known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))
-    if not known and not failed:
+    if not failed and (not known or _is_done(found, ran)):
         return None
     if is_collected(found.carrier, ran):
         why, fix = _collected(list_of(found.carrier))
@@ -52,6 +52,15 @@ def used(found: Used, ran: Ran, *, failed: bool = False, last: Cell | None = Non
     said = Said(_sentence(found, known=known, failed=failed), why, fix, found.path or found.carrier_path)
     cells = cell(ran, found.made, "saved") + cell(ran, ran.last.count if ran.last is not None else None, "changed")
     return warning("used-graph", "error", said, cells, "PL501" if found.shared else "PL502", failed=failed)
+
+
+def _is_done(found: Used, ran: Ran) -> bool:
+    """Whether this loss's own backward has been run since it was made, and another one freed what the two share
+    afterwards: as with any loss whose backward has been run, nothing is left to do.
+    """
+    if not found.shared or found.made is None:
+        return False
+    return any(run.succeeded and found.name in run.backwards_run for run in ran.since(found.made))
 
 
 def again(found: Used, ran: Ran) -> dict[str, Any] | None:

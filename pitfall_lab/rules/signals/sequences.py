@@ -388,6 +388,9 @@ def padding_number(story: Story, lookup: Event) -> int | None:
     for label, step in written_forms(story, tokens, lookup.step):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is not None and made.name == "pad_sequence":
+            sizes = _sizes_joined(story, made)
+            if len(sizes) > 1 and len(set(sizes)) == 1:
+                return None  # sequences of one length: nothing was filled up, and this number is a token
             return _number(argument(made, "padding_value") or "0")
     record = story.tensor(tokens, lookup.step) or {}
     for label, other in story.tensors_on(record.get("storage")):
@@ -401,6 +404,11 @@ def padding_number(story: Story, lookup: Event) -> int | None:
             if found:
                 return found[0]
     return None
+
+
+def _sizes_joined(story: Story, made: Event) -> list[int | None]:
+    """The lengths of the sequences that ``pad_sequence`` has joined, in their order."""
+    return [(story.shape(each.label, made.step) or (None,))[0] for each in made.operands if each.label is not None]
 
 
 def _number(text: str) -> int | None:
@@ -421,10 +429,27 @@ def padded(story: Story, label: str | None, step: int, number: int, along: int |
     if len(shape) != 2 or min(shape) < 2:
         return []
     places = [index for index, value in known.items() if value == number]
+    if any(_is_of_a_sequence(story, (label, step), index) for index in places):
+        return []  # a token that has the number of padding
     if not places or len(places) == len(known):
         return []
     filled = [axis for axis in (1, 0) if _fills_up(known, places, axis, shape[axis])]
     return places if filled and along in (None, filled[0]) else []
+
+
+def _is_of_a_sequence(story: Story, tokens: tuple[str | None, int], index: Index) -> bool:
+    """Whether a place in a table of tokens that ``pad_sequence`` has made was given, and not filled up."""
+    for label, step in written_forms(story, *tokens):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is not None and made.name == "pad_sequence" and label in made.results:
+            sizes, shape = _sizes_joined(story, made), story.shape(label, step) or ()
+            longest = max((size for size in sizes if size is not None), default=0)
+            first = shape == (len(sizes), longest)
+            row, place = index if first else index[::-1]
+            size = sizes[row] if row < len(sizes) else None
+            left = (argument(made, "padding_side") or "").strip("'") == "left"
+            return size is not None and (place >= longest - size if left else place < size)
+    return False
 
 
 def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length: int) -> bool:
