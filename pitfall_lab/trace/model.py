@@ -290,7 +290,8 @@ class OptimizerMade:
 
     A tensor that no call has used has no label and is left out. ``steps`` is the number of times that its ``step()``
     was called, ``rates`` the learning rates with which it stepped: the number of the step (from 0) from which on each
-    was used, and the highest of its groups.
+    was used, and the highest of its groups. ``given`` are the different rates that its groups had when they were
+    added, ``apart`` the number of steps in which the rates of its groups differed.
     """
 
     step: int
@@ -299,6 +300,8 @@ class OptimizerMade:
     holds: tuple[str, ...] = ()
     steps: int = 0
     rates: tuple[tuple[int, float], ...] = ()
+    given: tuple[float, ...] = ()
+    apart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
