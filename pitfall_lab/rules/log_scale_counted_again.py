@@ -115,13 +115,7 @@ def _products(story: Story, label: str, step: int) -> Iterator[Event]:
     """The products and quotients, up to ``step``, with the exponential of a tensor or of a multiple of it; of a
     logarithm also those with the number that it is of, perhaps without its sign.
     """
-    scales, made = list[str](), made_by(story, label, step)
-    if made is not None and made.name in LOGARITHMS and made.operands[0].label is not None:
-        source = made.operands[0].label
-        inner = made_by(story, source, made.step)
-        scales += [source]
-        if inner is not None and inner.name in SIZES[:3] and inner.operands[0].label is not None:
-            scales += [inner.operands[0].label]
+    scales = _logarithm_of(story, label, step)
     pending, seen = deque([(label, False), *((each, True) for each in scales)]), set[tuple[str, bool]]()
     while pending and len(seen) < UPWARD:
         here, is_scale = pending.popleft()
@@ -141,6 +135,17 @@ def _products(story: Story, label: str, step: int) -> Iterator[Event]:
                 pending.append((use.results[0], is_scale))
             elif is_scale and use.name in SIZES:
                 pending.append((use.results[0], True))
+
+
+def _logarithm_of(story: Story, label: str, step: int) -> list[str]:
+    """The number whose logarithm a tensor is, and that before its sign was taken away; empty for none."""
+    made = made_by(story, label, step)
+    source = made.operands[0].label if made is not None and made.name in LOGARITHMS else None
+    if made is None or source is None:
+        return []
+    inner = made_by(story, source, made.step)
+    signed = inner.operands[0].label if inner is not None and inner.name in SIZES[:3] else None
+    return [each for each in (source, signed) if each is not None]
 
 
 def _finding(story: Story, found: Counted) -> Finding:

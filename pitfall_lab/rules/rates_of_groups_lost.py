@@ -1,4 +1,4 @@
-"""PL667: the parameter groups of an optimizer were given learning rates of their own, and step with one and the same."""
+"""PL667: the parameter groups of an optimizer were given rates of their own, and all step with one and the same."""
 
 from __future__ import annotations
 

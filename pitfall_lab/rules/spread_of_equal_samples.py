@@ -103,7 +103,9 @@ def _samples(story: Story, event: Event) -> Samples | None:
         given = tuple(o.label for o in made.operands if o.label is not None)
         if made.op == VMAP:
             return Samples(shape[0], made)
-        complete = len(given) == shape[0] or (made.name == "stack" and FEWEST <= len(given) < shape[0])  # the first ones
+        complete = len(given) == shape[0] or (
+            made.name == "stack" and FEWEST <= len(given) < shape[0]
+        )  # the first ones
         if made.name in ("stack", "cat") and complete and len(set(given)) == len(given):
             return Samples(shape[0], made, given)
         reduces = (
@@ -131,7 +133,7 @@ def _is_nothing(story: Story, event: Event) -> bool:
 
 
 def _are_equal(story: Story, event: Event) -> bool:
-    """Whether two quantiles of the same samples, of which ``event`` computes one, are known and equal, number by number.
+    """Whether two quantiles of the same samples, of which ``event`` computes one, are known and equal.
 
     Both of a table with several numbers for each sample, along the first axis.
     """
@@ -311,10 +313,11 @@ def _permutations(story: Story, samples: Samples) -> Cause | None:
         draw.step,
         T(en="draws without replacement as many as there are", zh="不放回地抽取，抽取的个数与总数相同"),
         T(
-            en="Each of these samples has every element once, in another order, and what is computed of them does not "
-            "depend on the order, as a mean or a fit does not. A bootstrap draws with replacement: some elements twice, others not at all.",
-            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而由它们算出的结果（如均值或拟合）与次序无关。自助法"
-            "要有放回地抽取：有的元素抽到两次，有的一次也没有。",
+            en="Each of these samples has every element once, in another order, and what is computed of them does "
+            "not depend on the order, as a mean or a fit does not. A bootstrap draws with replacement: some elements "
+            "twice, others not at all.",
+            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而由它们算出的结果（如均值或拟合）与次序无关。自"
+            "助法要有放回地抽取：有的元素抽到两次，有的一次也没有。",
         ),
         unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]) if changes else (),
     )
