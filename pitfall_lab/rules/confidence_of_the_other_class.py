@@ -247,11 +247,11 @@ for low in (0.0, 0.25, 0.5, 0.75):
     find=find,
     traps=(
         Trap(
-            "p[rows].mean())",
-            "p[rows].clamp(min=0.05).mean())",
+            "(p > 0.5)",
+            "(p > 0.6)",
             T(
-                en="A lower limit does not make it the probability of the other class.",
-                zh="下限不会把它变成另一类的概率。",
+                en="Another limit moves the decision; what it is compared with is still of one class.",
+                zh="换一个界限会改变决定，与它相比的仍是其中一类的概率。",
             ),
         ),
     ),
