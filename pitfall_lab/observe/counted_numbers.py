@@ -1,7 +1,7 @@
 """Counts what a call's numbers show and a trace does not, as it has only the ends of long tensors.
 
-Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, and columns of a table
-that have become one number.
+Looked at are masks whose first entry is searched for, the classes that a weighted loss meets, columns of a table
+that have become one number, and entries of sparse tensors that are stored in parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.trace import Span
 
-Kind = Literal["empty", "weights", "blank"]
+Kind = Literal["empty", "weights", "blank", "parts"]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SEARCHES = frozenset(f"{owner}.{name}" for owner in ("torch.Tensor", "torch") for name in ("argmax", "max"))
 CLASSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
@@ -25,7 +25,8 @@ LOGITS = "torch.nn.functional.binary_cross_entropy_with_logits"
 _FILLING = ("nan_to_num", "nan_to_num_", "where", "masked_fill", "masked_fill_", "__setitem__")
 FILLING = frozenset({"torch.nan_to_num", "torch.where", *(f"torch.Tensor.{name}" for name in _FILLING)})
 TAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
-COUNTED = SEARCHES | CLASSES | FILLING | TAKING | {LOGITS}
+STORED = "torch.Tensor._values"
+COUNTED = SEARCHES | CLASSES | FILLING | TAKING | {LOGITS, STORED}
 MOST = 1 << 22
 """The number of elements of the largest tensor that is looked at."""
 LARGEST = 1000
@@ -39,6 +40,7 @@ TABLES = 10
 ROWS = 8
 """The rows of the smallest of them."""
 FOUND = 60
+TWICE = 2
 
 
 class Found(NamedTuple):
@@ -81,6 +83,7 @@ class Counts:
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _searched: dict[Span | None, _Searched] = field(default_factory=dict)
     _blank: dict[Span | None, tuple[int, Found]] = field(default_factory=dict)
+    _parts: dict[Span | None, tuple[int, Found]] = field(default_factory=dict)
     _weighted: dict[tuple[Span | None, tuple[float, ...]], _Weighted] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
@@ -101,15 +104,25 @@ class Counts:
             return
         if call.dispatching or not call.args or not all(type(x) in PLAIN for x in call.args[:1]):
             return
-        if call.name in SEARCHES:
-            rows = _empty_rows(call)
-            if rows is None:
-                self._looks[call.span, call.name] = LOOKS  # no mask
-            elif call.span in self._searched or len(self._searched) < FOUND:
-                known = self._searched.setdefault(call.span, _Searched())
-                known.step = step if known.step is None and rows[0] else known.step
-                known.empty, known.of = known.empty + rows[0], known.of + rows[1]
-            return
+        if call.name == STORED:
+            parts = _parts(call.args[0])
+            if parts is not None and len(self._parts) < FOUND:
+                self._parts.setdefault(call.span, (step, parts))
+        elif call.name in SEARCHES:
+            self._search(call, step)
+        else:
+            self._weigh(call, step)
+
+    def _search(self, call: Call, step: int) -> None:
+        rows = _empty_rows(call)
+        if rows is None:
+            self._looks[call.span, call.name] = LOOKS  # no mask
+        elif call.span in self._searched or len(self._searched) < FOUND:
+            known = self._searched.setdefault(call.span, _Searched())
+            known.step = step if known.step is None and rows[0] else known.step
+            known.empty, known.of = known.empty + rows[0], known.of + rows[1]
+
+    def _weigh(self, call: Call, step: int) -> None:
         counted = _in_binary_loss(call) if call.name == LOGITS else _in_classes(call)
         if counted is None:
             self._looks[call.span, call.name] = LOOKS  # no weights
@@ -132,7 +145,7 @@ class Counts:
             for each in self._searched.values()
             if each.step is not None and each.is_mixed
         ]
-        return sorted([*searched, *weighted, *self._blank.values()])
+        return sorted([*searched, *weighted, *self._blank.values(), *self._parts.values()])
 
 
 def _empty_rows(call: Call) -> tuple[int, int] | None:
@@ -148,6 +161,22 @@ def _empty_rows(call: Call) -> tuple[int, int] | None:
         return None
     some = (mask != 0).any(axis)
     return some.numel() - int(some.sum()), some.numel()
+
+
+def _parts(sparse: torch.Tensor) -> Found | None:
+    """How many entries of a sparse tensor are stored several times, and how many it has; ``numbers`` are the place of
+    one that is stored most often, and how often. None if there is no such entry.
+    """
+    if sparse.layout is not torch.sparse_coo or sparse.is_coalesced() or sparse.device.type != "cpu":
+        return None
+    if not 0 < sparse._indices().numel() <= MOST:
+        return None
+    places, counts = torch.unique(sparse._indices(), dim=1, return_counts=True)
+    most = int(counts.argmax())
+    if counts[most] < TWICE:
+        return None
+    at = (*map(float, places[:, most].tolist()), float(counts[most]))
+    return Found("parts", int((counts >= TWICE).sum()), counts.numel(), at)
 
 
 def _blank_columns(call: Call, result: Any) -> Found | None:

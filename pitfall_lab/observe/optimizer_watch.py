@@ -44,6 +44,15 @@ def taking(frame: FrameType) -> torch.optim.Optimizer | None:
     return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
+def given_rate(frame: FrameType, optimizer: torch.optim.Optimizer) -> float | None:
+    """The learning rate of the parameter group that is being added in the ``frame`` of :func:`taking`; None if it
+    is no plain number.
+    """
+    group = frame.f_locals.get("param_group")
+    rate = group.get("lr", optimizer.defaults.get("lr")) if isinstance(group, dict) else None
+    return float(rate) if isinstance(rate, float | int) and math.isfinite(rate) else None
+
+
 @dataclass(slots=True)
 class Pace:
     """How often an optimizer has stepped, and with which learning rates: the number of the first
@@ -54,6 +63,8 @@ class Pace:
     steps: int = 0
     rates: list[tuple[int, float]] = field(default_factory=list)
     rate: float | None = None
+    apart: int = 0
+    """The number of steps in which the groups had different learning rates."""
     attributes: int = -1
     """The number of the optimizer's attributes when it was looked at last."""
 
@@ -65,6 +76,7 @@ class Pace:
         """
         number, self.steps = self.steps, self.steps + 1
         rate = groups[0].get("lr") if len(groups) == 1 else _highest(groups)
+        self.apart += len(groups) > 1 and any(group.get("lr") != rate for group in groups)
         if isinstance(rate, float | int) and rate != self.rate and math.isfinite(rate) and len(self.rates) < RATES:
             self.rate = rate
             self.rates.append((number, float(rate)))

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from pitfall_lab.observe import private, regions, undispatched
 from pitfall_lab.observe.looking import dispatching, unseen
-from pitfall_lab.observe.optimizer_watch import taking
+from pitfall_lab.observe.optimizer_watch import given_rate, taking
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.rounds import Rounds
@@ -168,7 +168,7 @@ class Listener(Protocol):
     def grad_fn_read(self, real: Any) -> None:
         """Called before the program reads a tensor's grad_fn or is_leaf, which may regenerate a stale grad_fn."""
 
-    def given(self, optimizer: torch.optim.Optimizer, parameter: Any, span: Span | None) -> None:
+    def given(self, optimizer: torch.optim.Optimizer, parameter: Any, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives a parameter."""
 
     def composed(self, call: Call, result: Any) -> None:
@@ -632,7 +632,8 @@ class Recorder(TorchFunctionMode):
         optimizer = taking(caller)
         if optimizer is not None:
             frame = self._sources.user_frame(caller)
-            self._listener.given(optimizer, parameter, self._sources.span(frame) if frame is not None else None)
+            span = self._sources.span(frame) if frame is not None else None
+            self._listener.given(optimizer, parameter, span, given_rate(caller, optimizer))
 
     def _passed_over(self, caller: FrameType) -> bool:
         """Whether the call is inside a region that torch runs as a whole; the listener is notified of the region.

@@ -15,15 +15,14 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.forms import made_by
-from pitfall_lab.rules.signals.linear_parts import ADDING, SAME_SHARE, SCALING, constant, parts
+from pitfall_lab.rules.signals.linear_parts import ADDING, parts, summed_into
 from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, Span, T
 
 SUMS = {"sum", "nansum"}
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
           "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss", "kl_div", "gaussian_nll_loss"}  # fmt: skip
-ENDS = {"mean", "sum", "logsumexp"}
-ROUNDS, UPWARD, FURTHER = 3, 300, 60
+ROUNDS, UPWARD = 3, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | Non
     count = shape[0]
     if shape not in ((count,), (count, 1)) or not (story.tensor(one, event.step) or {}).get("requires_grad"):
         return None
-    root = _root(story, event.results[0], roots)
+    root = summed_into(story, event.results[0], roots)
     own = {part.label for part in parts(story, each, event.step)} | {each} if root is not None else set()
     sums = [made for made in _sums(story, one, event.step, count) if root is not None and _is_other(story, made, own)]
     if root is None or not sums:
@@ -124,34 +123,6 @@ def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
                 seen.add(each)
                 pending.append((each, at if made is None else made.step))
     return seen
-
-
-def _root(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """The backward whose root is a mean or sum of these numbers, perhaps with constant factors and other
-    terms; None if there is none.
-    """
-    pending, seen, walked = deque([(label, False)]), {label}, 0
-    while pending and walked < FURTHER:
-        here, reduced = pending.popleft()
-        if reduced and here in roots:
-            return roots[here]
-        for use in story.uses(here):
-            walked += 1
-            ends = use.name in ENDS
-            constants = [
-                o for o in use.operands if o.label != here and constant(story, o.label, o.text, use.step) is not None
-            ]
-            scales = use.name in SCALING and len(constants) == 1
-            if (
-                use.error is None
-                and use.results
-                and (ends or scales or use.name in ADDING or use.name == "neg" or use.name in SAME_SHARE)
-            ):
-                new = use.results[0]
-                if new not in seen:
-                    seen.add(new)
-                    pending.append((new, reduced or ends))
-    return None
 
 
 def _finding(story: Story, found: Summed) -> Finding:

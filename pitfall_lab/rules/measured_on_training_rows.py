@@ -12,7 +12,9 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import moved_out, unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
@@ -54,6 +56,18 @@ class Seen:
     anew: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SplitAgain:
+    """The line of ``split`` drew another order later; of the ``rows`` of a batch that ``measured`` was given,
+    ``common`` had trained the network.
+    """
+
+    split: Event
+    measured: Event
+    common: int
+    rows: int
+
+
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each weight whose held-out rows are never used, or that was measured with
     rows that it was trained with.
@@ -74,6 +88,9 @@ def find(story: Story) -> Iterator[Finding]:
         found = _overlapping(story, parts, measured[weight]) or _left(story, parts, measured[weight])
         if found is not None:
             yield _finding(story, found)
+    again = _split_again(story)
+    if again is not None:
+        yield _split_finding(story, again)
 
 
 def _part(story: Story, layer: Event) -> Part | None:
@@ -131,6 +148,80 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
         return None
     first = ((record.get("offset") or 0) - (source.get("offset") or 0)) // width
     return Part(layer, label, made, table, first, first + shape[0], drawn)
+
+
+def _split_again(story: Story) -> SplitAgain | None:
+    """The data of the finding if one line splits a data set at random several times, and a network was trained with
+    batches of one split and measured with those of a later one that have rows in common; else None.
+
+    The second split may be in rounds that were not recorded. Then the rows of a whole pass of the training must be
+    known, and the batch must have some of them and others, as no part of one split has.
+    """
+    splits = [e for e in story.calls("randperm") if e.error is None and story.said(e.step) == "random_split"]
+    calls = {story.span(each.step) for each in splits}
+    node = story.program.at(next(iter(calls))) if len(calls) == 1 else None
+    if not isinstance(node, ast.Call) or story.program.function(node) is None or _is_seeded(node):
+        return None
+    learned: dict[tuple[str | None, str], dict[int, int]] = defaultdict(dict)
+    examples: dict[tuple[str | None, str], int] = {}
+    for layer in story.calls(*LAYERS):
+        weight = layer.operands[1].label if len(layer.operands) >= SIDES and layer.results else None
+        batch = next(behind(story, str(layer.operands[0].label), layer.step), None) if weight in story.leaves else None
+        if batch is None or layer.error is not None or batch.event.name != "stack":
+            continue
+        graph, key = (story.tensor(layer.results[0], layer.step) or {}).get("grad_fn"), (weight, batch.storage)
+        known = learned[key]
+        if (story.record("nodes", graph) or {}).get("ran") is not None:
+            known.update(dict.fromkeys(batch.rows, batch.event.step))
+            begun = [each for each in story.trace.beside.passes if each.step <= batch.event.step]
+            examples[key] = (begun[-1].examples or 0) if begun else 0
+            continue
+        anew = next((each for each in reversed(splits[1:]) if each.step < batch.event.step), None)
+        limit = anew.step if anew is not None else batch.event.step
+        common = [row for row in batch.rows if known.get(row, limit) < limit]
+        whole = len(known) == examples.get(key) and len(common) < len(batch.rows)
+        if common and (anew is not None or whole):
+            return SplitAgain(splits[0], layer, len(common), len(batch.rows))
+    return None
+
+
+def _is_seeded(call: ast.Call) -> bool:
+    return len(call.args) > SIDES or any(k.arg in ("generator", None) for k in call.keywords)
+
+
+def _split_finding(story: Story, found: SplitAgain) -> Finding:
+    """The finding about a line that splits the data anew each time that it runs."""
+    program, span = story.program, story.span(found.split.step)
+    here, there = at_line(story, span), at_line(story, story.span(found.measured.step))
+    call = program.at(span)
+    torch, fixes = torch_name(program), list[Fix]()
+    if (
+        isinstance(call, ast.Call)
+        and torch is not None
+        and all(k.arg not in ("generator", None) for k in call.keywords)
+    ):
+        text = program.segment(call).rstrip()[:-1].rstrip().removesuffix(",")
+        new = f"{text}, generator={torch}.Generator().manual_seed(0))"
+        title = T(en="Split in the same way each time", zh="每次以同样方式划分")
+        fixes = [Fix(title, program.replace((call, new)), meaning="later")]
+    return RULE.finding(
+        span,
+        found.split.step,  # a fix changes what is drawn from here on
+        T(
+            en=f"{capital(here.en)} splits the rows at random each time that it runs, and {there.en} measures with the "
+            f"second split a network that learned from the first: {found.common} of the {found.rows} rows of one batch "
+            "are known to be rows that it was trained with.",
+            zh=f"{here.zh}每次运行都重新随机划分各行，而{there.zh}用第二次划分来测量从第一次划分学习的网络：一批 "
+            f"{found.rows} 行中，已知有 {found.common} 行是训练时用过的。",
+        ),
+        RULE.why,
+        related=[
+            story.related("made", found.split.step, T(en="the split to learn from", zh="用来学习的划分")),
+            story.related("used", found.measured.step, T(en="the network is measured here", zh="在这里测量网络")),
+        ],
+        fixes=unique(program.text, fixes),
+        facts=[Fact("common", found.common, story.by(found.split.step))],
+    )
 
 
 def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:

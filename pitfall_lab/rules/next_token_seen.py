@@ -88,7 +88,7 @@ def _leaks(story: Story, loss: Event, lookup: Event, attentions: tuple[Attention
     for attention in found if axis is not None else ():
         length = shape[axis or 0] if (axis or 0) < len(shape) else 0
         weight = sees_next(story, attention) if is_among(story, attention, length) else None
-        if weight is not None and not (attention.weights is not None and adds_answers(story, attention)):
+        if weight is not None and not adds_answers(story, attention):
             yield Leak(attention, weight, lookup, loss, length)
 
 

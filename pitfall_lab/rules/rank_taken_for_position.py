@@ -12,9 +12,11 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.axes import ELEMENTWISE
 from pitfall_lab.rules.signals.forms import made_by
+from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
@@ -44,7 +46,8 @@ first).
 COMPARES = {"eq", "ne", "__eq__", "__ne__"}
 LEARNED = {"linear", "matmul", "__matmul__", "addmm", "bmm", "conv1d", "conv2d", "lstm", "gru"}
 TO_PYTHON = {"item", "tolist", "numpy", "__int__", "__index__"}
-UPWARD, FURTHER = 60, 200
+MASKS = ("masked_fill", "masked_fill_", "where", "__setitem__")
+PAIR, UPWARD, FURTHER = 2, 60, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,15 @@ class Ranked:
     found: Event
     used: Event
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """``event`` applies ``mask``, which was computed from the values of ``sort``, to the unsorted numbers."""
+
+    sort: Event
+    event: Event
+    mask: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +97,72 @@ def find(story: Story) -> Iterator[Finding]:
     if not any(True for _ in story.calls(*SORTS)):
         return
     reported = set()
+    misplaced = list(_misplaced(story))
+    for masked in misplaced:
+        yield _mask_finding(story, masked)
     for event in story.calls(*FINDS):
         place = story.span(event.step)
         ranked = _ranked(story, event) if place not in reported and event.error is None and event.results else None
+        if ranked is not None and any(each.sort is ranked.sort for each in misplaced):
+            continue  # what was drawn from is in the order before the sort, but for its mask
         if ranked is not None:
             reported.add(place)
             yield _finding(story, ranked)
+
+
+def _misplaced(story: Story) -> Iterator[Masked]:
+    """The calls that apply a mask of sorted numbers to the same numbers before the sort, once for each line."""
+    told = set()
+    for event in story.calls(*MASKS):
+        labels, place = [o.label for o in event.operands if o.label is not None], story.span(event.step)
+        masks = [each for each in labels if (story.tensor(each, event.step) or {}).get("dtype") == "bool"]
+        if event.error is not None or place in told or len(masks) != 1 or len(labels) < PAIR:
+            continue
+        sort = _sorted(story, masks[0], event.step)
+        before = set(_upward(story, str(sort.operands[0].label), sort.step)) if sort is not None else set[str]()
+        if sort is not None and any(each in before for each in labels if each != masks[0]):
+            told.add(place)
+            yield Masked(sort, event, masks[0])
+
+
+def _mask_finding(story: Story, found: Masked) -> Finding:
+    """The finding about a mask that has the order of the sort, and is applied to what has not."""
+    program, event = story.program, found.event
+    here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.sort.step))
+    mask, node = shown(story, event, found.mask), written_as(story, event, found.mask)
+    count = (story.shape(found.mask, event.step) or (0,))[-1]
+    sorting = program.at(story.span(found.sort.step)) if program.tree is not None else None
+    assign, fixes = program.parents.get(sorting) if sorting is not None else None, list[Fix]()
+    pair = assign.targets[0] if isinstance(assign, ast.Assign) else None
+    if node is not None and isinstance(pair, ast.Tuple) and len(pair.elts) == PAIR:
+        order = program.segment(pair.elts[1])
+        if order != "_" and program.function(node) is program.function(pair):
+            new = f"{operand(program, node)}.scatter(-1, {order}, {program.segment(node)})"
+            title = T(
+                en=f"Put the mask back into the order before the sort: `{new}`", zh=f"把掩码放回排序前的次序：`{new}`"
+            )
+            fixes.append(Fix(title, program.replace((node, new)), meaning="later"))
+    return RULE.finding(
+        story.span(event.step),
+        event.step,
+        T(
+            en=f"{capital(here.en)} applies {mask.en} to numbers in their own order, and the mask has the order of the "
+            f"sort on {there.en}: what was decided for a rank falls on the entry that happens to stand at that place, "
+            f"among {count}.",
+            zh=f"{here.zh}把 {mask.zh} 用在次序未变的数上，而这个掩码按的是{there.zh}排序后的次序：对某个名次的决定，"
+            f"落到了 {count} 项中恰好在那个位置的一项上。",
+        ),
+        T(
+            en="The second result of the sort says where each of the sorted numbers was: `mask.scatter(-1, order, "
+            "mask)` puts the mask back. Without it the masks of all rows begin at the same entries, whichever are "
+            "the largest.",
+            zh="排序的第二个结果说明排序后的每个数原来在哪里：`mask.scatter(-1, order, mask)` 把掩码放回去。不这样做"
+            "，每一行的掩码都从同样的位置开始，不管最大的是哪些。",
+        ),
+        related=[story.related("made", found.sort.step, T(en="put in order here", zh="在这里排序"))],
+        fixes=unique(program.text, fixes),
+        facts=[Fact("entries", count, story.by(event.step))],
+    )
 
 
 def _ranked(story: Story, event: Event) -> Ranked | None:

@@ -18,6 +18,7 @@ from pitfall_lab.rules.kit.syntax import operand, reads, receiver, torch_name
 from pitfall_lab.rules.kit.text_origins import parameters
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.batches import behind
+from pitfall_lab.rules.signals.binned_gaps import Gap, gaps, of_all
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import made_by
 from pitfall_lab.rules.signals.linear_parts import constant
@@ -87,7 +88,7 @@ TO_PYTHON = ("item", "__float__", "tolist")
 AVERAGES = {"mean", "fmean", "average", "nanmean"}
 DIVIDES = ("div", "__truediv__", "true_divide")
 CURVES = ("exp", "sqrt")
-PAIR, FEWEST, DEEP, APART = 2, 3, 40, 0.02
+PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class Averaged:
     text: ast.expr | None
     is_unequal: bool = False
     """Whether the batches have different sizes, such as documents."""
+    is_binned: bool = False
+    """Whether what is averaged is a sum of distances in bins."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -112,7 +115,9 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     for average, results, text, after in (*_collected(story), *_added(story), *_converted(story)):
         place = story.span(average.step)
-        found = _averaged(story, average, results, text, after) if place not in reported else None
+        found = None
+        if place not in reported:
+            found = _averaged(story, average, results, text, after) or _binned(story, average, results, text, after)
         if found is not None:
             reported.add(place)
             yield _finding(story, found)
@@ -302,6 +307,37 @@ def _averaged(
     return Averaged(average, results[: len(rounds)], *numbers, text, is_unequal) if numbers is not None else None
 
 
+def _binned(
+    story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str
+) -> Averaged | None:
+    """The data of the finding if each result is a sum of distances in bins (a calibration error) of another batch.
+
+    None if the results train something, if fewer than ``FEWEST`` are known, or if it makes no difference.
+    """
+    trained = any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results)
+    if after or trained or _trains(story, results, after):
+        return None
+    batches, known, means = set[object](), list[list[Gap]](), list[float]()
+    for label, step in results:
+        own = gaps(story, label, step) if len(known) < MOST else None
+        of = next(iter(behind(story, own[0].rows, own[0].step, cut=True)), None) if own else None
+        if own is None or of is None:
+            if not known:
+                return None
+            continue
+        if (of.storage, of.rows) in batches:
+            break
+        batches.add((of.storage, of.rows))
+        known.append(own)
+        means.append(next(value for _, value in Elements(story, label, step).known()))
+    if len(known) < FEWEST:
+        return None
+    mean, whole = sum(means) / len(means), of_all(known)
+    if abs(whole - mean) <= APART * max(whole, mean):
+        return None
+    return Averaged(average, results[: len(known)], mean, whole, text, is_binned=True)
+
+
 def _compared(
     formula: Formula, rounds: list[tuple[float, dict[str, float]]], sizes: list[int]
 ) -> tuple[float, float] | None:
@@ -474,14 +510,7 @@ def _finding(story: Story, found: Averaged) -> Finding:
             zh=f"{here.zh}对各批次取平均，而{there.zh}是对每个批次单独计算的：{count} 个批次的平均是 {mean}，"
             f"而所有样本合在一起算是 {whole}。",
         ),
-        T(
-            en="A mean of ratios is not the ratio of the sums: a batch with one hit of one counts as much as a batch "
-            "with ten of twenty, and one without any as 0. The same holds for roots and exponentials. Add up the "
-            "counts (or the squared errors) of all batches first, and divide once; or collect predictions and "
-            "targets, and compute the number at the end.",
-            zh="比率的平均不是总和之比：一个中一个的批次与二十个中十个的批次分量相同，而一个都没有的批次算作 0。根和指"
-            "数也是如此。请先把所有批次的计数（或平方误差）加起来，最后只除一次；或者收集预测和目标，最后再计算。",
-        ),
+        _BINS if found.is_binned else _RATIOS,
         related=[
             story.related(
                 "used",
@@ -492,6 +521,23 @@ def _finding(story: Story, found: Averaged) -> Finding:
         fixes=_fixes(story, found),
         facts=[Fact("average", found.mean, story.by(average.step)), Fact("whole", found.whole, story.by(average.step))],
     )
+
+
+_RATIOS = T(
+    en="A mean of ratios is not the ratio of the sums: a batch with one hit of one counts as much as a batch "
+    "with ten of twenty, and one without any as 0. The same holds for roots and exponentials. Add up the "
+    "counts (or the squared errors) of all batches first, and divide once; or collect predictions and "
+    "targets, and compute the number at the end.",
+    zh="比率的平均不是总和之比：一个中一个的批次与二十个中十个的批次分量相同，而一个都没有的批次算作 0。根和指"
+    "数也是如此。请先把所有批次的计数（或平方误差）加起来，最后只除一次；或者收集预测和目标，最后再计算。",
+)
+_BINS = T(
+    en="The distance in a bin loses its sign. In one batch a bin holds a few examples, whose hits lie far from their "
+    "mean probability by chance, now above and now below; the distances are added up all the same. Over all examples "
+    "the ups and downs cancel out. Collect probabilities and targets of all batches, and compute the number once.",
+    zh="每个区间的差距会失去符号。在一个批次里，一个区间只有几个样本，命中率因偶然而远离平均概率，时高时低，差距却照"
+    "样相加。把所有样本放在一起，高低会相互抵消。请收集所有批次的概率和目标，最后只算一次。",
+)
 
 
 def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:

@@ -8,18 +8,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand, reads, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers, snippet
 from pitfall_lab.rules.signals.seeds import INITS, RANDOM, counted_on, drawn, made_once, seeding
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
 
 ROUNDS = 3
 FEWEST, FEWEST_WHOLE = 2, 5
 """How many numbers must be known: two fractions are never equal by chance, a few whole numbers may be."""
+LIKE = {"randn_like": "randn", "rand_like": "rand"}
 WHOLE = {"randperm", "randint", "randint_like", "multinomial", "bernoulli", "poisson"}
 SET = {*INITS, "copy_", "zero_", "fill_", "constant_", "ones_", "zeros_"}
 """Writes into a weight that begin a new training."""
@@ -138,8 +141,8 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the seed out; where a function draws numbers of its own after it, also that give the
-    generator its state back there.
+    """Fixes that leave the seed out; before them, where a function draws numbers of its own after it, as an evaluation
+    does, those that let these repeat and leave the training's generator as it was.
 
     If the seeding is no statement of its own, one that counts the seed on, or else those of ``made_once``.
     """
@@ -155,25 +158,67 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
         )
     ]
     function = program.function(statement)
-    at = program.at(story.span(draw.step))
-    if torch is not None and function is not None and at is not None and program.function(at) is not function:
+    inside = function is None or any(program.function(each) is function for each in call_chain(story, draw))
+    if torch is not None and function is not None and not inside:
         own = [
             event
             for event in story.calls(*RANDOM)
-            if (node := program.at(story.span(event.step))) is not None and program.function(node) is function
+            if event.error is None and function.name in {name.rsplit(".", 1)[-1] for name in event.scope}
         ]
-        last = max(
-            (s for e in own if (s := program.statement_at(story.span(e.step))) is not None),
-            key=lambda s: s.lineno,
-            default=None,
-        )
-        if last is not None and program.block(last) is program.block(statement) and not isinstance(last, ast.Return):
-            kept = program.insert_before(statement, f"state = {torch}.get_rng_state()")
-            back = program.insert_after(last, f"{torch}.set_rng_state(state)")
-            edits = merge(kept, back)
-            title = T(en="Give the generator its state back afterwards", zh="之后恢复随机数发生器的状态")
-            fixes = [Fix(title, edits, meaning="later"), *fixes] if edits is not None else fixes
+        fixes = [*_own_generator(story, seeding, own, torch), *_forked(program, statement, torch, own), *fixes]
     return unique(program.text, fixes)
+
+
+def _own_generator(story: Story, seeding: ast.Call, own: list[Event], torch: str) -> Iterator[Fix]:
+    """The fix that makes a generator for the draws of the function that seeds, if they all stand in it."""
+    program, changes = story.program, dict[Span | None, tuple[ast.AST, str]]()
+    function = program.function(seeding)
+    name = next(n for n in ("generator", "own_generator") if n not in reads(program, function or seeding))
+    if seeding.keywords or len(seeding.args) != 1 or call_name(seeding) != "manual_seed" or not own:
+        return
+    for event in own:
+        place = story.span(event.step)
+        node = program.at(place)
+        text = _with_generator(story, event, node, torch, name) if isinstance(node, ast.Call) else None
+        if node is None or text is None or program.function(node) is not function:
+            return
+        changes[place] = node, text
+    seed = f"{name} = {torch}.Generator().manual_seed({program.segment(seeding.args[0])})"
+    title = T(en="Give it a generator of its own", zh="给它一个自己的发生器")
+    yield Fix(title, program.replace((seeding, seed), *changes.values()), meaning="later")
+
+
+def _with_generator(story: Story, event: Event, node: ast.Call, torch: str, name: str) -> str | None:
+    """The text of a call that draws, with a generator; None if it has one, or takes none."""
+    program, text = story.program, story.program.segment(node).rstrip()
+    if any(k.arg in ("generator", None) for k in node.keywords) or not text.endswith(")"):
+        return None
+    if event.name in LIKE:
+        like = story.tensor(event.operands[0].label, event.step) or {}
+        plain = (like.get("dtype"), like.get("device")) == ("float32", "cpu") and len(node.args) == 1
+        known = plain and not node.keywords and not isinstance(node.args[0], ast.Starred)
+        return (
+            f"{torch}.{LIKE[event.name]}({operand(program, node.args[0])}.shape, generator={name})" if known else None
+        )
+    if event.name == "randint_like" or call_name(node) != event.name or not (node.args or node.keywords):
+        return None
+    return f"{text[:-1].rstrip().removesuffix(',')}, generator={name})"
+
+
+def _forked(program: Program, statement: ast.stmt, torch: str, own: list[Event]) -> Iterator[Fix]:
+    """The fix that gives the generator its state back after what follows the seed in its block."""
+    block = program.block(statement)
+    rest = block[block.index(statement) :]
+    lines = program.lines[statement.lineno - 1 : rest[-1].end_lineno]
+    has_text = any(isinstance(n, ast.Constant) and isinstance(n.value, str) and "\n" in n.value
+                   for each in rest for n in ast.walk(each))  # fmt: skip
+    if not own or has_text or not all(program.stands_alone(each) for each in rest):
+        return
+    indent = program.indent(statement)
+    inner = "".join(f"    {line}" if line.strip() else line for line in lines)
+    text = f"{indent}with {torch}.random.fork_rng():\n{inner if inner.endswith(chr(10)) else inner + chr(10)}"
+    title = T(en="Give the generator its state back afterwards", zh="之后恢复随机数发生器的状态")
+    yield Fix(title, (Edit(statement.lineno, rest[-1].end_lineno or statement.lineno, text),), meaning="later")
 
 
 RULE = Rule(

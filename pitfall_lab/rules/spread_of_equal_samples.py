@@ -18,6 +18,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat
+from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.modes import DROPOUTS
 from pitfall_lab.rules.signals.optimizer_steps import copied_from
 from pitfall_lab.rules.signals.seeds import INITS, drawn, made_once, seeding
@@ -102,7 +103,10 @@ def _samples(story: Story, event: Event) -> Samples | None:
         given = tuple(o.label for o in made.operands if o.label is not None)
         if made.op == VMAP:
             return Samples(shape[0], made)
-        if made.name in ("stack", "cat") and len(given) == shape[0] and len(set(given)) == shape[0]:
+        complete = len(given) == shape[0] or (
+            made.name == "stack" and FEWEST <= len(given) < shape[0]
+        )  # the first ones
+        if made.name in ("stack", "cat") and complete and len(set(given)) == len(given):
             return Samples(shape[0], made, given)
         reduces = (
             made.name in ("mean", "median", "sum") and (story.shape(given[0], made.step) or (0,))[0] == shape[0]
@@ -123,12 +127,29 @@ def _is_nothing(story: Story, event: Event) -> bool:
     size = max((abs(value) for value in _numbers(story, event.operands[0].label, event.step)), default=0.0)
     size = size or _typical(story, event.operands[0].label, event.step)
     if event.name.endswith("quantile"):
-        return (
-            len(held) > 1
-            and len(story.shape(event.results[0], event.step) or ()) == 1
-            and max(held) - min(held) <= NEAR * size
-        )
+        within = len(held) > 1 and len(story.shape(event.results[0], event.step) or ()) == 1
+        return (within and max(held) - min(held) <= NEAR * size) or _are_equal(story, event)
     return bool(held) and size > 0 and all(abs(value) <= NEAR * size for value in held)
+
+
+def _are_equal(story: Story, event: Event) -> bool:
+    """Whether two quantiles of the same samples, of which ``event`` computes one, are known and equal.
+
+    Both of a table with several numbers for each sample, along the first axis.
+    """
+    own = Elements(story, event.results[0], event.step)
+    mine = dict(own.known())
+    for other in story.uses(event.operands[0].label):
+        same = other.name == event.name and other.step != event.step and other.error is None
+        if not same or [o.text for o in other.operands[1:2]] == [o.text for o in event.operands[1:2]]:
+            continue
+        if whole(argument(other, "dim", 2)) != whole(argument(event, "dim", 2)):
+            continue
+        theirs = dict(Elements(story, other.results[0], other.step).known())
+        pairs = [(mine[index], theirs[index]) for index in mine if index in theirs]
+        if len(pairs) == math.prod(own.shape) > 0 and any(pair[0] for pair in pairs):
+            return all(abs(a - b) <= NEAR * max(abs(a), abs(b)) for a, b in pairs)
+    return False
 
 
 def _typical(story: Story, label: str | None, step: int) -> float:
@@ -292,10 +313,11 @@ def _permutations(story: Story, samples: Samples) -> Cause | None:
         draw.step,
         T(en="draws without replacement as many as there are", zh="不放回地抽取，抽取的个数与总数相同"),
         T(
-            en="Each of these samples has every element once, in another order, and a mean does not depend on the "
-            "order. A bootstrap draws with replacement: some elements twice, others not at all.",
-            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而均值与次序无关。自助法要有放回地抽取：有的元素抽"
-            "到两次，有的一次也没有。",
+            en="Each of these samples has every element once, in another order, and what is computed of them does "
+            "not depend on the order, as a mean or a fit does not. A bootstrap draws with replacement: some elements "
+            "twice, others not at all.",
+            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而由它们算出的结果（如均值或拟合）与次序无关。自"
+            "助法要有放回地抽取：有的元素抽到两次，有的一次也没有。",
         ),
         unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]) if changes else (),
     )

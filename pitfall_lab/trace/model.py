@@ -290,7 +290,8 @@ class OptimizerMade:
 
     A tensor that no call has used has no label and is left out. ``steps`` is the number of times that its ``step()``
     was called, ``rates`` the learning rates with which it stepped: the number of the step (from 0) from which on each
-    was used, and the highest of its groups.
+    was used, and the highest of its groups. ``given`` are the different rates that its groups had when they were
+    added, ``apart`` the number of steps in which the rates of its groups differed.
     """
 
     step: int
@@ -299,6 +300,8 @@ class OptimizerMade:
     holds: tuple[str, ...] = ()
     steps: int = 0
     rates: tuple[tuple[int, float], ...] = ()
+    given: tuple[float, ...] = ()
+    apart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,13 +542,15 @@ class Counted:
 
     ``empty``: it searches the largest number in each of ``of`` rows of zeros and ones, and ``count`` of them have no
     one. ``weights``: losses with equal weights of ``count`` classes met ``of`` examples; ``numbers`` are the weights,
-    followed by the numbers of examples of each class. ``blank``: in the table that it returned or wrote, ``count`` of
-    ``of`` columns have one number, since the statistics in the variables ``names`` are NaN for them; ``numbers`` are
-    the missing entries of such a column in a table of the program's, and the rows of that.
+    followed by the numbers of examples of each class. ``parts``: it returned the stored numbers of a sparse tensor, of
+    whose ``of`` entries ``count`` are stored several times; ``numbers`` are the place of one, and how often.
+    ``blank``: in the table that it returned or wrote, ``count`` of ``of`` columns have one number, since the
+    statistics in the variables ``names`` are NaN for them; ``numbers`` are the missing entries of such a column in a
+    table of the program's, and the rows of that.
     """
 
     step: int
-    kind: Literal["empty", "weights", "blank"]
+    kind: Literal["empty", "weights", "blank", "parts"]
     count: int
     of: int
     numbers: tuple[float, ...] = ()

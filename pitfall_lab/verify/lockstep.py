@@ -460,9 +460,9 @@ class Lockstep:
     def _living(self) -> list[Any]:
         return [real for record in self._records.by_mark.values() if (real := record()) is not None]
 
-    def given(self, optimizer: Any, parameter: Any, span: Span | None) -> None:
+    def given(self, optimizer: Any, parameter: Any, span: Span | None, rate: float | None) -> None:
         """Record a parameter that is passed to an optimizer."""
-        self._optimizers.given(optimizer, parameter, len(self._writer.events), span)
+        self._optimizers.given(optimizer, parameter, len(self._writer.events), span, rate)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
         """Called before ``torch.utils.swap_tensors`` swaps two tensors: make sure that both have a record."""

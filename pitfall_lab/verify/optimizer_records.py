@@ -53,6 +53,7 @@ class _Made:
     span: Span | None
     held: Held = field(default_factory=Held)
     pace: Pace | None = None
+    given: list[float] = field(default_factory=list)
 
 
 class Optimizers:
@@ -63,14 +64,17 @@ class Optimizers:
         self._made: list[_Made] = []
         self.steps: list[OptimizerStep] = []
 
-    def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None) -> None:
+    def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives a parameter, in its constructor or later: add it to
-        the record of the optimizer.
+        the record of the optimizer, and the learning rate of its group.
         """
         number = self.number(optimizer)
         if number is None:
             self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
-        self._made[-1 if number is None else number].held.add(parameter)
+        made = self._made[-1 if number is None else number]
+        made.held.add(parameter)
+        if rate is not None and rate not in made.given:
+            made.given.append(rate)
 
     def stepping(self, optimizer: Any, pace: Pace, step: int, span: Span | None) -> None:
         """Called before one of an optimizer's first steps: record the step, its pace and the
@@ -97,6 +101,8 @@ class Optimizers:
                 m.held.labels,
                 m.pace.steps if m.pace else 0,
                 tuple(m.pace.rates) if m.pace else (),
+                tuple(m.given),
+                m.pace.apart if m.pace else 0,
             )
             for m in self._made
         )

@@ -23,7 +23,20 @@ def fit(net, x, y):
 
 first = make()
 """
+BAGGED = """
+x, y = torch.randn(30, 2).double(), torch.randn(30).double()
+
+def slopes(rows):
+    a, b = x[rows], y[rows]
+    return torch.linalg.solve(a.T @ a, a.T @ b)
+"""
 WRONG = {
+    "fits to all rows in another order, with limits of each coefficient": BAGGED + """
+def again():
+    return torch.randperm(30)  # PL850
+fits = torch.stack([slopes(again()) for _ in range(70)])
+print(fits.quantile(0.05, dim=0), fits.quantile(0.95, dim=0))
+""",
     "predictions of trained copies": MEMBERS + """
 members = [copy.deepcopy(first) for _ in range(4)]  # PL850
 for net in members:
@@ -69,6 +82,12 @@ print(answers.std())
 """,
 }  # fmt: skip
 RIGHT = {
+    "fits to rows drawn with replacement, and to shuffled targets": BAGGED + """
+fits = torch.stack([slopes(torch.randint(30, (30,))) for _ in range(70)])
+print(fits.quantile(0.05, dim=0), fits.quantile(0.95, dim=0))
+by_chance = torch.stack([torch.linalg.lstsq(x, y[torch.randperm(30), None]).solution[:, 0] for _ in range(70)])
+print(by_chance.quantile(0.05, dim=0), by_chance.quantile(0.95, dim=0))
+""",
     "members of their own": MEMBERS + """
 members = [make() for _ in range(4)]
 for net in members:

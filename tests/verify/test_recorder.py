@@ -40,7 +40,7 @@ class Watching:
     def grad_fn_read(self, real):
         pass
 
-    def given(self, optimizer, parameter, span):
+    def given(self, optimizer, parameter, span, rate):
         pass
 
     def composed(self, call, result):

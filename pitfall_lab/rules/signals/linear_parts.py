@@ -42,7 +42,8 @@ SCALING = {
     "true_divide": -1,
     "divide": -1,
 }
-MOST = 600
+ENDS = {"mean", "sum", "logsumexp"}
+MOST, FURTHER = 600, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,34 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
         number, label = numbers[other], event.operands[place].label
         if number and label is not None and (SCALING[event.name] == 1 or other == 1):
             return label, number ** SCALING[event.name]
+    return None
+
+
+def summed_into(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
+    """The backward whose root is a mean or sum of these numbers, perhaps with constant factors and other
+    terms; None if there is none.
+    """
+    pending, seen, walked = deque([(label, False)]), {label}, 0
+    while pending and walked < FURTHER:
+        here, reduced = pending.popleft()
+        if reduced and here in roots:
+            return roots[here]
+        for use in story.uses(here):
+            walked += 1
+            ends = use.name in ENDS
+            constants = [
+                o for o in use.operands if o.label != here and constant(story, o.label, o.text, use.step) is not None
+            ]
+            scales = use.name in SCALING and len(constants) == 1
+            if (
+                use.error is None
+                and use.results
+                and (ends or scales or use.name in ADDING or use.name == "neg" or use.name in SAME_SHARE)
+            ):
+                new = use.results[0]
+                if new not in seen:
+                    seen.add(new)
+                    pending.append((new, reduced or ends))
     return None
 
 

@@ -250,7 +250,12 @@ def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
 
 
 def adds_answers(story: Story, attention: Attention) -> bool:
-    """Whether a mask of zeros and ones is added to the scores, where one of 0 and minus infinity was intended."""
+    """Whether a mask of zeros and ones, as numbers, is added to the scores: then it masks nothing.
+
+    It may have been given to a call that computes the whole attention.
+    """
+    if attention.weights is None:
+        return attention.mask is not None and set(values(story, attention.mask, attention.event.step)) == {0, 1}
     added = (
         event for event in makers(story, attention.event.operands[0].label, attention.event.step) if event.name in SUMS
     )

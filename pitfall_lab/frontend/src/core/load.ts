@@ -206,6 +206,8 @@ const trace = record<Trace>({
         holds: [list(text), []],
         steps: [whole, 0],
         rates: [list(pair(real)), []],
+        given: [list(real), []],
+        apart: [whole, 0],
       }),
     ),
     [],

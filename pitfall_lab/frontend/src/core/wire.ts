@@ -234,6 +234,8 @@ export interface OptimizerMade {
   holds: string[];
   steps: number;
   rates: [number, number][];
+  given: number[];
+  apart: number;
 }
 
 /** What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind. */
@@ -840,7 +842,7 @@ export interface Paired {
 /** What the numbers show that the call at `step` was given. */
 export interface Counted {
   step: number;
-  kind: "empty" | "weights" | "blank";
+  kind: "empty" | "weights" | "blank" | "parts";
   count: number;
   of: number;
   numbers: number[];

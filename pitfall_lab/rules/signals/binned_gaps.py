@@ -1,0 +1,130 @@
+"""Numbers that are sums of distances in bins, such as a calibration error: what each bin adds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.forms import made_by
+from pitfall_lab.rules.signals.linear_parts import constant
+from pitfall_lab.trace import Event
+
+ADDS = ("add", "__add__", "__radd__")
+WRITES = ("add_", "__iadd__")
+ZEROS = ("new_zeros", "zeros_like")
+PRODUCTS = ("mul", "__mul__", "__rmul__")
+DIFFERENCES = ("sub", "__sub__")
+DISTANCES = ("abs", "absolute", "__abs__")
+COMPARES = ("eq", "__eq__", "gt", "ge", "lt", "le", "__gt__", "__ge__", "__lt__", "__le__", "__and__", "logical_and",
+            "bitwise_and")  # fmt: skip
+NEAR, PAIR, FURTHER = 1e-3, 2, 200
+
+Bin = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """In one batch, the means of two tensors over the ``count`` rows of a bin lie ``apart``, with its sign.
+
+    ``rows`` is the tensor of which one mean was taken, ``step`` the step of that.
+    """
+
+    bin: Bin
+    apart: float
+    count: int
+    rows: str
+    step: int
+
+
+def gaps(story: Story, label: str, step: int) -> list[Gap] | None:
+    """The gaps whose sizes, each times its share of the rows, a number is the sum of; None if it is no such sum."""
+    value = next((each for _, each in Elements(story, label, step).known()), None)
+    found = []
+    for term in _terms(story, label, step):
+        gap = _gap(story, *term)
+        if gap is None:
+            return None
+        found.append(gap)
+    rows = sum(gap.count for gap in found)
+    if value is None or not rows or len({gap.bin for gap in found}) < len(found):
+        return None
+    total = sum(abs(gap.apart) * gap.count for gap in found) / rows
+    return found if abs(total - value) <= NEAR * max(abs(value), NEAR) else None
+
+
+def of_all(batches: list[list[Gap]]) -> float:
+    """The same sum over the rows of all batches together: in each bin the gaps are added up with their signs."""
+    sums: dict[Bin, float] = {}
+    for gap in (gap for batch in batches for gap in batch):
+        sums[gap.bin] = sums.get(gap.bin, 0.0) + gap.apart * gap.count
+    return sum(map(abs, sums.values())) / sum(gap.count for batch in batches for gap in batch)
+
+
+def _terms(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
+    """The products that were added up to a number, also in place, each with the step at which it was added."""
+    pending, seen = deque([(label, step)]), 0
+    while pending and seen < FURTHER:
+        seen += 1
+        here, at = pending.popleft()
+        made = made_by(story, here, at)
+        for use in story.uses(here):
+            if use.step < at and use.name in WRITES and use.operands[0].label == here and len(use.operands) == PAIR:
+                other = use.operands[1].label
+                if other is not None:
+                    pending.append((other, use.step))
+        given = [o.label for o in made.operands if o.label is not None] if made is not None else []
+        if made is not None and made.name in ADDS:
+            pending += [(each, made.step) for each in given]
+        elif made is not None and given and made.name not in ZEROS:
+            yield here, at
+
+
+def _gap(story: Story, label: str, step: int) -> Gap | None:
+    product = made_by(story, label, step)
+    given = [o.label for o in product.operands if o.label is not None] if product is not None else []
+    if product is None or product.name not in PRODUCTS:
+        return None
+    for each in given:
+        distance = made_by(story, each, product.step)
+        inner = distance.operands[0].label if distance is not None and distance.name in DISTANCES else None
+        apart = made_by(story, inner, distance.step) if distance is not None and inner is not None else None
+        sides = [o.label for o in apart.operands if o.label is not None] if apart is not None else []
+        if apart is None or apart.name not in DIFFERENCES or len(sides) != PAIR:
+            continue
+        picks = [_picked(story, side, apart.step) for side in sides]
+        value = next((v for _, v in Elements(story, str(inner), apart.step).known()), None)
+        first, second = picks
+        if value is None or first is None or second is None:
+            return None
+        (one, mask), (_, other) = first, second
+        count = (story.shape(one.results[0], one.step) or (0,))[0]
+        if mask == other and one.operands[0].label is not None:
+            return Gap(_constants(story, mask, one.step), value, count, one.operands[0].label, one.step)
+    return None
+
+
+def _picked(story: Story, label: str, step: int) -> tuple[Event, str] | None:
+    """The call that picked the rows whose mean a number is, by a mask, and the mask; None for any other number."""
+    mean = made_by(story, label, step)
+    source = mean.operands[0].label if mean is not None and mean.name == "mean" and mean.operands else None
+    pick = made_by(story, source, mean.step) if mean is not None and source is not None else None
+    given = [o.label for o in pick.operands if o.label is not None] if pick is not None else []
+    is_mask = len(given) == PAIR and (story.tensor(given[-1]) or {}).get("dtype") == "bool"
+    return (pick, given[1]) if pick is not None and pick.name in ("__getitem__", "masked_select") and is_mask else None
+
+
+def _constants(story: Story, mask: str, step: int) -> Bin:
+    """The numbers with which a mask was compared, which tell the bins apart."""
+    made = made_by(story, mask, step)
+    if made is None or made.name not in COMPARES:
+        return ()
+    own = [
+        f"{made.name} {number:g}"
+        for o in made.operands
+        if (number := constant(story, o.label, o.text, made.step)) is not None
+    ]
+    deeper = [o.label for o in made.operands if o.label is not None and not own]
+    return (*own, *(each for label in deeper for each in _constants(story, label, made.step)))
