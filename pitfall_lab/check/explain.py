@@ -3,6 +3,8 @@
 Needs no torch: the pages are made beforehand (:mod:`pitfall_lab.reference.pages`).
 """
 
+# ruff: noqa: PLC0415 - the command starts fast: what few calls need is imported by them
+
 from __future__ import annotations
 
 import argparse

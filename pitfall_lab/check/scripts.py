@@ -2,6 +2,8 @@
 does, and applies edits to them.
 """
 
+# ruff: noqa: PLC0415 - a program is checked without Jupyter: its packages are imported for notebooks only
+
 from __future__ import annotations
 
 import ast

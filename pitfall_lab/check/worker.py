@@ -5,6 +5,9 @@ checker writes one JSON job per line to standard input and reads one JSON line b
 the run found is in the file the job names. Where there is no ``fork``, each job gets a process of its own (``--once``).
 """
 
+# ruff: noqa: PLC0415 - the worker imports once what its forks need, after it has been set up; `resource` is only on
+# Unix
+
 from __future__ import annotations
 
 import ast

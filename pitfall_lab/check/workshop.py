@@ -1,5 +1,7 @@
 """Where checked programs run: forks of one worker process (:mod:`pitfall_lab.check.worker`), never this one."""
 
+# ruff: noqa: PLC0415 - the parent process compares no facts and stays small: the worker imports them
+
 from __future__ import annotations
 
 import contextlib

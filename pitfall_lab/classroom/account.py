@@ -13,9 +13,9 @@ from pathlib import Path
 from pitfall_lab.classroom.assignment import NAME, Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
 from pitfall_lab.classroom.ledger import Entry, Override, called, counted, in_all
-from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.submissions import Submission
 from pitfall_lab.classroom.whose import Directory, attempted, form
 

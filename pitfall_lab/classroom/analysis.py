@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, plain, write_whole
+from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, write_whole
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.cli import Refusal
 
 ENOUGH = 10

@@ -1,5 +1,8 @@
 """The command line of ``pitfall-lab grade``."""
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs; tqdm and distributed are not
+# needed for every run
+
 from __future__ import annotations
 
 import argparse

@@ -10,6 +10,9 @@
 Blackboard documents no such upload.
 """
 
+# ruff: noqa: PLC0415 - nbformat takes longer to import than most commands take: it is imported where a notebook is
+# read or written
+
 from __future__ import annotations
 
 import io

@@ -1,5 +1,7 @@
 """The command line of ``pitfall-lab classroom``: making an assignment."""
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
+
 from __future__ import annotations
 
 import argparse

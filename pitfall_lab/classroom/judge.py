@@ -1,5 +1,7 @@
 """Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`)."""
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
+
 from __future__ import annotations
 
 import atexit

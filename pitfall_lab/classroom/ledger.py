@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, plain, write_whole
+from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, write_whole
 from pitfall_lab.classroom.roster import Faults, Person, number_in, shown, table
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory, by_name
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T

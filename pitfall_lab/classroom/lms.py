@@ -32,9 +32,10 @@ from typing import Literal
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
 from pitfall_lab.classroom.ledger import Entry, called
-from pitfall_lab.classroom.register import plain, write_whole
+from pitfall_lab.classroom.register import write_whole
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import listed, shown
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import folded, last_and_first
 from pitfall_lab.cli import Refusal
 

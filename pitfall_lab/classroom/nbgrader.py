@@ -7,6 +7,8 @@ notebook's file and grades it in another process. A cell could still change what
 ``pitfall-lab grade`` it cannot.
 """
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs; nbformat is slow to import
+
 from __future__ import annotations
 
 import json

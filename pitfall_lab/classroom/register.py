@@ -9,7 +9,6 @@ import io
 import itertools
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -305,23 +304,6 @@ def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") 
     full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     then = " Make room, and grade with --resume: what has been graded is kept." if full else ""
     return Refusal(f"{what.format(path)}: {problem.strerror}.{then}")
-
-
-_FORMULA = re.compile(r"((?:^|;)[ \"]*)(?=[=+@＝＋－＠-])")
-"""The beginning of a cell that a spreadsheet reads as a formula; a semicolon separates cells too,
-where a comma is part of numbers. There, quotation marks behind it are those of a cell, and not read.
-"""
-
-
-def plain(text: str) -> str:
-    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the
-    direction of the text around it.
-    """
-    text = "".join(
-        " " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text
-    )
-    text = " ".join(text.split()) if text.strip() else text
-    return _FORMULA.sub(r"\1'", text)
 
 
 def ending(status: Status, *, to_student: bool = False) -> T:

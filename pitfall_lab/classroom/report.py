@@ -21,7 +21,8 @@ from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.ledger import Entry, called, shown_points
-from pitfall_lab.classroom.register import VERDICTS, Row, ending, plain, statuses, unwritten, write_whole
+from pitfall_lab.classroom.register import VERDICTS, Row, ending, statuses, unwritten, write_whole
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.tasks import coded, inline, paragraphs

@@ -10,6 +10,8 @@ run, functions that were put in the place of torch's or ours are looked for befo
 evaluates expressions to which it knows the answer. The documentation says how far that goes.
 """
 
+# ruff: noqa: PLC0415 - imported once in the process from which the rooms are forked, so that no cell waits for it
+
 from __future__ import annotations
 
 import _thread

@@ -6,6 +6,8 @@ Outputs, execution counts, tags, ids, kernels and every other piece of metadata 
 forged to any use. Nothing here runs or imports what a submission holds.
 """
 
+# ruff: noqa: PLC0415 - IPython is imported for submissions with its syntax only
+
 from __future__ import annotations
 
 import contextlib
@@ -25,6 +27,7 @@ from typing import Any, cast
 from pitfall_lab.classroom import archives
 from pitfall_lab.classroom.archives import Unreadable
 from pitfall_lab.classroom.roster import nearest
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
@@ -258,8 +261,6 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
     """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the
     same in a table: each has a name of its own.
     """
-    from pitfall_lab.classroom.register import plain  # which imports this module
-
     names = [submission.student for submission in submissions]
     named, taken = [], set()
     for submission in submissions:

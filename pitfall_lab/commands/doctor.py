@@ -1,5 +1,7 @@
 """``pitfall-lab doctor``: what is installed here, and what to do about what is missing."""
 
+# ruff: noqa: PLC0415 - each part of Jupyter is looked for by itself: one that is missing is what the command reports
+
 from __future__ import annotations
 
 import json

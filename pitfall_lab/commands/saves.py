@@ -2,6 +2,8 @@
 out on the torch that is here.
 """
 
+# ruff: noqa: PLC0415 - the command starts fast: what few calls need is imported by them
+
 from __future__ import annotations
 
 import argparse

@@ -4,6 +4,8 @@ A class in one cell and the loop in another are two texts to Python and one prog
 the rules what they would be in one file; each place still names its cell and its line there.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import ast

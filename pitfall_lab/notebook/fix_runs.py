@@ -6,6 +6,8 @@ does not. Between two runs the newest request comes first: a cell that the reade
 tries, does not wait until the fixes of all other cells were tried, and these continue afterwards.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import atexit

@@ -7,6 +7,8 @@ Each returns a :class:`~pitfall_lab.views.picture.Picture`: a notebook draws it,
 raises for what it is given.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import ast

@@ -7,6 +7,8 @@ The cell is not run *by* the magic. The magic line is taken off the text, IPytho
 (errors, display, ``await``, history and all), and the recording is switched on before it and off after it.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import argparse

@@ -6,6 +6,8 @@ The cell runs in a namespace of its own, many times, on inputs that change: it f
 cell that uses its names gets a note.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import argparse

@@ -5,6 +5,8 @@ The program runs in a process of its own, not among the notebook's variables. It
 the notebook as ``program`` and ``findings``, for the cells below that run it, change it and compare.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import argparse

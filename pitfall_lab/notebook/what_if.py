@@ -2,6 +2,8 @@
 from their first difference.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any, overload
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.changes import Change, changes
 from pitfall_lab.rules.kit.source import apply
-from pitfall_lab.trace import Language, Trace
+from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.views import compare
 
 Rerun = Callable[[str], Trace]
@@ -76,8 +78,6 @@ def what_if(
 
 
 def _chosen(change: str | Change, before: Trace, offered: tuple[Change, ...]) -> tuple[Change, str]:
-    from pitfall_lab.trace import T
-
     if isinstance(change, str) and "\n" in change:
         return Change("other", T("Another program", "另一个程序"), ()), change
     found = change if isinstance(change, Change) else next((one for one in offered if one.id == change), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import platform
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -643,8 +644,6 @@ def saved_versions(node: Any) -> None:
 
 def environment() -> tuple[tuple[str, str], ...]:
     """The versions of torch, NumPy, Python and CUDA."""
-    import platform
-
     cuda = torch.version.cuda or "none"
     return (
         ("torch", str(torch.__version__)),

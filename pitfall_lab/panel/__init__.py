@@ -4,6 +4,8 @@ objects and warnings about them.
 A kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

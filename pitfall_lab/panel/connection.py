@@ -4,6 +4,8 @@ Messages may arrive on another thread than the one that runs the cells (a kernel
 objects are not read: the answer is then the state after the last cell.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import contextlib

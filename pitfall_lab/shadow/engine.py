@@ -15,23 +15,22 @@ The last line is a prediction: after this in-place write, the backward of ``sigm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from pitfall_lab.shadow.applied import Applied, Arrived, Harm, Harmed, NodeRun, Record
+from pitfall_lab.shadow.dtype_refusals import check_operands
 from pitfall_lab.shadow.dtypes import FLOAT32, Device, DType, set_default_float
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
+from pitfall_lab.shadow.out import run_into
 from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.registry import ENTRIES, Op
 from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, ViewOf
-
-if TYPE_CHECKING:
-    from pitfall_lab.shadow.ops.registry import Op
 
 FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "inference-tensor", "overlap"})
 """Kinds of errors that autograd raises before an operation looks at its arguments."""
@@ -43,16 +42,6 @@ def is_forbidden(tensor: ShadowTensor) -> bool:
     if view is None or view.creation == "default" or view.version == tensor.version:
         return False
     return tensor.node is not None or view.base.requires_grad
-
-
-@cache
-def _operations() -> tuple[dict[str, Any], Any, Any]:
-    """The table of operations, the dtype checks and ``out=``; imported here because those modules import this one."""
-    from pitfall_lab.shadow.ops import ENTRIES
-    from pitfall_lab.shadow.ops.dtype_refusals import check_operands
-    from pitfall_lab.shadow.ops.out import run_into
-
-    return ENTRIES, check_operands, run_into
 
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
@@ -147,8 +136,7 @@ class Engine:
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
         """
-        entries, check_operands, run_into = _operations()
-        entry = entries.get(name)
+        entry = ENTRIES.get(name)
         if entry is None:
             raise Unmodelled(f"no entry for {name}")
         self.begin()

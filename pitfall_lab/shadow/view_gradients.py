@@ -14,6 +14,7 @@ import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.errors import runtime
+from pitfall_lab.shadow.layout import positions
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 if TYPE_CHECKING:
@@ -119,15 +120,3 @@ def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
 def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:
     last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if 0 not in shape else 0
     return max(last, int(places.max()) if places.size else 0) + 1
-
-
-def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
-    """The index into the storage of every element of a strided view.
-
-    >>> positions(1, (2, 2), (3, 1)).tolist()
-    [[1, 2], [4, 5]]
-    """
-    index = np.full(shape, offset, np.int64)
-    for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
-        index += (np.arange(size) * step).reshape((-1,) + (1,) * (len(shape) - axis - 1))
-    return index

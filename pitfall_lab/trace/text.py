@@ -12,7 +12,8 @@ from collections.abc import Container, Iterator
 from functools import lru_cache
 from typing import Any
 
-from pitfall_lab.trace.model import Event, Failure, Span, Trace
+from pitfall_lab.trace.event_log import Trace
+from pitfall_lab.trace.model import Event, Failure, Span
 from pitfall_lab.trace.replay import State, advance, empty_state
 from pitfall_lab.trace.words import T
 

@@ -19,7 +19,7 @@ from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.shown_numbers import worse
 from pitfall_lab.trace.slice import behind_failures, story
 from pitfall_lab.trace.text import source_lines
-from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
+from pitfall_lab.views import broadcast, code, graph, memory, storage, versions
 from pitfall_lab.views.broadcast import svg as broadcast_svg
 from pitfall_lab.views.encoding import clean
 from pitfall_lab.views.graph import svg as graph_svg
@@ -28,6 +28,7 @@ from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.plain_text import render as plain_text
 from pitfall_lab.views.spoken_names import both, spoken
 from pitfall_lab.views.storage import svg as storage_svg
+from pitfall_lab.views.two_languages import in_two_languages
 from pitfall_lab.views.versions import svg as versions_svg
 
 STEPS = 60

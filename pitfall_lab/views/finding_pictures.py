@@ -300,7 +300,7 @@ def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat
     """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can
     be made, else moments in time.
 
-    The finding is given as plain data (:func:`pitfall_lab.views.in_two_languages`), with its beats.
+    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)

@@ -15,6 +15,7 @@ from typing import Any
 from pitfall_lab.trace import State, T, Trace, empty_state
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.trace.text import excerpt, sentences, written
+from pitfall_lab.views.display_names import names
 
 GROUPS = ("tensors", "storages", "counters", "nodes")
 History = list[tuple[int, Any]]
@@ -89,8 +90,6 @@ class Facts:
     def called(self, label: str | None) -> str:
         """Return the display name of a label."""
         if not self.names:
-            from pitfall_lab.views.display_names import names
-
             self.names.update(names(self))
         return self.names.get(label or "", str(label))
 

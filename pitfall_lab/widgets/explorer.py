@@ -1,5 +1,7 @@
 """The Explorer: a trace and its pictures as one widget that needs no kernel once it is shown."""
 
+# ruff: noqa: PLC0415 - the widget is shown before the scenes are computed: what computes them is imported then
+
 from __future__ import annotations
 
 import contextvars

@@ -22,7 +22,8 @@ import pytest
 from pitfall_lab.classroom import account, analysis, ledger, lms, report, roster, similar
 from pitfall_lab.classroom.assignment import Assignment, load
 from pitfall_lab.classroom.judge import known
-from pitfall_lab.classroom.register import Row, plain
+from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons import tasks

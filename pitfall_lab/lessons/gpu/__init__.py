@@ -17,6 +17,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -200,8 +201,6 @@ def source(name: str) -> str:
 
 def run(name: str) -> Recording:
     """Run an experiment now, in a process of its own."""
-    from datetime import UTC, datetime
-
     with (
         tempfile.TemporaryDirectory() as folder,
         as_file(files(__package__).joinpath("programs", f"{name}.py")) as path,

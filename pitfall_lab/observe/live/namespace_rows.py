@@ -14,7 +14,7 @@ from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.history import history
-from pitfall_lab.observe.live.object_kinds import class_name, dispatches, is_own, tables
+from pitfall_lab.observe.live.object_kinds import class_name, dispatches, held_by, is_own, tables
 from pitfall_lab.observe.live.saved import Held
 from pitfall_lab.observe.private import byte_bounds
 
@@ -193,8 +193,6 @@ def _held(thing: Thing) -> int:
     """Return the number of objects inside a list, a dict or an optimizer."""
     if thing.kind == "group":
         return len(thing.value)
-    from pitfall_lab.observe.live.inside import held_by
-
     return len(held_by(thing.value))
 
 

@@ -2,6 +2,8 @@
 changed, or before the function that computes them was defined anew.
 """
 
+# ruff: noqa: PLC0415 - a notebook without torch does not import it
+
 from __future__ import annotations
 
 import ast

@@ -22,6 +22,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import Device
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, OLD_HINT, Absent, ShadowError, Unmodelled
+from pitfall_lab.shadow.facade.display import show
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.building import view
@@ -29,7 +30,7 @@ from pitfall_lab.shadow.ops.creation import parameter
 from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, Release
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, is_contiguous
 
 _ERRORS = {
     "RuntimeError": RuntimeError,
@@ -412,8 +413,6 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         """Whether the elements are contiguous in row-major order."""
-        from pitfall_lab.shadow.storage import is_contiguous
-
         return is_contiguous(self.shadow.shape, self.shadow.stride)
 
     def is_floating_point(self) -> bool:
@@ -478,8 +477,6 @@ class Tensor:
         return result
 
     def __repr__(self) -> str:
-        from pitfall_lab.shadow.facade.display import show
-
         return show(self.shadow)
 
     def __format__(self, spec: str) -> str:

@@ -19,6 +19,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.layout import layout
 from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
@@ -26,7 +27,6 @@ from pitfall_lab.shadow.ops.building import (
     drawn,
     edges,
     finish_write,
-    layout,
     new,
     own,
     pure,
@@ -36,7 +36,7 @@ from pitfall_lab.shadow.ops.building import (
 )
 from pitfall_lab.shadow.ops.building import in_place as write
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)

@@ -18,6 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
@@ -26,13 +27,12 @@ from pitfall_lab.shadow.ops.building import (
     check_history,
     in_place,
     new,
-    preserved,
     pure,
     records,
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 # -- diagonals

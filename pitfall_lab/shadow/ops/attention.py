@@ -16,11 +16,12 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops import pointwise, views
-from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, new, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, new, pure, tensor_only
 from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.matmul import matmul
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import ATTENTION_CHECKS_ITS_MASK, ATTENTION_OF_THREE_DIMENSIONS
 from pitfall_lab.shadow.storage import ShadowTensor
 

@@ -20,10 +20,11 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, in_memory, outline_of
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
-from pitfall_lab.shadow.ops.building import check_base, new, open_window, preserved, tensor_only
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.ops.building import check_base, new, open_window, tensor_only
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
-from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.origins import hooked
+from pitfall_lab.shadow.registry import ENTRIES, op
 from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 

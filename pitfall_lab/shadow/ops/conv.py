@@ -15,11 +15,11 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.memory_format import any_channels_last, channels_last_strides, laid_out, lies_channels_last
 from pitfall_lab.shadow.ops import views
 from pitfall_lab.shadow.ops.building import Keep, Rule, of_finite, pure, tensor_only
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, lies_channels_last
-from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.resample import pad
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 

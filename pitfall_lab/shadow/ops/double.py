@@ -27,9 +27,10 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.gradient import Gradient, sum_to
 from pitfall_lab.shadow.graph import Meta, Node, Saved, Written, unpack
-from pitfall_lab.shadow.ops.building import Keep, Rule, new, pointwise, preserved, pure, put_back, sign_of
-from pitfall_lab.shadow.ops.registry import ENTRIES
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.ops.building import Keep, Rule, new, pointwise, pure, put_back, sign_of
 from pitfall_lab.shadow.origins import Step, Sum
+from pitfall_lab.shadow.registry import ENTRIES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_dense
 
 UFUNCS: dict[Any, str] = {

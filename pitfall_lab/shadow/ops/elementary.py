@@ -38,7 +38,7 @@ from pitfall_lab.shadow.ops.building import (
 )
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import NO_NEGATION, SELF, extremum_rule, operand, unary, whole_or_not
-from pitfall_lab.shadow.ops.registry import Trait, add, also, do, op
+from pitfall_lab.shadow.registry import Trait, add, also, do, op
 from pitfall_lab.shadow.releases import FMAX_LOOKS_FOR_NAN, FMAX_SHARES
 from pitfall_lab.shadow.storage import ShadowTensor
 

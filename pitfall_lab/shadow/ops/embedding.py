@@ -15,7 +15,7 @@ from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, arrays, in_place, new, pure, records, tensor_only
 from pitfall_lab.shadow.ops.creation import made
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 

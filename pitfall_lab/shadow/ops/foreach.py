@@ -16,7 +16,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.building import in_place, promoted, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import MAXIMUM, MINIMUM
-from pitfall_lab.shadow.ops.registry import ENTRIES, add
+from pitfall_lab.shadow.registry import ENTRIES, add
 from pitfall_lab.shadow.storage import ShadowTensor
 
 UNARY = (

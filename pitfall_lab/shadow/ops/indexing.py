@@ -24,10 +24,11 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like, sum_to
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.layout import OVERLAP_LIMIT, layout, made_of, positions, preserved
 from pitfall_lab.shadow.ops import creation, views
-from pitfall_lab.shadow.ops.building import (  # fmt: skip
+from pitfall_lab.shadow.ops.building import (
     NUMBERS,
-    OVERLAP_LIMIT,
+    Keep,
     Rule,
     bool_of,
     broadcast,
@@ -36,19 +37,20 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     check_overlap,
     edges,
     finish_write,
-    layout,
     new,
     open_window,
     overflows,
     own,
-    preserved,
     private,
+    pure,
     records,
     tensor_only,
     view,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.ops.mutate import copy_, fill_
+from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
+from pitfall_lab.shadow.registry import do, op
 from pitfall_lab.shadow.releases import NUMBERS_ARE_FILLED_IN
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
 
@@ -380,8 +382,6 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
     if node is not None:
         own(node, result)
     if e.policy.index_shares_memory and places is not None:
-        from pitfall_lab.shadow.view_gradients import positions
-
         views.link(result, self, positions(self.offset, self.shape, self.stride)[places])
     return result
 
@@ -463,16 +463,13 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
     """Assign a Python number by ``masked_fill_`` or ``index_fill_``, for one index tensor of bool
     or int64; else return False.
     """
-    from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
-    from pitfall_lab.shadow.ops.scatter import index_fill_
-
     [(dim, index), *more] = [(d, t) for d, t in enumerate(rest) if t is not None]
     if more or not (bool_of(index.dtype) or index.dtype == INT64):
         return False
     if index.dtype == INT64:
         if _out_of_range(target, rest) is not None:
             raise Unmodelled("an index out of range, where one number is assigned")
-        index_fill_(e, target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
+        do(e, "Tensor.index_fill_", target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
         return True
     places_to_write(target, rest)
     for _ in range(target.ndim - dim - index.ndim):
@@ -485,8 +482,6 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a
     value's leading ones are dropped.
     """
-    from pitfall_lab.shadow.ops.mutate import copy_, fill_
-
     if not isinstance(value, ShadowTensor):
         if e.does(NUMBERS_ARE_FILLED_IN):
             fill_(e, target, value)
@@ -676,8 +671,6 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
         np.add.at(full, (*places, s.index.reshape(-1)), g)
         return (Written(full),)
 
-    from pitfall_lab.shadow.ops.building import Keep, pure
-
     if not before:
         if index.numel != 1:
             raise runtime(f"index_select(): Index to scalar can have only 1 value, got {index.numel} value(s)", "shape")
@@ -692,8 +685,6 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     result = pure(e, rule, (input, index), shape, input.dtype)
     seen = index.window()
     if e.policy.index_shares_memory and seen is not None:
-        from pitfall_lab.shadow.view_gradients import positions
-
         views.link(result, input, positions(input.offset, input.shape, input.stride)[(*places, seen.reshape(-1))])
     return result
 
@@ -704,8 +695,6 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     samples=("a.gather(1, torch.tensor([[0, 2], [1, 1]]))", "torch.gather(a, 0, torch.tensor([[1, 0, 1]]))"),
 )
 def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import Keep, pure
-
     tensor_only(input)
     _long_index(index)
     at = wrap_dim(dim, input.ndim)
@@ -753,8 +742,6 @@ def _along(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
 
 @op("masked_select", saves="mask, self", samples=("a.masked_select(m)", "torch.masked_select(a, a > 0)"))
 def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import Keep, made_of, pure
-
     tensor_only(input, mask)
     if mask.dtype != BOOL:
         raise runtime("masked_select: expected BoolTensor for mask", "dtype")

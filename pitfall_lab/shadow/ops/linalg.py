@@ -33,7 +33,7 @@ from pitfall_lab.shadow.ops.building import (
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 # -- products

@@ -18,6 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import average
 from pitfall_lab.shadow.graph import Refusal, Written
+from pitfall_lab.shadow.layout import layout, made_of, preserved
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
@@ -27,17 +28,14 @@ from pitfall_lab.shadow.ops.building import (
     broadcast,
     check_fits,
     check_history,
-    layout,
-    made_of,
     new,
     no_derivative,
-    preserved,
     promoted,
     pure,
     tensor_only,
 )
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import MSE_LOSS_MIXES_TYPES, TARGETS_MAY_BE_BYTES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.shadow.dtypes import C_TYPES
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped
@@ -26,7 +27,7 @@ from pitfall_lab.shadow.ops.building import (
     underflow_on_the_way,
 )
 from pitfall_lab.shadow.ops.pointwise import no_out
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW, PRODUCTS_NAME_THEMSELVES
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, is_contiguous
 
@@ -84,14 +85,6 @@ DOT = Rule(
     "DotBackward0", product, (Keep("self", 0, 1), Keep("tensor", 1, 0)),
     lambda g, s: (None if s.tensor is None else g * s.tensor, None if s.self is None else g * s.self),
 )  # fmt: skip
-
-
-C_TYPES = {
-    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
-    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool",
-    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-}  # fmt: skip
-"""What C++ calls the types: ``mm`` compares them in its message."""
 
 
 def _same_type(a: ShadowTensor, b: ShadowTensor, text: str) -> None:

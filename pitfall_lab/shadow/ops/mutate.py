@@ -15,6 +15,8 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import converted, without_imaginary, zeros_like
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import strides, suggests
 from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Rule,
@@ -25,13 +27,11 @@ from pitfall_lab.shadow.ops.building import (
     decline_overlap,
     in_place,
     no_room_to_fill,
-    preserved,
     pure,
     refusing,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.memory_format import strides, suggests
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
 SCALAR_OF_A_GRADIENT = (

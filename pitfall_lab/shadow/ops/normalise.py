@@ -15,6 +15,8 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import average
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.layout import overlaps_itself
+from pitfall_lab.shadow.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
@@ -26,15 +28,13 @@ from pitfall_lab.shadow.ops.building import (
     new,
     no_derivative,
     of_finite,
-    overlaps_itself,
     own,
     private,
     pure,
     records,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import GROUP_NORM_TAKES_ANY_STRIDES, INSTANCE_NORM_ONLY_READS
 from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 

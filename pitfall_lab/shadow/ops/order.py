@@ -33,7 +33,7 @@ from pitfall_lab.shadow.ops.building import (
     wrap_dim,
 )
 from pitfall_lab.shadow.ops.reduce import Pair, along, cumsum_vjp, evenly_rule, reduced_dims, reduced_shape, widen
-from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 

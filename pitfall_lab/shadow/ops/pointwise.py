@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
+from pitfall_lab.shadow.dtypes import BOOL, C_TYPES, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import zeros_like
 from pitfall_lab.shadow.graph import NO_DERIVATIVE, Refusal, Written
-from pitfall_lab.shadow.ops.building import (  # fmt: skip
+from pitfall_lab.shadow.layout import made_of
+from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Keep,
     Operand,
@@ -35,7 +36,6 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     check_word,
     each,
     in_place,
-    made_of,
     no_room,
     pointwise,
     promoted,
@@ -45,7 +45,7 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     sign_of,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
+from pitfall_lab.shadow.registry import ENTRIES, add, op
 from pitfall_lab.shadow.releases import CLAMP_STOPS_AT_ITS_BOUNDS
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -448,7 +448,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
     ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``;
-    ``fresh``: see :data:`~pitfall_lab.shadow.ops.registry.Trait`.
+    ``fresh``: see :data:`~pitfall_lab.shadow.registry.Trait`.
     """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -771,8 +771,6 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
     """Refuse a bound of a higher category; torch names the target's type as C++ does here."""
     if not can_cast(dtype, self.dtype):
-        from pitfall_lab.shadow.ops.matmul import C_TYPES
-
         text = f"result type {dtype.scalar_name} can't be cast to the desired output type {C_TYPES[self.dtype]}"
         raise runtime(text, "dtype", tensor=self)
 

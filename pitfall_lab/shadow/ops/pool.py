@@ -19,11 +19,11 @@ from pitfall_lab.shadow.dtypes import INT64
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
 from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, arrays, edges, new, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.conv import per_dimension
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
-from pitfall_lab.shadow.ops.registry import Trait, add, op
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 Spans = tuple[tuple[tuple[int, int, int], ...], ...]
@@ -481,8 +481,6 @@ _register_adaptive_avg(3, ("F.adaptive_avg_pool3d(vol, 2)", "F.adaptive_avg_pool
 def _lp(
     e: Engine, rank: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.registry import ENTRIES
-
     tensor_only(input)
     kernel = per_dimension(kernel_size, rank)
     mean = ENTRIES[f"torch.nn.functional.avg_pool{rank}d"].run(

@@ -27,7 +27,7 @@ from pitfall_lab.shadow.ops.building import (
     underflow_on_the_way,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
 # -- an addend and a product

@@ -27,7 +27,7 @@ from pitfall_lab.shadow.ops.building import arrays, edges, new, own, private, re
 from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.indexing import getitem
 from pitfall_lab.shadow.ops.matmul import linear, matmul
-from pitfall_lab.shadow.ops.registry import add
+from pitfall_lab.shadow.registry import add
 from pitfall_lab.shadow.storage import ShadowTensor
 
 State = tuple[ShadowTensor, ...]

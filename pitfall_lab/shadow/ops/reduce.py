@@ -17,16 +17,18 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import average, dense_array, in_memory_order, laid_like, unsqueezed
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import channels_last_strides, is_channels_last
 from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
     arrays,
+    as_shape,
     check_history,
     edges,
     keep_inputs,
     new,
     own,
-    preserved,
     pure,
     records,
     sign_of,
@@ -34,9 +36,8 @@ from pitfall_lab.shadow.ops.building import (
     underflow_on_the_way,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.memory_format import channels_last_strides, is_channels_last
 from pitfall_lab.shadow.ops.pointwise import no_out
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import ENTRIES, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -235,8 +236,6 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
     def run(
         e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None
     ) -> Any:
-        from pitfall_lab.shadow.ops.registry import ENTRIES
-
         no_out(out)
         tensor_only(input)
         if isinstance(dim, ShadowTensor) or other is not None:
@@ -750,8 +749,6 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
 
 @op(".repeat", samples=("c.repeat(2)", "a.repeat(2, 1)", "a.repeat(1, 1)"))
 def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import as_shape
-
     tensor_only(self)
     times = as_shape(sizes)
     if len(times) < self.ndim:
@@ -773,8 +770,6 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
 
 @op("flip", samples=("a.flip(0)", "torch.flip(a, (0, 1))"))
 def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import as_shape
-
     tensor_only(input)
     axes = tuple(wrap_dim(d, input.ndim) for d in as_shape(dims))
     rule = Rule("FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (laid_like(np.flip(g, axes).copy(), g),))

@@ -14,16 +14,17 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
-from pitfall_lab.shadow.ops import mutate, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, new, preserved, pure, tensor_only
-from pitfall_lab.shadow.ops.memory_format import (
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import (
     any_channels_last,
     channels_last_strides,
     is_channels_last,
     laid_out,
     suggested,
 )
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops import mutate, views
+from pitfall_lab.shadow.ops.building import Keep, Rule, new, pure, tensor_only
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 

@@ -17,21 +17,21 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.layout import made_of, preserved
 from pitfall_lab.shadow.ops import indexing
 from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
     arrays,
+    as_shape,
     check_history,
     check_no_overlap,
     check_overlap,
     edges,
     in_place,
-    made_of,
     new,
     no_room,
     own,
-    preserved,
     pure,
     reads_what_it_writes,
     records,
@@ -39,8 +39,8 @@ from pitfall_lab.shadow.ops.building import (
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule, repeat
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, is_dense
 
 
@@ -533,9 +533,6 @@ def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
 
 @op("tile", samples=("a.tile(2)", "c.tile(2, 1)"))
 def tile(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import as_shape
-    from pitfall_lab.shadow.ops.reduce import repeat
-
     tensor_only(input)
     times = as_shape(dims)
     return repeat(e, input, *(1,) * (input.ndim - len(times)), *times)

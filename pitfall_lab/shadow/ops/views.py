@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.dtypes import DType
+from pitfall_lab.shadow.dtypes import DType, type_name
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped, sum_to, unsqueezed
 from pitfall_lab.shadow.graph import Vjp, as_strided_vjp
-from pitfall_lab.shadow.ops.building import (  # fmt: skip
+from pitfall_lab.shadow.layout import positions, preserved
+from pitfall_lab.shadow.memory_format import follows
+from pitfall_lab.shadow.memory_format import strides as memory_format_strides
+from pitfall_lab.shadow.ops.building import (
     Rule,
     as_shape,
     broadcast,
@@ -30,18 +33,14 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     new,
     open_window,
     own,
-    preserved,
     pure,
     records,
     tensor_only,
     view,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.memory_format import follows
-from pitfall_lab.shadow.ops.memory_format import strides as memory_format_strides
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
-from pitfall_lab.shadow.view_gradients import positions
 
 CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
@@ -496,8 +495,6 @@ def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) ->
 
 def type_word(tensor: ShadowTensor) -> str:
     """``torch.FloatTensor``, as torch writes a type inside messages."""
-    from pitfall_lab.shadow.dtypes import type_name
-
     return type_name(tensor.dtype)
 
 

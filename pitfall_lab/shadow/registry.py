@@ -43,7 +43,7 @@ class Op:
     source: str = ""
     refuses: Mapping[int, str] = field(default_factory=dict)
     """Categories of operand types that torch's kernel of this name lacks (see
-    :mod:`pitfall_lab.shadow.ops.dtype_refusals`).
+    :mod:`pitfall_lab.shadow.dtype_refusals`).
     """
     numbers: str = ""
     """A regular expression for torch's errors that depend on values (see

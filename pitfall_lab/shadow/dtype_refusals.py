@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, no_kernel
-from pitfall_lab.shadow.ops.registry import ENTRIES, Op
+from pitfall_lab.shadow.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.engine import Engine
 
 WHOLE = {
     "GeluKernelImpl": "F.gelu",

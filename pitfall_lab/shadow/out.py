@@ -7,13 +7,15 @@ Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal),
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops.building import overlaps_itself
-from pitfall_lab.shadow.ops.registry import ENTRIES, Op
+from pitfall_lab.shadow.layout import overlaps_itself
+from pitfall_lab.shadow.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.engine import Engine
 
 WHY = "but one of the arguments requires grad."
 REFUSED_AS = {
