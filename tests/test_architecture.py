@@ -317,3 +317,13 @@ def test_an_import_inside_a_function_gives_its_reason() -> None:
     assert len(found) > 30
     assert [name for name, why in found if not why] == []
     assert '"PLC0415"' not in (ROOT / "pyproject.toml").read_text("utf-8").split("per-file-ignores")[0]
+
+
+def test_a_class_name_belongs_to_one_class() -> None:
+    named: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert len(named) > 500
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}

@@ -435,10 +435,10 @@ def _result_text(trace: Trace, job: Job, sampling: Sampling | None, finite: Fini
 
 def _facts(trace: Trace) -> str:
     """The facts of a trace by which a repaired program is compared with the original, as JSON."""
-    from pitfall_lab.check.improvement import Facts
+    from pitfall_lab.check.improvement import RunFacts
     from pitfall_lab.rules.kit.story import Story
 
-    return json.dumps(Facts.of(Story(trace)).to_json())
+    return json.dumps(RunFacts.of(Story(trace)).to_json())
 
 
 WAYS_AROUND = {

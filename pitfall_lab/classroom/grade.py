@@ -21,8 +21,8 @@ from pitfall_lab.classroom import account, fence, handback, ledger, lms, roster,
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.analysis import table
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import Limits, Outcome, RoomError, sit
-from pitfall_lab.classroom.register import Row, State, refuse_strangers, remembered, versions
+from pitfall_lab.classroom.judge import CellOutcome, Limits, RoomError, sit
+from pitfall_lab.classroom.register import Row, StateFile, refuse_strangers, remembered, versions
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     faults.refuse()
     refuse_strangers(grades, assignment)
     before_it = _lines(grades) if only else {}
-    state = State(grades, assignment, resume=args.resume or bool(args.only))
+    state = StateFile(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}. {state.why}".rstrip(), file=sys.stderr)
     try:
@@ -278,7 +278,7 @@ def _write_others(
     args: argparse.Namespace,
     grades: Path,
     assignment: Assignment,
-    entries: Sequence[ledger.Entry],
+    entries: Sequence[ledger.LedgerLine],
     *,
     files: dict[str, tuple[str, ...]],
     left: Path | None,
@@ -376,7 +376,7 @@ def _graded(
     args: argparse.Namespace,
     assignment: Assignment,
     found: Sequence[submissions.Submission],
-    state: State,
+    state: StateFile,
     *,
     only: set[str],
     fenced: bool,
@@ -419,7 +419,7 @@ def _graded(
             else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
         )
         for sheet, outcomes in work:
-            found_out = tuple(Outcome.from_dict(each) for each in outcomes)
+            found_out = tuple(CellOutcome.from_dict(each) for each in outcomes)
             row = _row(sheet, found_out)
             state.keep(row)
             rows.append(row)
@@ -427,7 +427,7 @@ def _graded(
     return rows
 
 
-def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
+def _renewed(known: Row, sheet: submissions.Sheet, state: StateFile) -> Row:
     """A row of an earlier run with what is read of its files each time: when they were written
     may have been put right since.
 
@@ -439,7 +439,7 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
     return row
 
 
-def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
+def _row(sheet: submissions.Sheet, outcomes: tuple[CellOutcome, ...] = ()) -> Row:
     """The row of the state file for a submission; without outcomes if it could not be read."""
     read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
     return Row(

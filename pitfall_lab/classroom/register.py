@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import SAYS, Outcome, Status
+from pitfall_lab.classroom.judge import SAYS, CellOutcome, Status
 from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
@@ -58,7 +58,7 @@ class Row:
 
     student: str
     digest: str
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[CellOutcome, ...] = ()
     notes: tuple[T, ...] = ()
     beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
@@ -137,7 +137,7 @@ class Row:
         return cls(
             str(values["student"]),
             str(values["digest"]),
-            tuple(Outcome.from_dict(each) for each in values["outcomes"]),
+            tuple(CellOutcome.from_dict(each) for each in values["outcomes"]),
             tuple(T(en=note[0], zh=note[1]) for note in values["notes"]),
             tuple((str(key), str(item)) for key, item in values["beliefs"]),
             T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
@@ -148,7 +148,7 @@ class Row:
         )
 
 
-class State:
+class StateFile:
     """The state file beside ``grades.csv``: a line for the assignment, then a line for each
     submission as soon as it is graded.
 

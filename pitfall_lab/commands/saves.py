@@ -86,7 +86,7 @@ def looked_up(word: str) -> list[tuple[str, Study]]:
     A study is the result of the experiments on what one call saves.
     """
     from pitfall_lab.verify.experiments import catalogue
-    from pitfall_lab.verify.experiments.saved_tensors import Failed, study
+    from pitfall_lab.verify.experiments.saved_tensors import CannotRun, study
 
     if not all(part.isidentifier() for part in word.split(".")):
         try:
@@ -94,7 +94,7 @@ def looked_up(word: str) -> list[tuple[str, Study]]:
             return [(word, study(word))]
         except SyntaxError as error:
             raise Refusal(f"{word!r} is no name and no Python expression: {error.msg}.") from None
-        except Failed as error:
+        except CannotRun as error:
             raise Refusal(f"{word!r} cannot be run: {error}. It may use {OPERANDS}.") from None
     operations = catalogue.find(word)
     if not operations:

@@ -26,8 +26,8 @@ from pitfall_lab.trace import T, Trace
 
 if TYPE_CHECKING:
     from pitfall_lab.check import Subject, Workshop
-    from pitfall_lab.check.improvement import Facts
-    from pitfall_lab.check.trials import Progress
+    from pitfall_lab.check.improvement import RunFacts
+    from pitfall_lab.check.trials import SearchProgress
     from pitfall_lab.rules import Finding
 
 R = TypeVar("R")
@@ -188,7 +188,7 @@ class Lab:
         """Why nothing can be tried, if so."""
         self.stopped = False
 
-    def trials(self) -> Iterator[Progress]:
+    def trials(self) -> Iterator[SearchProgress]:
         """Try the fixes and yield the progress after each. Raises :class:`Stopped`, and what a workshop raises."""
         from pitfall_lab.check.trials import trying
 
@@ -249,7 +249,7 @@ class Turn:
         """Run a program on both engines. Raises :class:`Stopped`, and what a workshop raises."""
         return self._run(lambda shop: shop.trace(subject, whole=whole))
 
-    def facts(self, subject: Subject) -> Facts:
+    def facts(self, subject: Subject) -> RunFacts:
         """Run a program on both engines for what decides whether it is better.
 
         Raises :class:`Stopped`, and what a workshop raises.

@@ -25,7 +25,7 @@ STYLE = (
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class TwoRuns:
     """Two runs: of a program and of the changed one. Drawn in a notebook, in words when printed."""
 
     change: Change
@@ -52,10 +52,10 @@ class Comparison:
 @overload
 def what_if(source: str | Trace) -> tuple[Change, ...]: ...
 @overload
-def what_if(source: str | Trace, change: str | Change, *, language: Language = ...) -> Comparison: ...
+def what_if(source: str | Trace, change: str | Change, *, language: Language = ...) -> TwoRuns: ...
 def what_if(
     source: str | Trace, change: str | Change | None = None, *, language: Language = "en"
-) -> tuple[Change, ...] | Comparison:
+) -> tuple[Change, ...] | TwoRuns:
     """Change a program and compare the runs; without a ``change``, say which changes there are.
 
     ``source`` is a program's text or a trace of one; ``change`` one of the returned changes, its ``id``, or the text of
@@ -74,7 +74,7 @@ def what_if(
             return offered
         chosen, text = _chosen(change, before, offered)
         name = before.sources[0].name if before.sources else "program.py"
-        return Comparison(chosen, before, shop.trace(Subject(text, name)), language)
+        return TwoRuns(chosen, before, shop.trace(Subject(text, name)), language)
 
 
 def _chosen(change: str | Change, before: Trace, offered: tuple[Change, ...]) -> tuple[Change, str]:

@@ -149,7 +149,7 @@ writes to it are still noticed. {count} functions and methods; for {rows} of the
 _TABLE = "| operation | call | result | node: saves | a later write that breaks backward |\n|---|---|---|---|---|"
 
 
-class Disagreement(Exception):
+class ShadowDiffers(Exception):
     """The shadow does not do what torch does: the page is not written."""
 
 
@@ -189,7 +189,7 @@ def _known(operation: Operation, calls: dict[str, str]) -> list[Study]:
 def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
     """The rows of one topic; operations that make no node, and those without a call, in a line each below them.
 
-    Raises :class:`Disagreement` if the shadow differs from torch in one of them.
+    Raises :class:`ShadowDiffers` if the shadow differs from torch in one of them.
     """
     rows: list[str] = []
     flat: list[str] = []
@@ -197,7 +197,7 @@ def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
     for operation, studies in group:
         faults = [f"{study.code}: {difference}" for study in studies for difference in study.differences]
         if faults:
-            raise Disagreement("\n".join(faults))
+            raise ShadowDiffers("\n".join(faults))
         title = titled(operation)
         if not studies:
             unknown.append(title)
@@ -282,7 +282,7 @@ def main() -> int:
     """Write the page: 0, or 1 if the shadow differs from torch, and then nothing is written."""
     try:
         PAGE.write_text(page(), encoding="utf-8")
-    except Disagreement as fault:
+    except ShadowDiffers as fault:
         print(f"The shadow differs from torch; nothing was written.\n{fault}", file=sys.stderr)
         return 1
     print(PAGE)

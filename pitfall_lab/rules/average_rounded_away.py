@@ -32,7 +32,7 @@ MOST = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AverageRoundedAway:
     """One update: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of
     ``new``.
     """
@@ -49,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
 
     Only averages with at least ``ROUNDS`` updates.
     """
-    averages: dict[object, list[Step]] = defaultdict(list)
+    averages: dict[object, list[AverageRoundedAway]] = defaultdict(list)
     scaled: dict[object, Event] = {}
     for event in story.calls(*LERPS, *SUMS, "mul_"):
         record = (story.tensor(event.results[0], event.step) or {}) if event.results and event.error is None else {}
@@ -72,7 +72,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, steps, *stays)
 
 
-def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
+def _step(story: Story, event: Event, scaled: Event | None) -> AverageRoundedAway | None:
     """One update of a moving average: ``lerp`` by a small share, or a sum of two parts with shares that make 1; else
     None.
 
@@ -83,7 +83,11 @@ def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
         return None
     if event.name in LERPS:
         share = _number(argument(event, "weight", 2))
-        return Step(event, given[0], event.step, given[1], share) if share is not None and 0 < share <= HALF else None
+        return (
+            AverageRoundedAway(event, given[0], event.step, given[1], share)
+            if share is not None and 0 < share <= HALF
+            else None
+        )
     alpha = _number(argument(event, "alpha", 2))
     parts = [
         _part(scaled) if scaled is not None and place == 0 else _scaled(story, label, event)
@@ -95,7 +99,7 @@ def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
     if one is None or other is None or abs(one[1] + other[1] - 1) > 1e-3:
         return None
     old, new = (one, other) if one[1] >= other[1] else (other, one)
-    return Step(event, old[0], old[2], new[0], new[1]) if new[1] > 0 else None
+    return AverageRoundedAway(event, old[0], old[2], new[0], new[1]) if new[1] > 0 else None
 
 
 def _scaled(story: Story, label: str, event: Event) -> tuple[str, float, int] | None:
@@ -117,7 +121,7 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
+def _stays(story: Story, steps: list[AverageRoundedAway]) -> tuple[float, float] | None:
     """One number of the average and the new number that should have moved it, if most of the numbers that
     should move do not; else None.
 
@@ -145,7 +149,7 @@ def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
     return max(((was, wanted) for _, was, wanted in stuck), key=lambda pair: abs(pair[1] - pair[0]))
 
 
-def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Finding:
+def _finding(story: Story, steps: list[AverageRoundedAway], was: float, wanted: float) -> Finding:
     first = steps[0]
     kind = str((story.tensor(first.event.results[0], first.event.step) or {}).get("dtype"))
     born = (story.tensor(first.old) or {}).get("born")

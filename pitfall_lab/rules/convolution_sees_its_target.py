@@ -29,7 +29,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ConvolutionSeesItsTarget:
     """``loss`` wants ``target``, the numbers ``ahead`` positions further on in the input that
     ``field`` says is read up to there.
     """
@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _seen(story: Story, loss: Event) -> Seen | None:
+def _seen(story: Story, loss: Event) -> ConvolutionSeesItsTarget | None:
     guess, target = (o.label for o in loss.operands[:2])
     records = [story.tensor(label, loss.step) or {} for label in (guess, target)]
     if [bool(each.get("requires_grad")) for each in records] != [True, False]:
@@ -85,7 +85,7 @@ def _seen(story: Story, loss: Event) -> Seen | None:
             if ahead is None or ahead not in field.offsets:
                 continue
             if ahead < length if placed is None else placed < ahead:
-                return Seen(loss, str(target), field, ahead, placed)
+                return ConvolutionSeesItsTarget(loss, str(target), field, ahead, placed)
     return None
 
 
@@ -143,7 +143,7 @@ def _is_next(story: Story, target: str, at: int, field: Field) -> bool:
     )
 
 
-def _finding(story: Story, found: Seen) -> Finding:
+def _finding(story: Story, found: ConvolutionSeesItsTarget) -> Finding:
     event, loss = found.blamed, found.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
     target, given = expression(story, found.target, loss.step), expression(story, found.field.label, found.field.step)
@@ -178,7 +178,7 @@ def _finding(story: Story, found: Seen) -> Finding:
     )
 
 
-def _feature(story: Story, found: Seen, target: T, given: T) -> Finding:
+def _feature(story: Story, found: ConvolutionSeesItsTarget, target: T, given: T) -> Finding:
     """The finding about a feature whose window reaches up to the target."""
     event, loss = found.blamed, found.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))

@@ -29,7 +29,7 @@ HOPS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class FlattenedInDifferentOrder:
     """``event`` joined the first two axes of ``source``, of lengths ``sizes``, into one."""
 
     event: Event
@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, one, other, loss)
 
 
-def _joined(story: Story, label: str, step: int) -> Joined | None:
+def _joined(story: Story, label: str, step: int) -> FlattenedInDifferentOrder | None:
     """How the first two axes were joined into one on the way to ``label``.
 
     None if they were not, or if a call between may have mixed the rows.
@@ -76,14 +76,14 @@ def _joined(story: Story, label: str, step: int) -> Joined | None:
         source = str(event.operands[0].label)
         shape = story.shape(source, event.step) or ()
         if event.name in JOINS and len(shape) > 1 and shape[:1] != rows and (shape[0] * shape[1],) == rows:
-            return Joined(event, source, (shape[0], shape[1]))
+            return FlattenedInDifferentOrder(event, source, (shape[0], shape[1]))
         if event.name not in ON_THE_WAY or shape[:1] != rows:
             return None
         label, step = source, event.step
     return None
 
 
-def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
+def _finding(story: Story, one: FlattenedInDifferentOrder, other: FlattenedInDifferentOrder, loss: Event) -> Finding:
     span = story.span(one.event.step)
     there = at_line(story, story.span(loss.step))
     x, y = (expression(story, each.source, each.event.step) for each in (one, other))
@@ -120,7 +120,7 @@ def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
     )
 
 
-def _fixes(story: Story, one: Joined) -> tuple[Fix, ...]:
+def _fixes(story: Story, one: FlattenedInDifferentOrder) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(one.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in JOINS:

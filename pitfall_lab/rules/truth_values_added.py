@@ -26,7 +26,7 @@ BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class TruthValuesAdded:
     """``first`` is the first of the additions of truth values, and ``used`` takes their
     result, ``total``, for a number.
     """
@@ -59,7 +59,7 @@ def _is_truth(story: Story, event: Event) -> bool:
     return all((story.tensor(label, event.step) or {}).get("dtype") == "bool" for label in (*given, event.results[0]))
 
 
-def _used(story: Story, event: Event, parts: set[int]) -> Counted | None:
+def _used(story: Story, event: Event, parts: set[int]) -> TruthValuesAdded | None:
     """The call that takes the sum for a number, past further additions (put into ``parts``) and
     conversions; None if there is none.
     """
@@ -71,7 +71,7 @@ def _used(story: Story, event: Event, parts: set[int]) -> Counted | None:
             if use.step <= step or use.error is not None:
                 continue
             if _takes_for_number(use, label):
-                return Counted(event, use, total)
+                return TruthValuesAdded(event, use, total)
             adds = use.name in SUMS and _is_truth(story, use)
             parts.update((use.step,) if adds else ())
             for result in use.results if adds or use.name in SAME_NUMBERS | NUMBERS else ():
@@ -102,7 +102,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _finding(story: Story, found: Counted) -> Finding:
+def _finding(story: Story, found: TruthValuesAdded) -> Finding:
     first, used = found.first, found.used
     here, there = at_line(story, story.span(first.step)), at_line(story, story.span(used.step))
     what = called(story, found.total, None, used.step, first.step)

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from pitfall_lab.shadow.applied import Applied, Arrived, Harm, Harmed, NodeRun, Record
+from pitfall_lab.shadow.applied import Applied, Arrived, Harmed, NodeRun, Record, WrongGradient
 from pitfall_lab.shadow.dtype_refusals import check_operands
 from pitfall_lab.shadow.dtypes import FLOAT32, Device, DType, set_default_float
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
@@ -83,7 +83,7 @@ class Engine:
         self.writes: list[Storage] = []
         self.ran: list[NodeRun] = []
         self.passed: list[Node] = []
-        self.harms: list[Harm] = []
+        self.harms: list[WrongGradient] = []
         self.harmed: Harmed = WeakKeyDictionary()
         self.warnings: list[str] = []
         self.arrived: list[Arrived] = []

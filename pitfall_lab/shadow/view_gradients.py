@@ -34,7 +34,7 @@ class Written(NamedTuple):
     seen_through: bool = False
 
 
-class Refusal:
+class RaisingVjp:
     """The vjp of a node that raises as soon as a gradient arrives, whatever its values."""
 
     __slots__ = ("kind", "message")
@@ -81,14 +81,14 @@ def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
     """The vjp of CopySlices: the written part of the gradient goes through the operation's own
     vjp; the rest passes unchanged.
 
-    A :class:`Refusal` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
+    A :class:`RaisingVjp` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
     ``torch/csrc/autograd/functions/tensor.cpp``.
     """
     stretched = 0 not in view.shape and any(
         n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)
     )
     if stretched and base.requires_grad:
-        return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a view with these strides
+        return RaisingVjp(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a view with these strides
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 

@@ -23,7 +23,7 @@ from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.stories import DAMAGED, Story, fixes, stories
+from pitfall_lab.views.stories import DAMAGED, StoryScene, fixes, stories
 from pitfall_lab.views.two_languages import in_two_languages
 from pitfall_lab.views.worth import Notable, notable
 
@@ -50,7 +50,7 @@ class Jumps(TypedDict):
     raised: list[int]
 
 
-class Failed(TypedDict):
+class FailedScene(TypedDict):
     """A view that raised: the type of its error."""
 
     failed: str
@@ -77,7 +77,7 @@ class CommonScene(TypedDict, total=False):
 
     events: list[SceneEvent]
     names: dict[str, str]
-    stories: list[Story]
+    stories: list[StoryScene]
     head: Text | None
     why: Text | None
     worth: list[Notable]
@@ -201,7 +201,7 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None, *,
     return render(trace, language, facts, labels=labels)
 
 
-def _palette(facts: Facts, shown: list[Story]) -> list[str]:
+def _palette(facts: Facts, shown: list[StoryScene]) -> list[str]:
     """The storages that get a hue: the first six of the first finding; without a finding (or storages of
     it), the palette of the facts.
     """
@@ -210,7 +210,7 @@ def _palette(facts: Facts, shown: list[Story]) -> list[str]:
     ] or facts.palette
 
 
-def _with_bands(facts: Facts, drawn: dict[str, Any], shown: list[Story]) -> dict[str, Any]:
+def _with_bands(facts: Facts, drawn: dict[str, Any], shown: list[StoryScene]) -> dict[str, Any]:
     """The picture of memory with a band for what each finding is about, however small it is beside the others."""
     from pitfall_lab.views.memory import project
 

@@ -351,7 +351,7 @@ Max Berg,m@x.org,,
 """
 
 
-def all_of(rows: list[Row], tmp_path: Path, text: str) -> list[ledger.Entry]:
+def all_of(rows: list[Row], tmp_path: Path, text: str) -> list[ledger.LedgerLine]:
     """The same submission from each person in a roster."""
     persons = people(tmp_path, text)
     return ledger.settled(ASSIGNMENT, [replace(rows[0], student=person.student) for person in persons], persons)

@@ -137,7 +137,7 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ExperimentsShown:
     """Some experiments on one page: those that ran or were recorded, and one sentence about all the others."""
 
     recordings: tuple[Recording, ...]
@@ -163,7 +163,7 @@ class Shown:
         return "".join([each._repr_html_() for each in self.recordings] + said)
 
 
-def show(*wanted: str, language: Language = "en") -> Shown:
+def show(*wanted: str, language: Language = "en") -> ExperimentsShown:
     """Run these experiments where a CUDA device is present, else replay what was recorded.
 
     Raises KeyError for an unknown name.
@@ -177,7 +177,7 @@ def show(*wanted: str, language: Language = "en") -> Shown:
                 failed.append(str(error))
             else:
                 missing.append(name)
-    return Shown(tuple(recordings), tuple(missing), tuple(failed), language)
+    return ExperimentsShown(tuple(recordings), tuple(missing), tuple(failed), language)
 
 
 def fingerprint(name: str) -> str:

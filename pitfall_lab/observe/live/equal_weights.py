@@ -47,7 +47,7 @@ class Equal(NamedTuple):
     others: int
 
 
-class Weights:
+class SeenWeights:
     """Remembers at which version leaves were first seen, as plain numbers."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class Growing(NamedTuple):
     """Whether the list may hold more used graphs than were counted."""
 
 
-class Rounds:
+class GraphGrowth:
     """Remembers after which cell the graph of each result in a list was first seen used, by keys of nodes."""
 
     def __init__(self) -> None:

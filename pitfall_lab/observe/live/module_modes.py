@@ -46,7 +46,7 @@ class Evaluating(NamedTuple):
     before: bool
 
 
-class Modes:
+class ModuleModes:
     """Remembers which modules were in evaluation mode after the cell before, and their
     parameters' versions, as plain numbers.
     """

@@ -48,7 +48,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostTerm:
     """``term``, added at step ``at`` to the loss of ``backward``, gets no gradient because of the ``cuts``."""
 
     backward: Event
@@ -154,7 +154,7 @@ class Flow:
                         found.setdefault((kind, through.step), Cut(kind, through, source, user))
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
-    def lost_terms(self) -> Iterator[Lost]:
+    def lost_terms(self) -> Iterator[LostTerm]:
         """Terms of a loss that do not require grad although they were computed from the parameters that the loss
         trains.
 
@@ -172,7 +172,7 @@ class Flow:
                 cuts = self.cuts(term, at)
                 trained = self.leaves(start, backward.step)
                 if cuts and self.leaves(cuts[0].tensor, cuts[0].event.step) & trained:
-                    yield Lost(backward, term, at, cuts)
+                    yield LostTerm(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
         """Parameters of an optimizer that were never updated, since the last backward before its

@@ -184,7 +184,7 @@ def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
     return namedtuple(name, fields)  # noqa: PYI024 - the fields are data
 
 
-class Function:
+class GradFn:
     """A node of the graph, as ``grad_fn`` shows it; its class has the node's name."""
 
     def __init__(self, node: Node) -> None:
@@ -195,7 +195,7 @@ class Function:
         return QUALIFIED.get(self.node.name, self.node.name)
 
     @property
-    def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         """Return the node's edges: pairs of the next node (None: no gradient goes there) and its input_nr."""
         return tuple((function(n), i) for n, i in self.node.next)
 
@@ -226,13 +226,13 @@ class Function:
 
 QUALIFIED = {name: f"torch::autograd::{name}" for name in ("AccumulateGrad", "CopySlices", "CopyBackwards")}
 """Nodes that torch names with their C++ namespace."""
-_node_classes: dict[str, type[Function]] = {}
+_node_classes: dict[str, type[GradFn]] = {}
 
 
-def function(node: Node | None) -> Function | None:
+def function(node: Node | None) -> GradFn | None:
     """Return the facade object of a node, always the same one; None for no node."""
     if node is not None and node.facade is None:
-        kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (Function,), {}))
+        kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (GradFn,), {}))
         node.facade = kind(node)
     return None if node is None else node.facade
 
@@ -322,7 +322,7 @@ class Tensor:
         call("torch.Tensor.requires_grad.__set__", self, value)
 
     @property
-    def grad_fn(self) -> Function | None:
+    def grad_fn(self) -> GradFn | None:
         """Return the node that computes this tensor's gradient; None for a leaf.
 
         A stale one is regenerated, which raises RuntimeError for a view whose base was written

@@ -21,7 +21,7 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     broadcast,
     check_history,
@@ -44,7 +44,7 @@ def diag_embed(e: Engine, input: Any, offset: int = 0, dim1: int = -2, dim2: int
     if input.ndim != 1 or (dim1, dim2) != (-2, -1):
         raise Unmodelled("diag_embed of a tensor that is not 1-D, or with dim1 or dim2")
     size = input.shape[0] + abs(offset)
-    rule = Rule("DiagEmbedBackward0", lambda x: np.diag(x, offset), (), lambda g, s: (np.diagonal(g, offset),))
+    rule = OpRule("DiagEmbedBackward0", lambda x: np.diag(x, offset), (), lambda g, s: (np.diagonal(g, offset),))
     return pure(e, rule, (input,), (size, size), input.dtype)
 
 
@@ -63,7 +63,7 @@ def diag(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
         full[rows + max(-diagonal, 0), rows + max(diagonal, 0)] = g
         return (full,)
 
-    rule = Rule("DiagonalBackward0_copy", lambda x: np.diagonal(x, diagonal), (), vjp)
+    rule = OpRule("DiagonalBackward0_copy", lambda x: np.diagonal(x, diagonal), (), vjp)
     return pure(e, rule, (input,), (count,), input.dtype)
 
 
@@ -81,7 +81,7 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
     if input.ndim != 2:
         raise Unmodelled("trace of a tensor that is not 2-D")
     shape = input.shape
-    rule = Rule(
+    rule = OpRule(
         "TraceBackward0",
         np.trace,
         (),
@@ -97,7 +97,7 @@ def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
         if self.is_expanded:
             raise Unmodelled(f"{name}_ on a tensor in which several elements share one memory location")
-        rule = Rule(
+        rule = OpRule(
             f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),)
         )
         return in_place(e, rule, (self,), elementwise=False)
@@ -174,7 +174,7 @@ def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
             return block[:, 0] if x.ndim else block.reshape(())
         return Written(block.reshape(x.shape).copy(), 0, seen_through=True)
 
-    return pure(e, Rule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
+    return pure(e, OpRule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
 
 
 def _flipped(name: str, dim: int) -> None:
@@ -209,7 +209,7 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
             flipped = laid_like(turned.copy(), turned)
         return (flipped,)
 
-    rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
+    rule = OpRule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
     if input.ndim != 2 or k % 4 == 0:
         raise Unmodelled("rot90 of a tensor that is not 2-D, or with k divisible by 4")
     stride = preserved(input)[::-1] if k % 2 else preserved(input)  # the transpose of a copy
@@ -312,7 +312,7 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
         if part(np.empty(input.shape, bool), *where, **named).shape != src.shape:
             raise Unmodelled(f"{name} with a src whose shape is not that of the part it replaces")
         check_history(e, input, src)
-        return pure(e, Rule(node, forward, (), vjp), (input, src), input.shape, input.dtype, stride=preserved(input))
+        return pure(e, OpRule(node, forward, (), vjp), (input, src), input.shape, input.dtype, stride=preserved(input))
 
     add(name, run, "pure", "", samples)
 
@@ -346,7 +346,7 @@ _scattered(
 _scattered("diagonal_scatter", "DiagonalScatterBackward0", _diagonal, ("w.diagonal_scatter(w[0])",))
 
 
-def _masked_scatter_rule(mask_shape: Any) -> Rule:
+def _masked_scatter_rule(mask_shape: Any) -> OpRule:
     def forward(x: np.ndarray, source: np.ndarray, mask: np.ndarray) -> np.ndarray:
         full, where = x.copy(), np.broadcast_to(mask, x.shape)
         if where.sum() > source.size:
@@ -360,7 +360,7 @@ def _masked_scatter_rule(mask_shape: Any) -> Rule:
         picked[: where.sum()] = g[where]
         return np.where(where, 0, g), picked.reshape(mask_shape)
 
-    return Rule("MaskedScatterBackward0", forward, (Keep("mask", 2),), vjp, edges=2)
+    return OpRule("MaskedScatterBackward0", forward, (Keep("mask", 2),), vjp, edges=2)
 
 
 def _check_masked(self: Any, mask: Any, source: Any) -> None:
@@ -389,7 +389,7 @@ def masked_scatter_(e: Engine, self: Any, mask: Any, source: Any) -> ShadowTenso
     return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False, separate=True)
 
 
-def _put_rule(accumulate: bool) -> Rule:
+def _put_rule(accumulate: bool) -> OpRule:
     def forward(x: np.ndarray, source: np.ndarray, index: np.ndarray) -> np.ndarray:
         flat = x.reshape(-1).copy()
         if accumulate:
@@ -404,7 +404,7 @@ def _put_rule(accumulate: bool) -> Rule:
             kept[s.index.reshape(-1)] = 0
         return kept.reshape(g.shape), g.reshape(-1)[s.index].reshape(s.index.shape)
 
-    return Rule("PutBackward0", forward, (Keep("index", 2), Keep("source", 1, 1)), vjp, edges=2)
+    return OpRule("PutBackward0", forward, (Keep("index", 2), Keep("source", 1, 1)), vjp, edges=2)
 
 
 @op(
@@ -441,14 +441,14 @@ def _combined(x: np.ndarray, places: Any, src: np.ndarray, how: str, include_sel
 def _reduced(
     name: str, node: str, keep: str, places: Callable[[np.ndarray, int], Any], sample: str, names: dict[str, str]
 ) -> None:
-    def make(at: int, how: str, include_self: bool) -> Rule:
+    def make(at: int, how: str, include_self: bool) -> OpRule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             where = places(k, at)
             return _combined(
                 x, where, src[tuple(slice(n) for n in k.shape)] if keep == "src" else src, how, include_self
             )
 
-        return Rule("", forward, (), None)
+        return OpRule("", forward, (), None)
 
     def check(e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str) -> tuple[int, str]:
         tensor_only(self, index, src)

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops import pointwise, views
-from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, new, pure, tensor_only
+from pitfall_lab.shadow.ops.building import LARGE, Keep, OpRule, broadcast, new, pure, tensor_only
 from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.matmul import matmul
 from pitfall_lab.shadow.registry import op
@@ -153,12 +153,12 @@ def _fused(
         return tuple(np.swapaxes(np.array(np.swapaxes(x, 1, 2), g.dtype, order="C"), 1, 2) for x in flows)
 
     keeps = (Keep("attn_mask", 3), Keep("key", 1), Keep("query", 0), Keep("value", 2), Keep("output", "result"))
-    rule = Rule("ScaledDotProductFlashAttentionForCpuBackward0", forward, keeps, vjp, edges=3)
+    rule = OpRule("ScaledDotProductFlashAttentionForCpuBackward0", forward, keeps, vjp, edges=3)
     shape = (*query.shape[:-1], value.shape[-1])
     return pure(e, rule, (query, key, value, mask), shape, query.dtype, stride=preserved(query), hidden=("logsumexp",))
 
 
-SAFE_SOFTMAX = Rule(
+SAFE_SOFTMAX = OpRule(
     "SafeSoftmaxBackward0",
     _softmax,
     (Keep("result", "result"),),

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.applied import Harm
+from pitfall_lab.shadow.applied import WrongGradient
 from pitfall_lab.shadow.backward import Pass, compare, meta_of, reducible, wrongly_read
 from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.engine import Engine
@@ -343,7 +343,7 @@ def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted:
         if real is None or meant is None:
             continue
         if real.array is None or meant.array is None or not np.array_equal(real.array, meant.array, equal_nan=True):
-            e.harms.append(Harm(x, real.array, meant.array, tuple(rehearsal[1])))
+            e.harms.append(WrongGradient(x, real.array, meant.array, tuple(rehearsal[1])))
 
 
 # -- hooks

@@ -59,7 +59,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OpRule:
     """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in
     the order torch unpacks them.
     """
@@ -74,12 +74,12 @@ class Rule:
     """Torch's error for an unsuitable Python number, raised after the checks of the operands; empty: none."""
 
 
-def refusing(rule: Rule, text: str) -> Rule:
+def refusing(rule: OpRule, text: str) -> OpRule:
     """The rule, with torch's error text ``refused`` if there is one."""
     return replace(rule, refused=text) if text else rule
 
 
-def of_finite(rule: Rule) -> Rule:
+def of_finite(rule: OpRule) -> OpRule:
     """The rule, declining inf and NaN in its inputs: the result then depends on the kernel's order of
     computing (0 * inf, inf - inf).
     """
@@ -398,7 +398,7 @@ def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = Non
 
 
 def keep_inputs(
-    e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False
+    e: Engine, node: Node, rule: OpRule, operands: Sequence[Operand | None], *, copies_self: bool = False
 ) -> None:
     """Save the operands listed in ``rule.keeps`` whose edge is needed. A number is saved as a tensor of the node's own.
 
@@ -423,7 +423,7 @@ def keep_inputs(
 
 def pure(
     e: Engine,
-    rule: Rule,
+    rule: OpRule,
     operands: Sequence[Operand | None],
     shape: Shape,
     dtype: DType,
@@ -460,7 +460,7 @@ def pure(
     return result
 
 
-def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
+def try_with_zeros(rule: OpRule, operands: Sequence[Operand | None]) -> None:
     """If values are unknown only because of bfloat16, run the rule on zeros, to decline
     operands of incompatible shapes.
     """
@@ -529,7 +529,7 @@ def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
 
 def pointwise(
     e: Engine,
-    rule: Rule,
+    rule: OpRule,
     operands: Sequence[Operand],
     dtype: DType,
     compute_in: DType | None = None,
@@ -560,7 +560,7 @@ def pointwise(
 
 def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     e: Engine,
-    rule: Rule,
+    rule: OpRule,
     operands: Sequence[Operand],
     compute_in: DType | None = None,
     *,
@@ -668,7 +668,7 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
     return bool(np.intersect1d(here, there).size)
 
 
-def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
+def one_by_one(e: Engine, rule: OpRule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
     """Compute and write one element after the other in memory order, each reading the results written before it.
 
     In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the
@@ -687,7 +687,7 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
         spread[0][index] = rule.forward(*(x[index] for x in spread))
 
 
-def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
+def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRule | None = None) -> None:
     """After a write: increase the version, set grad_fn (if there is a ``node``), save the
     result (if ``rule`` keeps it).
 

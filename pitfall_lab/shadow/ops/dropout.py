@@ -18,12 +18,12 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops import pointwise
-from pitfall_lab.shadow.ops.building import Keep, Rule, drawn, in_place, new, tensor_only
+from pitfall_lab.shadow.ops.building import Keep, OpRule, drawn, in_place, new, tensor_only
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
 from pitfall_lab.shadow.registry import add
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
-NOISE = Rule("MulBackward0", np.multiply, (Keep("other", 1, 0, drawn=True),), pointwise.MUL.vjp)
+NOISE = OpRule("MulBackward0", np.multiply, (Keep("other", 1, 0, drawn=True),), pointwise.MUL.vjp)
 ALPHA = 1.7580993408473766
 
 

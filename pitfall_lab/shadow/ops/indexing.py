@@ -29,7 +29,7 @@ from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Keep,
-    Rule,
+    OpRule,
     bool_of,
     broadcast,
     check_history,
@@ -675,13 +675,13 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
         if index.numel != 1:
             raise runtime(f"index_select(): Index to scalar can have only 1 value, got {index.numel} value(s)", "shape")
         check_rows((1,), 0, index)
-        rule = Rule(
+        rule = OpRule(
             "IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1
         )
         return pure(e, rule, (input, index), (), input.dtype)
     check_rows(before, at, index)
     shape = (*before[:at], index.numel, *before[at + 1 :])
-    rule = Rule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
+    rule = OpRule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
     result = pure(e, rule, (input, index), shape, input.dtype)
     seen = index.window()
     if e.policy.index_shares_memory and seen is not None:
@@ -718,7 +718,7 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
         check_elements(k, at, input.shape, inplace=False)
         return x[_along(k, at)]
 
-    rule = Rule("GatherBackward0", forward, (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    rule = OpRule("GatherBackward0", forward, (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
 
 
@@ -762,7 +762,7 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
 
     return pure(
         e,
-        Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1),
+        OpRule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1),
         (input, mask),
         (count,),
         input.dtype,

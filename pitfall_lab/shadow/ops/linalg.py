@@ -21,7 +21,7 @@ from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import matmul
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     finite_vjp,
     in_place,
@@ -63,7 +63,7 @@ def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
     return do(e, "sum", do(e, "mul", x, y), dim)
 
 
-def _cross(dim: int) -> Rule:
+def _cross(dim: int) -> OpRule:
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
         return (
             None if s.other is None else np.array(np.cross(s.other, g, axis=dim), order="C"),
@@ -77,7 +77,7 @@ def _cross(dim: int) -> Rule:
             None if overflows else found
         )  # a product that is not rounded before the other is subtracted overflows later
 
-    return Rule("LinalgCrossBackward0", forward, (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
+    return OpRule("LinalgCrossBackward0", forward, (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
 
 
 @op(
@@ -109,7 +109,7 @@ def _matrices(*tensors: Any) -> None:
 
 def _sum_rule(
     node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float
-) -> Rule:
+) -> OpRule:
     """The rule of ``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` returns the
     gradients of ``one`` and ``two``.
     """
@@ -121,7 +121,7 @@ def _sum_rule(
         first, second = back(g * g.dtype.type(alpha), getattr(s, names[0]), getattr(s, names[1]))
         return g * g.dtype.type(beta) if beta != 1 else g, first, second
 
-    return Rule(node, forward, (Keep(names[0], 1, 2), Keep(names[1], 2, 1)), vjp)
+    return OpRule(node, forward, (Keep(names[0], 1, 2), Keep(names[1], 2, 1)), vjp)
 
 
 def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
@@ -208,7 +208,7 @@ def without_overflow(product: Any) -> Any:
 @op("torch.linalg.inv", "inverse", saves="inverse", samples=("torch.linalg.inv(s)", "s.inverse()"))
 def inv(e: Engine, A: Any) -> ShadowTensor:
     _square(A)
-    rule = Rule(
+    rule = OpRule(
         "LinalgInvExBackward0", _regular(lambda x: np.linalg.inv(x.astype(np.float64))), (Keep("inverse", "result"),),
         finite_vjp(lambda g, s: (without_overflow(-s.inverse.T @ g @ s.inverse.T),)),
     )  # fmt: skip
@@ -242,7 +242,7 @@ def det(e: Engine, A: Any) -> ShadowTensor:
         )  # what Hadamard allows: rounding is relative to it
         return None if abs(found) < most * np.finfo(x.dtype).eps * 64 else found  # rounding alone decides
 
-    rule = Rule(
+    rule = OpRule(
         "LinalgDetBackward0", forward, (Keep("A", 0), Keep("result", "result")),
         _regular(lambda g, s: (g * s.result * np.linalg.inv(s.LU.astype(np.float64)).T,)),
     )  # fmt: skip
@@ -270,7 +270,7 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
             )  # torch solves for a matrix of one column
         return -(flow @ s.result.T), flow
 
-    rule = Rule(
+    rule = OpRule(
         "LinalgSolveExBackward0",
         _regular(lambda a, b: np.linalg.solve(a.astype(np.float64), b)),
         (Keep("A", 0), Keep("result", "result")),
@@ -297,7 +297,7 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
         return (np.asfortranarray((full + full.T) / 2),)
 
     values = _regular(lambda x: np.linalg.cholesky(x.astype(np.float64)))
-    rule = Rule("LinalgCholeskyExBackward0", values, (Keep("L", "result"),), finite_vjp(vjp))
+    rule = OpRule("LinalgCholeskyExBackward0", values, (Keep("L", "result"),), finite_vjp(vjp))
     return pure(e, rule, (input,), input.shape, input.dtype, stride=(1, input.shape[0]))
 
 
@@ -358,4 +358,4 @@ def dist(e: Engine, input: Any, other: Any, p: float = 2) -> ShadowTensor:
     if records(e, input, other) or p not in (1, 2):
         raise Unmodelled("dist of tensors that require grad, or with p other than 1 and 2")
     forward = lambda x, y: np.sum(np.abs(x.astype(np.float64) - y) ** p) ** (1 / p)  # noqa: E731 - a rule in one row
-    return pure(e, Rule("", forward), (input, other), (), promoted(input, other))
+    return pure(e, OpRule("", forward), (input, other), (), promoted(input, other))

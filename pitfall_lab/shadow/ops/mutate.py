@@ -19,7 +19,7 @@ from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.memory_format import strides, suggests
 from pitfall_lab.shadow.ops.building import (
     NUMBERS,
-    Rule,
+    OpRule,
     as_shape,
     broadcast,
     check_history,
@@ -38,12 +38,12 @@ SCALAR_OF_A_GRADIENT = (
     "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
     "Consider using tensor.detach() first."
 )
-ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
-COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
+ZERO = OpRule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
+COPY = OpRule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
 
 
-def _fill_rule(value: Any) -> Rule:
-    return Rule(
+def _fill_rule(value: Any) -> OpRule:
+    return OpRule(
         "FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (zeros_like(g),), edges=1
     )
 
@@ -63,7 +63,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
         check_history(e, self, value)
         check_overlap(self)
-        rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
+        rule = OpRule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
         raise Unmodelled("fill_ with something that is not a number or a 0-dim tensor")
@@ -125,7 +125,7 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
         if kernel and self.dtype.category < 2:
             raise no_kernel(kernel, self.dtype.scalar_name)
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
-        rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (zeros_like(g),))
+        rule = OpRule(node, lambda a: values if values is not None else a, (), lambda g, s: (zeros_like(g),))
         result = in_place(e, rule, (self,), elementwise=False, overwrites=True, separate=True)
         if values is None:
             result.storage.data = None
@@ -176,7 +176,7 @@ def _init(name: str, value: Any = None) -> None:
         try:
             if value is not None or name == "constant_":
                 return fill_(e, tensor, value if value is not None else (*parameters, *named.values())[0])
-            result = in_place(e, Rule("", lambda a: a), (tensor,), elementwise=False, separate=True)
+            result = in_place(e, OpRule("", lambda a: a), (tensor,), elementwise=False, separate=True)
         finally:
             e.grad_enabled = before
         result.storage.data = (
@@ -429,7 +429,7 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self
     source = self.dtype
-    rule = Rule(
+    rule = OpRule(
         "ToCopyBackward0",
         lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy),
         (),

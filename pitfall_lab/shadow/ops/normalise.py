@@ -20,7 +20,7 @@ from pitfall_lab.shadow.memory_format import any_channels_last, laid_out, sugges
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     edges,
     finite_vjp,
@@ -317,7 +317,7 @@ def group_norm(
         flow = _through_statistics(scaled, normal.reshape(grouped), s.result2[..., None], (2,)).reshape(g.shape)
         return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
 
-    rule = of_finite(Rule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
+    rule = of_finite(OpRule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
     return pure(
         e,
         rule,

@@ -22,13 +22,13 @@ from pitfall_lab.shadow.dtypes import BOOL, C_TYPES, FLOAT32, INT64, DType, can_
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import zeros_like
-from pitfall_lab.shadow.graph import NO_DERIVATIVE, Refusal, Written
+from pitfall_lab.shadow.graph import NO_DERIVATIVE, RaisingVjp, Written
 from pitfall_lab.shadow.layout import made_of
 from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Keep,
     Operand,
-    Rule,
+    OpRule,
     as_float,
     broadcast,
     check_history,
@@ -71,15 +71,15 @@ def operand(value: Any) -> Any:
 # -- arithmetic
 
 
-def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
+def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> OpRule:
     refused = _refused_factor(alpha, dtype)
     if alpha == 1:
-        return Rule("AddBackward0", np.add, (), lambda g, s: (g, g), refused=refused)
-    return Rule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha), refused=refused)
+        return OpRule("AddBackward0", np.add, (), lambda g, s: (g, g), refused=refused)
+    return OpRule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha), refused=refused)
 
 
-def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
-    return Rule(
+def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> OpRule:
+    return OpRule(
         "SubBackward0",
         lambda a, b: a - (b if alpha == 1 else _like(b, alpha)),
         (),
@@ -121,8 +121,8 @@ def _div_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return g / np.conj(s.other), other
 
 
-MUL = Rule("MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)), _mul_vjp)
-DIV = Rule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)), _div_vjp)
+MUL = OpRule("MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)), _mul_vjp)
+DIV = OpRule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)), _div_vjp)
 
 
 def _check_bool_sub(*operands: Operand) -> None:
@@ -192,7 +192,7 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
         raise Unmodelled("rsub with a tensor as second operand")
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
-    rule = Rule(
+    rule = OpRule(
         "RsubBackward1",
         lambda a, o: o - _like(a, alpha),
         (),
@@ -247,7 +247,7 @@ def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None 
     return in_place(e, rule, pair, as_float(promoted(*pair)))
 
 
-def _division(rounding_mode: str | None) -> Rule:
+def _division(rounding_mode: str | None) -> OpRule:
     """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given.
 
     Rounding itself is declined.
@@ -283,13 +283,13 @@ def _integer_power(base: Any, exponent: Any) -> Any:
     return np.power(base, exponent)
 
 
-def _pow_rule(exponent: float) -> Rule:
+def _pow_rule(exponent: float) -> OpRule:
     def vjp(g: Any, s: Any) -> tuple[Any]:
         if exponent == 0 and not isinstance(exponent, bool):  # which is not equal to any number in C++
             return (np.zeros_like(g, order="C"),)
         return (g * np.conj(exponent * _numbered(s.self, exponent - 1)),)
 
-    return Rule("PowBackward0", lambda a: _numbered(a, exponent), SELF, vjp)
+    return OpRule("PowBackward0", lambda a: _numbered(a, exponent), SELF, vjp)
 
 
 def _numbered(base: Any, exponent: float) -> Any:
@@ -312,7 +312,7 @@ def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return np.where(s.exponent == 0, 0, to_base), g * log
 
 
-POW_TENSOR = Rule(
+POW_TENSOR = OpRule(
     "PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp
 )
 
@@ -356,7 +356,7 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     dtype = promoted(self, other)
     log = math.log(other) if other > 0 else (0.0 if other == 0 else math.nan)
     keeps = (Keep("exponent", 0), Keep("result", "result"))
-    rule = Rule(
+    rule = OpRule(
         "PowBackward2",
         lambda x: _power(np.asarray(other).astype(x.dtype), x),
         keeps,
@@ -388,8 +388,10 @@ def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
     if dtype == BOOL:
         broadcast(*(x.shape for x in pair if isinstance(x, ShadowTensor)))
         raise no_kernel("div_floor_cpu", dtype.scalar_name)
-    refusal = Refusal("derivative for aten::floor_divide is not implemented")
-    result = pointwise(e, Rule(NO_DERIVATIVE, whole_or_not(np.floor_divide), (), refusal, edges=0), pair, dtype, dtype)
+    refusal = RaisingVjp("derivative for aten::floor_divide is not implemented")
+    result = pointwise(
+        e, OpRule(NO_DERIVATIVE, whole_or_not(np.floor_divide), (), refusal, edges=0), pair, dtype, dtype
+    )
     if result.node is not None:
         result.node.next = tuple(e.graph.edge(x) for x in pair if isinstance(x, ShadowTensor) and x.requires_grad)
     return result
@@ -402,7 +404,7 @@ def add_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input + number``."""
     return pointwise(
         e,
-        Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)),
+        OpRule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)),
         (input,),
         input.dtype,
         input.dtype,
@@ -412,7 +414,7 @@ def add_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 def add_number_(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input += number``."""
     return in_place(
-        e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype
+        e, OpRule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype
     )
 
 
@@ -420,7 +422,7 @@ def sub_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input - number``."""
     return pointwise(
         e,
-        Rule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)),
+        OpRule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)),
         (input,),
         input.dtype,
         input.dtype,
@@ -429,13 +431,13 @@ def sub_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 def mul_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input * number``."""
-    rule = Rule("MulBackward1", lambda a: a * a.dtype.type(number), (), lambda g, s: (g * g.dtype.type(number),))
+    rule = OpRule("MulBackward1", lambda a: a * a.dtype.type(number), (), lambda g, s: (g * g.dtype.type(number),))
     return pointwise(e, rule, (input,), input.dtype, input.dtype)
 
 
 def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input / number``."""
-    rule = Rule("DivBackward1", lambda a: a / a.dtype.type(number), (), lambda g, s: (g / g.dtype.type(number),))
+    rule = OpRule("DivBackward1", lambda a: a / a.dtype.type(number), (), lambda g, s: (g / g.dtype.type(number),))
     return pointwise(e, rule, (input,), input.dtype, input.dtype)
 
 
@@ -444,13 +446,13 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any],
           *, floats: bool = True, arg: str = "a", functional: bool = False, source: str = "",
-          in_place_rule: Rule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
+          in_place_rule: OpRule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
     ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``;
     ``fresh``: see :data:`~pitfall_lab.shadow.registry.Trait`.
     """
-    rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
+    rule = OpRule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
     def run(e: Engine, input: Any, *, out: Any = None) -> ShadowTensor:
         no_out(out)
@@ -593,7 +595,7 @@ def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTenso
 
 
 def _activation(
-    e: Engine, rule: Rule, in_place_rule: Rule | None, input: Any, inplace: bool, *, like_self: bool = False
+    e: Engine, rule: OpRule, in_place_rule: OpRule | None, input: Any, inplace: bool, *, like_self: bool = False
 ) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
@@ -612,14 +614,14 @@ def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: boo
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, x * np.asarray(negative_slope, x.dtype))
 
-    rule = Rule("LeakyReluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * negative_slope),))
+    rule = OpRule("LeakyReluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * negative_slope),))
 
     def backward_of_result(g: Any, s: Any) -> tuple[Any]:
         if negative_slope < 0:
             raise runtime(NEGATIVE_SLOPE)
         return (np.where(s.result > 0, g, g * negative_slope),)
 
-    return _activation(e, rule, Rule("LeakyReluBackward1", forward, RESULT, backward_of_result), input, inplace)
+    return _activation(e, rule, OpRule("LeakyReluBackward1", forward, RESULT, backward_of_result), input, inplace)
 
 
 NEGATIVE_SLOPE = (
@@ -644,8 +646,8 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x))
 
-    rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
-    in_place_rule = Rule(
+    rule = OpRule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
+    in_place_rule = OpRule(
         "EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),)
     )
     return _activation(e, rule, in_place_rule, input, inplace)
@@ -662,7 +664,7 @@ def silu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
         gate = _sigmoid(s.self)
         return (g * (gate * (1 + s.self * (1 - gate))),)
 
-    return _activation(e, Rule("SiluBackward0", lambda x: x * _sigmoid(x), SELF, vjp), None, input, inplace)
+    return _activation(e, OpRule("SiluBackward0", lambda x: x * _sigmoid(x), SELF, vjp), None, input, inplace)
 
 
 @op("F.gelu", saves="self", samples=("F.gelu(a)", "F.gelu(a, approximate='tanh')"))
@@ -684,7 +686,7 @@ def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
             return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * (x * x))),)
         return (g * (0.5 * (1 + erf_of(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
 
-    return _activation(e, Rule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
+    return _activation(e, OpRule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
 
 
 @op("F.softplus", saves="self", samples=("F.softplus(a)",))
@@ -692,7 +694,7 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
     def forward(x: Any) -> Any:
         return np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)
 
-    rule = Rule(
+    rule = OpRule(
         "SoftplusBackward0",
         forward,
         SELF,
@@ -703,7 +705,7 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
 
 @op("F.hardtanh", saves="self", samples=("F.hardtanh(a)", "F.hardtanh(a, -0.5, 0.5)"))
 def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> ShadowTensor:
-    rule = Rule(
+    rule = OpRule(
         "HardtanhBackward0",
         lambda x: np.clip(x, min_val, max_val),
         SELF,
@@ -717,7 +719,7 @@ def relu6(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return hardtanh(e, input, 0.0, 6.0, inplace)
 
 
-def _clamp_rule(e: Engine, low: float | None, high: float | None) -> Rule:
+def _clamp_rule(e: Engine, low: float | None, high: float | None) -> OpRule:
     above, below = (np.greater, np.less) if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else (np.greater_equal, np.less_equal)
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
@@ -726,7 +728,7 @@ def _clamp_rule(e: Engine, low: float | None, high: float | None) -> Rule:
         inside = inside if high is None else inside & below(s.self, high)
         return (np.where(inside, g, 0),)
 
-    return Rule("ClampBackward1", lambda x: np.clip(x, low, high), SELF, vjp)
+    return OpRule("ClampBackward1", lambda x: np.clip(x, low, high), SELF, vjp)
 
 
 def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
@@ -780,10 +782,10 @@ def _register_bound(
 ) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
     """Register ``clamp_min`` or ``clamp_max`` (a kernel with one bound); return the function and its in-place form."""
 
-    def rule(e: Engine, bound: float) -> Rule:
+    def rule(e: Engine, bound: float) -> OpRule:
         passes = inside if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else up_to
         title = "".join(word.capitalize() for word in name.split("_"))
-        return Rule(
+        return OpRule(
             f"{title}Backward0",
             lambda x: forward(x, bound),
             SELF,
@@ -816,15 +818,15 @@ clamp_max, _ = _register_bound("clamp_max", np.minimum, np.less, np.less_equal)
 # -- three arguments, as the optimizers use them
 
 
-def _lerp_rule(weight: float) -> Rule:
+def _lerp_rule(weight: float) -> OpRule:
     def forward(a: Any, b: Any) -> Any:
         w = a.dtype.type(weight)
         return a + w * (b - a) if abs(weight) < 0.5 else b - (b - a) * (1 - w)
 
-    return Rule("LerpBackward0", forward, (), lambda g, s: (g * (1 - weight), g * weight))
+    return OpRule("LerpBackward0", forward, (), lambda g, s: (g * (1 - weight), g * weight))
 
 
-LERP = Rule(
+LERP = OpRule(
     "LerpBackward1", lambda a, b, w: np.where(np.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w)),
     (Keep("end", 1, 2), Keep("self", 0, 2), Keep("weight", 2)),
     lambda g, s: (g * (1 - s.weight), g * s.weight, None if s.end is None else g * (s.end - s.self)),
@@ -871,7 +873,7 @@ def lerp_in_place(e: Engine, self: Any, end: Any, weight: Any) -> ShadowTensor:
     return _lerp(e, self, end, weight, inplace=True)
 
 
-def _addcmul_rule(value: float) -> Rule:
+def _addcmul_rule(value: float) -> OpRule:
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
         return (
             g,
@@ -880,10 +882,10 @@ def _addcmul_rule(value: float) -> Rule:
         )
 
     keeps = (Keep("tensor1", 1, 2), Keep("tensor2", 2, 1))
-    return Rule("AddcmulBackward0", lambda a, b, c: a + a.dtype.type(value) * b * c, keeps, vjp)
+    return OpRule("AddcmulBackward0", lambda a, b, c: a + a.dtype.type(value) * b * c, keeps, vjp)
 
 
-def _addcdiv_rule(value: float) -> Rule:
+def _addcdiv_rule(value: float) -> OpRule:
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
         return (
             g,
@@ -891,7 +893,7 @@ def _addcdiv_rule(value: float) -> Rule:
             None if s.tensor1 is None else -g * value * (s.tensor1 / s.tensor2) / s.tensor2,
         )
 
-    return Rule(
+    return OpRule(
         "AddcdivBackward0",
         lambda a, b, c: a + a.dtype.type(value) * b / c,
         (Keep("tensor1", 1, 2), Keep("tensor2", 2)),
@@ -908,7 +910,7 @@ WHOLE_ADDCDIV = (
 )
 
 
-def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
+def _register_addc(name: str, make: Callable[[float], OpRule]) -> None:
     def check(e: Engine, value: Any, *operands: ShadowTensor) -> None:
         if not isinstance(value, NUMBERS):
             raise Unmodelled(f"{name} whose value is not a number")
@@ -916,11 +918,11 @@ def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
             check_history(e, *operands)
             raise runtime(WHOLE_ADDCDIV, "dtype")
 
-    def rule_of(e: Engine, tensor1: ShadowTensor, tensor2: ShadowTensor, value: float) -> Rule:
+    def rule_of(e: Engine, tensor1: ShadowTensor, tensor2: ShadowTensor, value: float) -> OpRule:
         if name == "addcmul" or tensor2.dtype.category > 1 or not records(e, tensor1):
             return make(value)
 
-        refusal = Refusal(f"result type Float can't be cast to the desired output type {tensor2.dtype.scalar_name}")
+        refusal = RaisingVjp(f"result type Float can't be cast to the desired output type {tensor2.dtype.scalar_name}")
         return replace(make(value), vjp=refusal)  # the number is divided by the tensor in the tensor's own memory
 
     def run(e: Engine, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
@@ -982,7 +984,7 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     def forward(p: Any, q: Any, mask: Any) -> Any:
         return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
 
-    rule = Rule(
+    rule = OpRule(
         "WhereBackward0",
         forward,
         (Keep("condition", 2),),
@@ -992,16 +994,16 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     return pointwise(e, rule, (x, y, condition), dtype, iterated=(condition, x, y))
 
 
-def _masked_fill(value: Any) -> Rule:
+def _masked_fill(value: Any) -> OpRule:
     def forward(x: Any, mask: Any, *fill: Any) -> Any:
         return np.where(mask, fill[0].astype(x.dtype) if fill else np.asarray(value).astype(x.dtype), x)
 
     if isinstance(value, ShadowTensor):
-        return Rule(
+        return OpRule(
             "MaskedFillBackward1", lambda x, v, mask: forward(x, mask, v), (Keep("mask", 2),),
             lambda g, s: (np.where(s.mask, 0, g), np.sum(np.where(s.mask, g, 0))), edges=2,
         )  # fmt: skip
-    return Rule("MaskedFillBackward0", forward, (Keep("mask", 1),), lambda g, s: (np.where(s.mask, 0, g),), edges=1)
+    return OpRule("MaskedFillBackward0", forward, (Keep("mask", 1),), lambda g, s: (np.where(s.mask, 0, g),), edges=1)
 
 
 def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
@@ -1069,7 +1071,7 @@ def _masked_fill_expanded(
     )
 
 
-def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
+def extremum_rule(node: str, forward: Any, wins: Any) -> OpRule:
     """The rule of maximum and minimum: the gradient goes to the selected operand, and half
     to each where both are equal.
     """
@@ -1082,10 +1084,10 @@ def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
         one[...], two[...] = (np.where(wins(y, x), 0, share) for x, y in pairs)
         return Written(one, int(s.self.dtype == g.dtype)), Written(two, int(s.other.dtype == g.dtype))
 
-    return Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
+    return OpRule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
 
 
-def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
+def _extremum(name: str, node: str, forward: Any, wins: Any) -> OpRule:
     rule = extremum_rule(node, forward, wins)
 
     def run(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
@@ -1112,7 +1114,7 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[...,
         pair = input, operand(other)
         if promoted(*pair).is_complex and names[0] not in ("eq", "ne"):
             raise Unmodelled("comparing complex tensors by order")
-        return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
+        return pointwise(e, OpRule("", forward), pair, BOOL, promoted(*pair))
 
     add(names, run, "pure", "", (sample, sample.replace("b", "0")), traits=("fresh",))
     return run
@@ -1144,7 +1146,7 @@ def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: s
             _refuse_bits(names[0], dtype)
         if names == ("isfinite",):
             check_history(e, input)  # it calls abs, which has a derivative
-        return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
+        return pointwise(e, OpRule("", forward), operands, result or dtype, dtype)
 
     add(names, run, "pure", "", (sample,))
     return run

@@ -21,7 +21,7 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
 from pitfall_lab.shadow.ops import pointwise, reduce, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, arrays, edges, new, own, pure, records, tensor_only
+from pitfall_lab.shadow.ops.building import Keep, OpRule, arrays, edges, new, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.conv import per_dimension
 from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -216,7 +216,7 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
         if spans is not None and not records(e, input):
             # without a graph torch has a kernel of its own that keeps no indices
             shape = (*input.shape[:-1], len(spans[0]))
-            result = pure(e, Rule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
+            result = pure(e, OpRule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
             if input.ndim == rank + 1:
                 e.graph.bump(result.counter)  # one picture: its leading dimension is squeezed in place
             return result
@@ -354,7 +354,7 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
         return (laid_out(full.reshape(before), last),)
 
     return pure(
-        e, Rule(name, forward, (Keep("self", 0),), vjp), (input,), shape, input.dtype, stride=suggested(shape, input)
+        e, OpRule(name, forward, (Keep("self", 0),), vjp), (input,), shape, input.dtype, stride=suggested(shape, input)
     )
 
 
@@ -555,7 +555,7 @@ def _unpool(e: Engine, input: ShadowTensor, indices: ShadowTensor, wanted: Shape
         return (np.take_along_axis(g.reshape(rows, -1), s.indices.reshape(rows, -1), 1).reshape(before),)
 
     shape = (*outer, *wanted)
-    rule = Rule(f"MaxUnpool{rank}DBackward0", forward, (Keep("indices", 1),), vjp, edges=1)
+    rule = OpRule(f"MaxUnpool{rank}DBackward0", forward, (Keep("indices", 1),), vjp, edges=1)
     return pure(e, rule, (input, indices), shape, input.dtype, stride=suggested(shape, input))
 
 

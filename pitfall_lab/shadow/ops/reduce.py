@@ -21,7 +21,7 @@ from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.memory_format import channels_last_strides, is_channels_last
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     as_shape,
     check_history,
@@ -112,7 +112,7 @@ def sum(
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
 
-    rule = Rule(
+    rule = OpRule(
         _names("Sum", given=dim is not EVERY),
         forward,
         (),
@@ -144,7 +144,7 @@ def mean(
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         return (widen(g, before, dims, keepdim or _whole(dim)) / g.dtype.type(count or 1),)
 
-    rule = Rule(_names("Mean", given=dim is not EVERY), forward, (), vjp)
+    rule = OpRule(_names("Mean", given=dim is not EVERY), forward, (), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
@@ -172,7 +172,7 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
             Written(np.ascontiguousarray(flat), 0, seen_through=True),
         )  # torch flattens the input, and shapes what comes out
 
-    rule = Rule(
+    rule = OpRule(
         _names("Prod", given=dim is not None),
         lambda x: np.prod(x, axis=dims, keepdims=keepdim),
         (Keep("self", 0), Keep("result", "result")),
@@ -216,7 +216,7 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
         return self[1]
 
 
-def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
+def evenly_rule(node: str, forward: Callable[..., Any]) -> OpRule:
     """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly
     among all elements equal to it.
     """
@@ -225,7 +225,7 @@ def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
         return (Written(np.asarray(np.where(hit, g / hit.sum(), 0), g.dtype, order="C")),)
 
-    return Rule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
+    return OpRule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
 
 
 def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) -> None:
@@ -272,7 +272,7 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
             hit = s.self == widen(s.result, before, dims, keepdim)
             return (widen(g, before, dims, keepdim) * hit / hit.sum(axis=dims, keepdims=True),)
 
-        rule = Rule(
+        rule = OpRule(
             f"A{name}Backward0",
             lambda x: best(x, axis=dims, keepdims=keepdim),
             (Keep("self", 0), Keep("result", "result")),
@@ -292,13 +292,13 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
                     "shape",
                 )
             return pure(
-                e, Rule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64
+                e, OpRule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64
             )
         at = wrap_dim(dim, input.ndim)
         _has_room(input, f"arg{name}", (at,))
         return pure(
             e,
-            Rule("", lambda x: where(x, axis=at, keepdims=keepdim)),
+            OpRule("", lambda x: where(x, axis=at, keepdims=keepdim)),
             (input,),
             reduced_shape(input.shape, (at,), keepdim),
             INT64,
@@ -413,7 +413,7 @@ def _spread(
 
     keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
     return pure(
-        e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype
+        e, OpRule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype
     )
 
 
@@ -479,7 +479,7 @@ def norm(
             norm_gradient(order, s.self, widen(s.result, before, dims, keepdim), widen(g, before, dims, keepdim), dims),
         )
 
-    rule = Rule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
+    rule = OpRule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
@@ -511,7 +511,7 @@ def _truth(name: str, forward: Callable[..., Any]) -> None:
         dims = () if dim in ((), []) else reduced_dims(dim, input.ndim)  # here no dimensions are none, elsewhere all
         shape = reduced_shape(input.shape, dims, keepdim)
         answer = input.dtype if input.dtype == "uint8" else DType("bool")  # as it was when torch had no bool
-        return pure(e, Rule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, answer)
+        return pure(e, OpRule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, answer)
 
     add(
         name,
@@ -566,7 +566,7 @@ def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTenso
     at = wrap_dim(dim, input.ndim)
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
 
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), partial(cumsum_vjp, at))
+    rule = OpRule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), partial(cumsum_vjp, at))
     return pure(e, rule, (input,), input.shape, kind)
 
 
@@ -617,7 +617,7 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
         if dim is None or dtype is not None or input.dtype.category < 2:
             raise Unmodelled(f"{name} without dim, or with dtype")
         at = wrap_dim(dim, input.ndim)
-        rule = Rule(
+        rule = OpRule(
             f"{title}Backward0",
             lambda x: values(x, at, half=input.dtype == "float16"),
             (Keep("result", "result"),),
@@ -653,7 +653,7 @@ def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowT
 
     return pure(
         e,
-        Rule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp),
+        OpRule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp),
         (input,),
         reduced_shape(before, dims, keepdim),
         input.dtype,
@@ -700,7 +700,7 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
     sizes = [p.shape[at] for p in parts]
     shape = (*parts[0].shape[:at], math.fsum(sizes).__int__(), *parts[0].shape[at + 1 :])
     cuts = np.cumsum(sizes)[:-1]
-    rule = Rule("CatBackward0", lambda *xs: np.concatenate(xs, at), (), lambda g, s: tuple(np.split(g, cuts, at)))
+    rule = OpRule("CatBackward0", lambda *xs: np.concatenate(xs, at), (), lambda g, s: tuple(np.split(g, cuts, at)))
     dtype = _common(parts)
     stride = channels_last_strides(shape) if all(map(is_channels_last, parts)) else None
     return pure(e, rule, parts, shape, dtype, dtype, stride)
@@ -737,7 +737,7 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
             raise runtime(text, "shape")
     shape = (*parts[0].shape[:at], len(parts), *parts[0].shape[at:])
     count = len(parts)
-    rule = Rule(
+    rule = OpRule(
         "StackBackward0",
         lambda *xs: np.stack(xs, at),
         (),
@@ -764,7 +764,7 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
         split = g.reshape(tuple(x for pair in zip(times, padded, strict=True) for x in pair))
         return (split.sum(axis=tuple(range(0, 2 * len(times), 2))).reshape(before).copy(),)
 
-    rule = Rule("RepeatBackward0", lambda x: np.tile(x, times), (), vjp)
+    rule = OpRule("RepeatBackward0", lambda x: np.tile(x, times), (), vjp)
     return pure(e, rule, (self,), tuple(a * b for a, b in zip(times, padded, strict=True)), self.dtype)
 
 
@@ -772,7 +772,9 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
 def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
     tensor_only(input)
     axes = tuple(wrap_dim(d, input.ndim) for d in as_shape(dims))
-    rule = Rule("FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (laid_like(np.flip(g, axes).copy(), g),))
+    rule = OpRule(
+        "FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (laid_like(np.flip(g, axes).copy(), g),)
+    )
     return pure(e, rule, (input,), input.shape, input.dtype, stride=preserved(input))
 
 
@@ -782,7 +784,7 @@ def _triangle(name: str, forward: Callable[..., Any]) -> None:
         check_history(e, input)
         if input.ndim < 2:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
-        rule = Rule(
+        rule = OpRule(
             f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),)
         )
         return pure(e, rule, (input,), input.shape, input.dtype)

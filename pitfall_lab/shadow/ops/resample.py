@@ -23,7 +23,7 @@ from pitfall_lab.shadow.memory_format import (
     suggested,
 )
 from pitfall_lab.shadow.ops import mutate, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, new, pure, tensor_only
+from pitfall_lab.shadow.ops.building import Keep, OpRule, new, pure, tensor_only
 from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -41,7 +41,7 @@ def _separable(
 ) -> ShadowTensor:
     shape = (*input.shape[: input.ndim - len(matrices)], *(len(m) for m in matrices))
     last = any_channels_last(input)
-    rule = Rule(
+    rule = OpRule(
         node,
         lambda x: _along(_finite(x), matrices),
         keeps,
@@ -153,7 +153,7 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
             laid_like(laid_out(g.copy(), last), g)
         )  # a clone: where the window is dense it has its strides
 
-    rule = Rule(
+    rule = OpRule(
         "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (cut(g[inner]),)
     )  # fmt: skip
     stride = preserved(input) if shape == input.shape else suggested(shape, input)  # nothing to add: a clone
@@ -343,7 +343,7 @@ def _moved(
     back: Callable[[np.ndarray], np.ndarray],
 ) -> ShadowTensor:
     last = is_channels_last(input)
-    rule = Rule(node, there, (), lambda g, s: (laid_out(back(g), last),))
+    rule = OpRule(node, there, (), lambda g, s: (laid_out(back(g), last),))
     return pure(e, rule, (input,), shape, input.dtype, stride=channels_last_strides(shape) if last else None)
 
 

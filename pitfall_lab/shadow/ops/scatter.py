@@ -21,7 +21,7 @@ from pitfall_lab.shadow.layout import made_of, preserved
 from pitfall_lab.shadow.ops import indexing
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     as_shape,
     check_history,
@@ -113,7 +113,7 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
     keeps = tuple(Keep(f"indices{k}", 2 + k) for k in range(len(indices)))
     return pure(
         e,
-        Rule("IndexPutBackward0", forward, keeps, vjp, edges=2),
+        OpRule("IndexPutBackward0", forward, keeps, vjp, edges=2),
         (input, values, *indices),
         input.shape,
         input.dtype,
@@ -136,14 +136,14 @@ def _check_places(name: str, index: np.ndarray, dim: int, size: int, *, inplace:
 def _along(
     name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str
 ) -> None:
-    def make(dim: int, *, inplace: bool) -> Rule:
+    def make(dim: int, *, inplace: bool) -> OpRule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             full = x.copy()
             _check_places(name, k, dim, x.shape[dim], inplace=inplace)
             place(full, (*(slice(None),) * dim, k), src)
             return full
 
-        return Rule(node, forward, keeps, lambda g, s: vjp(g, s, (*(slice(None),) * dim, s.index)), edges=2)
+        return OpRule(node, forward, keeps, lambda g, s: vjp(g, s, (*(slice(None),) * dim, s.index)), edges=2)
 
     def check(self: Any, dim: int, index: Any, source: Any) -> int:
         tensor_only(self, source)
@@ -217,14 +217,14 @@ def _long_index(index: Any, dim: int, ndim: int) -> None:
         raise runtime("Index has to be a vector/scalar", "shape")
 
 
-def _index_fill_rule(at: int, value: float) -> Rule:
+def _index_fill_rule(at: int, value: float) -> OpRule:
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         full = x.copy()
         places: tuple[Any, ...] = (*(slice(None),) * at, k)
         full[places] = value
         return full
 
-    return Rule(
+    return OpRule(
         "IndexFillBackward0",
         forward,
         (Keep("index", 1),),
@@ -270,7 +270,7 @@ def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
     return tuple(grid)
 
 
-def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
+def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> OpRule:
     def forward(x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         k = rest[-1]
         indexing.check_elements(k, at, x.shape, inplace=inplace)
@@ -289,8 +289,8 @@ def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
 
     if isinstance(value, ShadowTensor):
         name = "ScatterAddBackward0" if accumulate else "ScatterBackward0"
-        return Rule(name, forward, (Keep("index", 2, 1 if accumulate else None),), vjp, edges=2)
-    return Rule("ScatterBackward1", forward, (Keep("index", 1),), vjp, edges=1)
+        return OpRule(name, forward, (Keep("index", 2, 1 if accumulate else None),), vjp, edges=2)
+    return OpRule("ScatterBackward1", forward, (Keep("index", 1),), vjp, edges=1)
 
 
 def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any) -> None:
@@ -379,7 +379,7 @@ def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
         np.add.at(full, np.unravel_index(s.index % max(full.size, 1), full.shape), g)
         return (Written(full),)
 
-    rule = Rule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    rule = OpRule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
 
 
@@ -457,7 +457,12 @@ def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stab
     at = wrap_dim(dim, input.ndim)
     check_history(e, input)  # it sorts, and that has a derivative
     return pure(
-        e, Rule("", lambda x: _sorted(x, at, descending, stable)), (input,), input.shape, INT64, stride=preserved(input)
+        e,
+        OpRule("", lambda x: _sorted(x, at, descending, stable)),
+        (input,),
+        input.shape,
+        INT64,
+        stride=preserved(input),
     )
 
 
@@ -526,7 +531,9 @@ def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any
 def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
     tensor_only(input)
     back = tuple(-s for s in shifts) if isinstance(shifts, tuple | list) else -shifts
-    rule = Rule("RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims).copy(),))
+    rule = OpRule(
+        "RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims).copy(),)
+    )
     stride = None if input.numel or dims is None else preserved(input)  # of nothing, a clone
     return pure(e, rule, (input,), input.shape, input.dtype, stride=stride)
 

@@ -24,7 +24,7 @@ from pitfall_lab.shadow.layout import positions, preserved
 from pitfall_lab.shadow.memory_format import follows
 from pitfall_lab.shadow.memory_format import strides as memory_format_strides
 from pitfall_lab.shadow.ops.building import (
-    Rule,
+    OpRule,
     as_shape,
     broadcast,
     check_history,
@@ -42,7 +42,7 @@ from pitfall_lab.shadow.ops.building import (
 from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
 
-CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
+CLONE = OpRule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
 
 # -- shape arithmetic

@@ -49,7 +49,7 @@ BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
 """The indices of these fields in a row."""
 
 
-class Ran(NamedTuple):
+class NodesRan(NamedTuple):
     """The nodes that one backward ran, as one object in the place of the events of all of them.
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
@@ -102,7 +102,7 @@ class Rows:
     def event(self, step: int) -> Event:
         """The event of a step, expanded from its row, or from its place in what a backward ran."""
         ran = self._events[step]
-        if type(ran) is Ran:
+        if type(ran) is NodesRan:
             return self._node_event(ran, step)
         row = self.row(step)
         saying, names, deaths = self.sayings[row[0]], row[NAMES], row[DEATHS]
@@ -138,7 +138,7 @@ class Rows:
             return (tensor + 1,), (storage + 1,)
         return deaths
 
-    def _node_event(self, ran: Ran, step: int) -> Event:
+    def _node_event(self, ran: NodesRan, step: int) -> Event:
         k = step - ran.first
         path = f"nodes.n{ran.marks[k]}"
         received = json_values.as_json(ran.gradients[k] if ran.gradients else None)
@@ -244,7 +244,7 @@ class Saying:
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
         self.plain = _places_of(numbers, operands)
         whole = [(slot, value) for table, slot, _, value in self.effects if table == "storages" and type(value) is dict]
-        self.looks = tuple(slot[1] for slot, value in whole if type(value["cells"]) is _Look)
+        self.looks = tuple(slot[1] for slot, value in whole if type(value["cells"]) is _ContentsSlot)
         self.roles = tuple(labels.roles)
         self.made = labels.made
 
@@ -268,9 +268,9 @@ class Saying:
             value["cells"] = self._look()
         return table, slot, "".join(f".{part}" for part in rest), value
 
-    def _look(self) -> _Look:
+    def _look(self) -> _ContentsSlot:
         self._count += 1
-        return _Look(self._count - 1)
+        return _ContentsSlot(self._count - 1)
 
     def _add_write(self, storage: str, counter: str, labels: Labels) -> None:
         place, counts = labels.slot(storage), labels.slot(counter)
@@ -333,7 +333,7 @@ def _text(value: Any, others: list[Any]) -> str:
     """The source of an expression that computes ``value``; constants that have no short
     literal are appended to ``others``.
     """
-    if type(value) is _Look:
+    if type(value) is _ContentsSlot:
         return f"as_json(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
         if value.what is None:
@@ -376,7 +376,7 @@ class _Beginning(NamedTuple):
     further: int
 
 
-class _Look(NamedTuple):
+class _ContentsSlot(NamedTuple):
     """A placeholder for the contents of a storage; ``place`` is their index in the row's list of contents."""
 
     place: int

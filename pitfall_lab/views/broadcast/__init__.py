@@ -6,9 +6,12 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, NotRequired, TypedDict
 
-from pitfall_lab.trace import Event, Trace
+from pitfall_lab.trace import Event, T, Trace
 from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(3, T(en="Broadcast", zh="广播"))
 
 
 class Dim(TypedDict):

@@ -14,6 +14,9 @@ from pitfall_lab.trace.text import shape_text
 from pitfall_lab.views.display_names import PLAIN
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(5, T(en="Memory", zh="内存"))
 
 BANDS = 60
 """The number of storages (the largest and longest-lived) with a band of their own; the

@@ -12,6 +12,12 @@ LISTED_TOGETHER = 3
 TICKS = 8
 
 
+def has(scene: MemoryScene, facts: Facts) -> bool:
+    """Whether a storage had any bytes."""
+    del facts
+    return bool(scene["peak"] and scene["peak"]["bytes"])
+
+
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
     """Bands, the total as a line over them, the peak, and a list of the ``LISTED`` largest
     storages that were alive at it.

@@ -6,9 +6,12 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Any, TypedDict
 
-from pitfall_lab.trace import Trace
+from pitfall_lab.trace import T, Trace
 from pitfall_lab.views.encoding import cut, width_of
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(4, T(en="Versions", zh="版本"))
 
 MAIN = 12
 SENT = 500

@@ -10,6 +10,12 @@ LEFT, ROW, LABEL = 150, 52, 14
 DRAWN, WIDE, PINS = 6, 24, 8
 
 
+def has(scene: VersionsScene, facts: Facts) -> bool:
+    """Whether a counter moved, or something was saved."""
+    del facts
+    return bool(chosen(scene))
+
+
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
     """Draw the version tracks of :func:`chosen`, and say how many are left out."""
     tracks = chosen(scene)
