@@ -127,7 +127,7 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A graded assignment: its items by (kind, item, what), numbers of students, and the versions that graded it."""
+    """A graded assignment: its items, how many students' files were read, and the versions that graded them."""
 
     items: dict[tuple[str, str, str], Item]
     read: int

@@ -248,7 +248,7 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
 
 
 def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The tables for other systems that the options of an earlier run have under a name, by
+    """The tables for Moodle or Canvas that the options of an earlier run have under ``name``: by
     system, with their column's name.
     """
     found = options.get(name)
@@ -256,7 +256,7 @@ def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _left_tables(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> dict[str, Any]:
-    """The tables of earlier runs that this one does not write anew, for the run that continues it."""
+    """The tables of earlier runs that this one does not write again, for the run that continues it."""
     if grades.parent.resolve() == where.resolve():
         return {}
     written = {**_tables(earlier, "left_lms"), **_tables(earlier, "lms")}

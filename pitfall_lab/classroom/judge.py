@@ -208,7 +208,7 @@ class Room:
     def forget(self) -> None:
         """End the process of the present submission.
 
-        The one for the next submission is forked anew and so has read nothing of it.
+        The one for the next submission is a new fork, and so has read nothing of it.
         """
         if self._process is None:
             return

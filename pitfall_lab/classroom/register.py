@@ -153,8 +153,8 @@ class StateFile:
     submission as soon as it is graded.
 
     A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
-    (``aside``; ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its
-    submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
+    (``aside``; ``why`` says why where the teacher did not ask for that); a line that was torn by a crash is left out
+    and its submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:

@@ -458,7 +458,7 @@ class Directory:
     def _of_two_people(self) -> set[str]:
         """Names that have one person's name and different numbers of one system.
 
-        Moodle numbers people anew for each of its assignments: where most have several numbers,
+        Moodle gives people new numbers for each of its assignments: where most have several numbers,
         there are several downloads.
         """
         numbers: dict[tuple[str, str], dict[str, list[str]]] = {}

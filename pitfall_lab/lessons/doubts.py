@@ -106,7 +106,7 @@ class Doubts:
         return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())
 
     def _miscounted(self, fact: ProgramFact) -> bool:
-        """Whether the false version is one that a reader could count: one write too few, no write at all,
+        """Whether a reader could arrive at the false version by miscounting writes: one too few, none,
         or one where none was counted.
         """
         number, right = int(fact.value), int(self._known(fact, "version", fact.about[1]) or 0)

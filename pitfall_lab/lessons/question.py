@@ -326,7 +326,9 @@ def _overlooks_number(one: Mistake) -> bool:
 
 
 def _predictions(program: str, choices: tuple[Choice, ...], *, values: bool) -> tuple[Prediction, ...]:
-    """Return the wrong answers, each with the mistakes that lead to it; with ``values``, their worlds part in one."""
+    """Return the wrong answers, each with the mistakes that lead to it; ``values``: only runs that differ in a value
+    count.
+    """
     believed = [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both]
     fitting = _fitting(program, believed, values=values)
     missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
@@ -811,7 +813,7 @@ def _fitting(
 ) -> tuple[Prediction, ...]:
     """Return the wrong answers that misconceptions predict, with what is shown to a learner who chooses them.
 
-    With ``values``, two worlds part where a value differs, and not where only a version counter does.
+    With ``values``, two runs differ where a value does, and not where only a version counter does.
     """
     found = []
     for marks, beliefs in wrong:

@@ -288,7 +288,7 @@ def _both_hold(fact: ProgramFact, other: ProgramFact) -> bool:
 
 
 def _overlooked(program: str, one: Mistake, fact: ProgramFact) -> bool:
-    """Whether only somebody who overlooked a part of the program could believe the false fact: ``one`` is
+    """Whether a reader believes the false fact only after overlooking a part of the program: ``one`` is
     the mistake of overlooking it.
 
     True if that part is in the line after which the fact is said to hold, or in the line that made one of its names.

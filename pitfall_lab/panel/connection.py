@@ -312,7 +312,7 @@ class LivePanel:
         return has_parameters(self._shell.user_ns.get(name))
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How the run before of the cell with this text has failed, if that was another error; else None."""
+        """How the previous run of the cell with this text failed, if with another error; else None."""
         return self._failures.before(text, error, self._ran)
 
     def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:

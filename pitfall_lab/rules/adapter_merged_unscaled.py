@@ -249,7 +249,7 @@ RULE = Rule(
     ),
     why=T(
         en="A low-rank adapter computes `linear(x, W) + scale * x @ A.T @ B.T`. A product of matrices is linear, so "
-        "this is `linear(x, W + scale * B @ A)`: the factor belongs into the sum. `W + B @ A` has the right shape too, "
+        "this is `linear(x, W + scale * B @ A)`: the factor belongs in the sum. `W + B @ A` has the right shape too, "
         "and with the factor 4 it keeps a quarter of what was learned.",
         zh="低秩适配器计算的是 `linear(x, W) + scale * x @ A.T @ B.T`。矩阵乘法是线性的，所以它等于 "
         "`linear(x, W + scale * B @ A)`：因子要写进这个和里。`W + B @ A` 的形状也是对的，因子为 4 时它只留下所学内容的"

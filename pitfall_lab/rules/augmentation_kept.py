@@ -162,7 +162,7 @@ def _finding(story: Story, found: AugmentationKept) -> Finding:
 
 
 def _fixes(story: Story, found: AugmentationKept) -> tuple[Fix, ...]:
-    """Fixes that keep the example before it is changed, that make it anew each time, or that drop a cache's "
+    """Fixes that keep the example before it is changed, that compute it again each time, or that drop a cache's "
     "decorator.
     """
     program = story.program

@@ -195,10 +195,10 @@ def _feature(story: Story, found: ConvolutionSeesItsTarget, target: T, given: T)
             f"{target.zh} 正是 {given.zh} 往后 {ahead} 步的内容：答案就在输入里。",
         ),
         T(
-            en="A window that is padded on both sides is centered: half of it lies behind the place that its result is "
-            "written to. As a description of the past that is harmless, as an input of a forecast it hands over the "
+            en="A window that is padded on both sides is centered: half of it comes after the position of its "
+            "result. As a description of the past that is harmless, as an input of a forecast it hands over the "
             "future, also in the rows that the forecast is measured with. Pad the beginning only: then a window ends "
-            "where its result stands.",
+            "at the position of its result.",
             zh="两侧都填充的窗口是居中的：它有一半在结果所写位置的后面。用来描述过去没有害处，而作为预测的输入，它就"
             "交出了未来，用来测量预测的行也一样。请只填充开头：这样窗口就在结果所在的位置结束。",
         ),

@@ -1,4 +1,4 @@
-"""PL416: predictions and targets of several sequences were made flat in different orders: time
+"""PL416: predictions and targets of several sequences were flattened in different orders: time
 first here, example first there.
 """
 
@@ -92,7 +92,7 @@ def _finding(story: Story, one: FlattenedInDifferentOrder, other: FlattenedInDif
         span,
         one.event.step,
         T(
-            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is made flat as "
+            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is flattened as "
             f"{a}×{b}, the target as {c}×{d}.",
             zh=f"{there.zh}把预测与别处的目标相比：{x.zh} 按 {a}×{b} 展平，目标按 {c}×{d} 展平。",
         ),
@@ -104,7 +104,7 @@ def _finding(story: Story, one: FlattenedInDifferentOrder, other: FlattenedInDif
             "所有样本，另一个先走完某个样本的所有时间步。两者长度相同，因此不会报错。请先交换其中一个的前两个轴。",
         ),
         related=[
-            story.related("operand", other.event.step, T(en="the targets are made flat here", zh="目标在这里展平")),
+            story.related("operand", other.event.step, T(en="the targets are flattened here", zh="目标在这里展平")),
             story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
         ],
         fixes=_fixes(story, one),
@@ -136,7 +136,7 @@ RULE = Rule(
     code="PL416",
     name="flattened-in-different-order",
     severity="warning",
-    title=T(en="Predictions and targets are made flat in different orders", zh="预测与目标以不同的次序展平"),
+    title=T(en="Predictions and targets are flattened in different orders", zh="预测与目标以不同的次序展平"),
     what=T(
         en="A program turns a table of predictions and a table of targets into two long lists, one of them step by "
         "step and the other example by example, and compares the lists. Bring both tables into the same order first, "

@@ -265,8 +265,8 @@ def _finding(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel
 def _fixes(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel) -> tuple[Fix, ...]:
     """At most one fix: it moves the statements that make the network and its optimizer into the loop over the folds.
 
-    Empty unless both stand in the block of that loop, before it, the loop trains and measures, and
-    nothing between reads their names. An optimizer that each fold makes anew stays where it is.
+    Empty unless both are in the block of that loop, before it, the loop trains and measures, and
+    nothing between reads their names. An optimizer that each fold creates stays where it is.
     """
     program = story.program
     born = story.event((story.tensor(weight) or {}).get("born"))

@@ -128,7 +128,7 @@ def _fixes(story: Story, found: LoadedWeightsOverwritten) -> tuple[Fix, ...]:
 def _initialised_before(story: Story, load: ast.stmt, fill: Event) -> tuple[Fix, ...]:
     """At most one fix: it moves the initialisation before the branch or the block that loads.
 
-    Empty unless that block stands in the block of the initialisation, above it.
+    Empty unless it is loaded in the block of the initialisation, above it.
     """
     program = story.program
     around = [node for node in program.ancestors(load) if isinstance(node, ast.stmt)]

@@ -65,7 +65,7 @@ class OnlyPaddingAttended:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line with an attention that keeps the scores of padding only.
 
-    Told by a mask that compares with the padding number or with lengths, or by keys that are one constant at all
+    Recognized by a mask that compares with the padding number or with lengths, or by keys that are one constant at all
     positions it looks at.
     """
     told = set()

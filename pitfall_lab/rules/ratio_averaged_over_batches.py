@@ -322,7 +322,7 @@ def _compared(
 
 
 def _trains(story: Story, results: list[tuple[str, int]], after: str) -> bool:
-    """Whether a backward lies between the results, or the call that computed the first gave results
+    """Whether a backward ran between the results, or the call that computed the first gave results
     that require grad elsewhere.
 
     The second does not count where Python takes the exponential or root ``after``: that is not what is trained.

@@ -285,7 +285,7 @@ def _of_loss(story: Story, loss: Event, guess: RepeatedInAnotherOrder, target: R
 
 
 def _row_at(order: RepeatedInAnotherOrder, place: int) -> int:
-    """The row that stands at a place of the repeated rows."""
+    """The row at a position of the repeated rows."""
     return place % order.rows if order.kind == "tiled" else place // order.times
 
 

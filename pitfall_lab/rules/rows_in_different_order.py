@@ -110,7 +110,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _measured(story: Story, event: Event) -> tuple[RowsInDifferentOrder, RowsInDifferentOrder] | None:
     """The draws of a model's answers and of the labels that a measure without a gradient compares, if each
-    side was drawn anew (a bootstrap of pairs that are none); else None.
+    side was drawn independently (a bootstrap of pairs that are none); else None.
 
     Differences count only where the program compares both sources row by row elsewhere: two samples may be meant
     to be independent.

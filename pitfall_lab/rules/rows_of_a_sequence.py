@@ -92,7 +92,7 @@ def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
 
 
 def _was_a_table(story: Story, label: str | None) -> bool:
-    """Whether the sequence, or the one that it is a part of, was made flat from a table, or
+    """Whether the sequence, or the one that it is a part of, was flattened from a table, or
     joined from several sequences.
     """
     while label is not None:

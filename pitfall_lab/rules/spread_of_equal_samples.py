@@ -347,7 +347,7 @@ def _dropout_off(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSample
 def _stacked(story: Story, samples: Samples) -> list[list[str]]:
     """For each sample of a ``vmap``, its own weights, of those that were stacked for all; empty if none were.
 
-    Told by their shapes, the last stack of each, as a training in between may have replaced the stacks.
+    Recognized by their shapes, the last stack of each, as a training in between may have replaced the stacks.
     """
     shapes = [story.shape(o.label, samples.event.step) for o in samples.event.operands if o.label is not None]
     stacks = [

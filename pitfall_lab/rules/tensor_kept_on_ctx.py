@@ -220,7 +220,7 @@ RULE = Rule(
     ),
     why=T(
         en="The first parameter of `forward` and `backward`, usually called `ctx`, carries what one passes to the "
-        "other. Numbers and shapes may be kept as attributes. Tensors belong into `ctx.save_for_backward(…)` and come "
+        "other. Numbers and shapes may be kept as attributes. Tensors belong in `ctx.save_for_backward(…)` and come "
         "back as `ctx.saved_tensors`: torch then remembers their *version*, a number that grows with each write in "
         "place, compares it when they are read again, and frees them after backward. An attribute does none of this: "
         "wrong gradients go unnoticed, and an output kept as an attribute refers back to the graph that holds it, so "

@@ -128,7 +128,7 @@ def _finding(story: Story, found: TruthValuesAdded) -> Finding:
 
 
 def _fixes(story: Story, first: Event) -> tuple[Fix, ...]:
-    """Fixes that convert what is added to: the first operand where it stands, or where it was
+    """Fixes that convert what is added to: the first operand in place, or where it was
     made if it is added to in place.
     """
     program, torch = story.program, torch_name(story.program)

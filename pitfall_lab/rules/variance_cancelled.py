@@ -285,7 +285,7 @@ def _first(program: Program, squares: ast.AST, name: str) -> ast.stmt | None:
 
 
 def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """Return the call that makes the tensor of a sum, and its text with float64; None if
+    """Return the call that creates the data of a sum, and its text with float64; None if
     its text has a dtype already.
     """
     if not isinstance(node, ast.Call) or call_name(node) not in MADE or any(k.arg == "dtype" for k in node.keywords):

@@ -59,7 +59,7 @@ class WindowContainsItsTarget:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss of a training whose target lies in the overlapping windows that the
+    """One finding for each loss of a training whose target is in the overlapping windows that the
     prediction is computed from.
     """
     tries = dict[object, int]()

@@ -184,7 +184,7 @@ class Adoption:
     def _grown(self, known: StorageRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Update a storage that a call without a model has enlarged; return the effects.
 
-        None if ``real`` still lies within its known size.
+        None if ``real`` still fits into its known size.
         """
         reach = (
             0
@@ -237,7 +237,9 @@ class Adoption:
     # ------------------------------------------------------------------ nodes
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
-        """Make shadows of torch's node and of every node behind it that is not known yet; return the first one's."""
+        """Make shadows of torch's node and of every node that it leads to and that is not known yet; return the first
+        one's.
+        """
         self._tell_apart(node)
         order: list[Any] = []
         stack = [node]

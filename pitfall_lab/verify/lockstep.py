@@ -412,7 +412,7 @@ class Lockstep:
         self._extent.pause(reason, span)
 
     def goes_on(self, span: Span | None) -> bool:
-        """Whether a recording that pauses goes on with a call of the program at ``span``: the line is
+        """Whether a paused recording resumes with a call of the program at ``span``: the line is
         new, and the trace has room.
 
         If so, what may have changed meanwhile is read first.

@@ -145,7 +145,7 @@ class Mirroring:
 
 def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
     """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is
-    reachable over at least one edge. An end is among them only if another end lies behind it.
+    reachable over at least one edge. An end is among them only if it leads to another end.
     """
     runs: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]

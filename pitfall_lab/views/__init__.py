@@ -159,7 +159,7 @@ def rest(facts: Facts) -> dict[str, Any]:
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The stories ``before`` with the findings' new explanations and fixes, once the fixes have been tried.
 
-    If the findings are not of the same rules in the same order as before, all stories are made anew.
+    If the findings are not of the same rules in the same order as before, all stories are made again.
     """
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:

@@ -190,9 +190,9 @@ class CutPlace(TypedDict):
 
 
 class PathPicture(TypedDict):
-    """The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient.
+    """The path from the loss to the call that cut the graph, and the leaves beyond it that get no gradient.
 
-    Without ``ends`` the graph goes on there, and every gradient behind it is zero.
+    Without ``ends`` the graph continues there, and every gradient beyond it is zero.
     """
 
     kind: Literal["path"]
@@ -483,7 +483,7 @@ class _Board:
         """The storages that a step reads, makes and writes, as far as the program has a name for them or the line
         shows the call; where a tensor was made, only those made.
 
-        Of more than ``MEMORIES``, the first and the last. None where the step stands for a line that called nothing.
+        Of more than ``MEMORIES``, the first and the last. None where the step is a line that called nothing.
         """
         event = self._event(beat["step"])
         if event is None or not self._is_on(event, beat["line"]):
@@ -640,7 +640,7 @@ class _Board:
         """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that
         reads it, or to the last moment.
 
-        Its slot is named only if the tensor in it is drawn: a number that was saved is not what stands above.
+        Its slot is named only if the tensor in it is drawn: a number that was saved is not the number drawn above.
         None if the finding names no node, or if there is no such moment.
         """
         node = known.get("node")

@@ -48,7 +48,7 @@ _PATTERNS = [(re.compile(pattern), instead) for pattern, instead in PHRASES]
 
 
 def spoken(text: str, facts: Facts) -> str:
-    """A sentence without labels; what stands between backticks is the program's and stays as it is."""
+    """A sentence without labels; code between backticks is the program's and is left unchanged."""
     parts = re.split(r"`([^`\n]+)`", text)
     return "".join(f"`{part}`" if at % 2 else _named(part, facts) for at, part in enumerate(parts))
 

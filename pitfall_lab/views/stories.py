@@ -151,7 +151,7 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
 def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
     """Sort key of a beat: its step; a line without a torch call comes before the next line with one.
 
-    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line stands.
+    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line is.
     """
     step, line = beat["step"], beat["line"]
     if step is None and beat["was"] == "made":

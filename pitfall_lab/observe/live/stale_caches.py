@@ -1,5 +1,5 @@
 """Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
-other weights now than when they were computed, or whose function has been defined anew.
+other weights now than when they were computed, or whose function has been defined again.
 
 Which names cache results of which modules and functions, the texts of the cells say. Of the results' tensors and of the
 weights only ids, versions and checksums are stored, of a function a hash of its code. What was put back as it was
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
 
 class StaleCache(NamedTuple):
     """``entries`` (expressions) of the cache were filled by cell ``since``, and are still there; cell ``moved`` changed
-    the weights of ``module``, to which ``chain`` leads, or defined the function of this name anew (``is_function``).
+    the weights of ``module``, to which ``chain`` leads, or defined the function of this name again (``is_function``).
 
     ``hit``: results have been read since then; None where nothing counts this. ``filled`` are cells that have added
     further entries since then.

@@ -375,7 +375,7 @@ class Flow:
         """Return the names that ``node`` reads, and those from which assignments in the function of
         ``statement`` compute these.
 
-        Three assignments deep, wherever in the function they stand.
+        Through at most three assignments, anywhere in the function.
         """
         if (node, statement) not in self._named:
             names = reads(self.story.program, node)
@@ -393,7 +393,7 @@ class Flow:
 
     @cached_property
     def _assignments(self) -> dict[Function | None, list[tuple[set[str], set[str]]]]:
-        """The assignments by the function in which they stand, in order: the names that each assigns,
+        """The assignments of each function, in order: the names that each assigns,
         and those that its value reads.
         """
         program = self.story.program

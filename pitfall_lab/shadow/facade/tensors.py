@@ -179,7 +179,7 @@ def wrap(value: Any) -> Any:
 def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
     """Return a named tuple class with these fields, such as ``values`` and ``indices``.
 
-    It stands for the ``torch.return_types`` class of the operation ``name``.
+    It replaces the ``torch.return_types`` class of the operation ``name``.
     """
     return namedtuple(name, fields)  # noqa: PYI024 - the fields are data
 

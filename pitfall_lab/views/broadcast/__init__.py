@@ -51,7 +51,7 @@ class BroadcastResult(TypedDict):
 
 
 class BroadcastCase(TypedDict):
-    """One expression whose operands have different shapes; ``sign`` stands between them, ``clash`` are
+    """One expression whose operands have different shapes; ``sign`` is the operator between them, ``clash`` are
     the dimensions that do not fit.
     """
 
