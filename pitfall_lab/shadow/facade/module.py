@@ -2,8 +2,6 @@
 parameter, a buffer or a submodule.
 """
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.shadow.ops` can be called.
 """
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import warnings
@@ -208,7 +206,8 @@ class GradFn:
         """Return the leaf whose ``.grad`` an AccumulateGrad node fills; other nodes raise AttributeError."""
         if self.node.leaf is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute 'variable'")
-        return wrap(self.node.leaf)
+        result: Tensor = wrap(self.node.leaf)
+        return result
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
@@ -247,12 +246,14 @@ def saved_tensor(node: Node, saved: Saved) -> Tensor:
     except ShadowError as error:
         raise RuntimeError(error.message) from None
     if saved.tensor is not None:
-        return wrap(saved.tensor)
+        result: Tensor = wrap(saved.tensor)
+        return result
     tensor = ShadowTensor(
         _engine.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter
     )
     tensor.node = node
-    return wrap(tensor)
+    answer: Tensor = wrap(tensor)
+    return answer
 
 
 class Tensor:
@@ -301,7 +302,8 @@ class Tensor:
         """Return a view with the dimensions in reverse order; with torch's warning unless there are two (or none)."""
         if self.shadow.ndim not in (0, 2):
             warnings.warn(REVERSED, UserWarning, stacklevel=2)
-        return call("torch.Tensor.T.__get__", self)
+        result: Tensor = call("torch.Tensor.T.__get__", self)
+        return result
 
     real = property(lambda self: call("torch.Tensor.real.__get__", self))
     mT = property(lambda self: call("torch.Tensor.mT.__get__", self))  # noqa: N815 - torch's name
@@ -341,7 +343,8 @@ class Tensor:
         """
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
-        return wrap(self.shadow.gradient)
+        result: Tensor | None = wrap(self.shadow.gradient)
+        return result
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -354,7 +357,8 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """A tensor on the same storage without autograd history (``.data``)."""
-        return call("torch.Tensor.data.__get__", self)
+        result: Tensor = call("torch.Tensor.data.__get__", self)
+        return result
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -450,7 +454,8 @@ class Tensor:
         The gradient is copied too, except a Parameter's. Raises RuntimeError if this is no leaf.
         """
         if id(self) in memo:
-            return memo[id(self)]
+            answer: Self = memo[id(self)]
+            return answer
         if not self.is_leaf:
             raise RuntimeError(errors.DEEPCOPY)
         old = self.shadow
@@ -474,7 +479,8 @@ class Tensor:
         memo[-id(copy)] = result  # torch keeps the copy alive as long as the memo
         if old.gradient is not None and old.kind != "parameter":
             copy.gradient = wrap(old.gradient).__deepcopy__(memo).shadow
-        return result
+        outcome: Self = result
+        return outcome
 
     def __repr__(self) -> str:
         return show(self.shadow)

@@ -5,7 +5,6 @@ What an in-place form saves follows the derivative that torch registers for it: 
 selu, celu, leaky_relu, rrelu).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -347,7 +346,8 @@ def rrelu(
     if inplace:
         e.write(input, values)
         finish_write(e, input, node, OpRule("", np.asarray, RESULT))
-        return input
+        answer: ShadowTensor = input
+        return answer
     result = new(e, input.shape, input.dtype, values)
     if node is not None:
         own(node, result)

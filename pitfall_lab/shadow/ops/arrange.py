@@ -2,7 +2,6 @@
 ``put``, ``scatter_reduce``).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -127,7 +126,8 @@ def _stacked(
 ) -> None:
     def run(e: Engine, tensors: Any) -> ShadowTensor:
         parts = [do(e, f"functional.atleast_{atleast}d", x) for x in tensors]
-        return do(e, "cat", parts, dim(parts))
+        result: ShadowTensor = do(e, "cat", parts, dim(parts))
+        return result
 
     add((f"torch.{name}", *alias), run, "pure", "", samples)
 
@@ -141,7 +141,10 @@ _stacked("dstack", (), 3, lambda parts: 2, ("torch.dstack((a, b))",))
 
 @op("torch.column_stack", samples=("torch.column_stack((c, c * 2))", "torch.column_stack((a, b))"))
 def column_stack(e: Engine, tensors: Any) -> ShadowTensor:
-    return do(e, "cat", [do(e, "Tensor.reshape", x, x.numel, 1) if x.ndim <= 1 else x for x in tensors], 1)
+    result: ShadowTensor = do(
+        e, "cat", [do(e, "Tensor.reshape", x, x.numel, 1) if x.ndim <= 1 else x for x in tensors], 1
+    )
+    return result
 
 
 def _corners(sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
@@ -182,7 +185,8 @@ def _flipped(name: str, dim: int) -> None:
         tensor_only(input)
         if input.ndim <= dim:
             raise runtime(f"Input must be >= {dim + 1}-d.", "shape")
-        return do(e, "flip", input, (dim,))
+        result: ShadowTensor = do(e, "flip", input, (dim,))
+        return result
 
     add(name, run, "pure", "", (f"a.{name}()",))
 
@@ -239,11 +243,13 @@ def repeat_interleave(
         ):
             raise Unmodelled("repeat_interleave with a repeats tensor of unknown values, or of another shape or dtype")
         places = np.repeat(np.arange(x.shape[at]), found[0])
-        return do(e, "index_select", x, at, new(e, places.shape, INT64, places))
+        result: ShadowTensor = do(e, "index_select", x, at, new(e, places.shape, INT64, places))
+        return result
     sizes = list(x.shape)
     spread = do(e, "Tensor.expand", do(e, "unsqueeze", x, at + 1), *sizes[: at + 1], repeats, *sizes[at + 1 :])
     copy = do(e, "clone", spread, memory_format="contiguous_format")
-    return do(e, "flatten", copy, at, at + 1)
+    answer: ShadowTensor = do(e, "flatten", copy, at, at + 1)
+    return answer
 
 
 @op("take_along_dim", saves="index, self", samples=("torch.take_along_dim(a, i.reshape(2, 1), 1)",))
@@ -268,7 +274,8 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
     index = do(e, "Tensor.expand", indices, *broadcast(others[0], indices.shape))
     rows = do(e, "Tensor.expand", input, *broadcast(others[1], input.shape))
     # torch computes index % size into a new tensor, which is what is saved, not the program's index.
-    return do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
+    result: ShadowTensor = do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
+    return result
 
 
 @op(
@@ -281,9 +288,11 @@ def cartesian_prod(e: Engine, *tensors: Any) -> ShadowTensor:
     if any(x.ndim != 1 for x in tensors):
         raise Unmodelled("cartesian_prod of tensors that are not 1-D")
     if len(tensors) == 1:
-        return tensors[0]
+        result: ShadowTensor = tensors[0]
+        return result
     grids = do(e, "functional.meshgrid", *tensors, indexing="ij")
-    return do(e, "stack", [do(e, "flatten", grid) for grid in grids], 1)
+    answer: ShadowTensor = do(e, "stack", [do(e, "flatten", grid) for grid in grids], 1)
+    return answer
 
 
 # -- a part of a copy
@@ -318,7 +327,8 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
 
 
 def _selected(x: np.ndarray, dim: int, index: int) -> np.ndarray:
-    return np.moveaxis(x, dim, 0)[index]
+    result: np.ndarray = np.moveaxis(x, dim, 0)[index]
+    return result
 
 
 def _sliced(x: np.ndarray, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> np.ndarray:

@@ -3,7 +3,6 @@
 Source: ``aten/src/ATen/native/transformers/attention.cpp`` and ``sdp_utils_cpp.cpp`` (the choice between the two).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations

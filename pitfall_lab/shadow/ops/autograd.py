@@ -1,6 +1,5 @@
 """backward, autograd.grad, hooks and retain_grad."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ operations that autograd records.
 the graph; entries only say what is computed, what is saved and how gradients flow.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Convolutions in one, two and three dimensions, transposed ones, and unfold and fold."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -68,7 +67,8 @@ class Windows:
             ...,
             *(slice(p, x.shape[x.ndim - len(self.padding) + k] - p) for k, p in enumerate(self.padding)),
         )
-        return x[inside]
+        result: np.ndarray = x[inside]
+        return result
 
 
 def at_tap(tap: Shape) -> Any:

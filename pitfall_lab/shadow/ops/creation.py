@@ -1,6 +1,5 @@
 """Functions that create tensors: filled, random, from Python numbers, and from NumPy arrays."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ The dropped elements are drawn by NumPy when stand-alone; in lockstep torch draw
 is read. Source: ``aten/src/ATen/native/Dropout.cpp``.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002 - signatures and names are torch's
 
 from __future__ import annotations
@@ -57,7 +56,8 @@ def drop(
     if not 0 <= p <= 1:
         raise ShadowError("ValueError", f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not training or input.numel == 0:
-        return input
+        answer: ShadowTensor = input
+        return answer
     if not input.dtype.is_floating_point or (feature and input.ndim < 2):
         raise Unmodelled("dropout of an input of this shape or dtype")
     if p == 1:

@@ -5,7 +5,6 @@ What is saved follows ``tools/autograd/derivatives.yaml``; the numbers are NumPy
 the function, else a series.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -605,7 +604,8 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     wide = [
         cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in reversed(pair)
     ]  # arguments are computed from the right
-    return do(e, "pow", *reversed(wide))
+    result: ShadowTensor = do(e, "pow", *reversed(wide))
+    return result
 
 
 # -- predicates

@@ -1,6 +1,5 @@
 """embedding, embedding_bag and one_hot."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations

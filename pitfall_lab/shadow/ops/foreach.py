@@ -5,8 +5,6 @@ the CPU torch does the same (``aten/src/ATen/native/ForeachOpsKernels.cpp``, the
 tensor's version increases once.
 """
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable

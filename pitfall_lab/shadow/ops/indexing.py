@@ -6,7 +6,6 @@ applied one after another, each a view with a node of its own; what is left (ten
 IndexBackward0 or IndexPutBackward0.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -716,7 +715,8 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         check_elements(k, at, input.shape, inplace=False)
-        return x[_along(k, at)]
+        result: np.ndarray = x[_along(k, at)]
+        return result
 
     rule = OpRule("GatherBackward0", forward, (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
@@ -758,7 +758,8 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
         return (Written(laid_like(full, s.self)) if shape == s.self.shape else sum_to(full, s.self.shape),)
 
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
+        result: np.ndarray = np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
+        return result
 
     return pure(
         e,

@@ -4,7 +4,6 @@
 two right answers may differ.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or input.dtype.is_complex:
         raise Unmodelled("vdot of complex tensors, or of ones that require grad")
-    return do(e, "dot", input, other)
+    result: ShadowTensor = do(e, "dot", input, other)
+    return result
 
 
 @op(
@@ -60,7 +60,8 @@ def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
         raise runtime(f"linalg.vecdot: Expected x and y to have the same dtype, but found {kinds} instead", "dtype")
     if x.dtype.is_complex or x.ndim < 2:
         raise Unmodelled("vecdot of complex tensors, or of tensors with fewer than 2 dimensions")
-    return do(e, "sum", do(e, "mul", x, y), dim)
+    result: ShadowTensor = do(e, "sum", do(e, "mul", x, y), dim)
+    return result
 
 
 def _cross(dim: int) -> OpRule:
@@ -115,7 +116,8 @@ def _sum_rule(
     """
 
     def forward(x: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
-        return (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
+        result: np.ndarray = (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
+        return result
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
         first, second = back(g * g.dtype.type(alpha), getattr(s, names[0]), getattr(s, names[1]))
@@ -156,9 +158,11 @@ def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
     if input.ndim != 2 or input.shape[0] != input.shape[1] or n not in (1, 2, 3):
         raise Unmodelled("matrix_power of a tensor that is not a square matrix, or with n other than 1, 2 and 3")
     if n == 1:
-        return do(e, "clone", input, memory_format="contiguous_format")
+        result: ShadowTensor = do(e, "clone", input, memory_format="contiguous_format")
+        return result
     square = do(e, "mm", input, input)
-    return square if n == 2 else do(e, "mm", square, input)
+    answer: ShadowTensor = square if n == 2 else do(e, "mm", square, input)
+    return answer
 
 
 # -- one square matrix
@@ -319,7 +323,8 @@ def linalg_norm(
     matrix = (isinstance(dim, tuple | list) and len(dim) == 2) or (dim is None and A.ndim == 2 and ord is not None)
     if matrix and ord not in (None, "fro"):
         raise Unmodelled("a matrix norm other than the Frobenius norm")
-    return do(e, "linalg.vector_norm", A, 2 if ord in (None, "fro") else ord, dim, keepdim, dtype)
+    result: ShadowTensor = do(e, "linalg.vector_norm", A, 2 if ord in (None, "fro") else ord, dim, keepdim, dtype)
+    return result
 
 
 @op("torch.linalg.matrix_norm", saves="result, self", samples=("torch.linalg.matrix_norm(a)",))
@@ -331,7 +336,8 @@ def matrix_norm(
         raise runtime("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.", "shape")
     if ord != "fro":
         raise Unmodelled("a matrix norm other than the Frobenius norm")
-    return do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)
+    result: ShadowTensor = do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)
+    return result
 
 
 def _both(name: str) -> None:

@@ -2,7 +2,6 @@
 (``aten/src/ATen/native/Loss.cpp``).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations

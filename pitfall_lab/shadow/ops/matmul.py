@@ -1,6 +1,5 @@
 """Matrix products, decomposed into the operations whose autograd nodes torch records."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations

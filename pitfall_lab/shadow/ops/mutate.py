@@ -1,6 +1,5 @@
 """Writes: fill_, zero_, copy_, random fills; and setting attributes of a tensor (requires_grad, grad)."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -170,7 +169,8 @@ def _init(name: str, value: Any = None) -> None:
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
         tensor_only(tensor)
         if name.startswith("kaiming") and 0 in tensor.shape:
-            return tensor  # torch warns, and writes nothing
+            answer: ShadowTensor = tensor  # torch warns, and writes nothing
+            return answer
         before = e.grad_enabled
         e.grad_enabled = False
         try:
@@ -206,7 +206,8 @@ def requires_grad_(e: Engine, self: Any, requires_grad: bool = True) -> ShadowTe
     if requires_grad and self.dtype.category < 2:
         raise runtime("only Tensors of floating point dtype can require gradients", "dtype", tensor=self)
     _set_flag(e, self, bool(requires_grad))
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
@@ -239,19 +240,22 @@ def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
 def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if e.inference or self.inference:  # autograd, which does it, is left out
-        return self
+        result: ShadowTensor = self
+        return result
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)
     if self.received:
         raise Unmodelled("detach_() on a tensor returned by autograd.grad: whether it is a view is not modelled")
     self.node, self.flag, self.output_nr = None, False, 0
-    return self
+    answer: ShadowTensor = self
+    return answer
 
 
 @op(".grad.__get__", kind="other")
 def get_grad(e: Engine, self: Any) -> ShadowTensor | None:
     tensor_only(self)
-    return self.gradient
+    result: ShadowTensor | None = self.gradient
+    return result
 
 
 @op(".grad.__set__", kind="other")
@@ -307,7 +311,8 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     if not e.inference:
         self.accumulator = None
     e.graph.bump(self.counter)
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"), traits=("deterministic",))
@@ -323,7 +328,8 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
         raise runtime("cannot resize variables that require grad", tensor=self)
     wanted = as_shape(size)
     if wanted == self.shape:
-        return self
+        result: ShadowTensor = self
+        return result
     need = self.offset + math.prod(wanted)
     if self.inference or (need > self.storage.size and (not self.ndim or self.storage.shared)):
         raise Unmodelled("resize_ of an inference tensor, or beyond a storage that a NumPy array shares")
@@ -331,7 +337,8 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
         self.storage.size, self.storage.data = need, None  # the values of uninitialised memory are unknown
     self.shape, self.stride = wanted, contiguous_strides(wanted)
     e.graph.bump(self.counter)
-    return self
+    answer: ShadowTensor = self
+    return answer
 
 
 @op(".share_memory_", kind="other")
@@ -339,7 +346,8 @@ def share_memory_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.storage.shared:
         raise Unmodelled("resize_ that reallocates memory which a NumPy array shares")
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("torch.autograd.graph.increment_version", kind="other")
@@ -500,7 +508,8 @@ for _name, _dtype in {
 @op(".cpu", kind="other", samples=("a.cpu()",))
 def cpu(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op(".type_as", samples=("a.type_as(b)", "a.type_as(n)"), traits=("fresh",))

@@ -1,6 +1,5 @@
 """Normalisation over layers, batches, groups and instances."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's
 
 from __future__ import annotations
@@ -70,7 +69,10 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     """The gradient through mean and variance that were computed from the input itself."""
     if any(np.isinf(x).any() for x in (g, rstd, normal)):
         raise Unmodelled("inf in the gradient of a normalisation: whether it cancels depends on the kernel")
-    return rstd * (g - average(g, axes, keepdims=True) - normal * average(g * normal, axes, keepdims=True))
+    result: np.ndarray = rstd * (
+        g - average(g, axes, keepdims=True) - normal * average(g * normal, axes, keepdims=True)
+    )
+    return result
 
 
 @op(

@@ -2,7 +2,6 @@
 unique, searchsorted, bincount.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -187,7 +186,8 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
         # what is below are taken apart, and NaN is neither
         def part(g: np.ndarray) -> np.ndarray:
             shares = np.log(np.where(g > 0, g, 0).astype(np.float64)) - s.result
-            return np.exp(np.flip(np.logaddexp.accumulate(np.flip(shares, at), at), at) + s.self)
+            result: np.ndarray = np.exp(np.flip(np.logaddexp.accumulate(np.flip(shares, at), at), at) + s.self)
+            return result
 
         return ((part(g) - part(-g)).astype(g.dtype),)
 
@@ -479,4 +479,5 @@ def diff(e: Engine, input: Any, n: int = 1, dim: int = -1, prepend: Any = None, 
         first = do(e, "narrow", result, at, 0, size - 1)
         second = do(e, "narrow", result, at, 1, size - 1)
         result = do(e, "sub", second, first)
-    return result
+    answer: ShadowTensor = result
+    return answer

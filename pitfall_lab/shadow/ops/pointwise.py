@@ -6,7 +6,6 @@ saved follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the
 input saves a private clone.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -100,7 +99,8 @@ def _refused_factor(alpha: complex, dtype: DType) -> str:
 
 
 def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
-    return array * np.asarray(alpha).astype(array.dtype)
+    result: np.ndarray = array * np.asarray(alpha).astype(array.dtype)
+    return result
 
 
 def _mul_vjp(g: Any, s: Any) -> tuple[Any, Any]:
@@ -210,7 +210,8 @@ def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
     if e.policy.star_multiplies_matrices and all(isinstance(x, ShadowTensor) and x.ndim == 2 for x in pair):
-        return ENTRIES["torch.matmul"].run(e, input, other)
+        result: ShadowTensor = ENTRIES["torch.matmul"].run(e, input, other)
+        return result
     dtype = promoted(*pair)
     return pointwise(e, MUL, pair, dtype, dtype)
 
@@ -500,7 +501,8 @@ RUNS: dict[str, tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]]
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    result: np.ndarray = 1 / (1 + np.exp(-x))
+    return result
 
 
 unary("exp", "ExpBackward0", np.exp, RESULT, lambda g, s: g * s.result)

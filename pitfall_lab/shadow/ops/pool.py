@@ -3,7 +3,6 @@
 One-dimensional pooling is two-dimensional pooling between an unsqueeze and a squeeze, as in torch.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -344,7 +343,8 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
         total = np.empty(shape)
         for place, where in cells(spans):
             total[place] = x[where].sum(axis=axes, dtype=np.float64)
-        return total / divisors
+        result: np.ndarray = total / divisors
+        return result
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         full = np.zeros((*outer, *size))
@@ -394,7 +394,8 @@ def _register_avg(rank: int, samples: tuple[str, ...]) -> None:
             divisors = _areas(size, kernel, steps, border, spans, count_include_pad, divisor_override)
             return mean_pool(e, f"AvgPool{deep}DBackward0", picture, spans, divisors)
 
-        return _flattened(e, input, rank, pool, function)
+        result: ShadowTensor = _flattened(e, input, rank, pool, function)
+        return result
 
     add((f"F.{function}", f"torch.{function}") if rank == 1 else f"F.{function}", run, "pure", "self", samples)
 
@@ -436,7 +437,8 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
             return mean_pool(e, f"AdaptiveAvgPool{deep}DBackward0", picture, spans, divisors)
 
         _adaptive_input(input, rank, function)
-        return _flattened(e, input, rank, pool, function)
+        result: ShadowTensor = _flattened(e, input, rank, pool, function)
+        return result
 
     names = (f"F.{function}", f"torch.{function}") if rank == 1 else (f"F.{function}", f"torch._C._nn.{function}")
     add(names, run, "pure", "self; nothing when everything is averaged", samples)

@@ -2,7 +2,6 @@
 maps, distances, and weight norm.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ LSTM in float32 is one ``MkldnnRnnLayerBackward0`` for each layer and direction,
 Source: ``aten/src/ATen/native/RNN.cpp`` and ``mkldnn/RNN.cpp``.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations

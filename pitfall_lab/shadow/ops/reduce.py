@@ -1,6 +1,5 @@
 """Sums, means, extrema and other reductions, softmax, and joining tensors."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -398,7 +397,8 @@ def _spread(
         wide = x.astype(np.float64)
         centred = wide - average(wide, dims, keepdims=True)
         result = np.sum(centred * centred, axis=dims, keepdims=keepdim) / count
-        return np.sqrt(result) if root else result
+        answer: np.ndarray = np.sqrt(result) if root else result
+        return answer
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         centred = s.self - average(s.self, dims, keepdims=True)
@@ -423,13 +423,16 @@ def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) 
     For ``order`` 0 it is the number of elements that are not 0, for infinity the largest, for
     minus infinity the smallest one.
     """
+    length: np.ndarray
     if order == 0:
-        return np.sum(x != 0, axis=dims, keepdims=keepdim)
-    if math.isinf(order):
-        return (np.max if order > 0 else np.min)(x, axis=dims, keepdims=keepdim)
-    if order == 2:
-        return np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim))
-    return np.sum(x**order, axis=dims, keepdims=keepdim) ** (1 / order)
+        length = np.sum(x != 0, axis=dims, keepdims=keepdim)
+    elif math.isinf(order):
+        length = (np.max if order > 0 else np.min)(x, axis=dims, keepdims=keepdim)
+    elif order == 2:
+        length = np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim))
+    else:
+        length = np.sum(x**order, axis=dims, keepdims=keepdim) ** (1 / order)
+    return length
 
 
 @op(
@@ -491,18 +494,21 @@ def norm_gradient(
     """
     if order == 0:
         return None
-    if order == 1:
-        return sign_of(x) * g
-    if math.isinf(order):
-        hit = (np.abs(x) == length) | np.isnan(x)
-        return sign_of(x) * (g / hit.sum(axis=dims, keepdims=True) * hit)
-    if order == 2:
-        return g * np.where(length == 0, 0, x / length)
+    found: np.ndarray
     size = np.abs(x)
-    scaled = x * size ** (order - 2) if order >= 2 else sign_of(x) * size ** (order - 1)
-    if order < 1:
-        return np.where(x == 0, 0, scaled) * g * length ** (1 - order)
-    return scaled * np.where(length == 0, 0, g / length ** (order - 1))
+    if order == 1:
+        found = sign_of(x) * g
+    elif math.isinf(order):
+        hit = (size == length) | np.isnan(x)
+        found = sign_of(x) * (g / hit.sum(axis=dims, keepdims=True) * hit)
+    elif order == 2:
+        found = g * np.where(length == 0, 0, x / length)
+    elif order < 1:
+        found = np.where(x == 0, 0, sign_of(x) * size ** (order - 1)) * g * length ** (1 - order)
+    else:
+        scaled = x * size ** (order - 2) if order >= 2 else sign_of(x) * size ** (order - 1)
+        found = scaled * np.where(length == 0, 0, g / length ** (order - 1))
+    return found
 
 
 def _truth(name: str, forward: Callable[..., Any]) -> None:
@@ -585,9 +591,11 @@ def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
     """
     shifted = np.exp(x - (np.max(x, axis=at, keepdims=True) if x.ndim else x))
     if not x.ndim:
-        return shifted
+        result: np.ndarray = shifted
+        return result
     total = shifted.sum(axis=at, keepdims=True)
-    return (_in_half(shifted) if half and at < x.ndim - 1 else shifted) / total
+    answer: np.ndarray = (_in_half(shifted) if half and at < x.ndim - 1 else shifted) / total
+    return answer
 
 
 def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
@@ -597,10 +605,12 @@ def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
     logarithm to float16; so does this.
     """
     if not x.ndim:
-        return x - x  # 0, or NaN
+        result: np.ndarray = x - x  # 0, or NaN
+        return result
     shifted = x - np.max(x, axis=at, keepdims=True)
     total = np.exp(shifted).sum(axis=at, keepdims=True)
-    return shifted - (_in_half(np.log(_in_half(total))) if half and at == x.ndim - 1 else np.log(total))
+    answer: np.ndarray = shifted - (_in_half(np.log(_in_half(total))) if half and at == x.ndim - 1 else np.log(total))
+    return answer
 
 
 def _softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
@@ -646,7 +656,8 @@ def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowT
         top = np.max(x, axis=dims, keepdims=True)
         top = np.where(np.isinf(top), 0, top).astype(x.dtype)
         result = np.log(np.exp(x - top).sum(axis=dims, keepdims=True)) + top
-        return result if keepdim else np.squeeze(result, dims)
+        answer: np.ndarray = result if keepdim else np.squeeze(result, dims)
+        return answer
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         return (widen(g, before, dims, keepdim) * np.exp(s.self - widen(s.result, before, dims, keepdim)),)

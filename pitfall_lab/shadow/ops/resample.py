@@ -1,6 +1,5 @@
 """Padding, interpolation, pixel_shuffle and the like."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -197,7 +196,8 @@ def _step(size: int, out: int, factor: float | None) -> float:
 def _nearest(size: int, out: int, factor: float | None, *, exact: bool = False) -> np.ndarray:
     step = np.float32(_step(size, out, factor))
     where = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step).astype(int)
-    return np.eye(size)[np.minimum(where, size - 1)]
+    result: np.ndarray = np.eye(size)[np.minimum(where, size - 1)]
+    return result
 
 
 def _sources(size: int, out: int, factor: float | None, align_corners: bool) -> np.ndarray:
@@ -211,7 +211,8 @@ def _linear(size: int, out: int, factor: float | None, align_corners: bool) -> n
     where = np.maximum(_sources(size, out, factor, align_corners), 0)
     low = np.minimum(where.astype(int), size - 1)
     share = np.clip(where - low, 0, 1)[:, None]
-    return np.eye(size)[low] * (1 - share) + np.eye(size)[np.minimum(low + 1, size - 1)] * share
+    result: np.ndarray = np.eye(size)[low] * (1 - share) + np.eye(size)[np.minimum(low + 1, size - 1)] * share
+    return result
 
 
 def _cubic(size: int, out: int, factor: float | None, align_corners: bool) -> np.ndarray:

@@ -2,7 +2,6 @@
 index_add, scatter, take, sort, topk.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -79,7 +78,8 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
         raise Unmodelled("index_put_ with accumulate=True")
     _check_count(self, indices)
     indexing.put(e, self, list(indices), values, assigned=False)
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("index_put", saves="indices", samples=("a.index_put((i,), c)", "p.index_put((i,), c)"))
@@ -199,7 +199,8 @@ def _put(full: np.ndarray, k: Any, src: np.ndarray) -> None:
 def _zeroed(g: np.ndarray, k: Any) -> np.ndarray:
     kept = laid_like(g.copy(), g)
     kept[k] = 0
-    return kept
+    result: np.ndarray = kept
+    return result
 
 
 _along(
@@ -390,7 +391,8 @@ def _order(x: np.ndarray, at: int, descending: bool) -> np.ndarray:
     if not x.ndim:
         return np.zeros((), np.int64)
     if descending:
-        return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), axis=at, kind="stable"), at)
+        result: np.ndarray = x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), axis=at, kind="stable"), at)
+        return result
     return np.argsort(x, axis=at, kind="stable")
 
 

@@ -2,7 +2,6 @@
 reshape, which sometimes copies.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -216,7 +215,8 @@ def flatten(e: Engine, input: Any, start_dim: int = 0, end_dim: int = -1) -> Sha
     if input.ndim == 0:
         return reshape(e, input, 1)
     if start == end:
-        return input
+        result: ShadowTensor = input
+        return result
     merged = math.prod(input.shape[start : end + 1])
     return reshape(e, input, *input.shape[:start], merged, *input.shape[end + 1 :])
 
@@ -364,7 +364,8 @@ def meshgrid(e: Engine, *tensors: Any, indexing: str | None = None) -> tuple[Sha
 @op("positive", kind="view", samples=("a.positive()",))
 def positive(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
-    return input
+    result: ShadowTensor = input
+    return result
 
 
 @op(".real.__get__", "torch.real", kind="view", samples=("torch.real(a)",))
@@ -372,7 +373,8 @@ def real(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.dtype.is_complex:
         raise Unmodelled("the real part of a complex tensor")
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("conj", "resolve_conj", kind="view", samples=("a.conj()",))
@@ -380,7 +382,8 @@ def conj(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.dtype.is_complex:
         raise Unmodelled("conjugate views")
-    return input
+    result: ShadowTensor = input
+    return result
 
 
 @op(".sum_to_size", kind="pure", samples=("a.sum_to_size(2, 3)",))
@@ -388,7 +391,8 @@ def sum_to_size(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
     if as_shape(size) != self.shape:
         raise Unmodelled("sum_to_size to a smaller size")
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("movedim", kind="view", samples=("a.movedim(0, 1)",))
@@ -593,7 +597,8 @@ def diagonal(e: Engine, input: Any, offset: int = 0, dim1: int = 0, dim2: int = 
     before = input.shape
 
     def place(full: np.ndarray) -> np.ndarray:
-        return np.einsum("...ii->...i", _square(full, i, j, offset, length))
+        result: np.ndarray = np.einsum("...ii->...i", _square(full, i, j, offset, length))
+        return result
 
     return view(e, "DiagonalBackward0", input, shape, stride, start, into_window(before, place))
 
@@ -990,5 +995,6 @@ def contiguous(e: Engine, self: Any, memory_format: Any = None) -> ShadowTensor:
     wanted = memory_format or "contiguous_format"
     memory_format_strides(self.shape, wanted)  # which refuses another number of dimensions
     if follows(self.shape, self.stride, wanted) and not e.policy.contiguous_always_copies:
-        return self
+        result: ShadowTensor = self
+        return result
     return pure(e, CLONE, (self,), self.shape, self.dtype, stride=memory_format_strides(self.shape, wanted))
