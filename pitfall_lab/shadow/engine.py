@@ -47,10 +47,6 @@ def is_forbidden(tensor: ShadowTensor) -> bool:
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 """NumPy's names of arguments, which torch accepts for its own."""
 LARGEST_HALF = 65504
-SUMS = frozenset({"add", "add_", "sub", "sub_", "_foreach_sub"})
-"""Operations with one overload for any alpha: another type than a number gives a plain TypeError."""
-SUMMING = frozenset({"add", "sub", "rsub", "subtract", "foreach_add", "foreach_sub"})
-"""Operations that check the type and size of alpha themselves."""
 FACTORS = frozenset({"alpha", "beta"})
 """Arguments that may be a number or a 0-dim tensor: an LBFGS step is ``p.add_(d, alpha=t)``."""
 
@@ -143,12 +139,13 @@ class Engine:
         try:
             with np.errstate(all="ignore"):
                 kwargs = kwargs or {}
-                check_operands(self, entry, name, [*args, *kwargs.values()])
+                check_operands(self, entry, [*args, *kwargs.values()])
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 if "alpha" in kwargs or "beta" in kwargs:
                     kwargs = {
-                        key: _factor(name, key, value) if key in FACTORS else value for key, value in kwargs.items()
+                        key: _factor(entry, name, key, value) if key in FACTORS else value
+                        for key, value in kwargs.items()
                     }
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
@@ -199,14 +196,14 @@ class Engine:
         It can only for a new tensor made from inference tensors only, outside of inference mode, by an
         operation that is not ``fresh``.
         """
-        is_pow = "torch.pow" in entry.names
-        filled = is_pow and any(
+        fills = "fills_for_0_and_1" in entry.traits
+        filled = fills and any(
             isinstance(x, int | float) and x in (0, 1) for x in args[1:]
         )  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
         operands = [x for x in given if isinstance(x, ShadowTensor)]
-        filled |= is_pow and bool(args) and not isinstance(args[0], ShadowTensor)
-        filled |= "torch.cumsum" in entry.names and bool(operands) and not operands[0].ndim
+        filled |= fills and bool(args) and not isinstance(args[0], ShadowTensor)
+        filled |= "copies_0d" in entry.traits and bool(operands) and not operands[0].ndim
         made = entry.kind == "pure"
         if entry.kind == "view" and isinstance(result, ShadowTensor):  # a reshape may have to copy
             made = all(x.storage is not result.storage for x in operands)
@@ -416,15 +413,15 @@ class Engine:
         leaf.gradient = gradient
 
 
-def _factor(name: str, key: str, value: Any) -> Any:
+def _factor(entry: Op, name: str, key: str, value: Any) -> Any:
     """``alpha`` or ``beta`` as a number, also when given as a 0-dim tensor; declines other values."""
     short = name.rpartition(".")[2]
     if value is None or isinstance(value, str):
-        if short not in SUMS:
+        if "alpha_is_number" not in entry.traits or short != entry.names[0].rpartition(".")[2]:
             raise Unmodelled("which overload torch selects for these arguments")
         raise ShadowError("TypeError", f"{short}(): argument '{key}' must be Number, not {type(value).__name__}")
     if not isinstance(value, ShadowTensor):
-        if short.strip("_") not in SUMMING and not (type(value) in {int, float} and abs(value) <= LARGEST_HALF):
+        if "takes_alpha" not in entry.traits and not (type(value) in {int, float} and abs(value) <= LARGEST_HALF):
             raise Unmodelled("alpha or beta that is not a plain number, or is a very large one")
         return value
     seen = value.window()

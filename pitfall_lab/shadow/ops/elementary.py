@@ -700,7 +700,8 @@ def _logic_in_place(name: str, forward: Callable[..., Any], *samples: str, alias
         finally:
             e.grad_enabled = before
 
-    add((f".{name}", *aliases), run, "inplace", "", samples)
+    traits: tuple[Trait, ...] = ("unchecked",) if unseen else ()
+    add((f".{name}", *aliases), run, "inplace", "", samples, traits=traits)
 
 
 _logic_in_place("bitwise_and_", np.bitwise_and, "n.bitwise_and_(3)", aliases=(".__iand__",))

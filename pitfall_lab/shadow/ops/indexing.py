@@ -415,7 +415,7 @@ def _saved_places(template: list[Any], s: Any) -> tuple[Any, ...]:
     "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)", "h.__setitem__(m, 0.0)",
     "h.__setitem__(h > 0, 5.0)", "h.__setitem__([0, 1], 3.0)", "h.__setitem__(i, c)", "h.__setitem__((0, [0, 2]), 1.0)",
     "p.__setitem__(0, 1.0)", "p.__setitem__(0, c)", "n.__setitem__(0, 1.7)",
-    "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"))  # fmt: skip
+    "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"), traits=("unchecked",))  # fmt: skip
 def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     tensor_only(self)
     if not isinstance(value, (ShadowTensor, *NUMBERS)):

@@ -186,7 +186,7 @@ def _init(name: str, value: Any = None) -> None:
         )
         return result
 
-    add(f"torch.nn.init.{name}", run, "inplace")
+    add(f"torch.nn.init.{name}", run, "inplace", traits=("unchecked",))
 
 
 # Not trunc_normal_: it draws again until all numbers fit, and how often it writes is a matter of luck.
@@ -236,7 +236,7 @@ def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
     _set_flag(e, self, bool(value))
 
 
-@op(".detach_", "torch.detach_", kind="inplace")
+@op(".detach_", "torch.detach_", kind="inplace", traits=("unchecked",))
 def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if e.inference or self.inference:  # autograd, which does it, is left out
@@ -292,7 +292,7 @@ def delete_grad(e: Engine, self: Any) -> None:
     self.gradient = None
 
 
-@op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"))
+@op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"), traits=("unchecked",))
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     """``set_``: take over another tensor's storage and strides; the version counter stays, and is increased.
 
@@ -315,7 +315,12 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     return result
 
 
-@op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"), traits=("deterministic",))
+@op(
+    ".resize_",
+    kind="inplace",
+    samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"),
+    traits=("deterministic", "unchecked"),
+)
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     """Another shape on the same memory; the same size changes nothing and is not counted.
 

@@ -44,7 +44,7 @@ from pitfall_lab.shadow.ops.building import (
     sign_of,
     tensor_only,
 )
-from pitfall_lab.shadow.registry import ENTRIES, add, op
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.releases import CLAMP_STOPS_AT_ITS_BOUNDS
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -144,7 +144,7 @@ NO_NEGATION = f"Negation, the `-` operator, on a bool tensor is not supported. {
 @op(
     "add",
     samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"),
-    traits=("fresh",),
+    traits=("fresh", "takes_alpha", "alpha_is_number"),
 )
 def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -162,6 +162,7 @@ def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
     ".add_",
     kind="inplace",
     samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"),
+    traits=("takes_alpha", "alpha_is_number"),
 )
 def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
@@ -169,7 +170,12 @@ def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _add_rule(alpha, dtype), pair, dtype)
 
 
-@op("sub", "torch.subtract", samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"), traits=("fresh",))
+@op(
+    "sub",
+    "torch.subtract",
+    samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"),
+    traits=("fresh", "takes_alpha", "alpha_is_number"),
+)
 def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -178,7 +184,7 @@ def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None)
     return pointwise(e, _sub_rule(alpha, dtype), pair, dtype, dtype)
 
 
-@op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"))
+@op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"), traits=("takes_alpha", "alpha_is_number"))
 def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
     _check_bool_sub(*pair)
@@ -186,7 +192,7 @@ def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _sub_rule(alpha, dtype), pair, dtype)
 
 
-@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"), traits=("fresh",))
+@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"), traits=("fresh", "takes_alpha"))
 def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
         raise Unmodelled("rsub with a tensor as second operand")
@@ -326,7 +332,7 @@ def _refused_power(dtype: DType, exponent: Any) -> str:
 
 @op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
     samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"),
-    traits=("fresh",))  # fmt: skip
+    traits=("fresh", "fills_for_0_and_1"))  # fmt: skip
 def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     base, exponent = operand(input), operand(exponent)
@@ -1098,7 +1104,8 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> OpRule:
         dtype = promoted(input, other)
         return pointwise(e, rule, (input, other), dtype, dtype)
 
-    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=("fresh",))
+    traits: tuple[Trait, ...] = ("fresh", "out_may_be_operand")
+    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=traits)
     return rule
 
 

@@ -152,7 +152,7 @@ def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
     return pointwise.mul(e, views.reshape(e, input, input.numel, 1), vec2)
 
 
-@op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"))
+@op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"), traits=("out_uncounted",))
 def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if 0 in (*input.shape, *other.shape):

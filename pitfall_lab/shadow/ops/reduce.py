@@ -36,7 +36,7 @@ from pitfall_lab.shadow.ops.building import (
     wrap_dim,
 )
 from pitfall_lab.shadow.ops.pointwise import no_out
-from pitfall_lab.shadow.registry import ENTRIES, add, op
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -566,7 +566,7 @@ def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 
 
-@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"), traits=("fresh",))
+@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"), traits=("fresh", "copies_0d"))
 def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
@@ -638,8 +638,9 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
     def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:
         return run(e, input, dim, 3, dtype)
 
-    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",), traits=("fresh",))
-    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"), traits=("fresh",))
+    traits: tuple[Trait, ...] = ("fresh", "out_without_derivative")
+    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",), traits=traits)
+    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"), traits=traits)
     return run
 
 
