@@ -46,7 +46,10 @@ class Growing(NamedTuple):
 
 
 class GraphGrowth:
-    """Remembers after which cell the graph of each result in a list was first seen used, by keys of nodes."""
+    """Remembers, for each result in a list, the cell after which its graph was first found to have run a backward.
+
+    The results are identified by keys of their grad_fn.
+    """
 
     def __init__(self) -> None:
         self._used: dict[tuple[Any, ...], int] = {}

@@ -68,9 +68,12 @@ class StaleCache(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The marks (id, version and checksum; of a cached function its counts) of entries, the cell that made the newest,
-    the marks of the weights and functions then, which cells have changed these since, which have added entries since,
-    and the marks of those.
+    """A cache after a cell. A mark is an id, a version and a checksum; of a cached function, its counts.
+
+    ``entries`` has the mark of each entry, ``since`` the cell that added the newest of them, ``weights`` the marks of
+    the weights and functions at that time, ``moved`` the cells that have changed these since then. ``filled`` are the
+    cells that have added entries since then, and ``later`` has the marks of the entries that they added.
+    ``hits`` is how often results had been read; below zero where nothing counts this.
     """
 
     entries: dict[str, Any]
