@@ -335,3 +335,16 @@ def test_no_file_is_left_out_of_the_checks() -> None:
         if name.endswith(".py") and name != "tests/test_architecture.py":
             assert not re.search(r"^# (?:mypy: |type: ignore|ruff: noqa *$)", text, re.MULTILINE), name
             assert not re.search(r"^# ruff: noqa:(?![^\n]* - )|^# ruff: noqa:[^\n-]*E501", text, re.MULTILINE), name
+
+
+def test_no_function_is_written_twice() -> None:
+    written: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                text = "\n".join(map(ast.unparse, body))
+                if text.count("\n") >= 3:
+                    written.setdefault(text, []).append(f"{path.relative_to(PACKAGE).as_posix()}: {node.name}")
+    assert len(written) > 3000
+    assert [places for places in written.values() if len(places) > 1] == []

@@ -18,7 +18,6 @@ from pitfall_lab.trace import Language
 if TYPE_CHECKING:
     from pitfall_lab.rules import Family, Rule
 
-SUMMARY = "print the page of a rule: what it finds, why torch works like this, and what to do"
 FOLDER = DOCS / "rules"
 
 

@@ -26,8 +26,6 @@ from pitfall_lab.classroom.register import Row, StateFile, refuse_strangers, rem
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 
-SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
-
 _USUAL = f" (default: as {assignments.NAME} says; without one, {Limits().timeout:g} s and {Limits().memory} MiB)"
 DASK_SECONDS = 20
 """Seconds to wait for the scheduler of the Dask cluster."""

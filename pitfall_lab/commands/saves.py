@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pitfall_lab.verify.experiments.catalogue import Operation
     from pitfall_lab.verify.experiments.saved_tensors import Condition, Study
 
-SUMMARY = "print what an operation saves for backward, and which later write breaks it"
 OPERANDS = (
     "a, b: (2, 3); c: (3,); w: (3, 2); s: (3, 3); h = a * 1; p: plain (2, 3); n: integers; i: indices; m: a "
     "mask; img: (2, 4, 4, 6)"

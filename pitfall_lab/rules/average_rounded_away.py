@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, number
 from pitfall_lab.rules.signals.elements import Elements
-from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
 BITS = {"float16": 11, "bfloat16": 8}
@@ -82,13 +82,13 @@ def _step(story: Story, event: Event, scaled: Event | None) -> AverageRoundedAwa
     if len(given) != len(LERPS):
         return None
     if event.name in LERPS:
-        share = _number(argument(event, "weight", 2))
+        share = decimal(argument(event, "weight", 2))
         return (
             AverageRoundedAway(event, given[0], event.step, given[1], share)
             if share is not None and 0 < share <= HALF
             else None
         )
-    alpha = _number(argument(event, "alpha", 2))
+    alpha = decimal(argument(event, "alpha", 2))
     parts = [
         _part(scaled) if scaled is not None and place == 0 else _scaled(story, label, event)
         for place, label in enumerate(given)
@@ -109,16 +109,9 @@ def _scaled(story: Story, label: str, event: Event) -> tuple[str, float, int] | 
 
 
 def _part(made: Event) -> tuple[str, float, int] | None:
-    plain = [_number(o.text) for o in made.operands if o.label is None and not o.name]
+    plain = [decimal(o.text) for o in made.operands if o.label is None and not o.name]
     source = next((o.label for o in made.operands if o.label is not None), None)
     return (source, plain[0], made.step) if source is not None and len(plain) == 1 and plain[0] is not None else None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
 
 
 def _stays(story: Story, steps: list[AverageRoundedAway]) -> tuple[float, float] | None:

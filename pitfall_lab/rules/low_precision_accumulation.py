@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand, reads, receiver, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
+from pitfall_lab.rules.signals.value_origins import decimal
 from pitfall_lab.trace import Event, T
 
 FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24}
@@ -112,7 +113,7 @@ def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> L
     previous, last = rounds[0].operands[0].label, rounds[0].step
     for event in rounds:
         added = event.operands[1]
-        more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
+        more = decimal(added.text) if added.label is None else _value(story, added.label, event.step)
         if (
             event.operands[0].label != previous
             or exact is None
@@ -138,7 +139,7 @@ def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
     terms, ends = [], []
     for event in rounds:
         added = event.operands[1]
-        more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
+        more = decimal(added.text) if added.label is None else _value(story, added.label, event.step)
         before, after = (
             _value(story, event.operands[0].label, event.step - 1),
             _value(story, event.results[0], event.step),
@@ -188,7 +189,7 @@ def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]
     before, after = _values(story, label, event.step - 1), _values(story, event.results[0], event.step)
     shape = story.shape(label, event.step)
     if added.label is None:
-        more = _number(added.text)
+        more = decimal(added.text)
         terms = dict.fromkeys(before, more) if more is not None else {}
     elif math.prod(story.shape(added.label, event.step) or ()) == 1:
         more = _value(story, added.label, event.step)
@@ -219,13 +220,6 @@ def _values(story: Story, label: str | None, step: int) -> dict[int, float]:
 def _is_written(story: Story, label: str | None, after: int, until: int) -> bool:
     """Whether something else wrote the sum between two rounds: set it back to 0, for instance."""
     return bool(story.writes(str((story.tensor(label, until) or {}).get("storage")), after, until))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _value(story: Story, label: str | None, step: int) -> float | None:

@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand, torch_name, with_parentheses
 from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event, Span, T
 
 SUMS = ("add", "add_", "__add__", "__radd__", "__iadd__")
@@ -89,17 +89,10 @@ def _takes_for_number(use: Event, label: str) -> bool:
         return False
     if use.name in LARGEST:
         return True
-    number = _number(use.operands[1].text) if len(use.operands) > 1 and use.operands[1].label is None else None
+    number = decimal(use.operands[1].text) if len(use.operands) > 1 and use.operands[1].label is None else None
     return number is not None and (
         number >= AT_LEAST.get(use.name, float("inf")) or (use.name in QUOTIENTS and number > 1)
     )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _finding(story: Story, found: TruthValuesAdded) -> Finding:

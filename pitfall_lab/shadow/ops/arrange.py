@@ -25,6 +25,7 @@ from pitfall_lab.shadow.ops.building import (
     broadcast,
     check_history,
     in_place,
+    index_grid,
     new,
     pure,
     records,
@@ -492,13 +493,7 @@ def _reduced(
     )
 
 
-def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    grid: list[np.ndarray] = list(np.indices(index.shape))
-    grid[at] = index
-    return tuple(grid)
-
-
-_reduced("scatter_reduce", "ScatterReduceBackward0", "src", _grid, "0, torch.tensor([[0, 1, 0]]), p[1:] * 2",
+_reduced("scatter_reduce", "ScatterReduceBackward0", "src", index_grid, "0, torch.tensor([[0, 1, 0]]), p[1:] * 2",
          {"sum": "sum", "prod": "prod", "amax": "amax", "amin": "amin", "mean": "mean"})  # fmt: skip
 _reduced("index_reduce", "IndexReduceBackward0", "source", lambda k, at: (*(slice(None),) * at, k), "0, i, p * 2",
          {"prod": "prod", "amax": "amax", "amin": "amin"})  # fmt: skip

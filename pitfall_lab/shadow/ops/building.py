@@ -857,3 +857,10 @@ def sign_of(x: Any) -> Any:
 def bool_of(dtype: DType) -> bool:
     """Whether this is torch.bool."""
     return dtype == BOOL
+
+
+def index_grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
+    """A NumPy index: at each place of ``index`` the place itself, but along axis ``at`` what ``index`` says."""
+    grid: list[np.ndarray] = list(np.indices(index.shape))
+    grid[at] = index
+    return tuple(grid)

@@ -635,7 +635,8 @@ def _write_up_to(
 # -- named functions
 
 
-def _long_index(index: Any) -> None:
+def integer_index(index: Any) -> None:
+    """Decline an index tensor that is neither int64 nor int32."""
     tensor_only(index)
     if index.dtype not in ("int64", "int32"):
         raise Unmodelled("an index that is not int64")
@@ -658,7 +659,7 @@ def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
 @op("index_select", saves="index", samples=("a.index_select(0, i)", "torch.index_select(a, 1, i)"))
 def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None) -> ShadowTensor:
     tensor_only(input)
-    _long_index(index)
+    integer_index(index)
     at = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
         raise _index_error("index_select(): Index is supposed to be a vector")
@@ -695,7 +696,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
 )
 def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> ShadowTensor:
     tensor_only(input)
-    _long_index(index)
+    integer_index(index)
     at = wrap_dim(dim, input.ndim)
     if index.ndim != input.ndim or sparse_grad:
         raise Unmodelled("gather with sparse_grad, or where input and index differ in their number of dimensions")

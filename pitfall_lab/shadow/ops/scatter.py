@@ -28,6 +28,7 @@ from pitfall_lab.shadow.ops.building import (
     check_overlap,
     edges,
     in_place,
+    index_grid,
     new,
     no_room,
     own,
@@ -41,13 +42,6 @@ from pitfall_lab.shadow.ops.building import (
 from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule, repeat
 from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, is_dense
-
-
-def _index_of(index: Any) -> None:
-    tensor_only(index)
-    if index.dtype not in ("int64", "int32"):
-        raise Unmodelled("an index that is not int64")
-
 
 # -- index_put, index_add, index_copy, index_fill
 
@@ -147,7 +141,7 @@ def _along(
 
     def check(self: Any, dim: int, index: Any, source: Any) -> int:
         tensor_only(self, source)
-        _index_of(index)
+        indexing.integer_index(index)
         at = wrap_dim(dim, self.ndim)
         if (
             index.ndim != 1
@@ -209,8 +203,8 @@ _along(
 )  # fmt: skip
 
 
-def _long_index(index: Any, dim: int, ndim: int) -> None:
-    _index_of(index)
+def _fill_index(index: Any, dim: int, ndim: int) -> None:
+    indexing.integer_index(index)
     if index.dtype != INT64:
         raise ShadowError("IndexError", "index_fill_(): Expected dtype int64 for index.", "dtype")
     wrap_dim(dim, ndim)
@@ -238,7 +232,7 @@ def _index_fill_rule(at: int, value: float) -> OpRule:
 def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(input)
     check_history(e, input)
-    _long_index(index, dim, input.ndim)
+    _fill_index(index, dim, input.ndim)
     if not isinstance(value, bool | int | float):
         raise Unmodelled("index_fill with a tensor or a complex number as value")
     rule = refusing(_index_fill_rule(wrap_dim(dim, input.ndim), value), no_room(input.dtype, value))
@@ -248,7 +242,7 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
 @op(".index_fill_", kind="inplace", saves="index", samples=("h.index_fill_(0, i[:1], 1.0)",))
 def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(self)
-    _long_index(index, dim, self.ndim)
+    _fill_index(index, dim, self.ndim)
     if not isinstance(value, bool | int | float):
         raise Unmodelled("index_fill_ with a tensor or a complex number as value")
     at = wrap_dim(dim, self.ndim)
@@ -265,17 +259,11 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
 # -- scatter
 
 
-def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    grid: list[np.ndarray] = list(np.indices(index.shape))
-    grid[at] = index
-    return tuple(grid)
-
-
 def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> OpRule:
     def forward(x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         k = rest[-1]
         indexing.check_elements(k, at, x.shape, inplace=inplace)
-        full, places = x.copy(), _grid(k, at)
+        full, places = x.copy(), index_grid(k, at)
         src = rest[0][tuple(slice(0, n) for n in k.shape)] if len(rest) == 2 else value
         if accumulate:
             np.add.at(full, places, src)
@@ -285,8 +273,8 @@ def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> OpRul
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         if accumulate:
-            return g, None if s.index is None else g[_grid(s.index, at)]
-        return _zeroed(g, _grid(s.index, at)), g[_grid(s.index, at)]
+            return g, None if s.index is None else g[index_grid(s.index, at)]
+        return _zeroed(g, index_grid(s.index, at)), g[index_grid(s.index, at)]
 
     if isinstance(value, ShadowTensor):
         name = "ScatterAddBackward0" if accumulate else "ScatterBackward0"
@@ -304,7 +292,7 @@ def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any
 
 def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: bool, inplace: bool) -> ShadowTensor:
     tensor_only(self)
-    _index_of(index)
+    indexing.integer_index(index)
     is_tensor = isinstance(src, ShadowTensor)
     if not is_tensor and not isinstance(src, bool | int | float | complex):
         raise Unmodelled("scatter with a value that is neither a tensor nor a number")
@@ -369,7 +357,7 @@ def scatter_add_(e: Engine, self: Any, dim: int, index: Any, src: Any) -> Shadow
 @op("take", saves="index, self", samples=("a.take(i)", "torch.take(a, torch.tensor([[0, 5]]))"))
 def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
     tensor_only(input)
-    _index_of(index)
+    indexing.integer_index(index)
     check_history(e, input)
     if index.dtype != INT64:
         raise runtime(f"take(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")

@@ -649,6 +649,19 @@ def unfold(e: Engine, self: Any, dimension: int, size: int, step: int) -> Shadow
 # -- several views at once
 
 
+def _joined(before: Shape, dtype: DType, places: Sequence[Any]) -> Vjp:
+    """The vjp of a split: a gradient of shape ``before``, with each piece's gradient at its place and 0 elsewhere."""
+
+    def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
+        full = np.zeros(before, dtype.numpy)
+        for g, place in zip(gs, places, strict=True):
+            if g is not None:
+                full[place] = g
+        return (full,)
+
+    return vjp
+
+
 def several(
     e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
 ) -> tuple[ShadowTensor, ...]:
@@ -656,15 +669,7 @@ def several(
     node = None
     before, dtype = self.shape, self.dtype
     if records(e, self):
-
-        def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
-            full = np.zeros(before, dtype.numpy)
-            for g, place in zip(gs, places, strict=True):
-                if g is not None:
-                    full[place] = g
-            return (full,)
-
-        node = e.graph.new_node(name, (e.graph.edge(self),), vjp)
+        node = e.graph.new_node(name, (e.graph.edge(self),), _joined(before, dtype, places))
         node.multiple = True
     results = tuple(open_window(e, self, *w, "multi") for w in windows)
     if node is not None:
@@ -809,15 +814,7 @@ def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTe
         )
         results[-1].inference = self.inference
     if records(e, self):
-
-        def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
-            full = np.zeros(before, dtype.numpy)
-            for g, place in zip(gs, places, strict=True):
-                if g is not None:
-                    full[place] = g
-            return (full,)
-
-        node = e.graph.new_node("UnsafeSplitBackward0", (e.graph.edge(self),), vjp)
+        node = e.graph.new_node("UnsafeSplitBackward0", (e.graph.edge(self),), _joined(before, dtype, places))
         node.multiple = True
         own(node, *results)
     return tuple(results)

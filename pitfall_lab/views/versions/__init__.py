@@ -228,3 +228,9 @@ def _steps_of(track: Track) -> set[int]:
         if track["bumps"] or track["silent"]:
             steps |= {s for s in (pin["step"], pin["broken"], pin["wrong"]) if s is not None}
     return steps
+
+
+def marks(track: Track) -> set[int]:
+    """The steps at which a track has something to draw."""
+    steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
+    return steps | {step for p in track["pins"] for step in (p["broken"], p["wrong"]) if step is not None}
