@@ -12,7 +12,7 @@ from pitfall_lab.shadow import Node, ShadowTensor
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
 from pitfall_lab.verify.beside_calls import LOOKED_AT
 from pitfall_lab.verify.fastpath.call_sites import CallCompiler
-from pitfall_lab.verify.fastpath.event_rows import MARKS, Row, Rows, Saying
+from pitfall_lab.verify.fastpath.event_rows import MARKS, Packed, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
 """The limits of what is kept for later recordings: a plan takes some kilobytes, a form some hundred bytes."""
@@ -224,13 +224,13 @@ _ROLES = {
 }  # fmt: skip
 
 
-def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
-    """Compile a function that makes a row from the operands and the row's other fields; ``roles``
-    says which marks it contains.
+def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
+    """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the
+    operands and the other fields, in their order; ``roles`` says which marks it contains.
     """
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
-    made: Callable[..., Row] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
+    made: Callable[..., Packed] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
     return made
 
 
