@@ -353,7 +353,7 @@ export interface TablePicture {
   about: string[];
 }
 
-/** The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient. */
+/** The path from the loss to the call that cut the graph, and the leaves beyond it that get no gradient. */
 export interface PathPicture {
   kind: "path";
   root: string;
@@ -515,7 +515,7 @@ export interface ComparedSide {
   stopped: Text | null;
 }
 
-/** One expression whose operands have different shapes; `sign` stands between them, `clash` are the dimensions that do not fit. */
+/** One expression whose operands have different shapes; `sign` is the operator between them, `clash` are the dimensions that do not fit. */
 export interface BroadcastCase {
   step: number;
   steps: number[];
