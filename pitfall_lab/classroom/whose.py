@@ -96,7 +96,7 @@ def form(name: str) -> DownloadName | None:
     """The form of a name, or None where it is no system's.
 
     >>> form("lovelaceada_LATE_77_912_week-3")
-    Form(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
+    DownloadName(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
     """
     forms = []
     if found := _MOODLE.fullmatch(name):
