@@ -1,5 +1,7 @@
 """The few functions that notebooks and scripts call; see the package's own text for what they are for."""
 
+# ruff: noqa: PLC0415 - `import pitfall_lab` brings no torch: the engines are imported by the first call
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The console script ``pitfall-lab``: one command a module.
 
-Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the
+Each command is one module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the
 module of the given command is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
 """
 

@@ -7,6 +7,8 @@ leaves that folder out, and without the entries of ``PYTHONPATH`` that mean it (
 very file, which loads this very package from where it is: nothing is put on the path for that.
 """
 
+# ruff: noqa: PLC0415 - a command that starts no pool does not import multiprocessing
+
 from __future__ import annotations
 
 import contextlib

@@ -7,6 +7,8 @@ and from ``# pitfall: ignore[PL101]`` comments, as for ``pitfall-lab check``; ``
 rules. Fixes are not offered: trying them would run the test many times.
 """
 
+# ruff: noqa: PLC0415 - pytest loads this plugin in every project: without --pitfalls it must cost nothing
+
 from __future__ import annotations
 
 from collections.abc import Generator

@@ -1,8 +1,9 @@
 """Provision what the tests need and run them all: ``python3 tests/run.py``. Standard library only.
 
 Makes a virtual environment in ``build/`` (used again as long as the pins stay the same), installs the package from this
-tree the way a learner does, finds or installs Chromium, then runs the linter, the type check and the tests. Words after
-the command go to pytest: ``python3 tests/run.py tests/shadow -k sigmoid`` runs a part and leaves the linters out.
+tree the way a learner does, finds or installs Chromium, then runs the linter, the type checks (TypeScript's where there
+is npm) and the tests. Words after the command go to pytest: ``python3 tests/run.py tests/shadow -k sigmoid`` runs a
+part and leaves the linters out.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def main(words: list[str]) -> int:
     ]
     # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests
     # for a process that they started: one worker more than cores uses that time, and lets the browser go first.
-    beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types]
+    front = Beside("front end", [python, "tests/frontend/checks.py"])
+    beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types, front]
     workers = str((os.cpu_count() or 2) + 1)
     os.environ["PITFALL_WHOLE"] = "1"  # of the slow tests half each day: tests/slow.py
     codes.append(

@@ -250,3 +250,101 @@ def test_notebooks_are_committed_without_outputs(path: Path) -> None:
 
 def test_no_committed_file_is_large() -> None:
     assert {p.relative_to(ROOT).as_posix(): p.stat().st_size for p in tracked() if p.stat().st_size > 1_500_000} == {}
+
+
+def _imported(path: Path) -> set[Path]:
+    """The files of ours that a file imports when it runs: at its top or in a function, not for types alone."""
+    package, found = path.relative_to(ROOT).with_suffix("").parts[:-1], set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
+            waiting += node.orelse
+            continue
+        waiting += ast.iter_child_nodes(node)
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *filter(None, [node.module])])
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            names += [] if all(_file(name) for name in names) else [module]
+        found |= {each for name in names if (each := _file(name)) is not None}
+    return found - {path}
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module of ours."""
+    place = ROOT.joinpath(*module.split("."))
+    return next((each for each in (place.with_suffix(".py"), place / "__init__.py") if each.is_file()), None)
+
+
+def _circles(arrows: dict[Path, set[Path]]) -> list[list[str]]:
+    """Files that import each other, directly or through others, one list for each knot."""
+    left = dict(arrows)
+    while done := {path for path in left if not arrows[path] & left.keys()}:
+        left = {path: there for path, there in left.items() if path not in done}
+    reached: dict[Path, set[Path]] = {}
+    for start in left:
+        seen, waiting = set(), [start]
+        while waiting:
+            new = left.get(waiting.pop(), set()) - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    knots = {frozenset(b for b in reached[a] & left.keys() if a in reached[b]) for a in left if a in reached[a]}
+    return [sorted(each.relative_to(ROOT).as_posix() for each in knot) for knot in knots]
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    # What only the types of annotations need (``if TYPE_CHECKING``) is no import when the program runs.
+    arrows = {path: _imported(path) for path in modules()}
+    assert sum(map(len, arrows.values())) > 2000
+    assert _circles(arrows) == []
+
+
+def test_a_circle_of_files_is_seen(tmp_path: Path) -> None:
+    a, b, c = (tmp_path / name for name in "abc")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "ROOT", tmp_path)
+        assert _circles({a: {b}, b: {c}, c: {b}}) == [["b", "c"]]
+        assert _circles({a: {b, c}, b: {c}, c: set()}) == []
+
+
+def test_an_import_inside_a_function_gives_its_reason() -> None:
+    # ruff's PLC0415 refuses the others.
+    pattern = re.compile(r"noqa:[^\n]*PLC0415(?P<why> - \S+ \S+ \S+)?")
+    found = [(path.name, each["why"]) for path in modules() for each in pattern.finditer(path.read_text("utf-8"))]
+    assert len(found) > 30
+    assert [name for name, why in found if not why] == []
+    assert '"PLC0415"' not in (ROOT / "pyproject.toml").read_text("utf-8").split("per-file-ignores")[0]
+
+
+def test_a_class_name_belongs_to_one_class() -> None:
+    named: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert len(named) > 500
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}
+
+
+def test_no_file_is_left_out_of_the_checks() -> None:
+    # A whole file's exemption names what it allows (signatures that are torch's) and why; none is from types or length.
+    for name, text in texts():
+        if name.endswith(".py") and name != "tests/test_architecture.py":
+            assert not re.search(r"^# (?:mypy: |type: ignore|ruff: noqa *$)", text, re.MULTILINE), name
+            assert not re.search(r"^# ruff: noqa:(?![^\n]* - )|^# ruff: noqa:[^\n-]*E501", text, re.MULTILINE), name
+
+
+def test_no_function_is_written_twice() -> None:
+    written: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                text = "\n".join(map(ast.unparse, body))
+                if text.count("\n") >= 3:
+                    written.setdefault(text, []).append(f"{path.relative_to(PACKAGE).as_posix()}: {node.name}")
+    assert len(written) > 3000
+    assert [places for places in written.values() if len(places) > 1] == []

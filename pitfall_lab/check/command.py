@@ -25,7 +25,6 @@ from pitfall_lab.check.terminal import Paint, Style, report, shown, total, wants
 from pitfall_lab.check.workshop import EVENT_LIMIT, TIMEOUT, Unchecked, Workshop
 from pitfall_lab.cli import Refusal
 
-SUMMARY = "run programs and notebooks and say where they bite, with fixes that were tried"
 FORMATS = ("text", "json", "sarif", "github")
 
 

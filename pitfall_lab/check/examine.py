@@ -74,8 +74,8 @@ def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str]
     """Check one file and apply the first verified fix of the first finding, again until none is left;
     the file itself is not written.
 
-    A fix is verified alone, so the program is checked anew after each one, ``MOST_ROUNDS`` times at most. Findings that
-    are only an info, and fixes of lines that the author did not write (a notebook's magics), are left out.
+    A fix is verified alone, so the program is checked again after each one, ``MOST_ROUNDS`` times at most. Findings
+    that are only an info, and fixes of lines that the author did not write (a notebook's magics), are left out.
     """
     checked = examine(path, shop, settings, argv, name=name)
     before, fixed = checked.script, []

@@ -3,6 +3,8 @@
 Needs no torch: the pages are made beforehand (:mod:`pitfall_lab.reference.pages`).
 """
 
+# ruff: noqa: PLC0415 - the command starts fast: what few calls need is imported by them
+
 from __future__ import annotations
 
 import argparse
@@ -16,7 +18,6 @@ from pitfall_lab.trace import Language
 if TYPE_CHECKING:
     from pitfall_lab.rules import Family, Rule
 
-SUMMARY = "print the page of a rule: what it finds, why torch works like this, and what to do"
 FOLDER = DOCS / "rules"
 
 

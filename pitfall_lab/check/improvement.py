@@ -16,7 +16,7 @@ from pitfall_lab.rules.kit.wording import difference, snippet
 from pitfall_lab.trace import Failure, Trace
 
 
-class Found(NamedTuple):
+class FoundFinding(NamedTuple):
     """A finding, named by the texts of its lines: their numbers differ between two versions of a program."""
 
     rule: str
@@ -25,7 +25,7 @@ class Found(NamedTuple):
     texts: tuple[str, ...]
 
 
-class Error(NamedTuple):
+class EndingError(NamedTuple):
     """The error that ended a program; ``text`` is the source that raised it, ``step`` the event.
 
     ``None`` and line 0: not known.
@@ -38,7 +38,7 @@ class Error(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """The facts of a recording that are compared with those of another one.
 
     ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``stopped`` the step at which observation ended
@@ -46,10 +46,10 @@ class Facts:
     """
 
     ended: str
-    error: Error | None
+    error: EndingError | None
     stopped: int | None
     disagreements: int
-    found: tuple[Found, ...]
+    found: tuple[FoundFinding, ...]
 
     @classmethod
     def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
@@ -77,13 +77,13 @@ class Facts:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The facts that :meth:`to_json` has written."""
-        found = tuple(Found(kind, severity, step, tuple(texts)) for kind, severity, step, texts in data["found"])
-        return cls(**{**data, "error": data["error"] and Error(*data["error"]), "found": found})
+        found = tuple(FoundFinding(kind, severity, step, tuple(texts)) for kind, severity, step, texts in data["found"])
+        return cls(**{**data, "error": data["error"] and EndingError(*data["error"]), "found": found})
 
 
-def _error(story: Story, failure: Failure) -> Error:
+def _error(story: Story, failure: Failure) -> EndingError:
     span = failure.span
-    return Error(
+    return EndingError(
         failure.type,
         snippet(story, span) if span is not None else None,
         failure.step,
@@ -91,7 +91,7 @@ def _error(story: Story, failure: Failure) -> Error:
     )
 
 
-def found_of(story: Story, finding: Finding) -> Found:
+def found_of(story: Story, finding: Finding) -> FoundFinding:
     """The name of a finding that is the same in the program and in a repaired version: its
     rule, and the texts of its lines.
 
@@ -103,10 +103,10 @@ def found_of(story: Story, finding: Finding) -> Found:
         for r in finding.related
         if r.role in ("saved", "operand", "backward", "around")
     ]
-    return Found(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
+    return FoundFinding(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
 
 
-def is_better(finding: Found, was: Facts, now: Facts) -> bool:
+def is_better(finding: FoundFinding, was: RunFacts, now: RunFacts) -> bool:
     """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an
     end before the finding's step.
 
@@ -132,7 +132,7 @@ def is_better(finding: Found, was: Facts, now: Facts) -> bool:
     return _got_further(was.error, now)
 
 
-def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
+def _is_more(finding: FoundFinding, was: RunFacts, now: RunFacts) -> bool:
     """Whether the repaired program has more findings of this finding's rule than the original; infos are not counted.
 
     Findings are counted and not compared, because an edited line gives the same finding another text.
@@ -143,7 +143,7 @@ def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
     return after > before
 
 
-def _fails_alike(one: Error | None, other: Error | None) -> bool:
+def _fails_alike(one: EndingError | None, other: EndingError | None) -> bool:
     """Whether both programs end with an error of the same type on a line of the same text;
     False if a text is not known.
 
@@ -154,7 +154,7 @@ def _fails_alike(one: Error | None, other: Error | None) -> bool:
     return (one.type, one.text) == (other.type, other.text)
 
 
-def _got_further(error: Error | None, now: Facts) -> bool:
+def _got_further(error: EndingError | None, now: RunFacts) -> bool:
     """Whether the repaired program raises at a later step than the original, on another line,
     and a rule finds an error in it.
 

@@ -2,6 +2,8 @@
 does, and applies edits to them.
 """
 
+# ruff: noqa: PLC0415 - a program is checked without Jupyter: its packages are imported for notebooks only
+
 from __future__ import annotations
 
 import ast
@@ -50,7 +52,7 @@ _TRANSPARENT = ("%%time", "%%capture", "%%pitfall")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ScriptCell:
     """A code cell that became lines of a script. ``number`` counts code cells from 1, ``index`` all cells from 0.
 
     ``first`` is its first line in the script (from 1), ``count`` the number of its lines.
@@ -77,7 +79,7 @@ class Script:
     text: str
     shown: str
     encoding: str = "utf-8"
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[ScriptCell, ...] = ()
     forgiven: tuple[tuple[int, int], ...] = ()
     notes: tuple[T, ...] = ()
 
@@ -278,7 +280,7 @@ def _notebook(path: Path, name: str, raw: bytes) -> Script:
         source = source.replace("\r\n", "\n").replace("\r", "\n")
         run, note = _as_python(source, number)
         count = source.count("\n")
-        cells.append(Cell(number, index, first, count))
+        cells.append(ScriptCell(number, index, first, count))
         if note is not None:
             notes.append(note)
         if note is None and _shows_widgets(run):

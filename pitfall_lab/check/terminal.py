@@ -264,7 +264,7 @@ def total(files: int, calls: int, findings: Sequence[Finding], unfinished: int, 
 def wrapped(text: str, indent: str) -> list[str]:
     """The text broken at ``WIDTH`` terminal columns; Chinese, which has no spaces, is broken between characters.
 
-    ``indent`` stands before each line, and counts.
+    ``indent`` begins each line, and counts towards its width.
     """
     if columns(text) == len(text):
         return textwrap.wrap(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pitfall_lab.check import shown_results
-from pitfall_lab.check.improvement import Facts, found_of, is_better
+from pitfall_lab.check.improvement import RunFacts, found_of, is_better
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Fact, Finding, Fix, Printed, Related, find
 from pitfall_lab.rules.kit.source import apply
@@ -123,7 +123,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """Progress of the search for fixes: trials done, trials possible, and the findings with the fixes that work so far.
 
     ``done`` jumps past those of a finding that needed no more trials.
@@ -140,7 +140,7 @@ class Runs(Protocol):
     spoiled: bool
     said: str
 
-    def facts(self, subject: Subject) -> Facts:
+    def facts(self, subject: Subject) -> RunFacts:
         """Run a program on torch and the shadow; return its findings, error and disagreements, to
         compare it with another program.
         """
@@ -158,7 +158,7 @@ def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | No
 
 def trying(
     shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None, found: list[Finding] | None = None
-) -> Iterator[Progress]:
+) -> Iterator[SearchProgress]:
     """Do what :func:`tried` does, and yield the progress after each trial.
 
     ``found``: what :func:`find` returns for ``trace``.
@@ -168,14 +168,14 @@ def trying(
     trial = Trial(shop, subject, trace, findings)
     kept = [finding.with_fixes(()) for finding in chosen]
     sizes = [min(len(finding.fixes), MOST_TRIALS) for finding in chosen]
-    yield Progress(0, sum(sizes), tuple(kept))
+    yield SearchProgress(0, sum(sizes), tuple(kept))
     for place, finding in enumerate(chosen):
         before = sum(sizes[:place])
         for number, fixes in trial.attempts(finding):
             kept[place] = finding.with_fixes(fixes)
-            yield Progress(before + number, sum(sizes), tuple(kept))
+            yield SearchProgress(before + number, sum(sizes), tuple(kept))
         kept[place] = trial.with_meant(trial.with_rest(finding, kept[place]))
-    yield Progress(sum(sizes), sum(sizes), tuple(kept))
+    yield SearchProgress(sum(sizes), sum(sizes), tuple(kept))
 
 
 class Trial:
@@ -189,7 +189,7 @@ class Trial:
         """What the last repaired program that worked computed and printed, and what its recorded run printed."""
         self._work = 0
         self._story = Story(trace)
-        self._facts = Facts.of(self._story, findings)
+        self._facts = RunFacts.of(self._story, findings)
 
     def kept(self, finding: Finding) -> tuple[Fix, ...]:
         """The first few fixes of ``finding`` that work, smallest first."""

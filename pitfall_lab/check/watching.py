@@ -1,5 +1,7 @@
 """``with pitfall_lab.watching():``, which checks a part of a script or test while it runs."""
 
+# ruff: noqa: PLC0415 - a conftest may import this before torch: the recorder comes when a test is watched
+
 from __future__ import annotations
 
 import linecache

@@ -5,6 +5,9 @@ checker writes one JSON job per line to standard input and reads one JSON line b
 the run found is in the file the job names. Where there is no ``fork``, each job gets a process of its own (``--once``).
 """
 
+# ruff: noqa: PLC0415 - the worker imports once what its forks need, after it has been set up; `resource` is only on
+# Unix
+
 from __future__ import annotations
 
 import ast
@@ -432,10 +435,10 @@ def _result_text(trace: Trace, job: Job, sampling: Sampling | None, finite: Fini
 
 def _facts(trace: Trace) -> str:
     """The facts of a trace by which a repaired program is compared with the original, as JSON."""
-    from pitfall_lab.check.improvement import Facts
+    from pitfall_lab.check.improvement import RunFacts
     from pitfall_lab.rules.kit.story import Story
 
-    return json.dumps(Facts.of(Story(trace)).to_json())
+    return json.dumps(RunFacts.of(Story(trace)).to_json())
 
 
 WAYS_AROUND = {

@@ -1,5 +1,7 @@
 """Where checked programs run: forks of one worker process (:mod:`pitfall_lab.check.worker`), never this one."""
 
+# ruff: noqa: PLC0415 - the parent process compares no facts and stays small: the worker imports them
+
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +20,7 @@ from pitfall_lab.rules import Finding
 from pitfall_lab.trace import T, Trace
 
 if TYPE_CHECKING:
-    from pitfall_lab.check.improvement import Facts
+    from pitfall_lab.check.improvement import RunFacts
 
 TIMEOUT = 60.0
 VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
@@ -155,13 +157,13 @@ class Workshop:
         self.again, self.spoiled = seen["again"], seen["spoiled"]
         return Trace.from_json(trace)
 
-    def facts(self, subject: Subject) -> Facts:
+    def facts(self, subject: Subject) -> RunFacts:
         """Run ``subject`` on both engines; return its findings, error and disagreements. Raises :class:`Unchecked`."""
-        from pitfall_lab.check.improvement import Facts
+        from pitfall_lab.check.improvement import RunFacts
 
         head, _, facts = self._run("facts", subject).partition("\n")
         self.spoiled = json.loads(head)["spoiled"]
-        return Facts.from_json(json.loads(facts))
+        return RunFacts.from_json(json.loads(facts))
 
     def warm(self) -> None:
         """Start the process now, in the background: it takes as long as importing torch.

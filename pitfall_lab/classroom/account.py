@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import NAME, Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
-from pitfall_lab.classroom.ledger import Entry, Override, called, counted, in_all
-from pitfall_lab.classroom.register import plain
+from pitfall_lab.classroom.ledger import LedgerLine, Override, called, counted, in_all
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.submissions import Submission
 from pitfall_lab.classroom.whose import Directory, attempted, form
 
@@ -27,7 +27,7 @@ _CURE_OF_TIMES = (
 
 def tell(
     grades: Path,
-    entries: Sequence[Entry],
+    entries: Sequence[LedgerLine],
     found: Sequence[Submission],
     skipped: Sequence[str],
     directory: Directory,
@@ -55,7 +55,7 @@ def tell(
 
 
 def tell_again(
-    entries: Sequence[Entry], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]
+    entries: Sequence[LedgerLine], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]
 ) -> None:
     """Print a line for each submission that ``--only`` named: its files, its points, those that the
     table had ``before``, and notes.
@@ -77,7 +77,7 @@ def tell_again(
             print(f"{shown(names[student])} is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
 
 
-def _unread(entries: Sequence[Entry]) -> Iterable[str]:
+def _unread(entries: Sequence[LedgerLine]) -> Iterable[str]:
     """A line for each reason why submissions could not be read, with their names."""
     reasons: dict[str, list[str]] = {}
     names = called(entries)
@@ -98,7 +98,7 @@ def _unread(entries: Sequence[Entry]) -> Iterable[str]:
         yield f"Beside notebooks, and not read, since these are none: {listed(beside)}."
 
 
-def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
+def _late(entries: Sequence[LedgerLine], found: Sequence[Submission]) -> Iterable[str]:
     """A line on the late submissions: who, by which times it was decided, and what it costs.
 
     Copying and downloading change the times of files. A second line if names of Canvas say something else.
@@ -126,14 +126,14 @@ def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str
         yield f"Late here, and not called late by Canvas: {listed(only_here)}."
 
 
-def _source(entry: Entry, names: Sequence[str]) -> str:
+def _source(entry: LedgerLine, names: Sequence[str]) -> str:
     """Half a sentence: from which time (the files', Blackboard's) it was decided whether a submission is late."""
     if entry.person.received is not None:
         return f"as {ROSTER} says"
     return "by the files' own times" if attempted(names) is None else "by the times in Blackboard's names"
 
 
-def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
+def _canvas_differs(entry: LedgerLine, names: Sequence[str]) -> bool:
     """Whether Canvas' names and the time of the newest file disagree, where the roster gives
     neither more days nor a time.
     """
@@ -142,7 +142,7 @@ def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
     return bool(forms) and not own and entry.timed and any(said.late for said in forms) != bool(entry.late)
 
 
-def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Directory) -> Iterable[str]:
+def _people(entries: Sequence[LedgerLine], found: Sequence[Submission], directory: Directory) -> Iterable[str]:
     names = called(entries)
     if several := [names[submission.student] for submission in found if submission.parts]:
         yield (

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, plain, write_whole
+from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, write_whole
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.cli import Refusal
 
 ENOUGH = 10
@@ -126,7 +127,7 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A graded assignment: its items by (kind, item, what), numbers of students, and the versions that graded it."""
+    """A graded assignment: its items, how many students' files were read, and the versions that graded them."""
 
     items: dict[tuple[str, str, str], Item]
     read: int

@@ -19,7 +19,7 @@ _FOLDER_ITSELF = (".", "..")
 _OTHERS = {b"Rar!": "RAR", b"7z\xbc\xaf'": "7z", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zX": "xz"}
 
 
-class Unreadable(Exception):
+class UnreadableArchive(Exception):
     """The file cannot be read as notebooks; ``sentence`` says why.
 
     ``is_other``: it is known to be something else, and has no answers.
@@ -46,16 +46,16 @@ def is_zip(raw: bytes) -> bool:
 
 
 def refuse_others(raw: bytes) -> None:
-    """Raise :class:`Unreadable` for an archive of another kind."""
+    """Raise :class:`UnreadableArchive` for an archive of another kind."""
     for begin, kind in _OTHERS.items():
         if raw.startswith(begin):
-            raise Unreadable(
+            raise UnreadableArchive(
                 f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压"
             )
 
 
 def refuse_documents(name: str, raw: bytes) -> None:
-    """Raise :class:`Unreadable` for what is handed in instead of a notebook: a page, a picture, a program.
+    """Raise :class:`UnreadableArchive` for what is handed in instead of a notebook: a page, a picture, a program.
 
     ``name``: the file's.
     """
@@ -64,7 +64,7 @@ def refuse_documents(name: str, raw: bytes) -> None:
         known.append(("a Python program", "Python 程序"))
     if known:
         en, zh = known[0]
-        raise Unreadable(
+        raise UnreadableArchive(
             f"it is {en}, not a notebook (a file .ipynb)", f"它是{zh}，不是笔记本（.ipynb 文件）", is_other=True
         )
 
@@ -72,12 +72,12 @@ def refuse_documents(name: str, raw: bytes) -> None:
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
     """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970).
 
-    Raises :class:`Unreadable`.
+    Raises :class:`UnreadableArchive`.
 
     It raises, too, if there are more than ``most`` notebooks, or more than ``largest`` bytes in all of them.
     """
     if raw.count(b"PK\x01\x02") > MOST_MEMBERS:  # before their table is read: each entry takes memory
-        raise Unreadable(f"the zip has more than {MOST_MEMBERS} files", f"压缩包中的文件超过 {MOST_MEMBERS} 个")
+        raise UnreadableArchive(f"the zip has more than {MOST_MEMBERS} files", f"压缩包中的文件超过 {MOST_MEMBERS} 个")
     found = []
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as box:
@@ -85,9 +85,13 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
             if not books:
                 said = _others([each.filename for each in box.infolist() if not each.is_dir()])
                 en, zh = said and f", but {said}", said and f"，只有 {said}"
-                raise Unreadable(f"there is no notebook in the zip{en}", f"压缩包中没有笔记本{zh}", is_other=True)
+                raise UnreadableArchive(
+                    f"there is no notebook in the zip{en}", f"压缩包中没有笔记本{zh}", is_other=True
+                )
             if len(books) > most:
-                raise Unreadable(f"there are more than {most} notebooks in the zip", f"压缩包中的笔记本超过 {most} 个")
+                raise UnreadableArchive(
+                    f"there are more than {most} notebooks in the zip", f"压缩包中的笔记本超过 {most} 个"
+                )
             for each in books:
                 found.append((each.filename, text := _member(box, each, largest), _written(each)))
                 largest -= len(text)
@@ -97,7 +101,9 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
     # that no file has. A slip of ours
     # (TypeError, KeyError …) is not hidden.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, OverflowError):
-        raise Unreadable("it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压") from None
+        raise UnreadableArchive(
+            "it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压"
+        ) from None
     return found
 
 
@@ -133,13 +139,13 @@ def _others(names: list[str]) -> str:
 
 def _member(box: zipfile.ZipFile, each: zipfile.ZipInfo, largest: int) -> bytes:
     if each.flag_bits & 1:
-        raise Unreadable("it is a zip with a password: unpack it", "这是带密码的压缩包：请先解压")
+        raise UnreadableArchive("it is a zip with a password: unpack it", "这是带密码的压缩包：请先解压")
     if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others' memory is what the file says
-        raise Unreadable("it is a zip of an unusual kind: unpack it", "这是不常见的压缩包：请先解压")
+        raise UnreadableArchive("it is a zip of an unusual kind: unpack it", "这是不常见的压缩包：请先解压")
     with box.open(each) as file:
         text = file.read(largest + 1)
     if len(text) > largest:
-        raise Unreadable("the notebooks in the zip are too large", "压缩包中的笔记本过大")
+        raise UnreadableArchive("the notebooks in the zip are too large", "压缩包中的笔记本过大")
     return text
 
 

@@ -8,6 +8,8 @@ has no Landlock or no seccomp, :func:`missing` says so, and nothing is graded un
 Source: ``linux/landlock.h``.
 """
 
+# ruff: noqa: PLC0415 - `resource` is only on Unix
+
 from __future__ import annotations
 
 import contextlib

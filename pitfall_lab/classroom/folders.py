@@ -75,7 +75,7 @@ def is_overfull(folder: Path, *, size: int, files: int) -> bool:
     """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or
     something that cannot be counted.
 
-    A folder that is gone when it is opened may have another name by now, so everything is counted anew, a few times.
+    A folder that is gone when it is opened may have another name by now, so everything is counted again, a few times.
     """
     return next((found for _ in range(8) if (found := _is_over(folder, size, files)) is not None), True)
 

@@ -1,5 +1,8 @@
 """The command line of ``pitfall-lab grade``."""
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs; tqdm and distributed are not
+# needed for every run
+
 from __future__ import annotations
 
 import argparse
@@ -18,12 +21,10 @@ from pitfall_lab.classroom import account, fence, handback, ledger, lms, roster,
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.analysis import table
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import Limits, Outcome, RoomError, sit
-from pitfall_lab.classroom.register import Row, State, refuse_strangers, remembered, versions
+from pitfall_lab.classroom.judge import CellOutcome, Limits, RoomError, sit
+from pitfall_lab.classroom.register import Row, StateFile, refuse_strangers, remembered, versions
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
-
-SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
 
 _USUAL = f" (default: as {assignments.NAME} says; without one, {Limits().timeout:g} s and {Limits().memory} MiB)"
 DASK_SECONDS = 20
@@ -126,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     faults.refuse()
     refuse_strangers(grades, assignment)
     before_it = _lines(grades) if only else {}
-    state = State(grades, assignment, resume=args.resume or bool(args.only))
+    state = StateFile(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}. {state.why}".rstrip(), file=sys.stderr)
     try:
@@ -245,7 +246,7 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
 
 
 def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """The tables for other systems that the options of an earlier run have under a name, by
+    """The tables for Moodle or Canvas that the options of an earlier run have under ``name``: by
     system, with their column's name.
     """
     found = options.get(name)
@@ -253,7 +254,7 @@ def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _left_tables(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> dict[str, Any]:
-    """The tables of earlier runs that this one does not write anew, for the run that continues it."""
+    """The tables of earlier runs that this one does not write again, for the run that continues it."""
     if grades.parent.resolve() == where.resolve():
         return {}
     written = {**_tables(earlier, "left_lms"), **_tables(earlier, "lms")}
@@ -275,7 +276,7 @@ def _write_others(
     args: argparse.Namespace,
     grades: Path,
     assignment: Assignment,
-    entries: Sequence[ledger.Entry],
+    entries: Sequence[ledger.LedgerLine],
     *,
     files: dict[str, tuple[str, ...]],
     left: Path | None,
@@ -373,7 +374,7 @@ def _graded(
     args: argparse.Namespace,
     assignment: Assignment,
     found: Sequence[submissions.Submission],
-    state: State,
+    state: StateFile,
     *,
     only: set[str],
     fenced: bool,
@@ -416,7 +417,7 @@ def _graded(
             else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
         )
         for sheet, outcomes in work:
-            found_out = tuple(Outcome.from_dict(each) for each in outcomes)
+            found_out = tuple(CellOutcome.from_dict(each) for each in outcomes)
             row = _row(sheet, found_out)
             state.keep(row)
             rows.append(row)
@@ -424,7 +425,7 @@ def _graded(
     return rows
 
 
-def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
+def _renewed(known: Row, sheet: submissions.Sheet, state: StateFile) -> Row:
     """A row of an earlier run with what is read of its files each time: when they were written
     may have been put right since.
 
@@ -436,7 +437,7 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
     return row
 
 
-def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
+def _row(sheet: submissions.Sheet, outcomes: tuple[CellOutcome, ...] = ()) -> Row:
     """The row of the state file for a submission; without outcomes if it could not be read."""
     read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
     return Row(

@@ -10,6 +10,9 @@
 Blackboard documents no such upload.
 """
 
+# ruff: noqa: PLC0415 - nbformat takes longer to import than most commands take: it is imported where a notebook is
+# read or written
+
 from __future__ import annotations
 
 import io
@@ -18,9 +21,9 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pitfall_lab.classroom.ledger import Entry, called
+from pitfall_lab.classroom.ledger import LedgerLine, called
 from pitfall_lab.classroom.roster import listed
-from pitfall_lab.classroom.whose import Form, form
+from pitfall_lab.classroom.whose import DownloadName, form
 
 _NAMES = {"moodle": "moodle-feedback.zip", "canvas": "canvas-feedback.zip"}
 _BODY = re.compile(r"<body>(.*)</body>", re.DOTALL)
@@ -31,7 +34,7 @@ _WITHOUT = {
 Files = Mapping[str, Iterable[str]]
 
 
-def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, Entry], files: Files) -> list[Path]:
+def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, LedgerLine], files: Files) -> list[Path]:
     """Write the zips, and return them: ``pages`` are texts by their names, ``files`` what each
     submission's files are called.
 
@@ -50,7 +53,7 @@ def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, Entry], 
     return written
 
 
-def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
+def told(folder: Path, entries: Sequence[LedgerLine], files: Files) -> Iterator[str]:
     """A sentence for each zip that was written: its path, and the students whose page is not in it."""
     names = called(entries)
     marked = {entry.row.student: entry for entry in entries if entry.has_mark}
@@ -64,7 +67,7 @@ def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
             yield f"Pages for {system.capitalize()}: {folder / name}.{without}"
 
 
-def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str, tuple[str, Form]]:
+def _named(system: str, entries: Mapping[str, LedgerLine], files: Files) -> dict[str, tuple[str, DownloadName]]:
     """For each student's page the newest file of the submission whose name has the form
     that ``system`` gives to files.
     """
@@ -79,7 +82,7 @@ def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str,
     return found
 
 
-def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
+def _newest(names: Iterable[str], system: str) -> tuple[str, DownloadName] | None:
     """The newest of the files whose names have the form that ``system`` gives to files: the one with the
     highest number of the attempt.
 
@@ -90,12 +93,12 @@ def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
     return max(found, key=lambda pair: (Path(pair[0]).suffix.lower() in _KINDS, pair[1].attempt), default=None)
 
 
-def _for_moodle(_: str, said: Form, page: str) -> tuple[str, str]:
+def _for_moodle(_: str, said: DownloadName, page: str) -> tuple[str, str]:
     who = _in_a_zip(said.who).replace("_", " ")
     return f"{who}_{said.number}_assignsubmission_file_feedback.html", page
 
 
-def _for_canvas(name: str, _: Form, page: str) -> tuple[str, str | bytes]:
+def _for_canvas(name: str, _: DownloadName, page: str) -> tuple[str, str | bytes]:
     """The name of the file to upload, and its content: the downloaded file's name, and content that fits its ending."""
     return _in_a_zip(name), _KINDS[Path(name).suffix.lower()](page)
 

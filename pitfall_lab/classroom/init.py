@@ -1,5 +1,7 @@
 """The command line of ``pitfall-lab classroom``: making an assignment."""
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
+
 from __future__ import annotations
 
 import argparse
@@ -22,7 +24,6 @@ from pitfall_lab.lessons.exercise import Exercise
 from pitfall_lab.resources import shipped_notebooks
 from pitfall_lab.trace import T
 
-SUMMARY = "make an assignment for a class from the exercises of chapters"
 STUDENT = "student"
 _CHAPTER_LINK = re.compile(r"\[([^\]\n]+)\]\((\d\d-[\w-]+\.ipynb)(?:#[^)]*)?\)")
 

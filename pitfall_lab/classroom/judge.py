@@ -1,5 +1,7 @@
 """Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`)."""
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs
+
 from __future__ import annotations
 
 import atexit
@@ -93,7 +95,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class JudgedProperty:
     """One property of an exercise: its sentence, whether it holds, whether the given cell ``had`` it
     already, and why it does not hold.
 
@@ -108,7 +110,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CellOutcome:
     """What one cell was worth.
 
     ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell.
@@ -119,7 +121,7 @@ class Outcome:
 
     key: str
     status: Status
-    marks: tuple[Said, ...] = ()
+    marks: tuple[JudgedProperty, ...] = ()
     detail: str = ""
     seconds: float = 0.0
     source: str = ""
@@ -154,12 +156,12 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Outcome:
+    def from_dict(cls, values: dict[str, Any]) -> CellOutcome:
         """The outcome from the dictionary of :meth:`to_dict`; raises ``KeyError`` or
         ``TypeError`` for any other data.
         """
         marks = tuple(
-            Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"]))
+            JudgedProperty(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"]))
             for m in values["marks"]
         )
         lists = {name: tuple(map(str, values.get(name, ()))) for name in ("skipped", "unneeded")}
@@ -206,7 +208,7 @@ class Room:
     def forget(self) -> None:
         """End the process of the present submission.
 
-        The one for the next submission is forked anew and so has read nothing of it.
+        The one for the next submission is a new fork, and so has read nothing of it.
         """
         if self._process is None:
             return
@@ -411,53 +413,56 @@ def _out_of_memory(problem: Problem) -> bool:
     )
 
 
-def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
+def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> CellOutcome:
     """Grade ``source`` as the answer to ``exercise``; ``None`` means that the submission has no such cell.
 
     Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended.
     """
     started = time.monotonic()
     blank = tuple(
-        Said(_pair(prop.sentence), False, had) for prop, had in zip(exercise.properties, _had(exercise), strict=True)
+        JudgedProperty(_pair(prop.sentence), False, had)
+        for prop, had in zip(exercise.properties, _had(exercise), strict=True)
     )
     if source is None:
-        return Outcome(exercise.key, "missing", blank)
+        return CellOutcome(exercise.key, "missing", blank)
     kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
     if same(source, exercise.given):
-        return Outcome(exercise.key, "unsolved", blank, source=kept)
+        return CellOutcome(exercise.key, "unsolved", blank, source=kept)
     if len(source) > submissions.LONGEST:
-        return Outcome(exercise.key, "error", blank, f"it has more than {submissions.LONGEST} characters", source=kept)
+        return CellOutcome(
+            exercise.key, "error", blank, f"it has more than {submissions.LONGEST} characters", source=kept
+        )
     sitting = _Sitting(room, limits, random.SystemRandom())
     result = grade(exercise, source, sitting)
     seconds = round(time.monotonic() - started, 2)
     if sitting.ended is not None:
-        return Outcome(exercise.key, sitting.ended, blank, sitting.detail, seconds, kept)
+        return CellOutcome(exercise.key, sitting.ended, blank, sitting.detail, seconds, kept)
     skipped = tuple(sitting.skipped)[: kernel.MOST_SKIPPED]
     if result.error and result.error.type == "SystemExit":
-        return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
+        return CellOutcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
     found = _found(exercise, result, source, sitting)
     if (
         sitting.is_tampered
     ):  # in the run that shows whether it depends on its input; any other end of that run does not count
-        return Outcome(exercise.key, "tampered", blank, sitting.detail, seconds, kept)
+        return CellOutcome(exercise.key, "tampered", blank, sitting.detail, seconds, kept)
     words = unneeded(source, (exercise.given, *exercise.right)) if found.credit else ()
     return replace(found, seconds=seconds, source=kept, skipped=skipped, unneeded=words)
 
 
-def known(exercise: Exercise, source: str) -> Outcome:
+def known(exercise: Exercise, source: str) -> CellOutcome:
     """Return what an answer that comes with the course is worth; it is trusted, so it runs in this process."""
     return replace(_found(exercise, grade(exercise, source), source), source=source)
 
 
-def _found(exercise: Exercise, result: Result, source: str, *runner: Runner) -> Outcome:
+def _found(exercise: Exercise, result: Result, source: str, *runner: Runner) -> CellOutcome:
     idle = _idle(exercise, source, [mark.holds for mark in result.marks], *runner)
     found = zip(result.marks, zip(_had(exercise), idle, strict=True), strict=True)
-    marks = tuple(Said(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
+    marks = tuple(JudgedProperty(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
     error = None if result.error and result.error.type == _raised(exercise) else result.error
     status: Status = "solved" if held == len(marks) else "error" if error else "partly" if held else "failed"
     detail = textwrap.shorten(error.say().en if error else "", 300, placeholder=" …")
-    return Outcome(exercise.key, status, marks, detail)
+    return CellOutcome(exercise.key, status, marks, detail)
 
 
 @cache
@@ -518,7 +523,7 @@ def sit(
     return outcomes
 
 
-def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
+def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> CellOutcome:
     """Grade the answer as :func:`judged` does; if grading itself raises (a bug of ours), the outcome is
     ``ungraded`` with the error.
 
@@ -530,4 +535,4 @@ def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits)
         raise
     except Exception as problem:
         detail = textwrap.shorten(f"{type(problem).__name__}: {problem}", 200, placeholder=" …")
-        return Outcome(exercise.key, "ungraded", (), detail, source=source or "")
+        return CellOutcome(exercise.key, "ungraded", (), detail, source=source or "")

@@ -7,6 +7,8 @@ was skipped. In the notebook as well a magic sees the notebook's names and none 
 is nothing that the answer could have used.
 """
 
+# ruff: noqa: PLC0415 - the process for cells imports IPython once, before it is closed in
+
 from __future__ import annotations
 
 import builtins

@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, plain, write_whole
+from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, write_whole
 from pitfall_lab.classroom.roster import Faults, Person, number_in, shown, table
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory, by_name
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
@@ -42,7 +43,7 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerLine:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``:
     the teacher gave one of them.
 
@@ -136,7 +137,7 @@ def counted(points: float) -> str:
     return f"{points:g} point{'s' * (points != 1)}"
 
 
-def in_all(entry: Entry) -> str:
+def in_all(entry: LedgerLine) -> str:
     """The sum of an entry's points in words, or that there is no mark."""
     return counted(entry.total) if entry.is_decided else "no mark"
 
@@ -147,7 +148,7 @@ def settled(
     people: Sequence[Person] | None = None,
     overrides: Sequence[Override] = (),
     directory: Directory | None = None,
-) -> list[Entry]:
+) -> list[LedgerLine]:
     """The final entries: one for each submission, and one for each person of the roster without a submission.
 
     Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks name someone unknown. ``directory`` says whose
@@ -178,7 +179,7 @@ def settled(
     )
 
 
-def called(entries: Iterable[Entry]) -> dict[str, str]:
+def called(entries: Iterable[LedgerLine]) -> dict[str, str]:
     """For each submission the name of its student; with the id, if several students have that name."""
     entries = list(entries)
     names = Counter(entry.person.name for entry in entries)
@@ -243,7 +244,7 @@ def named(word: str, persons: dict[str, Person | None], directory: Directory) ->
     return [row for row, person in persons.items() if person and person.student in meant]
 
 
-def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry], *, roster: bool = False) -> None:
+def write_grades(grades: Path, assignment: Assignment, entries: Sequence[LedgerLine], *, roster: bool = False) -> None:
     """Write the table: a line for each entry. Raises :class:`~pitfall_lab.cli.Refusal`."""
     who = ("id", "name", "section", "email", "login") if roster else ()
     late = ("late_days", "deducted") if assignment.due is not None else ()
@@ -282,7 +283,7 @@ def _moment(seconds: float) -> str:
         return ""
 
 
-def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override]) -> Entry:
+def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override]) -> LedgerLine:
     graded = [outcome for outcome in row.outcomes if outcome.status != "ungraded"]
     exact = {outcome.key: outcome.credit * assignment.worth(outcome.key) for outcome in graded}
     points = {outcome.key: shown_points(outcome.credit, assignment.worth(outcome.key)) for outcome in graded}
@@ -311,7 +312,7 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
         and all(each.key for each in own)
         and not set(assignment.keys) <= set(points)
     )
-    return Entry(
+    return LedgerLine(
         row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed, in_part=in_part
     )
 

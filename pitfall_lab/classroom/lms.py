@@ -31,10 +31,11 @@ from typing import Literal
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
-from pitfall_lab.classroom.ledger import Entry, called
-from pitfall_lab.classroom.register import plain, write_whole
+from pitfall_lab.classroom.ledger import LedgerLine, called
+from pitfall_lab.classroom.register import write_whole
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import listed, shown
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import folded, last_and_first
 from pitfall_lab.cli import Refusal
 
@@ -63,10 +64,10 @@ class _Class:
     ``everybody``: all entries, also without a mark.
     """
 
-    entries: Sequence[Entry]
-    everybody: Sequence[Entry]
+    entries: Sequence[LedgerLine]
+    everybody: Sequence[LedgerLine]
 
-    def known(self, entry: Entry, what: str) -> str:
+    def known(self, entry: LedgerLine, what: str) -> str:
         """The student's ``what`` (a field of the roster, such as ``"ident"``); "" if the roster does not have it.
 
         In place of a missing name it is the name of the submission; also for an id or login, if
@@ -80,7 +81,7 @@ class _Class:
     def _has_ids(self) -> bool:
         return any(entry.person.ident or entry.person.login for entry in self.everybody)
 
-    def who(self, entry: Entry) -> list[str]:
+    def who(self, entry: LedgerLine) -> list[str]:
         """The cells by which Moodle can find a student; an address is in a column of its own."""
         person = entry.person
         ids = [person.ident, person.login] if person.email else [self.known(entry, "ident"), self.known(entry, "login")]
@@ -92,7 +93,7 @@ class _Class:
         filled = [sum(bool(self.who(entry)[at]) for entry in self.entries) for at in range(len(_MOODLE))]
         return filled.index(max(filled))
 
-    def ids_in_canvas(self, entry: Entry) -> list[str]:
+    def ids_in_canvas(self, entry: LedgerLine) -> list[str]:
         """The cells by which Canvas finds a student: its own number first, and the name where all of them are empty."""
         who = entry.person
         return (
@@ -138,13 +139,13 @@ SYSTEMS: dict[str, Callable[[str, float, _Class], Table]] = {
 }
 
 
-def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entry]]:
+def _passed_on(system: str, entries: Sequence[LedgerLine]) -> tuple[_Class, list[LedgerLine]]:
     """Whose marks are in the table, and who has a mark and is left out, since the system
     would give it to another student.
     """
     everybody = [entry for entry in entries if entry.listed]
     people = _Class([entry for entry in everybody if entry.is_decided], everybody)
-    left: list[Entry] = []
+    left: list[LedgerLine] = []
     if system == "moodle":
         left = [entry for entry in people.entries if not people.who(entry)[people.mapped]]
     elif system == "canvas":
@@ -157,7 +158,7 @@ def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entr
     return _Class([entry for entry in people.entries if entry not in left], everybody), left
 
 
-def about(system: str, entries: Sequence[Entry], column: str = "", titles: Sequence[str] = ()) -> str:
+def about(system: str, entries: Sequence[LedgerLine], column: str = "", titles: Sequence[str] = ()) -> str:
     """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found.
 
     ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may
@@ -166,7 +167,7 @@ def about(system: str, entries: Sequence[Entry], column: str = "", titles: Seque
     people, left = _passed_on(system, entries)
     names = called(entries)
 
-    def those(some: Sequence[Entry]) -> str:
+    def those(some: Sequence[LedgerLine]) -> str:
         return listed([names[entry.row.student] for entry in some])
 
     said = []
@@ -224,11 +225,11 @@ def _there(system: str, column: str, titles: Sequence[str]) -> str:
     )
 
 
-def _mark(entry: Entry) -> str:
+def _mark(entry: LedgerLine) -> str:
     return f"{entry.total:g}"
 
 
-def _feedback(entry: Entry) -> str:
+def _feedback(entry: LedgerLine) -> str:
     return "; ".join(entry.remarks(to_student=True))
 
 
@@ -243,7 +244,7 @@ def title(assignment: Assignment, column: str | None) -> str:
 
 
 def write(
-    grades: Path, system: str, assignment: Assignment, entries: Sequence[Entry], column: str | None = None
+    grades: Path, system: str, assignment: Assignment, entries: Sequence[LedgerLine], column: str | None = None
 ) -> Path:
     """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
     path = place(grades, system)

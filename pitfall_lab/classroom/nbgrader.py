@@ -7,6 +7,8 @@ notebook's file and grades it in another process. A cell could still change what
 ``pitfall-lab grade`` it cannot.
 """
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs; nbformat is slow to import
+
 from __future__ import annotations
 
 import json
@@ -130,14 +132,14 @@ def main() -> None:
     print ``[credit, reasons]``.
     """
     from pitfall_lab.classroom import fence
-    from pitfall_lab.classroom.judge import SAYS, Limits, Outcome, sit
+    from pitfall_lab.classroom.judge import SAYS, CellOutcome, Limits, sit
     from pitfall_lab.classroom.submissions import Submission, read
 
     for line in sys.stdin:
         key, folder = json.loads(line)
         sheet = read(Submission("", tuple(sorted(Path(folder).glob("*.ipynb")))), [key])
         (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(folder,))
-        outcome = Outcome.from_dict(values)
+        outcome = CellOutcome.from_dict(values)
         reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
         reasons += [
             f"{'✓' if m.holds else '○'} {m.sentence[0]}" + (f" ({m.reason[0]})" if m.reason[0] else "")

@@ -6,6 +6,8 @@ of them: so Otter gives the points that ``pitfall-lab grade`` gives. Otter too r
 the answer is graded in another process, as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
 """
 
+# ruff: noqa: PLC0415 - the commands for teachers start fast: each imports what it needs; nbformat is slow to import
+
 from __future__ import annotations
 
 import json

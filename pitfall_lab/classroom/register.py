@@ -9,7 +9,6 @@ import io
 import itertools
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import SAYS, Outcome, Status
+from pitfall_lab.classroom.judge import SAYS, CellOutcome, Status
 from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
@@ -59,7 +58,7 @@ class Row:
 
     student: str
     digest: str
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[CellOutcome, ...] = ()
     notes: tuple[T, ...] = ()
     beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
@@ -138,7 +137,7 @@ class Row:
         return cls(
             str(values["student"]),
             str(values["digest"]),
-            tuple(Outcome.from_dict(each) for each in values["outcomes"]),
+            tuple(CellOutcome.from_dict(each) for each in values["outcomes"]),
             tuple(T(en=note[0], zh=note[1]) for note in values["notes"]),
             tuple((str(key), str(item)) for key, item in values["beliefs"]),
             T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
@@ -149,13 +148,13 @@ class Row:
         )
 
 
-class State:
+class StateFile:
     """The state file beside ``grades.csv``: a line for the assignment, then a line for each
     submission as soon as it is graded.
 
     A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
-    (``aside``; ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its
-    submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
+    (``aside``; ``why`` says why where the teacher did not ask for that); a line that was torn by a crash is left out
+    and its submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
@@ -305,23 +304,6 @@ def unwritten(path: Path, problem: OSError, what: str = "{} cannot be written") 
     full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     then = " Make room, and grade with --resume: what has been graded is kept." if full else ""
     return Refusal(f"{what.format(path)}: {problem.strerror}.{then}")
-
-
-_FORMULA = re.compile(r"((?:^|;)[ \"]*)(?=[=+@＝＋－＠-])")
-"""The beginning of a cell that a spreadsheet reads as a formula; a semicolon separates cells too,
-where a comma is part of numbers. There, quotation marks behind it are those of a cell, and not read.
-"""
-
-
-def plain(text: str) -> str:
-    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the
-    direction of the text around it.
-    """
-    text = "".join(
-        " " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text
-    )
-    text = " ".join(text.split()) if text.strip() else text
-    return _FORMULA.sub(r"\1'", text)
 
 
 def ending(status: Status, *, to_student: bool = False) -> T:

@@ -19,9 +19,10 @@ from urllib.parse import quote
 
 from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import SAYS, Outcome
-from pitfall_lab.classroom.ledger import Entry, called, shown_points
-from pitfall_lab.classroom.register import VERDICTS, Row, ending, plain, statuses, unwritten, write_whole
+from pitfall_lab.classroom.judge import SAYS, CellOutcome
+from pitfall_lab.classroom.ledger import LedgerLine, called, shown_points
+from pitfall_lab.classroom.register import VERDICTS, Row, ending, statuses, unwritten, write_whole
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.tasks import coded, inline, paragraphs
@@ -145,7 +146,7 @@ _WORDS: dict[str, T] = {
 def write_reports(
     folder: Path,
     assignment: Assignment,
-    entries: Sequence[Entry],
+    entries: Sequence[LedgerLine],
     language: Language = "en",
     files: handback.Files | None = None,
 ) -> Path:
@@ -184,7 +185,7 @@ def _remove_others(folder: Path, pages: Iterable[str]) -> None:
                 path.unlink()
 
 
-def page_names(entries: Iterable[Entry]) -> dict[str, str]:
+def page_names(entries: Iterable[LedgerLine]) -> dict[str, str]:
     """The file name of each student's page, by what the submission is called; no two are the same, on any system.
 
     Who chooses what a file is called can find a name whose hash begins as another one's.
@@ -197,7 +198,7 @@ def page_names(entries: Iterable[Entry]) -> dict[str, str]:
     }
 
 
-def page_name(entry: Entry, digits: int = DIGITS) -> str:
+def page_name(entry: LedgerLine, digits: int = DIGITS) -> str:
     """A file name for a student's page: the name and id in the roster, or what the submission is called, and a hash.
 
     Letters and digits of all scripts stay; everything else is a hyphen.
@@ -209,7 +210,7 @@ def page_name(entry: Entry, digits: int = DIGITS) -> str:
     return f"{readable or 'student'}-{hashlib.sha256(student.encode('utf-8', 'replace')).hexdigest()[:digits]}.html"
 
 
-def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
+def _list_pages(path: Path, pages: dict[str, LedgerLine]) -> None:
     """Write which page is whose, for handing them back: a table for the teacher, beside the folder of the pages."""
     text = io.StringIO()
     table = csv.writer(text)
@@ -225,7 +226,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 
-def student_page(assignment: Assignment, entry: Entry, language: Language) -> str:
+def student_page(assignment: Assignment, entry: LedgerLine, language: Language) -> str:
     """The page of one student: each exercise with its properties, reasons, hints and the cell.
 
     It leads to no page of others.
@@ -243,7 +244,7 @@ def student_page(assignment: Assignment, entry: Entry, language: Language) -> st
     return page(f"{entry.person.name or entry.row.student} · {assignment.name}", "".join(parts), language)
 
 
-def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
+def _verdict(assignment: Assignment, entry: LedgerLine, language: Language) -> str:
     most = sum(assignment.worth(key) for key in assignment.keys)
     score = f"{entry.total:g} {_say('of', language)} {most:g}"
     if not entry.is_decided:
@@ -259,7 +260,7 @@ def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
     return head + "".join(f"<p>{escape(remark)}</p>" for remark in remarks)
 
 
-def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, language: Language) -> str:
+def _outcome(assignment: Assignment, outcome: CellOutcome, points: float | None, language: Language) -> str:
     at = 0 if language == "en" else 1
     worth = assignment.worth(outcome.key)
     if points is None and outcome.status != "ungraded":
@@ -297,7 +298,7 @@ def _hints(key: str, language: Language) -> str:
     return f"<details><summary>{_say('hints', language)}</summary><ol>{said}</ol></details>" if said else ""
 
 
-def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
+def alike_page(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
     """The page of answers that are alike, side by side; what differs is marked by a line's colour and by a sign."""
     parts = [f"<p class=quiet>{_say('alike_note', language)}</p>"]
     rows = [entry.row for entry in entries if not entry.row.absent]
@@ -344,7 +345,7 @@ def _side(text: str, same: bool) -> str:
     return f"<td><code>{'' if same else '≠ '}{escape(text)}</code></td>"
 
 
-def class_page(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
+def class_page(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
     """The page of the class: the heat map of properties, how the cells ended, misconceptions,
     and a line for each student.
     """
@@ -370,7 +371,7 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     return page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 
 
-def _spread(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
+def _spread(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
     """A line on the points of those who have a mark (how many, mean, median, lowest, highest), and one
     for each of several sections.
     """
@@ -455,7 +456,7 @@ def _beliefs(rows: Sequence[Row], language: Language) -> str:
     )
 
 
-def _students(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
+def _students(assignment: Assignment, entries: Sequence[LedgerLine], language: Language) -> str:
     heads = "".join(f"<th scope=col>{escape(key)}</th>" for key in assignment.keys)
     lines, names_of, pages = [], called(entries), page_names(entries)
     for entry in entries:
@@ -476,7 +477,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
     return f"<div class=wide><table><tr>{first}{heads}{last}</tr>{''.join(lines)}</table></div>"
 
 
-def _credit(outcome: Outcome | None, points: float | None, worth: float, language: Language) -> str:
+def _credit(outcome: CellOutcome | None, points: float | None, worth: float, language: Language) -> str:
     """A table cell, as HTML, with the points, shown as in ``grades.csv`` ("" for None).
 
     The larger their share of what the exercise is ``worth``, the stronger the cell's colour; its

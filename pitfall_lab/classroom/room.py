@@ -10,6 +10,8 @@ run, functions that were put in the place of torch's or ours are looked for befo
 evaluates expressions to which it knows the answer. The documentation says how far that goes.
 """
 
+# ruff: noqa: PLC0415 - imported once in the process from which the rooms are forked, so that no cell waits for it
+
 from __future__ import annotations
 
 import _thread
@@ -657,7 +659,7 @@ def _replaced(
     return found
 
 
-class _Memory:
+class _Words:
     """This process's memory as an array of words; only the words that are indexed are read."""
 
     __array_interface__ = {"data": (8, False), "shape": (1 << 44,), "typestr": "=u8", "version": 3}  # noqa: RUF012 - NumPy's protocol
@@ -673,7 +675,7 @@ def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
         (f"{name}.{key}", value) for name, _, keys, values, _ in spaces for key, value in zip(keys, values, strict=True)
     ]
     functions = [(name, value) for name, value in here if isinstance(value, types.FunctionType)]
-    memory, fields = np.asarray(_Memory()), _fields()
+    memory, fields = np.asarray(_Words()), _fields()
     places = np.array([id(value) // 8 - 1 + field for _, value in functions for field in fields])
     before, size = memory[places].tobytes(), 8 * len(fields)
     parts = [(slice(size * n, size * (n + 1)), name) for n, (name, _) in enumerate(functions)]
@@ -690,7 +692,7 @@ def _fields() -> list[int]:
 
     def example(_: int = 1, *, a: int = 2) -> None: ...
 
-    words = np.asarray(_Memory())[np.arange(id(example) // 8 - 1, id(example) // 8 + 15)].tolist()
+    words = np.asarray(_Words())[np.arange(id(example) // 8 - 1, id(example) // 8 + 15)].tolist()
     return [words.index(id(each)) for each in (example.__code__, example.__defaults__, example.__kwdefaults__)]
 
 

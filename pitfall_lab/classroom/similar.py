@@ -34,7 +34,7 @@ for it a thousand times as many, which is minutes.
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class SimilarPair:
     """Two students' answers to an exercise."""
 
     key: str
@@ -44,18 +44,18 @@ class Pair:
     sources: tuple[str, str]
 
 
-def all_pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
+def all_pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
     """All pairs of answers that are alike, most alike first."""
     found = [pair for key in keys for pair in _of_exercise(exercises()[key], rows)]
     return sorted(found, key=lambda pair: -pair.ratio)
 
 
-def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
+def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[SimilarPair]:
     """The pairs that are most alike, most alike first: those that are shown."""
     return all_pairs(rows, keys)[:SHOWN]
 
 
-def together(found: Sequence[Pair], keys: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+def together(found: Sequence[SimilarPair], keys: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
     """Pairs of students with the exercises in which their answers are alike, most exercises first."""
     alike: dict[tuple[str, str], set[str]] = {}
     for pair in found:
@@ -99,11 +99,13 @@ def too_short(rows: Sequence[Row], keys: Sequence[str]) -> int:
     )
 
 
-def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
+def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[SimilarPair]:
     rare = [(words, of) for words, of in _answers(exercise, rows) if len(of) < COMMON]
     for _, of in rare:
         if len(of) > 1:
-            yield Pair(exercise.key, 1.0, (of[0][0],), tuple(student for student, _ in of[1:]), (of[0][1], of[1][1]))
+            yield SimilarPair(
+                exercise.key, 1.0, (of[0][0],), tuple(student for student, _ in of[1:]), (of[0][1], of[1][1])
+            )
     if exercise.kind == "predict":
         return
     left = MOST_STEPS_IN_ALL
@@ -118,7 +120,7 @@ def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
         left = max(0, left - matcher.steps)
         if ratio >= ALIKE:
             names = tuple(tuple(student for student, _ in of) for of in (first, second))
-            yield Pair(exercise.key, ratio, names[0], names[1], (first[0][1], second[0][1]))
+            yield SimilarPair(exercise.key, ratio, names[0], names[1], (first[0][1], second[0][1]))
 
 
 class _TooLongError(Exception):

@@ -6,6 +6,8 @@ Outputs, execution counts, tags, ids, kernels and every other piece of metadata 
 forged to any use. Nothing here runs or imports what a submission holds.
 """
 
+# ruff: noqa: PLC0415 - IPython is imported for submissions with its syntax only
+
 from __future__ import annotations
 
 import contextlib
@@ -23,8 +25,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from pitfall_lab.classroom import archives
-from pitfall_lab.classroom.archives import Unreadable
+from pitfall_lab.classroom.archives import UnreadableArchive
 from pitfall_lab.classroom.roster import nearest
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
@@ -258,8 +261,6 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
     """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the
     same in a table: each has a name of its own.
     """
-    from pitfall_lab.classroom.register import plain  # which imports this module
-
     names = [submission.student for submission in submissions]
     named, taken = [], set()
     for submission in submissions:
@@ -454,7 +455,7 @@ def _read(submission: Submission, keys: Sequence[str]) -> Sheet:
 
 
 def _broken(name: str, problem: Exception, place: float) -> _Broken:
-    if isinstance(problem, Unreadable):
+    if isinstance(problem, UnreadableArchive):
         return _Broken(name, problem.sentence, place, problem.is_other)
     kind = type(problem).__name__
     return _Broken(name, T(en=f"it cannot be read ({kind})", zh=f"无法读取（{kind}）"), place)
@@ -494,7 +495,7 @@ def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
             total += len(raw)
             _allow(total)
             files.append(_Book(_printable(path.name), raw, written))
-        except Unreadable as reason:
+        except UnreadableArchive as reason:
             broken.append(_broken(_printable(path.name), reason, math.inf))
     return [files[n] for n in in_order([(file.name, file.written) for file in files])]
 
@@ -507,7 +508,7 @@ def _books(file: _Book) -> list[_Book]:
         return [file]
     inside = archives.unpacked(file.raw, most=MOST_FILES, largest=LARGEST)
     if several := _of_several(name for name, _, _ in inside):
-        raise Unreadable(several.en, several.zh)
+        raise UnreadableArchive(several.en, several.zh)
     order = in_order([(name, written) for name, _, written in inside])
     return [_Book(f"{file.name}/{_inside(inside[n][0])}", inside[n][1], inside[n][2]) for n in order]
 
@@ -598,34 +599,36 @@ def _bytes(path: Path) -> tuple[bytes, float]:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:
         if problem.errno == errno.ELOOP:
-            raise Unreadable(_LINK.en, _LINK.zh) from None
-        raise Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
+            raise UnreadableArchive(_LINK.en, _LINK.zh) from None
+        raise UnreadableArchive(
+            f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}"
+        ) from None
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("it is not an ordinary file", "这不是普通文件")
+            raise UnreadableArchive("it is not an ordinary file", "这不是普通文件")
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
-        raise Unreadable(f"the file is larger than {LARGEST >> 20} MiB", f"文件大于 {LARGEST >> 20} MiB")
+        raise UnreadableArchive(f"the file is larger than {LARGEST >> 20} MiB", f"文件大于 {LARGEST >> 20} MiB")
     return raw, status.st_mtime
 
 
 def _allow(total: int) -> None:
     """Raise if ``total``, the bytes of all notebooks of one student, is above the limit."""
     if total > 2 * LARGEST:
-        raise Unreadable(f"together they are larger than {LARGEST >> 19} MiB", f"合计大于 {LARGEST >> 19} MiB")
+        raise UnreadableArchive(f"together they are larger than {LARGEST >> 19} MiB", f"合计大于 {LARGEST >> 19} MiB")
 
 
 def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     """Return the list of a notebook's cells as the file has them; raise if the file cannot be read as a notebook."""
     if not raw.strip():
-        raise Unreadable("the file is empty", "文件是空的")
+        raise UnreadableArchive("the file is empty", "文件是空的")
     encoding = json.detect_encoding(raw)
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as problem:
         en, zh = f"it is not text in UTF-8 (byte {problem.start})", f"它不是 UTF-8 文本（第 {problem.start} 字节）"
-        raise Unreadable(en, zh) from None
+        raise UnreadableArchive(en, zh) from None
     if encoding not in {"utf-8", "utf-8-sig"}:
         name = encoding.upper()
         notes.append(
@@ -635,19 +638,21 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
             )
         )
     if text.count("{") + text.count("[") > MOST_PARTS:
-        raise Unreadable(f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个")
+        raise UnreadableArchive(
+            f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个"
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError, MemoryError):
-        raise Unreadable("it is not a notebook: it is no JSON", "它不是笔记本：不是 JSON") from None
+        raise UnreadableArchive("it is not a notebook: it is no JSON", "它不是笔记本：不是 JSON") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
         if isinstance(document, dict) and "worksheets" in document:
-            raise Unreadable(
+            raise UnreadableArchive(
                 "it is a notebook of an old format; open and save it in JupyterLab",
                 "它是旧格式的笔记本；请在 JupyterLab 中打开并保存",
             )
-        raise Unreadable("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
+        raise UnreadableArchive("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
     return cells
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pitfall_lab.classroom.analysis import graded, table
 from pitfall_lab.classroom.ledger import DIGITS
-from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import listed, shown
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import by_name, exact
 from pitfall_lab.cli import Refusal
 

@@ -256,7 +256,7 @@ def _call_length(tokens: list[Token]) -> int:
 
 
 def _last_assigning(tokens: list[Token], begin: int, end: int) -> int:
-    """Where in a statement the last sign stands that assigns, outside of brackets; 0 if there is none."""
+    """The index of the last assignment sign of a statement, outside of brackets; 0 if there is none."""
     found, inside = 0, 0
     for n in range(begin, end):
         word = tokens[n][1]
@@ -415,7 +415,7 @@ _MAKING = frozenset({"type", "wraps", "Enum", "IntEnum", "StrEnum", "Flag", "Int
 
 
 def _is_of_class(tokens: list[Token]) -> bool:
-    """Whether a class stands in these brackets, as far as its name tells: its type makes classes."""
+    """Whether these brackets hold a class, judged by its name: the type of a class makes classes."""
     words = [word for _, word in tokens[1 : _call_length([(0, "type"), *tokens[:40]])]][:-1]
     last = words[-1] if words and all(word.isidentifier() or word == "." for word in words) else ""
     is_librarys = len(words) > 1 and words[0] in _MODULES | {*_LIBRARIES}
@@ -440,7 +440,7 @@ def _is_called_again(tokens: list[Token]) -> bool:
 
 
 def _arguments(tokens: list[Token]) -> int:
-    """How many arguments a call has, as far as these tokens go; a star stands for several."""
+    """How many arguments a call has, as far as these tokens go; a starred one counts as several."""
     depth, found, before = 0, 1, ""
     for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
@@ -452,7 +452,7 @@ def _arguments(tokens: list[Token]) -> int:
 
 
 def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
-    """Yield the reported words of the expressions inside an f-string, and the first internal name of
+    """Yield the words that a text is reported for: those in an f-string's expressions, and the first internal name of
     Python that a text contains.
     """
     if "f" in text.partition(text[-1])[0].lower() and len(text) <= LONGEST_TEXT:

@@ -76,7 +76,7 @@ SHORT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class DownloadName:
     """What the name of a downloaded file tells: which ``system`` made it, and whose it is (``who``: name or login).
 
     ``number`` is the id that Moodle or Canvas gives the student (empty for Blackboard). ``attempt`` orders one
@@ -92,22 +92,24 @@ class Form:
     late: bool = False
 
 
-def form(name: str) -> Form | None:
+def form(name: str) -> DownloadName | None:
     """The form of a name, or None where it is no system's.
 
     >>> form("lovelaceada_LATE_77_912_week-3")
-    Form(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
+    DownloadName(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
     """
     forms = []
     if found := _MOODLE.fullmatch(name):
-        forms += [Form("moodle", found["who"], found["number"])] * _times(_IN_MOODLE, name)
+        forms += [DownloadName("moodle", found["who"], found["number"])] * _times(_IN_MOODLE, name)
     if found := _BLACKBOARD.match(name):
         note = found["file"] is None and name[found.end() :].lower() == ".txt"
         attempt = tuple(map(int, found["attempt"].split("-")))
-        forms += [Form("blackboard", found["who"], attempt=attempt, note=note)] * _times(_IN_BLACKBOARD, name)
+        forms += [DownloadName("blackboard", found["who"], attempt=attempt, note=note)] * _times(_IN_BLACKBOARD, name)
     if found := _CANVAS.fullmatch(name):
-        forms.append(Form("canvas", found["who"], found["number"], (int(found["attempt"]),), late=bool(found["late"])))
-    return forms[0] if len(forms) == 1 else Form(_UNCLEAR, "") if forms else None
+        forms.append(
+            DownloadName("canvas", found["who"], found["number"], (int(found["attempt"]),), late=bool(found["late"]))
+        )
+    return forms[0] if len(forms) == 1 else DownloadName(_UNCLEAR, "") if forms else None
 
 
 def _times(mark: re.Pattern[str], name: str) -> int:
@@ -314,7 +316,7 @@ class Directory:
         return name if said is None or alone else self._sender(said)
 
     @staticmethod
-    def _sender(said: Form) -> tuple[str, str, str]:
+    def _sender(said: DownloadName) -> tuple[str, str, str]:
         return said.system, exact(said.who), said.number
 
     @staticmethod
@@ -362,7 +364,7 @@ class Directory:
         forms = (said for said in self._forms.values() if said.system == "canvas")
         return numbers if any(numbers.get(said.number, set()) & self._by_name(said) for said in forms) else {}
 
-    def _by_name(self, said: Form) -> set[str]:
+    def _by_name(self, said: DownloadName) -> set[str]:
         """The people whom the name or login in a form fits.
 
         Canvas removes accents, so they are ignored in its names, even if equal.
@@ -456,7 +458,7 @@ class Directory:
     def _of_two_people(self) -> set[str]:
         """Names that have one person's name and different numbers of one system.
 
-        Moodle numbers people anew for each of its assignments: where most have several numbers,
+        Moodle gives people new numbers for each of its assignments: where most have several numbers,
         there are several downloads.
         """
         numbers: dict[tuple[str, str], dict[str, list[str]]] = {}

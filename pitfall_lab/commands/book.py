@@ -5,6 +5,8 @@ self-contained HTML that our widgets carry beside themselves. nbconvert would ot
 HTML and ask a CDN for a player.
 """
 
+# ruff: noqa: PLC0415 - the command line starts fast: nbclient and nbconvert are imported by this command alone
+
 from __future__ import annotations
 
 import argparse

@@ -13,8 +13,6 @@ from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons import chapters
 from pitfall_lab.lessons.claims import RECORDED_WITH, VERDICTS, Check, Claim, check, ledger
 
-SUMMARY = "run the programs that decide the chapters' claims on the installed torch"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab claims``."""

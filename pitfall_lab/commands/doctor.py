@@ -1,5 +1,7 @@
 """``pitfall-lab doctor``: what is installed here, and what to do about what is missing."""
 
+# ruff: noqa: PLC0415 - each part of Jupyter is looked for by itself: one that is missing is what the command reports
+
 from __future__ import annotations
 
 import json
@@ -26,7 +28,7 @@ _MARK = {"ok": "ok  ", "note": "note", "missing": "MISS"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReportLine:
     """One line of the report. ``advice`` says what to do; only ``missing`` ones make the exit code 1."""
 
     verdict: Verdict
@@ -54,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(f.verdict == "missing" for f in findings) else 0
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[ReportLine]:
     """All findings, in the order in which a person would look."""
     yield _python()
-    yield Finding("ok", "pitfall_lab", f"{installed_version()}, in {PACKAGE}")
+    yield ReportLine("ok", "pitfall_lab", f"{installed_version()}, in {PACKAGE}")
     yield from _torch()
     for name in ("numpy", "ipywidgets", "anywidget", "matplotlib", "graphviz", "jupyterlab"):
         yield _package(name)
@@ -67,18 +69,18 @@ def examine() -> Iterator[Finding]:
     yield _fence()
 
 
-def _python() -> Finding:
+def _python() -> ReportLine:
     fact = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info < (3, 11):  # noqa: UP036  (the package may be on the path of an older Python without having been installed by pip)
-        return Finding("missing", "python", fact, "exact source positions need Python 3.11 or newer.")
-    return Finding("ok", "python", fact)
+        return ReportLine("missing", "python", fact, "exact source positions need Python 3.11 or newer.")
+    return ReportLine("ok", "python", fact)
 
 
-def _package(name: str) -> Finding:
+def _package(name: str) -> ReportLine:
     try:
-        return Finding("ok", name, version(name))
+        return ReportLine("ok", name, version(name))
     except PackageNotFoundError:
-        return Finding("missing", name, "not installed", f"{sys.executable} -m pip install {name}")
+        return ReportLine("missing", name, "not installed", f"{sys.executable} -m pip install {name}")
 
 
 _ASK_TORCH = """
@@ -90,7 +92,7 @@ print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.get_device_n
 """
 
 
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[ReportLine]:
     """Yield the findings about torch, imported in another process: a broken torch may end that
     process, which is a finding too.
     """
@@ -101,39 +103,41 @@ def _torch() -> Iterator[Finding]:
             f"{sys.executable} -m pip install torch (CUDA: pytorch.org/get-started/locally); saved "
             "traces open without it."
         )
-        yield Finding("missing", "torch", f"cannot be imported: {last}", advice)
+        yield ReportLine("missing", "torch", f"cannot be imported: {last}", advice)
         return
     torch, cuda, device, limits = json.loads(done.stdout.strip().splitlines()[-1])
-    yield Finding("ok", "torch", torch)
-    yield from (Finding("note", "torch", limit) for limit in limits)
+    yield ReportLine("ok", "torch", torch)
+    yield from (ReportLine("note", "torch", limit) for limit in limits)
     if device:
-        yield Finding("ok", "CUDA", f"{cuda}, {device}")
+        yield ReportLine("ok", "CUDA", f"{cuda}, {device}")
     elif cuda:
         advice = "the chapters run on the CPU; for the GPU examples look at the driver with nvidia-smi."
-        yield Finding("note", "CUDA", f"this torch was built for CUDA {cuda}, but no device answers", advice)
+        yield ReportLine("note", "CUDA", f"this torch was built for CUDA {cuda}, but no device answers", advice)
     else:
-        yield Finding("ok", "CUDA", "none (a CPU build of torch; nothing here needs more)")
+        yield ReportLine("ok", "CUDA", "none (a CPU build of torch; nothing here needs more)")
 
 
-def _dot() -> Finding:
+def _dot() -> ReportLine:
     path = processes.installed("dot")
     if path is None:
         advice = "graphs are laid out by our own code; graphviz's layout comes with: apt|brew|winget install graphviz."
-        return Finding("note", "dot", "the graphviz program is not on the PATH", advice)
+        return ReportLine("note", "dot", "the graphviz program is not on the PATH", advice)
     try:
         done = processes.run([path, "-V"], capture_output=True, timeout=10)
     except (OSError, processes.TimeoutExpired) as error:
-        return Finding("note", "dot", f"{path} does not run: {error}", "graphs are laid out by our own code meanwhile.")
-    return Finding("ok", "dot", f"{(done.stderr or done.stdout).strip()}, {path}")
+        return ReportLine(
+            "note", "dot", f"{path} does not run: {error}", "graphs are laid out by our own code meanwhile."
+        )
+    return ReportLine("ok", "dot", f"{(done.stderr or done.stdout).strip()}, {path}")
 
 
-def _extensions() -> Iterator[Finding]:
+def _extensions() -> Iterator[ReportLine]:
     """Yield findings on whether JupyterLab will load our extension and the one that draws widgets."""
     try:
         from jupyter_core.paths import jupyter_path
         from jupyterlab_server.config import get_page_config
     except ImportError:
-        yield Finding(
+        yield ReportLine(
             "missing", "extension", "JupyterLab cannot be imported", f"{sys.executable} -m pip install jupyterlab"
         )
         return
@@ -149,14 +153,14 @@ def _extensions() -> Iterator[Finding]:
                 f"{sys.executable} -m pip install --force-reinstall --no-deps {package} (with the Python "
                 "that runs JupyterLab)"
             )
-            yield Finding("missing", subject, f"{name} is not in {', '.join(folders)}", advice)
+            yield ReportLine("missing", subject, f"{name} is not in {', '.join(folders)}", advice)
         elif name in disabled:
-            yield Finding(
+            yield ReportLine(
                 "missing", subject, f"{name} is installed but disabled", f"jupyter labextension enable {name}"
             )
         else:
             about = json.loads((found / "package.json").read_text(encoding="utf-8"))
-            yield Finding("ok", subject, f"{name} {about.get('version', '')} enabled, in {found}")
+            yield ReportLine("ok", subject, f"{name} {about.get('version', '')} enabled, in {found}")
 
 
 def _disabled(setting: dict[str, bool] | list[str]) -> set[str]:
@@ -167,33 +171,35 @@ def _disabled(setting: dict[str, bool] | list[str]) -> set[str]:
     return {name.split(":")[0] for name in names}
 
 
-def _fence() -> Finding:
+def _fence() -> ReportLine:
     """The finding on whether ``pitfall-lab grade`` can keep submissions from the teacher's files."""
     from pitfall_lab.classroom.fence import missing
 
     if lacks := missing():
         advice = "learners need none; `pitfall-lab grade` does: run it in a container on Linux, or with --trust."
-        return Finding("note", "fence", f"no {' and no '.join(lacks)}", advice)
-    return Finding("ok", "fence", "Landlock and seccomp: submissions can be graded")
+        return ReportLine("note", "fence", f"no {' and no '.join(lacks)}", advice)
+    return ReportLine("ok", "fence", "Landlock and seccomp: submissions can be graded")
 
 
-def _kernel() -> Finding:
+def _kernel() -> ReportLine:
     """The finding on whether notebooks run in this Python: with another one the kernel cannot import pitfall_lab."""
     try:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     except ImportError:
-        return Finding(
+        return ReportLine(
             "missing", "kernel", "jupyter_client cannot be imported", f"{sys.executable} -m pip install ipykernel"
         )
     try:
         command = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
-        return Finding("missing", "kernel", "there is no python3 kernel", f"{sys.executable} -m pip install ipykernel")
+        return ReportLine(
+            "missing", "kernel", "there is no python3 kernel", f"{sys.executable} -m pip install ipykernel"
+        )
     same = Path(shutil.which(command) or command).parent == Path(sys.executable).parent or command in {
         "python",
         "python3",
     }
     if not same:
         advice = f"{sys.executable} -m ipykernel install --sys-prefix makes notebooks run here."
-        return Finding("note", "kernel", f"python3 runs {command}, not this Python", advice)
-    return Finding("ok", "kernel", f"python3 runs {command}")
+        return ReportLine("note", "kernel", f"python3 runs {command}, not this Python", advice)
+    return ReportLine("ok", "kernel", f"python3 runs {command}")

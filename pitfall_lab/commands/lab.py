@@ -1,5 +1,7 @@
 """``pitfall-lab lab``: JupyterLab on the start notebook, from a clone or from an installed package."""
 
+# ruff: noqa: PLC0415 - the command line starts fast: Jupyter is imported by this command alone
+
 from __future__ import annotations
 
 import os

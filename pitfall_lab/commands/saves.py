@@ -2,6 +2,8 @@
 out on the torch that is here.
 """
 
+# ruff: noqa: PLC0415 - the command starts fast: what few calls need is imported by them
+
 from __future__ import annotations
 
 import argparse
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from pitfall_lab.verify.experiments.catalogue import Operation
     from pitfall_lab.verify.experiments.saved_tensors import Condition, Study
 
-SUMMARY = "print what an operation saves for backward, and which later write breaks it"
 OPERANDS = (
     "a, b: (2, 3); c: (3,); w: (3, 2); s: (3, 3); h = a * 1; p: plain (2, 3); n: integers; i: indices; m: a "
     "mask; img: (2, 4, 4, 6)"
@@ -84,7 +85,7 @@ def looked_up(word: str) -> list[tuple[str, Study]]:
     A study is the result of the experiments on what one call saves.
     """
     from pitfall_lab.verify.experiments import catalogue
-    from pitfall_lab.verify.experiments.saved_tensors import Failed, study
+    from pitfall_lab.verify.experiments.saved_tensors import CannotRun, study
 
     if not all(part.isidentifier() for part in word.split(".")):
         try:
@@ -92,7 +93,7 @@ def looked_up(word: str) -> list[tuple[str, Study]]:
             return [(word, study(word))]
         except SyntaxError as error:
             raise Refusal(f"{word!r} is no name and no Python expression: {error.msg}.") from None
-        except Failed as error:
+        except CannotRun as error:
             raise Refusal(f"{word!r} cannot be run: {error}. It may use {OPERANDS}.") from None
     operations = catalogue.find(word)
     if not operations:

@@ -2,6 +2,8 @@
 without a kernel and without scripts.
 """
 
+# ruff: noqa: PLC0415 - the command starts fast: what few calls need is imported by them
+
 from __future__ import annotations
 
 import os

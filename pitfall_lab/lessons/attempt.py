@@ -5,6 +5,8 @@ ran, and gets arrays, numbers and texts back. So the cell may as well run in ano
 :class:`Observation` travel as JSON, and :func:`observe` is what the other side does.
 """
 
+# ruff: noqa: PLC0415 - a run on the shadow engine needs no torch; verify is imported for runs on torch
+
 from __future__ import annotations
 
 import builtins

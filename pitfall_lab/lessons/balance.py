@@ -1,6 +1,7 @@
 """Chooses wrong answers, and an order of all answers, so that the right one can be found only from the program.
 
-Of the answers that mistakes give, those are taken beside which the right one stands out neither by its length nor by
+Of the answers that mistakes give, those are taken beside which the right one is not conspicuous, neither by its
+length nor by
 what it has in common with the others: its place in such a ranking is drawn at random for each question. A question
 draws by its own number in ``draws.json`` (0 without one), one for its outcomes and one for its reasons. These numbers
 are chosen for the course as a whole, by ``python -m tests.lessons.unread --draw``, so that a student who does not read

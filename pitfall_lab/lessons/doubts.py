@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pitfall_lab.lessons.program_facts import Fact, State, Watched
+from pitfall_lab.lessons.program_facts import ProgramFact, State, Watched
 
 _TAKEN = {("int64", "float32"), ("int64", "int32"), ("float32", "float64")}
 """Types that are taken for others: torch's defaults, and Python's and NumPy's."""
@@ -47,7 +47,7 @@ class Doubts:
             for name in (name for about in state for name in about[1:]):
                 self._made.setdefault(name, line)
         self._arrived = {line for (_, a), (line, b) in pairwise([(0, 0), *real.passes.items()]) if b > a}
-        self._tests: dict[str, Callable[[Fact], bool]] = {
+        self._tests: dict[str, Callable[[ProgramFact], bool]] = {
             "object": lambda fact: fact.value == "two" or self._alike(fact),
             "memory": lambda fact: fact.value == "separate" or self._alike(fact),
             "path": lambda fact: fact.value == "cut" or fact.about[2] in self._sources(fact.about[1], fact.line),
@@ -62,19 +62,19 @@ class Doubts:
             "held": lambda fact: fact.value == "out" or self._known(fact, "role", fact.about[1]) != "result",
         }
 
-    def believable(self, fact: Fact) -> bool:
+    def believable(self, fact: ProgramFact) -> bool:
         """Whether a reader of the program could believe a false fact."""
         test = self._tests.get(fact.about[0])
         return test is None or test(fact)
 
-    def _known(self, fact: Fact, kind: str, name: str, line: int | None = None) -> str:
+    def _known(self, fact: ProgramFact, kind: str, name: str, line: int | None = None) -> str:
         return self._true.get(fact.line if line is None else line, {}).get((kind, name), "")
 
     def _sources(self, name: str, line: int) -> set[str]:
         """Return the names that a name was made from, by this line."""
         return {source for one in self._origins if one.name == name and one.line <= line for source in one.sources}
 
-    def _alike(self, fact: Fact) -> bool:
+    def _alike(self, fact: ProgramFact) -> bool:
         """Whether a reader could take two tensors for one (or for sharing memory): they have
         one type and a common origin.
 
@@ -100,19 +100,19 @@ class Doubts:
         )
         return any(x <= y or y <= x for x, y in numbers)
 
-    def _elsewhere(self, fact: Fact) -> bool:
+    def _elsewhere(self, fact: ProgramFact) -> bool:
         """Whether another tensor of the program has this value."""
         state = self._true.get(fact.line, {})
         return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())
 
-    def _miscounted(self, fact: Fact) -> bool:
-        """Whether the false version is one that a reader could count: one write too few, no write at all,
+    def _miscounted(self, fact: ProgramFact) -> bool:
+        """Whether a reader could arrive at the false version by miscounting writes: one too few, none,
         or one where none was counted.
         """
         number, right = int(fact.value), int(self._known(fact, "version", fact.about[1]) or 0)
         return number in (0, right - 1) or (right == 0 and number == 1)
 
-    def _of_another_role(self, fact: Fact) -> bool:
+    def _of_another_role(self, fact: ProgramFact) -> bool:
         """Whether a reader could believe that the tensor has another role (leaf, result, constant).
 
         Not if it is a leaf and the line that made it says ``requires_grad=True``.

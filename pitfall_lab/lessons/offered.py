@@ -41,7 +41,7 @@ def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
 
     Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
     """
-    look = Look(offered)
+    look = Evaluations(offered)
     ran = execute(program, worlds.NAME, look)
     look.end(ran.error, ran.line, ran.namespace)
     if look.held.keys() != set(range(len(offered))):
@@ -97,7 +97,7 @@ def _holds(offered: tuple[Offered, ...], n: int, mistake: Mistake) -> bool:
 @lru_cache(maxsize=256)
 def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
     """Which of the sentences are true in the world of a mistake, by their numbers; without those that it cannot say."""
-    look = Look(offered, tolerant=True)
+    look = Evaluations(offered, tolerant=True)
     ran = worlds.run(mistake.program, mistake.policy, look)
     if ran is None:
         return {}
@@ -105,7 +105,7 @@ def in_world(mistake: Mistake, offered: tuple[Offered, ...]) -> dict[int, bool]:
     return look.held
 
 
-class Look:
+class Evaluations:
     """Evaluates the expressions after their lines, while a program runs; ``held`` has the results
     by the number of the reason. With ``tolerant`` an expression that raises has none.
     """

@@ -28,7 +28,7 @@ _KEPT = T(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChapterRow:
     """One chapter: its title, how many of its exercises are solved, how many questions were
     answered right, and the totals.
 
@@ -52,7 +52,7 @@ class Row:
 class Overview:
     """The progress, chapter by chapter; shows itself in a notebook. ``problem`` is said where it could not be read."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ChapterRow, ...]
     beliefs: tuple[tuple[str, int], ...] = ()
     torn: int = 0
     problem: str = ""
@@ -99,7 +99,7 @@ class Overview:
         )
 
 
-def _row(row: Row, language: Language) -> str:
+def _row(row: ChapterRow, language: Language) -> str:
     cell = '<td style="text-align:left;padding:2px 12px">'
     filled = f"background:linear-gradient(to right,#009E73 {row.part:.0%},transparent {row.part:.0%})"
     edge = "display:inline-block;width:6em;height:0.7em;margin-right:8px;border:1px solid var(--jp-border-color1,#888)"
@@ -124,7 +124,7 @@ def progress(folder: str | os.PathLike[str] = ".", language: Language = "en") ->
     return Overview(tuple(_rows(kept)), beliefs, kept.torn, language=language)
 
 
-def _rows(kept: Progress) -> list[Row]:
+def _rows(kept: Progress) -> list[ChapterRow]:
     best = kept.best()
     rows = []
     chapters = [(f"{chapter.number:02}", chapter.title) for chapter in CHAPTERS]
@@ -133,5 +133,5 @@ def _rows(kept: Progress) -> list[Row]:
         solved = sum((number, key) in best and best[number, key].solved for key in keys)
         asked = [entry for (where, _), entry in best.items() if where == number and entry.kind == "question"]
         if keys or asked:
-            rows.append(Row(number, title, solved, len(keys), sum(entry.solved for entry in asked), len(asked)))
+            rows.append(ChapterRow(number, title, solved, len(keys), sum(entry.solved for entry in asked), len(asked)))
     return rows

@@ -77,7 +77,7 @@ KINDS = tuple(_SAID)
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ProgramFact:
     """What is true after ``line`` has run: ``about`` is a kind of fact and the names it is
     about, ``value`` what was found.
     """
@@ -126,7 +126,7 @@ class Watched:
 
 
 @dataclass(slots=True)
-class _Look:
+class _FactCollector:
     """Collects facts after each statement of a run. ``arrived`` are the gradients that reached each leaf, in order."""
 
     states: list[tuple[int, State]] = field(default_factory=list)
@@ -294,7 +294,7 @@ def _flat(gradient: Any) -> list[float]:
 
 def watched(program: str) -> Watched:
     """Return what was found after each statement on the real torch."""
-    look = _Look()
+    look = _FactCollector()
     execute(program, worlds.NAME, look)
     return Watched(look.states, look.passes, frozenset(look.also))
 
@@ -319,5 +319,5 @@ def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:
     """Return for each statement its last line, and what holds after it in a world; empty if the engine has
     no model of something in it.
     """
-    look = _Look()
+    look = _FactCollector()
     return look.states if worlds.run(program, policy, look) is not None else []

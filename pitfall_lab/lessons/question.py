@@ -36,7 +36,7 @@ from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, Slip, Taken, misread, single, slips, together
 from pitfall_lab.lessons.offered import Offered, in_world, stated
 from pitfall_lab.lessons.reasons import Reason, reasons
-from pitfall_lab.lessons.run_here import Ran, execute, failing_line
+from pitfall_lab.lessons.run_here import ProgramRan, execute, failing_line
 from pitfall_lab.lessons.separation import programs
 from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
@@ -117,7 +117,7 @@ _LABELS: dict[Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramEnd:
     """How a program ends: ``value`` is the value in question, as text; or ``error`` the type of the
     exception that ended it at ``line``.
     """
@@ -179,7 +179,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StatementEffects:
     """What the statement that ends in ``line`` changed on real torch: new values, in sentences."""
 
     line: int
@@ -202,7 +202,7 @@ class Question:
     kind: Kind = "value"
     predictions: tuple[Prediction, ...] = ()
     columns: int = 0
-    story: tuple[Step, ...] = ()
+    story: tuple[StatementEffects, ...] = ()
 
     @property
     def answer(self) -> Choice:
@@ -263,7 +263,7 @@ def pose(
     actual = _torch_outcome(ran, expression)
     endings = _mistaken(program, expression, actual, held, list(misread(program, taken_for)))
     if ran.error and kind != "line":  # what is so after the error, too, is offered only if a belief leads to it
-        after = Outcome(_asked_if_there(expression, ran.namespace))
+        after = ProgramEnd(_asked_if_there(expression, ran.namespace))
         endings = {end: ways for end, ways in endings.items() if end != after or any(map(_believing, ways))}
     if kind == "line":
         choices = _lines(program, actual, endings, _refusals(program))
@@ -300,8 +300,8 @@ def _against(program: str, one: Prediction, found: Sequence[Reason]) -> bool:
 
 
 def _fit_no_other(
-    program: str, offered: Sequence[Offered], endings: dict[Outcome, list[Mistake]], lots: balance.Lots
-) -> list[Outcome]:
+    program: str, offered: Sequence[Offered], endings: dict[ProgramEnd, list[Mistake]], lots: balance.Lots
+) -> list[ProgramEnd]:
     """Return the endings that have to be offered beside the natural ones, so that each of the lesson's sentences fits
     one of the answers: who believes it must find an answer that follows from it. Only what comes of overlooking an
     operation with a number counts (``/ 2``), not that of a call or a statement; of several, one is taken by lot.
@@ -310,7 +310,7 @@ def _fit_no_other(
     def true(one: Mistake) -> set[int]:
         return {n for n, held in in_world(one, tuple(offered)).items() if held}
 
-    def fits(outcome: Outcome) -> set[int]:
+    def fits(outcome: ProgramEnd) -> set[int]:
         return {n for one in endings[outcome][:2] if _overlooks_number(one) for n in true(one)}
 
     natural = [outcome for outcome, ways in endings.items() if any(map(_natural, ways))]
@@ -328,7 +328,9 @@ def _overlooks_number(one: Mistake) -> bool:
 
 
 def _predictions(program: str, choices: tuple[Choice, ...], *, values: bool) -> tuple[Prediction, ...]:
-    """Return the wrong answers, each with the mistakes that lead to it; with ``values``, their worlds part in one."""
+    """Return the wrong answers, each with the mistakes that lead to it; ``values``: only runs that differ in a value
+    count.
+    """
     believed = [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both]
     fitting = _fitting(program, believed, values=values)
     missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
@@ -346,11 +348,11 @@ def _predictions(program: str, choices: tuple[Choice, ...], *, values: bool) -> 
     return (*fitting, *slipped)
 
 
-def _torch_outcome(ran: Ran, expression: str) -> Outcome:
+def _torch_outcome(ran: ProgramRan, expression: str) -> ProgramEnd:
     """Return what the real torch did with the program."""
     if ran.error:
-        return Outcome(error=type(ran.error).__name__, line=ran.line)
-    return Outcome(value=_asked(expression, ran.namespace))
+        return ProgramEnd(error=type(ran.error).__name__, line=ran.line)
+    return ProgramEnd(value=_asked(expression, ran.namespace))
 
 
 def _asked(expression: str, names: dict[str, Any]) -> str:
@@ -370,7 +372,7 @@ def _asked_if_there(expression: str, names: dict[str, Any]) -> str:
         return ""
 
 
-def _story(program: str, ran: Ran) -> tuple[Step, ...]:
+def _story(program: str, ran: ProgramRan) -> tuple[StatementEffects, ...]:
     """Return for each statement what it changed on real torch: the values that are new or
     differ from those before it.
     """
@@ -382,7 +384,7 @@ def _story(program: str, ran: Ran) -> tuple[Step, ...]:
         came = [_came(what, value, before) for what, value in state.items() if before.get(what) != value]
         said = [*filter(None, came), *_gone(before, state)]
         more = [T(en="…", zh="…")] if len(said) > MOST_CAME else []
-        steps.append(Step(line, (*said[:MOST_CAME], *more)))
+        steps.append(StatementEffects(line, (*said[:MOST_CAME], *more)))
         before = state
     return tuple(steps)
 
@@ -414,7 +416,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 2] + " …"
 
 
-def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Outcome | None:
+def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> ProgramEnd | None:
     """Return how the program ends in the world of ``policy``; ``None`` when the engine has
     no model of something in it.
     """
@@ -424,10 +426,10 @@ def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Out
     names, error, _ = ran
     if error is None:
         try:
-            return Outcome(value=_asked(expression, names))
+            return ProgramEnd(value=_asked(expression, names))
         except Exception as raised:
             error = raised
-    return Outcome(error=type(error).__name__, line=failing_line(error, worlds.NAME))
+    return ProgramEnd(error=type(error).__name__, line=failing_line(error, worlds.NAME))
 
 
 def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[Mistake]) -> dict[A, list[Mistake]]:
@@ -457,15 +459,15 @@ def _believed(
 
 
 def _mistaken(
-    program: str, expression: str, actual: Outcome, held: list[Misconception], taken: list[Mistake]
-) -> dict[Outcome, list[Mistake]]:
+    program: str, expression: str, actual: ProgramEnd, held: list[Misconception], taken: list[Mistake]
+) -> dict[ProgramEnd, list[Mistake]]:
     """Return how the program ends for those who make a mistake, in the order in which that is to be offered.
 
     What a belief leads to comes first, then what comes of taking a line for another, then a slip,
     then two mistakes at a time.
     """
 
-    def look(one: Mistake) -> Outcome | None:
+    def look(one: Mistake) -> ProgramEnd | None:
         outcome = _shadow_outcome(one.program, expression, one.policy)
         # An error in no line is one of the lesson's own expression, and where something is overlooked an
         # error is what no one expects.
@@ -482,7 +484,7 @@ def _mistaken(
         if len(believed) < ENOUGH
         else {}
     )
-    found: dict[Outcome, list[Mistake]] = {}
+    found: dict[ProgramEnd, list[Mistake]] = {}
     for ways in (believed, _endings(look, actual, taken), more):
         found |= {outcome: mistakes for outcome, mistakes in ways.items() if outcome not in found}
     return found
@@ -490,12 +492,12 @@ def _mistaken(
 
 def _choices(
     label: str,
-    actual: Outcome,
-    endings: dict[Outcome, list[Mistake]],
-    refusals: dict[Outcome, Slip],
+    actual: ProgramEnd,
+    endings: dict[ProgramEnd, list[Mistake]],
+    refusals: dict[ProgramEnd, Slip],
     lots: balance.Lots,
     *,
-    wanted: Sequence[Outcome] = (),
+    wanted: Sequence[ProgramEnd] = (),
 ) -> tuple[Choice, ...]:
     """Return torch's outcome and three wrong ones: what natural mistakes lead to and the ``wanted`` ones, then a
     refusal, then what slips lead to.
@@ -509,7 +511,7 @@ def _choices(
     natural += [outcome for outcome in wanted if outcome not in natural][: max(0, places - len(natural))]
     believed = [outcome for outcome in natural if any(map(_believing, endings[outcome]))]
 
-    def drawn(of: list[Outcome], count: int, must: int = 0) -> list[Outcome]:
+    def drawn(of: list[ProgramEnd], count: int, must: int = 0) -> list[ProgramEnd]:
         chosen = lots.pick(actual.say(label).en, [one.say(label).en for one in of], count, must=must)
         return [of[n] for n in chosen]
 
@@ -546,7 +548,7 @@ def _believing(one: Mistake) -> bool:
     return len(one.beliefs) == 1 and not one.slip
 
 
-def _unfounded(refusals: dict[Outcome, Slip], outcome: Outcome, actual: Outcome) -> Slip | None:
+def _unfounded(refusals: dict[ProgramEnd, Slip], outcome: ProgramEnd, actual: ProgramEnd) -> Slip | None:
     """Return what is answered to who expects torch to refuse a line; None for another outcome than that."""
     slip = refusals.get(outcome)
     if slip is None or not actual.error or actual.line is None or actual.line >= slip.line:
@@ -569,7 +571,7 @@ def _choice(text: T, mistakes: list[Mistake], refused: Slip | None) -> Choice:
     return Choice(text, right=False, beliefs=first.beliefs, without=first.slip, both=bool(first.beliefs), way=first)
 
 
-def _refusals(program: str) -> dict[Outcome, Slip]:
+def _refusals(program: str) -> dict[ProgramEnd, Slip]:
     """Return where one could expect torch to refuse, the last line first: writes in place, backward and
     step, views; else arithmetic. With each is what is answered to who expects it.
     """
@@ -591,12 +593,12 @@ def _refusals(program: str) -> dict[Outcome, Slip]:
     if not any(word in program for word in _RECORDED):
         found = {line: "plain write" if kind == "write" else kind for line, kind in found.items()}
     return {
-        Outcome(error="RuntimeError", line=line): Slip(line, said=_REFUSED[found[line]])
+        ProgramEnd(error="RuntimeError", line=line): Slip(line, said=_REFUSED[found[line]])
         for line in sorted(found, reverse=True)
     }
 
 
-def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
+def _mixed(actual: ProgramEnd, endings: Iterable[ProgramEnd]) -> list[ProgramEnd]:
     """Return further wrong answers for a tuple: combinations of the elements of the other
     answers, if no mistake gives them.
     """
@@ -608,7 +610,7 @@ def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
     ]
     known = {actual.value, *(outcome.value for outcome in endings)}
     mixed = (f"({', '.join(way)})" for way in itertools.product(*columns))
-    return [Outcome(value) for value in itertools.islice((value for value in mixed if value not in known), ENOUGH)]
+    return [ProgramEnd(value) for value in itertools.islice((value for value in mixed if value not in known), ENOUGH)]
 
 
 def _parts(value: str) -> list[str]:
@@ -617,7 +619,7 @@ def _parts(value: str) -> list[str]:
     return [ast.get_source_segment(value, part) or "" for part in tree.elts] if isinstance(tree, ast.Tuple) else []
 
 
-def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
+def _others(kind: Kind, actual: ProgramEnd, names: dict[str, Any]) -> list[ProgramEnd]:
     """Return further wrong answers close to the right one: shapes that occur in the program, or
     versions near the right one.
     """
@@ -634,11 +636,11 @@ def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]
             shapes | ({()} if kind == "gradient" else set()), key=lambda shape: (len(shape), shape), reverse=True
         )
         found = [*(["None"] if kind == "gradient" else []), *map(say, ordered)]
-    return [Outcome(value) for value in found if value != actual.value]
+    return [ProgramEnd(value) for value in found if value != actual.value]
 
 
 def _lines(
-    program: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: dict[Outcome, Slip]
+    program: str, actual: ProgramEnd, endings: dict[ProgramEnd, list[Mistake]], refusals: dict[ProgramEnd, Slip]
 ) -> tuple[Choice, ...]:
     """Return the program's lines as choices, and that none of them fails."""
     beliefs: dict[int | None, list[Misconception]] = {}
@@ -825,7 +827,7 @@ def _fitting(
 ) -> tuple[Prediction, ...]:
     """Return the wrong answers that misconceptions predict, with what is shown to a learner who chooses them.
 
-    With ``values``, two worlds part where a value differs, and not where only a version counter does.
+    With ``values``, two runs differ where a value does, and not where only a version counter does.
     """
     found = []
     for marks, beliefs in wrong:

@@ -22,7 +22,7 @@ from pitfall_lab.lessons import balance
 from pitfall_lab.lessons.doubts import Doubts
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, single
-from pitfall_lab.lessons.program_facts import About, Fact, State, Watched, facts, loops, watched
+from pitfall_lab.lessons.program_facts import About, ProgramFact, State, Watched, facts, loops, watched
 from pitfall_lab.shadow import TORCH
 from pitfall_lab.trace import T
 
@@ -123,12 +123,12 @@ def reasons(
     return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
 
 
-def _instead(fact: Fact, true: dict[int, State]) -> Fact:
+def _instead(fact: ProgramFact, true: dict[int, State]) -> ProgramFact:
     """Return what holds after a fact's line in its place."""
-    return Fact(fact.line, fact.about, true[fact.line][fact.about])
+    return ProgramFact(fact.line, fact.about, true[fact.line][fact.about])
 
 
-def _holds(fact: Fact, mistake: Mistake) -> bool:
+def _holds(fact: ProgramFact, mistake: Mistake) -> bool:
     """Whether a fact holds in the world of a mistake; also where that world does not come so far, or says nothing of
     it.
     """
@@ -148,20 +148,20 @@ class _Case:
     mistakes: list[list[Mistake]]
     others: list[list[Mistake]]
     near: tuple[set[str], set[str]]
-    believable: Callable[[Fact], bool]
+    believable: Callable[[ProgramFact], bool]
 
-    def false(self, fact: Fact) -> bool:
+    def false(self, fact: ProgramFact) -> bool:
         """Whether a fact that the state contradicts does not hold beside it."""
         return (fact.line, fact.about, fact.value) not in self.real.also
 
 
 def _among(
     case: _Case,
-    certain: tuple[list[Fact], list[Fact]],
+    certain: tuple[list[ProgramFact], list[ProgramFact]],
     *,
-    worth: Callable[[Fact], bool],
+    worth: Callable[[ProgramFact], bool],
     lots: balance.Lots,
-) -> list[tuple[Fact, Misconception | None]]:
+) -> list[tuple[ProgramFact, Misconception | None]]:
     """Return the right reason and then three wrong ones among the facts that ``worth`` accepts, each with the belief
     in whose world it holds, if there is one; empty if there are not enough.
 
@@ -187,7 +187,7 @@ def _among(
     )
     further = {one: [pair for pair in _apart(one, case.true) if all(map(worth, pair))] for one in others}
     believed = [pair for found in further.values() for pair in found]
-    who: dict[Fact, Misconception] = {}
+    who: dict[ProgramFact, Misconception] = {}
     for one, found in (*apart.items(), *further.items()):
         if len(one.beliefs) == 1 and one.slip is None:
             for _, fact in found:
@@ -222,8 +222,10 @@ def _among(
 
 
 def _deciding(
-    case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]
-) -> list[list[Fact]]:
+    case: _Case,
+    certain: tuple[list[ProgramFact], list[ProgramFact]],
+    apart: dict[Mistake, list[tuple[ProgramFact, ProgramFact]]],
+) -> list[list[ProgramFact]]:
     """Return the facts of which one will be the right reason, in groups by the wrong ending that they rule out.
 
     The first of these sources that has a fact of a kind in ``_WHY``: the facts that torch's message names; those
@@ -232,7 +234,7 @@ def _deciding(
     part of the program gets wrong.
     """
     every = [*case.mistakes, *case.others]
-    ways: list[list[list[Fact]]] = [[certain[0]]]
+    ways: list[list[list[ProgramFact]]] = [[certain[0]]]
     ways += [
         [[fact for one in group if not one.slip for fact, _ in apart[one]] for group in groups]
         for groups in (case.mistakes, every)
@@ -242,7 +244,9 @@ def _deciding(
     return next(why, next((way for way in (*ways, missed) if any(way)), []))
 
 
-def _tempting(case: _Case, right: Fact, apart: dict[Mistake, list[tuple[Fact, Fact]]]) -> list[Fact]:
+def _tempting(
+    case: _Case, right: ProgramFact, apart: dict[Mistake, list[tuple[ProgramFact, ProgramFact]]]
+) -> list[ProgramFact]:
     """Return for each offered ending that a belief leads to the false fact by which its holder would explain it.
 
     That is the opposite of the right fact where the belief denies this one, else the fact that says most about why. A
@@ -258,7 +262,7 @@ def _tempting(case: _Case, right: Fact, apart: dict[Mistake, list[tuple[Fact, Fa
     ]
     often = Counter(fact for held in worlds for fact in set().union(*held))
 
-    def merit(fact: Fact, held: list[set[Fact]]) -> tuple[bool, bool, int, int, int, int, str]:
+    def merit(fact: ProgramFact, held: list[set[ProgramFact]]) -> tuple[bool, bool, int, int, int, int, str]:
         same = fact.about == right.about
         believers = sum(fact in one for one in held)
         return (
@@ -271,7 +275,7 @@ def _tempting(case: _Case, right: Fact, apart: dict[Mistake, list[tuple[Fact, Fa
             fact.text.en,
         )
 
-    found: list[Fact] = []
+    found: list[ProgramFact] = []
     for held in worlds:
         every = set().union(*held)
         if every and every.isdisjoint(found):
@@ -279,12 +283,12 @@ def _tempting(case: _Case, right: Fact, apart: dict[Mistake, list[tuple[Fact, Fa
     return found[: MOST - 1]
 
 
-def _both_hold(fact: Fact, other: Fact) -> bool:
+def _both_hold(fact: ProgramFact, other: ProgramFact) -> bool:
     return (fact.about[0], fact.value, other.value) in _BOTH_HOLD
 
 
-def _overlooked(program: str, one: Mistake, fact: Fact) -> bool:
-    """Whether only somebody who overlooked a part of the program could believe the false fact: ``one`` is
+def _overlooked(program: str, one: Mistake, fact: ProgramFact) -> bool:
+    """Whether a reader believes the false fact only after overlooking a part of the program: ``one`` is
     the mistake of overlooking it.
 
     True if that part is in the line after which the fact is said to hold, or in the line that made one of its names.
@@ -295,14 +299,14 @@ def _overlooked(program: str, one: Mistake, fact: Fact) -> bool:
     return one.slip.line == fact.line or bool(made and made[1] in fact.about[1:])
 
 
-def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[Fact]:
+def _different(wrong: list[ProgramFact], right: ProgramFact, true: dict[int, State]) -> list[ProgramFact]:
     """Return one of several wrong facts that say the same of the same tensors after different lines, or of
     which one implies the other.
 
     Of those the one that is about the line of the right fact is taken, else the first: a learner who sees that the
     right fact holds would strike out all of them at once.
     """
-    kept: dict[tuple[str, ...], Fact] = {}
+    kept: dict[tuple[str, ...], ProgramFact] = {}
     for fact in wrong:
         kind, *names = fact.about
         says = _ALIKE.get(fact.value, fact.value) if kind in ("object", "memory") else f"{kind} {fact.value}"
@@ -319,7 +323,7 @@ def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[F
     return list(kept.values())
 
 
-def _offered(fact: Fact, subject: set[About]) -> int:
+def _offered(fact: ProgramFact, subject: set[About]) -> int:
     """Return the rank of a false fact as a wrong answer: 0 if the question is about it, more if few would believe it.
 
     ``subject`` is what the question is about: a kind of fact, or a kind and names.
@@ -344,7 +348,7 @@ def _agreed(program: str, real: Watched) -> dict[int, State]:
     }
 
 
-def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fact]]:
+def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[ProgramFact, ProgramFact]]:
     """Yield pairs of facts at the first lines where a mistaken world differs from torch's: what holds
     in torch, and in that world.
     """
@@ -352,13 +356,13 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
     for line, state in facts(mistake.program, mistake.policy):
         known = true.get(line, {})
         found = [about for about, value in state.items() if about in known and known[about] != value]
-        yield from ((Fact(line, about, known[about]), Fact(line, about, state[about])) for about in found)
+        yield from ((ProgramFact(line, about, known[about]), ProgramFact(line, about, state[about])) for about in found)
         parted += bool(found)
         if parted == _PARTED:
             return
 
 
-def _strongest(deciding: list[list[Fact]], near: tuple[set[str], set[str]]) -> list[Fact]:
+def _strongest(deciding: list[list[ProgramFact]], near: tuple[set[str], set[str]]) -> list[ProgramFact]:
     """Return the facts that rule out most: those that are false in the largest number of wrong
     endings, then of mistaken worlds.
 
@@ -371,10 +375,10 @@ def _strongest(deciding: list[list[Fact]], near: tuple[set[str], set[str]]) -> l
     endings = Counter(fact for group in deciding for fact in {*group} & {*why})
     asked, written = near
 
-    def strength(fact: Fact) -> tuple[int, int, int]:
+    def strength(fact: ProgramFact) -> tuple[int, int, int]:
         return endings[fact], often[fact], -_rank(fact)
 
-    def joined(fact: Fact) -> int:
+    def joined(fact: ProgramFact) -> int:
         names = set(fact.about[1:])
         return bool(names & asked) + bool(names & (written - asked))
 
@@ -398,7 +402,7 @@ def _writes(node: ast.AST) -> bool:
     return isinstance(node, ast.AugAssign) or (name.endswith("_") and not name.startswith("_"))
 
 
-def _rank(fact: Fact) -> int:
+def _rank(fact: ProgramFact) -> int:
     return _WHY.index(fact.about[0]) if fact.about[0] in _WHY else len(_WHY)
 
 
@@ -410,7 +414,7 @@ def _over(program: str) -> int:
     return max((node.lineno for node in calls), default=sys.maxsize)
 
 
-def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
+def _worth(ask: str, true: dict[int, State]) -> Callable[[ProgramFact], bool]:
     """Return a test for facts that can be reasons; the question's own answer and facts that
     are too long to read cannot.
     """
@@ -421,7 +425,7 @@ def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
     }
     last = max(true, default=0)
 
-    def worth(fact: Fact) -> bool:
+    def worth(fact: ProgramFact) -> bool:
         kind = fact.about[0]
         asked = bool(set(fact.about[1:]) & names)
         if asked and fact.line == last and (kind in ("value", "shape", "elements") or fact.value in ("None", "zeros")):
@@ -433,11 +437,11 @@ def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
     return worth
 
 
-def _readable(fact: Fact) -> bool:
+def _readable(fact: ProgramFact) -> bool:
     return len(fact.text.en) < _LETTERS
 
 
-def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Fact]:
+def _named(program: str, message: str, true: dict[int, State]) -> Iterator[ProgramFact]:
     """Yield the facts that torch's message is about, of the names in the line that raises."""
     kind = next((kind for part, kind in _CAUSES.items() if part in message), None)
     if kind is None or not true:
@@ -445,20 +449,23 @@ def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Fact]
     line, state = list(true.items())[-1]
     failing = next((node for node in ast.parse(program).body if node.lineno > line), None)
     names = [node.id for node in ast.walk(failing) if isinstance(node, ast.Name)] if failing else []
-    yield from (Fact(line, about, value) for about, value in state.items() if about[0] == kind and about[1] in names)
+    yield from (
+        ProgramFact(line, about, value) for about, value in state.items() if about[0] == kind and about[1] in names
+    )
 
 
-def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
+def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[ProgramFact]:
     """Yield the fact that a tensor is no leaf if the program reads its ``.grad``: torch keeps none there."""
     attributes = [node for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Attribute) and node.attr == "grad"]
     asked = [node.value.id for node in attributes if isinstance(node.value, ast.Name)]
     for about in (("role", name) for name in asked):
         yield from (
-            Fact(line, about, "result") for line in [n for n, state in true.items() if state.get(about) == "result"][:1]
+            ProgramFact(line, about, "result")
+            for line in [n for n, state in true.items() if state.get(about) == "result"][:1]
         )
 
 
-def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
+def _otherwise(true: dict[int, State], real: Watched) -> Iterator[ProgramFact]:
     """Yield, for each fact and the line after which it first holds, false facts that a learner could believe instead.
 
     Facts about graphs are left out if nothing in the program requires grad, and for tensors of whole numbers, which
@@ -484,7 +491,7 @@ def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
                 few = kind == "sum" and other.isdigit() and int(other) > now
                 possible = brought.get(other, changed) if kind == "needs" else changed and not few
                 if possible and other != value and (kind, value, other) not in {*_BOTH_HOLD, _PLAIN}:
-                    yield Fact(line, about, other)
+                    yield ProgramFact(line, about, other)
         before, passes = state, now
 
 
@@ -495,12 +502,12 @@ def _written(before: State, state: State) -> bool:
     return any(about[0] in ("value", "version") and before.get(about, value) != value for about, value in state.items())
 
 
-def _before(true: dict[int, State]) -> Iterator[Fact]:
+def _before(true: dict[int, State]) -> Iterator[ProgramFact]:
     """Yield false facts: that a value is still the one before the line that changed it."""
     known: State = {}
     for line, state in true.items():
         yield from (
-            Fact(line, about, known[about])
+            ProgramFact(line, about, known[about])
             for about in state
             if about[0] == "value" and known.get(about, state[about]) != state[about]
         )

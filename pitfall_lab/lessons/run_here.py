@@ -23,7 +23,7 @@ from pitfall_lab.shadow.facade.running import After, step
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramRan:
     """What a program did: its names, its printed text, and the exception that ended it (``None`` when it finished)."""
 
     namespace: dict[str, Any] = field(repr=False)
@@ -33,7 +33,7 @@ class Ran:
     """Line of the program that was running when the exception left it, from 1."""
 
 
-def execute(source: str, name: str = "<lesson>", after: After | None = None) -> Ran:
+def execute(source: str, name: str = "<lesson>", after: After | None = None) -> ProgramRan:
     r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
 
     ``after`` is called after each top-level statement with its last line, the names, and what has been printed.
@@ -59,7 +59,7 @@ def execute(source: str, name: str = "<lesson>", after: After | None = None) -> 
             )
         except Exception as caught:
             error = caught
-    return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
+    return ProgramRan(namespace, printed.getvalue(), error, failing_line(error, name))
 
 
 def failing_line(error: BaseException | None, name: str) -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pitfall_lab import shadow
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.run_here import Ran, execute, failing_line
+from pitfall_lab.lessons.run_here import ProgramRan, execute, failing_line
 from pitfall_lab.shadow.facade.running import After
 from pitfall_lab.shadow.releases import NEWEST, Release
 
@@ -149,7 +149,7 @@ def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, s
     return None if ran is None else [*states, *_ending(program, len(states), *ran)]
 
 
-def real_unfolded(program: str, ran: Ran) -> list[tuple[int, dict[str, str]]]:
+def real_unfolded(program: str, ran: ProgramRan) -> list[tuple[int, dict[str, str]]]:
     """Return for each statement its last line and the observable values after it on the real torch.
 
     Empty if reading the values makes the program end otherwise than in the run ``ran``.

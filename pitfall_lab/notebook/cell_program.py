@@ -4,6 +4,8 @@ A class in one cell and the loop in another are two texts to Python and one prog
 the rules what they would be in one file; each place still names its cell and its line there.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import ast
@@ -33,7 +35,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CellProgram:
     """A cell as it can be run elsewhere.
 
     ``text`` are the definitions and the cell; ``parts`` say which lines are which cell's, ``places`` where the
@@ -53,7 +55,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class EarlierCells:
     """Earlier cells that are run again in front of a cell: their ``lines``, each cell under a line that
     names it, and in ``parts`` which of these lines begins which cell.
     """
@@ -62,7 +64,7 @@ class Again:
     parts: tuple[Part, ...] = ()
 
 
-def again(cells: Iterable[tuple[str, str, str]]) -> Again:
+def again(cells: Iterable[tuple[str, str, str]]) -> EarlierCells:
     """Cells to be run again, each with its name, its text and the notebook's id for it."""
     lines: list[str] = []
     parts: list[Part] = []
@@ -70,7 +72,7 @@ def again(cells: Iterable[tuple[str, str, str]]) -> Again:
         lines.append(f"{AGAIN}{name} ──")
         parts.append(Part(name, len(lines) + 1, 1, cell_id))
         lines += text.rstrip("\n").split("\n")
-    return Again((*lines, THIS) if lines else (), tuple(parts))
+    return EarlierCells((*lines, THIS) if lines else (), tuple(parts))
 
 
 def program(
@@ -78,8 +80,8 @@ def program(
     namespace: Mapping[str, Any],
     name_of: Callable[[str], Part | None],
     cell_id: str = "",
-    before: Again | None = None,
-) -> Program:
+    before: EarlierCells | None = None,
+) -> CellProgram:
     """Join ``cell`` with the definitions that it uses of earlier cells.
 
     ``name_of`` says which cell a file of Python's is, ``None`` for others.
@@ -94,7 +96,7 @@ def program(
     found: list[Definition] = []
     carried = Carried()
     for _ in range(MOST_ROUNDS):
-        text, parts, places, begins = _joined(found, cell, name_of, cell_id, before or Again())
+        text, parts, places, begins = _joined(found, cell, name_of, cell_id, before or EarlierCells())
         names = taken(text) & known.keys()
         imports = prelude("\n".join(names), known)
         carried = pack({name: known[name] for name in names - taken_by(imports)})
@@ -103,7 +105,7 @@ def program(
         if not new:
             break
         found = sorted([*found, *new], key=lambda one: (_number(name_of(one.filename)), one.first))
-    return Program(text, parts, places, imports, carried.data, carried.left, begins)
+    return CellProgram(text, parts, places, imports, carried.data, carried.left, begins)
 
 
 def taken_by(imports: str) -> set[str]:
@@ -161,7 +163,7 @@ def _number(part: Part | None) -> int:
 
 
 def _joined(
-    ordered: list[Definition], cell: str, name_of: Callable[[str], Part | None], cell_id: str, before: Again
+    ordered: list[Definition], cell: str, name_of: Callable[[str], Part | None], cell_id: str, before: EarlierCells
 ) -> tuple[str, tuple[Part, ...], tuple[tuple[str, int, int, int], ...], int]:
     """The definitions under a line that names their cell, and the cell under one of its own; and the
     line at which the cell begins.

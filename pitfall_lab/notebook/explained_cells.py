@@ -30,7 +30,7 @@ def completed(
 
     ``cause`` is why the recorded run failed, ``before`` the failure of the run before it, if that was another one.
     ``warned`` are the panel's warnings about the cell; they are added where the recording shows no mistake, so that
-    nobody reads that all is well.
+    the cell is not reported as correct.
     """
     if before is not None and before.cause is not None:
         return [_of_before(before, before.cause), *found]

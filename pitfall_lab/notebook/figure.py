@@ -4,6 +4,8 @@ screen reader finds nothing.
 ``play`` puts sliders above such a figure; a page without a kernel shows the figure as it was drawn first.
 """
 
+# ruff: noqa: PLC0415 - a figure without sliders needs no widgets
+
 from __future__ import annotations
 
 import base64

@@ -6,6 +6,8 @@ does not. Between two runs the newest request comes first: a cell that the reade
 tries, does not wait until the fixes of all other cells were tried, and these continue afterwards.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import atexit
@@ -24,8 +26,8 @@ from pitfall_lab.trace import T, Trace
 
 if TYPE_CHECKING:
     from pitfall_lab.check import Subject, Workshop
-    from pitfall_lab.check.improvement import Facts
-    from pitfall_lab.check.trials import Progress
+    from pitfall_lab.check.improvement import RunFacts
+    from pitfall_lab.check.trials import SearchProgress
     from pitfall_lab.rules import Finding
 
 R = TypeVar("R")
@@ -186,7 +188,7 @@ class Lab:
         """Why nothing can be tried, if so."""
         self.stopped = False
 
-    def trials(self) -> Iterator[Progress]:
+    def trials(self) -> Iterator[SearchProgress]:
         """Try the fixes and yield the progress after each. Raises :class:`Stopped`, and what a workshop raises."""
         from pitfall_lab.check.trials import trying
 
@@ -247,7 +249,7 @@ class Turn:
         """Run a program on both engines. Raises :class:`Stopped`, and what a workshop raises."""
         return self._run(lambda shop: shop.trace(subject, whole=whole))
 
-    def facts(self, subject: Subject) -> Facts:
+    def facts(self, subject: Subject) -> RunFacts:
         """Run a program on both engines for what decides whether it is better.
 
         Raises :class:`Stopped`, and what a workshop raises.

@@ -7,6 +7,8 @@ is not used: no figure of yours is touched or kept alive. What does not fit on p
 how much. The computation graph prints through graphviz: ``show_graph(loss).save("graph.pdf")``.
 """
 
+# ruff: noqa: PLC0415 - matplotlib is slow to import: a handout imports it for its one picture
+
 from __future__ import annotations
 
 from collections.abc import Callable

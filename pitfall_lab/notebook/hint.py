@@ -8,6 +8,8 @@ rule is about has its line here; what is not in :data:`KNOWN` gets the short sen
 refusals; what does not come from torch gets no hint. Why it happened is what ``%%pitfall`` finds out.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import ast

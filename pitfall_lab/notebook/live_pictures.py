@@ -7,6 +7,8 @@ Each returns a :class:`~pitfall_lab.views.picture.Picture`: a notebook draws it,
 raises for what it is given.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import ast
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pitfall_lab.trace import Effect, Event, Language, Note, Trace
 
 if TYPE_CHECKING:
-    from pitfall_lab.observe.edit import Bench
+    from pitfall_lab.observe.edit import EditedTensors
     from pitfall_lab.views.picture import Picture
     from pitfall_lab.widgets import Look
 
@@ -39,13 +41,13 @@ def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Pict
 
     ``show_storage(x, x.t(), a=array)``: what has no keyword is called what the call calls it.
     """
-    from pitfall_lab.observe.edit import Bench
+    from pitfall_lab.observe.edit import EditedTensors
     from pitfall_lab.views import moment
 
-    benches: list[Bench] = []
+    benches: list[EditedTensors] = []
 
     def look(values: Sequence[tuple[str, Any]]) -> Trace:
-        benches.append(Bench(values))
+        benches.append(EditedTensors(values))
         return benches[0].trace
 
     picture = moment.storage(_looked(look, tensors, named, _caller()), language)
@@ -54,7 +56,7 @@ def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Pict
     return picture
 
 
-def _bench_widget(bench: Bench, language: Language) -> Look:
+def _bench_widget(bench: EditedTensors, language: Language) -> Look:
     """The storages of live tensors as a widget whose cells can be written to."""
     from pitfall_lab.views import moment
     from pitfall_lab.widgets import Look

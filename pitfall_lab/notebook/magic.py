@@ -7,6 +7,8 @@ The cell is not run *by* the magic. The magic line is taken off the text, IPytho
 (errors, display, ``await``, history and all), and the recording is switched on before it and off after it.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import argparse
@@ -27,7 +29,7 @@ from pitfall_lab.trace import LANGUAGES, Language, Part, T, Trace
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from pitfall_lab.notebook.cell_program import Again, Program
+    from pitfall_lab.notebook.cell_program import CellProgram, EarlierCells
     from pitfall_lab.notebook.hint import Hint
     from pitfall_lab.panel.cells_behind import Behind
     from pitfall_lab.verify import Session
@@ -186,7 +188,7 @@ class Watcher:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._session: Session | None = None
-        self._cell: tuple[Program, Language] | None = None
+        self._cell: tuple[CellProgram, Language] | None = None
         #: What tries the fixes of a cell, by the cell's id in the notebook; "" where there is none.
         self._labs: dict[str, Lab] = {}
         #: The notebook's ids of the cells that have run, by number.
@@ -240,7 +242,7 @@ class Watcher:
             earlier = self._earlier(options(lines[0][len(MAGIC) :]).earlier).lines
         return [*(f"{line}\n" for line in earlier), *lines[1:]]
 
-    def _earlier(self, counts: Sequence[int]) -> Again:
+    def _earlier(self, counts: Sequence[int]) -> EarlierCells:
         """The earlier cells with these numbers, as they were run; raises :class:`_Usage` if one has not been."""
         from pitfall_lab.notebook.cell_program import again
 
@@ -318,7 +320,7 @@ class Watcher:
             self._session = None
             self._say(_FAILED, f"{type(error).__name__}: {error}", wanted.language)
 
-    def _begin(self, raw: str, language: Language, cell: str, earlier: Again) -> None:
+    def _begin(self, raw: str, language: Language, cell: str, earlier: EarlierCells) -> None:
         from pitfall_lab.notebook import cell_program
         from pitfall_lab.verify import Session, for_drawing
 
@@ -479,7 +481,7 @@ class Watcher:
             under["again"] = {"cells": cells, "effects": {"en": behind.effects.en, "zh": behind.effects.zh}}
         self._shell.display_pub.publish({"text/plain": hint.text.say(self._language), HINT: under})
 
-    def _show(self, recorded: Trace, program: Program, language: Language, result: Any) -> None:
+    def _show(self, recorded: Trace, program: CellProgram, language: Language, result: Any) -> None:
         """Draw at once what was seen; the fixes are tried when it is there.
 
         A page that runs a notebook names its cells. Without such a page (nbconvert, a test) what is shown is

@@ -6,6 +6,8 @@ The cell runs in a namespace of its own, many times, on inputs that change: it f
 cell that uses its names gets a note.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import argparse
@@ -39,7 +41,7 @@ class Unreadable(Exception):
     """The words after ``%%exercise`` are not understood; the message is half a sentence."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _ExerciseParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise Unreadable(message)
 
@@ -50,7 +52,7 @@ def options(line: str) -> argparse.Namespace:
     >>> options("12.3 --hint").key
     '12.3'
     """
-    parser = _Parser(prog="%%exercise", add_help=False)
+    parser = _ExerciseParser(prog="%%exercise", add_help=False)
     parser.add_argument("key")
     parser.add_argument("--hint", action="store_true")
     parser.add_argument("--language", "-l", choices=("en", "zh"), default="en")

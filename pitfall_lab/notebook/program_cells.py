@@ -5,6 +5,8 @@ The program runs in a process of its own, not among the notebook's variables. It
 the notebook as ``program`` and ``findings``, for the cells below that run it, change it and compare.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import argparse
@@ -29,28 +31,28 @@ _STEP = T(
 )
 
 
-class _Usage(Exception):
+class _CheckUsage(Exception):
     """The words after ``%%check`` are not understood."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _CheckParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _Usage(message)
+        raise _CheckUsage(message)
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%check``; raises :class:`_Usage` if it is not understood.
+    """Parse the rest of the line after ``%%check``; raises :class:`_CheckUsage` if it is not understood.
 
     >>> options("prices.py").name
     'prices.py'
     """
-    parser = _Parser(prog="%%check", add_help=False)
+    parser = _CheckParser(prog="%%check", add_help=False)
     parser.add_argument("name")
     parser.add_argument("--language", "-l", choices=("en", "zh"), default="en")
     try:
         return parser.parse_args(shlex.split(line))
     except ValueError as error:
-        raise _Usage(str(error)) from error
+        raise _CheckUsage(str(error)) from error
 
 
 class Programs:
@@ -70,7 +72,7 @@ class Programs:
             wanted = options(line)
             language = wanted.language
             findings, unseen = judged(cell, wanted.name, every_round=False)
-        except _Usage as problem:
+        except _CheckUsage as problem:
             print(_USAGE.say(language).format(reason=problem))
             return
         except Unchecked as problem:

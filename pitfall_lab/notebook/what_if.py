@@ -2,6 +2,8 @@
 from their first difference.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any, overload
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.changes import Change, changes
 from pitfall_lab.rules.kit.source import apply
-from pitfall_lab.trace import Language, Trace
+from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.views import compare
 
 Rerun = Callable[[str], Trace]
@@ -23,7 +25,7 @@ STYLE = (
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class TwoRuns:
     """Two runs: of a program and of the changed one. Drawn in a notebook, in words when printed."""
 
     change: Change
@@ -50,10 +52,10 @@ class Comparison:
 @overload
 def what_if(source: str | Trace) -> tuple[Change, ...]: ...
 @overload
-def what_if(source: str | Trace, change: str | Change, *, language: Language = ...) -> Comparison: ...
+def what_if(source: str | Trace, change: str | Change, *, language: Language = ...) -> TwoRuns: ...
 def what_if(
     source: str | Trace, change: str | Change | None = None, *, language: Language = "en"
-) -> tuple[Change, ...] | Comparison:
+) -> tuple[Change, ...] | TwoRuns:
     """Change a program and compare the runs; without a ``change``, say which changes there are.
 
     ``source`` is a program's text or a trace of one; ``change`` one of the returned changes, its ``id``, or the text of
@@ -72,12 +74,10 @@ def what_if(
             return offered
         chosen, text = _chosen(change, before, offered)
         name = before.sources[0].name if before.sources else "program.py"
-        return Comparison(chosen, before, shop.trace(Subject(text, name)), language)
+        return TwoRuns(chosen, before, shop.trace(Subject(text, name)), language)
 
 
 def _chosen(change: str | Change, before: Trace, offered: tuple[Change, ...]) -> tuple[Change, str]:
-    from pitfall_lab.trace import T
-
     if isinstance(change, str) and "\n" in change:
         return Change("other", T("Another program", "另一个程序"), ()), change
     found = change if isinstance(change, Change) else next((one for one in offered if one.id == change), None)

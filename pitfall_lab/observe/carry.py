@@ -114,11 +114,11 @@ def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]
     """
     found: dict[int, Any] = {}
 
-    class Writer(_Writer):
+    class CarryWriter(_Writer):
         met = found
 
     file = _Limited()
-    torch.save((values, grads), file, pickle_module=types.SimpleNamespace(Pickler=Writer, __name__="pickle"))
+    torch.save((values, grads), file, pickle_module=types.SimpleNamespace(Pickler=CarryWriter, __name__="pickle"))
     return file.getvalue(), list(found.values())
 
 

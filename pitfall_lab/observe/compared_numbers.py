@@ -28,7 +28,7 @@ MARGIN = 0.05
 FEWEST, MOST = 3, 1 << 24
 
 
-class Numbers(NamedTuple):
+class NumberRange(NamedTuple):
     """The range of ``of`` numbers: the smallest, the largest, whether all are ``whole``, how many are
     ``beyond`` each of :data:`LIMITS`.
     """
@@ -40,7 +40,7 @@ class Numbers(NamedTuple):
     beyond: tuple[tuple[float, int], ...]
 
 
-def compared(call: Call) -> Numbers | None:
+def compared(call: Call) -> NumberRange | None:
     """The numbers that a call compares a prediction with, where some are outside of [0, 1].
 
     ``None`` where none are, or if it is no such call.
@@ -57,7 +57,7 @@ def compared(call: Call) -> Numbers | None:
     return _range(targets[0])
 
 
-def _range(target: Any) -> Numbers | None:
+def _range(target: Any) -> NumberRange | None:
     held = (
         target.device.type == "cpu"
         and target.layout is torch.strided
@@ -73,4 +73,4 @@ def _range(target: Any) -> Numbers | None:
         return None
     numbers = target.detach().double()
     beyond = tuple((end, int((numbers < end - MARGIN if end <= 0 else numbers > end + MARGIN).sum())) for end in LIMITS)
-    return Numbers(target.numel(), least, most, bool((numbers == numbers.trunc()).all()), beyond)
+    return NumberRange(target.numel(), least, most, bool((numbers == numbers.trunc()).all()), beyond)

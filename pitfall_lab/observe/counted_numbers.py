@@ -43,7 +43,7 @@ FOUND = 60
 TWICE = 2
 
 
-class Found(NamedTuple):
+class CountedNumbers(NamedTuple):
     """What :class:`pitfall_lab.trace.Counted` stores, without its step."""
 
     kind: Kind
@@ -82,8 +82,8 @@ class Counts:
 
     _looks: Counter[tuple[Span | None, str]] = field(default_factory=Counter)
     _searched: dict[Span | None, _Searched] = field(default_factory=dict)
-    _blank: dict[Span | None, tuple[int, Found]] = field(default_factory=dict)
-    _parts: dict[Span | None, tuple[int, Found]] = field(default_factory=dict)
+    _blank: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
+    _parts: dict[Span | None, tuple[int, CountedNumbers]] = field(default_factory=dict)
     _weighted: dict[tuple[Span | None, tuple[float, ...]], _Weighted] = field(default_factory=dict)
 
     def looks(self, name: str, span: Span | None) -> bool:
@@ -134,14 +134,14 @@ class Counts:
         met.counts = [a + b for a, b in zip(met.counts, counts, strict=True)]
         met.of += of
 
-    def finished(self) -> list[tuple[int, Found]]:
+    def finished(self) -> list[tuple[int, CountedNumbers]]:
         """What was found, in the order of the steps."""
         weighted = [
-            (each.step, Found("weights", len(weights), each.of, (*weights, *map(float, each.counts))))
+            (each.step, CountedNumbers("weights", len(weights), each.of, (*weights, *map(float, each.counts))))
             for (_, weights), each in self._weighted.items()
         ]
         searched = [
-            (each.step, Found("empty", each.empty, each.of))
+            (each.step, CountedNumbers("empty", each.empty, each.of))
             for each in self._searched.values()
             if each.step is not None and each.is_mixed
         ]
@@ -163,7 +163,7 @@ def _empty_rows(call: Call) -> tuple[int, int] | None:
     return some.numel() - int(some.sum()), some.numel()
 
 
-def _parts(sparse: torch.Tensor) -> Found | None:
+def _parts(sparse: torch.Tensor) -> CountedNumbers | None:
     """How many entries of a sparse tensor are stored several times, and how many it has; ``numbers`` are the place of
     one that is stored most often, and how often. None if there is no such entry.
     """
@@ -176,10 +176,10 @@ def _parts(sparse: torch.Tensor) -> Found | None:
     if counts[most] < TWICE:
         return None
     at = (*map(float, places[:, most].tolist()), float(counts[most]))
-    return Found("parts", int((counts >= TWICE).sum()), counts.numel(), at)
+    return CountedNumbers("parts", int((counts >= TWICE).sum()), counts.numel(), at)
 
 
-def _blank_columns(call: Call, result: Any) -> Found | None:
+def _blank_columns(call: Call, result: Any) -> CountedNumbers | None:
     """The columns of a table that a call has filled or taken over, which have one number in all rows because a
     statistic of the program's is NaN, although the program has a table in which they are known almost everywhere.
 
@@ -215,7 +215,9 @@ def _blank_columns(call: Call, result: Any) -> Found | None:
             if names:
                 columns = next(gone for n, gone in spoiled if n == names[0])
                 most = float(missing[columns].max())
-                return Found("blank", int(columns.sum()), dead.size, (most, float(len(array))), tuple(names[::-1]))
+                return CountedNumbers(
+                    "blank", int(columns.sum()), dead.size, (most, float(len(array))), tuple(names[::-1])
+                )
     return None
 
 

@@ -20,7 +20,7 @@ LENGTH = 60
 """The maximum length of the text of a number."""
 
 
-class Refused(Exception):
+class NotWritten(Exception):
     """Raised if nothing was written; ``text`` says why in one sentence."""
 
     def __init__(self, text: T) -> None:
@@ -28,7 +28,7 @@ class Refused(Exception):
         self.text = text
 
 
-class Bench:
+class EditedTensors:
     """Live tensors and arrays, held weakly, and a trace with one event for each write made through :meth:`put`."""
 
     def __init__(self, values: Named) -> None:
@@ -56,9 +56,9 @@ class Bench:
         name = str(record.get("name") or label)
         value = self._values.get(name, lambda: None)()
         if value is None:
-            raise Refused(T(f"`{name}` no longer exists, so nothing was written.", f"`{name}` 已不存在，没有写入。"))
+            raise NotWritten(T(f"`{name}` no longer exists, so nothing was written.", f"`{name}` 已不存在，没有写入。"))
         if len(index) != value.ndim or not all(0 <= i < n for i, n in zip(index, value.shape, strict=True)):
-            raise Refused(
+            raise NotWritten(
                 T(f"`{name}` has no element at {list(index)}.", f"`{name}` 没有下标为 {list(index)} 的元素。")
             )
         number = _number(text, value.dtype)
@@ -104,13 +104,13 @@ def _at(state: dict[str, Any], path: str) -> Any:
 def _number(text: str, dtype: Any) -> Any:
     """Convert the text to a number of ``dtype``; the text is never evaluated as code.
 
-    A :class:`Refused` if it is empty, too long, no number, or an integer out of range; for bool,
+    A :class:`NotWritten` if it is empty, too long, no number, or an integer out of range; for bool,
     ``true``, ``false``, ``0`` and ``1``.
     """
     name = str(dtype).removeprefix("torch.")
     kind = dtype.kind if isinstance(dtype, np.dtype) else _kind(dtype)
     said = text.strip()
-    refused = Refused(
+    refused = NotWritten(
         T(f"“{said[:LENGTH]}” is not a number that {name} can hold.", f"“{said[:LENGTH]}” 不是 {name} 能存放的数。")
     )
     if not said or len(said) > LENGTH:
@@ -142,4 +142,4 @@ def _write(value: Any, index: tuple[int, ...], number: Any) -> None:
             value[index] = number
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         first = str(error).split("\n", 1)[0][:200]
-        raise Refused(T(f"{who} raised an error: {first}", f"{who} 报错：{first}")) from None
+        raise NotWritten(T(f"{who} raised an error: {first}", f"{who} 报错：{first}")) from None

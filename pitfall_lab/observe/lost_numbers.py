@@ -39,7 +39,7 @@ equal ones with rounding errors.
 """
 
 
-class Numbers(NamedTuple):
+class LostNumbers(NamedTuple):
     """How many numbers (``lost`` of ``of``) a call changes without an error, with one example.
 
     For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what
@@ -61,7 +61,7 @@ def concerns(call: Call) -> bool:
     return call.name in ARITHMETIC and any(type(given) in PLAIN and given.dtype in SMALL for given in call.args)
 
 
-def out_of_range(call: Call) -> Numbers | None:
+def out_of_range(call: Call) -> LostNumbers | None:
     """Numbers that overflow in an integer sum, difference or product which is about to run; None if there
     are none or it is not checked.
 
@@ -85,7 +85,7 @@ def out_of_range(call: Call) -> Numbers | None:
     return _outside(sign, np.broadcast_arrays(*(sides[::-1] if "rsub" in call.name else sides)), compute(*sides), dtype)
 
 
-def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers | None:
+def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> LostNumbers | None:
     limits = torch.iinfo(dtype)
     outside = (meant < limits.min) | (meant > limits.max)
     if not outside.any():
@@ -94,10 +94,10 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers 
     exact = int(meant[first])
     got = (exact - limits.min) % (limits.max - limits.min + 1) + limits.min
     one, other = (float(side[first]) for side in sides)
-    return Numbers(sign, one, other, float(exact), float(got), int(outside.sum()), outside.size)
+    return LostNumbers(sign, one, other, float(exact), float(got), int(outside.sum()), outside.size)
 
 
-def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
+def lost_by_conversion(call: Call, result: Any) -> LostNumbers | None:
     """What a conversion has lost: numbers outside the range of whole numbers, or neighbours
     that differed and are equal now.
 
@@ -135,7 +135,7 @@ def _numbers(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
     return given if type(given) is np.ndarray and given.dtype.kind in "fiu" else None
 
 
-def _cut_off(before: Any, result: torch.Tensor) -> Numbers | None:
+def _cut_off(before: Any, result: torch.Tensor) -> LostNumbers | None:
     limits = torch.iinfo(result.dtype)
     values = before.reshape(-1)[:MOST]
     outside = np.isfinite(values) & ((np.trunc(values) < limits.min) | (np.trunc(values) > limits.max))
@@ -143,10 +143,10 @@ def _cut_off(before: Any, result: torch.Tensor) -> Numbers | None:
         return None
     first = int(outside.argmax())
     value, got = float(values[first]), float(result.detach().reshape(-1)[first])
-    return Numbers("to", value, value, value, got, int(outside.sum()), values.size)
+    return LostNumbers("to", value, value, value, got, int(outside.sum()), values.size)
 
 
-def _cut_to_zero(before: Any) -> Numbers | None:
+def _cut_to_zero(before: Any) -> LostNumbers | None:
     """The numbers with fractions that a conversion to whole numbers cuts to 0, if there are such of both signs, and
     numbers on both sides of them; else None.
     """
@@ -158,10 +158,10 @@ def _cut_to_zero(before: Any) -> Numbers | None:
     if (values[below] == np.trunc(values[below])).all():
         return None  # whole numbers, apart from those beside 0
     near = values[to_zero]
-    return Numbers("cut", float(near.min()), float(near.max()), -1.0, 0.0, int((near < 0).sum()), values.size)
+    return LostNumbers("cut", float(near.min()), float(near.max()), -1.0, 0.0, int((near < 0).sum()), values.size)
 
 
-def _merged(before: Any, after: Any, axis: int) -> Numbers | None:
+def _merged(before: Any, after: Any, axis: int) -> LostNumbers | None:
     """Neighbours along an axis that differed before (by more than rounding) and do not after; None without any.
 
     Of a large tensor, only the first rows are compared.
@@ -178,7 +178,7 @@ def _merged(before: Any, after: Any, axis: int) -> Numbers | None:
     if not same.any():
         return None
     first = np.unravel_index(int(same.argmax()), same.shape)
-    return Numbers(
+    return LostNumbers(
         "=",
         float(one[first]),
         float(other[first]),

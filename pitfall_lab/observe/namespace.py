@@ -46,7 +46,7 @@ NO_MODULES = frozenset(
 NO_ARRAYS = NO_MODULES - {np.ndarray}
 
 
-class Namespace:
+class FrameNames:
     """Looks up names in the frames of the learner's program."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ EACH, ALL = 2, 40
 """The tables that are followed of one place in the program, and of all."""
 
 
-class Found(NamedTuple):
+class PairedNumbers(NamedTuple):
     """``came`` is the result of the call at step ``number``, made of the table of step ``step``, and
     ``meant`` the same number of the ``rows`` pairs that belong together.
     """
@@ -65,7 +65,7 @@ class Pairs:
 
     def __init__(self, label: Callable[[Any], str | None]) -> None:
         self._label = label
-        self.found: dict[int, Found] = {}
+        self.found: dict[int, PairedNumbers] = {}
         self._tables: dict[str, _Followed] = {}
         self._lengths: dict[int, int] = {}
         self._left = 0
@@ -151,7 +151,7 @@ class Pairs:
             if is_number:
                 self._line = _line(call)
                 for at in of:
-                    self.found[at] = Found(at, step, float(came.detach()), float(wanted), length)
+                    self.found[at] = PairedNumbers(at, step, float(came.detach()), float(wanted), length)
 
 
 def _line(call: Call) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ MOST = 1 << 20
 FOUND = 300
 
 
-class Found(NamedTuple):
+class PickedRows(NamedTuple):
     """What :class:`pitfall_lab.trace.Picked` stores."""
 
     steps: tuple[int, ...]
@@ -48,9 +48,9 @@ class Picks:
         if len(self._steps) < FOUND or (every, kept) in self._steps:
             self._steps.setdefault((every, kept), []).append(step)
 
-    def finished(self) -> list[Found]:
+    def finished(self) -> list[PickedRows]:
         """What was found, in the order of the first steps."""
-        return [Found(tuple(steps), every, rows) for (every, rows), steps in self._steps.items()]
+        return [PickedRows(tuple(steps), every, rows) for (every, rows), steps in self._steps.items()]
 
 
 def _rows(index: Any, count: int) -> np.ndarray[Any, np.dtype[Any]] | None:

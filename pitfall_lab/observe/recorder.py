@@ -387,7 +387,7 @@ class Recorder(TorchFunctionMode):
         """Remove the mode from this thread, also from below a mode that the program entered later and left
         on (``set_default_device``).
 
-        If the program has removed it, the listener is told so.
+        If the program has removed it, the listener is notified.
         """
         if torch.overrides.has_torch_function is _unaware_of_us:  # else the program has replaced it
             torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION

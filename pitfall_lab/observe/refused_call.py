@@ -189,7 +189,7 @@ def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple
 
     def argument(expression: ast.AST) -> Any:
         value = words.value(expression)
-        return Written(ast.get_source_segment(text, expression) or "") if value is UNKNOWN else value
+        return WrittenArgument(ast.get_source_segment(text, expression) or "") if value is UNKNOWN else value
 
     if isinstance(node, ast.Call):
         op, bound = _callee(node.func, words)
@@ -224,7 +224,7 @@ def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple
     return "", []
 
 
-class Written:
+class WrittenArgument:
     """An argument whose value is not known without running the program: its source text."""
 
     def __init__(self, text: str) -> None:
@@ -248,7 +248,7 @@ def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
         if isinstance(held, torch.Tensor):
             return f"torch.Tensor.{node.attr}", [held]
         if held is UNKNOWN and hasattr(torch.Tensor, node.attr) and not isinstance(node.value, ast.Constant):
-            return f"torch.Tensor.{node.attr}", [Written("")]
+            return f"torch.Tensor.{node.attr}", [WrittenArgument("")]
         if function is UNKNOWN:
             function = attribute(type(held), node.attr)
     if function is UNKNOWN or not callable(function):
@@ -344,7 +344,7 @@ def _fits(schema: Any, args: tuple[Any, ...]) -> bool:
     for argument, value in zip(wanted, args, strict=False):
         kind, is_tensor = str(argument.type), isinstance(value, torch.Tensor)
         if (
-            not isinstance(value, Written)
+            not isinstance(value, WrittenArgument)
             and is_tensor != ("Tensor" in kind and "List" not in kind)
             and value is not None
         ):
@@ -358,7 +358,7 @@ def _given(arguments: list[tuple[str, Any]], words: Expressions, label: Label) -
 
 
 def _each(name: str, value: Any, words: Expressions, label: Label) -> Iterator[Given]:
-    if isinstance(value, Written):
+    if isinstance(value, WrittenArgument):
         yield Given(name, value.text)
     elif isinstance(value, torch.Tensor | np.ndarray):
         yield _array(name, value, words, label)

@@ -96,7 +96,7 @@ class Loop:
 
 
 @dataclass(slots=True)
-class Entry:
+class CallPath:
     """The path of the latest calls, and for which of them (``head``) a round is seen to begin there."""
 
     path: list[tuple[int, CodeType, int]]
@@ -156,7 +156,7 @@ class Rounds:
         """The calls that came with so many shapes that these are no longer compared."""
         self._fresh = self._module = -1
         self._path: list[tuple[int, CodeType, int]] = []
-        self._entry = Entry([], 0)
+        self._entry = CallPath([], 0)
         self._is_own = False
         self._counted = self._gone = 0
         self.gaps: list[Gap] = []
@@ -316,7 +316,7 @@ class Rounds:
         assert loop is not None
         self._note_gap()
         if not loop.is_made:
-            self._entry = Entry([], 0)
+            self._entry = CallPath([], 0)
         loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
         loop.partly = not at_head
 
@@ -390,7 +390,7 @@ class Rounds:
         if path != entry.path:
             if entry.loop is not None and entry.is_made:
                 entry.loop.began = None
-            self._entry = Entry(path, own, path[-1][0] != id(caller))
+            self._entry = CallPath(path, own, path[-1][0] != id(caller))
             return False
         if own != entry.head:
             entry.times[own] = times = entry.times.get(own, 0) + 1

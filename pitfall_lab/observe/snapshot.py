@@ -16,7 +16,7 @@ import torch
 
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.looking import unseen
-from pitfall_lab.observe.namespace import Namespace
+from pitfall_lab.observe.namespace import FrameNames
 from pitfall_lab.observe.private import byte_bounds
 from pitfall_lab.trace import Effect, Event, Failure, Note, Trace
 from pitfall_lab.trace.text import plain
@@ -351,7 +351,7 @@ class _Walk:
         """The nodes as a trace, oldest first, with an error event for each saved tensor that
         fails torch's version check.
         """
-        table, finder = self.table, Namespace()
+        table, finder = self.table, FrameNames()
         if self.more:
             table.note(
                 f"{self.more} more nodes, farther from the loss, are not drawn.",
@@ -397,7 +397,7 @@ class _Walk:
             effects.append(Effect(f"nodes.{labels[node]}", _node_record(node, following, output, saved.get(node, []))))
         return table.trace(refused, effects)
 
-    def _place(self, slot: tensor_facts.Slot, finder: Namespace, frame: FrameType | None) -> int | None:
+    def _place(self, slot: tensor_facts.Slot, finder: FrameNames, frame: FrameType | None) -> int | None:
         """Add a saved tensor to the table, with its name in the program if it has one; return its
         position (None without a tensor).
         """

@@ -22,7 +22,7 @@ DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredPart:
     """An attribute of a data set, or one of a list, and some of its numbers."""
 
     name: str
@@ -38,7 +38,7 @@ class Part:
         return (self.numbers[differ], now[differ]) if differ.any() else None
 
 
-def parts(dataset: Any, depth: int = DEPTH) -> list[Part]:
+def parts(dataset: Any, depth: int = DEPTH) -> list[StoredPart]:
     """The arrays and tensors of a data set that hold several numbers with fractions, or
     colours (uint8), for each example.
 
@@ -50,7 +50,7 @@ def parts(dataset: Any, depth: int = DEPTH) -> list[Part]:
         attributes = object.__getattribute__(dataset, "__dict__")
     except AttributeError:
         return []
-    found = [Part(name, weakref.ref(held), numbers) for name, held, numbers in _held(attributes)]
+    found = [StoredPart(name, weakref.ref(held), numbers) for name, held, numbers in _held(attributes)]
     for value in list(attributes.values()) if depth else ():
         if isinstance(value, torch.utils.data.Dataset):
             found += parts(value, depth - 1)

@@ -26,7 +26,7 @@ OTHERWISE = {"trainable": "requires_grad", "learning_rate": "lr"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundStray:
     """An attribute that the program set on ``owner`` without effect: it set ``value``, and torch uses
     ``actual``, named ``meant``.
     """
@@ -71,17 +71,17 @@ def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tupl
             yield from _named(part, f"{path}{name}.", known)
 
 
-def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
+def of_tensors(tensors: Iterable[Any]) -> Iterator[FoundStray]:
     """Attributes of tensors, under a similar name, that were meant to be ``requires_grad``
     and are a bool other than that.
     """
     for each in tensors:
         for name, value in each.__dict__.items() if type(each) in PLAIN else ():
             if isinstance(value, bool) and value != each.requires_grad and _means(name, "requires_grad"):
-                yield Found("tensor", each, name, "requires_grad", value, each.requires_grad, (each,))
+                yield FoundStray("tensor", each, name, "requires_grad", value, each.requires_grad, (each,))
 
 
-def of_modules(frame: FrameType | None) -> Iterator[Found]:
+def of_modules(frame: FrameType | None) -> Iterator[FoundStray]:
     """Bool attributes of the program's modules that were meant for their parameters'
     ``requires_grad`` or for ``training``.
 
@@ -95,22 +95,22 @@ def of_modules(frame: FrameType | None) -> Iterator[Found]:
                     yield from _of_module(module)
 
 
-def _of_module(module: torch.nn.Module) -> Iterator[Found]:
+def _of_module(module: torch.nn.Module) -> Iterator[FoundStray]:
     for name, value in list(module.__dict__.items()):
         if not isinstance(value, bool) or name == "training":
             continue
         if name in ("train", "eval") or _means(name, "training"):
             meant = value if name != "eval" else not value
             if meant != module.training:
-                yield Found("module", module, name, "training", value, module.training, ())
+                yield FoundStray("module", module, name, "training", value, module.training, ())
         elif name == "requires_grad" or _means(name, "requires_grad"):
             held = tuple(parameters(module))
             actual = {p.requires_grad for p in held}
             if actual == {not value}:
-                yield Found("module", module, name, "requires_grad", value, not value, held)
+                yield FoundStray("module", module, name, "requires_grad", value, not value, held)
 
 
-def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
+def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[FoundStray]:
     """Attributes of an optimizer of torch's own, numbers named as one of its settings, with another value
     than in all ``param_groups``.
     """
@@ -125,7 +125,7 @@ def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
         )
         if actual and all(_is_number(each) and each != value for each in actual):
             held = tuple(parameter for group in optimizer.param_groups for parameter in group["params"])
-            yield Found("optimizer", optimizer, name, meant, value, actual[0], held)
+            yield FoundStray("optimizer", optimizer, name, meant, value, actual[0], held)
 
 
 def _is_number(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import platform
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -27,7 +28,7 @@ _CREATIONS = {
 """The trace's names for the ways in which a view is created, by torch's ``CreationMeta``."""
 
 
-class Facts(NamedTuple):
+class TensorFacts(NamedTuple):
     """What torch reports about one tensor now.
 
     ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
@@ -64,7 +65,7 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def read(tensor: torch.Tensor, *, stale: bool = False) -> Facts:
+def read(tensor: torch.Tensor, *, stale: bool = False) -> TensorFacts:
     """Read the facts of ``tensor``. Never raises for unusual layouts: facts that cannot be read keep their defaults.
 
     ``stale``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the
@@ -81,10 +82,10 @@ def read(tensor: torch.Tensor, *, stale: bool = False) -> Facts:
     )
     if is_opaque(tensor):
         shapeless = tensor.is_nested or isinstance(tensor, UNINITIALIZED)
-        return Facts(() if shapeless else _sizes(tensor.shape), *first)
+        return TensorFacts(() if shapeless else _sizes(tensor.shape), *first)
     storage = tensor.untyped_storage()
     inference = tensor.is_inference()
-    return Facts(
+    return TensorFacts(
         tuple(tensor.shape), *first, tensor.stride(), _offset(tensor), storage._cdata,
         storage.data_ptr() if device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
         _version(tensor), tensor._is_view(), inference, not storage.resizable(),
@@ -643,8 +644,6 @@ def saved_versions(node: Any) -> None:
 
 def environment() -> tuple[tuple[str, str], ...]:
     """The versions of torch, NumPy, Python and CUDA."""
-    import platform
-
     cuda = torch.version.cuda or "none"
     return (
         ("torch", str(torch.__version__)),

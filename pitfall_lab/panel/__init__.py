@@ -4,6 +4,8 @@ objects and warnings about them.
 A kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
-    from pitfall_lab.panel.connection import Beside
+    from pitfall_lab.panel.connection import LivePanel
     from pitfall_lab.panel.failures import Failed
 
 TARGET = "pitfall-lab.live"
@@ -25,7 +27,7 @@ class Offer:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self.beside: Beside | None = None
+        self.beside: LivePanel | None = None
         """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
@@ -66,9 +68,9 @@ class Offer:
             self.beside = None
 
     def _opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        from pitfall_lab.panel.connection import Beside
+        from pitfall_lab.panel.connection import LivePanel
 
         if self.beside is None:
-            self.beside = Beside(self._shell)
+            self.beside = LivePanel(self._shell)
             self.beside.install()
         self.beside.opened(comm, opening)

@@ -5,6 +5,8 @@ has not recomputed that graph. Where a cell has computed its loss from a used gr
 found after the error.
 """
 
+# ruff: noqa: PLC0415 - the catalogue of errors is large, and few cells fail
+
 from __future__ import annotations
 
 import ast
@@ -19,7 +21,7 @@ from pitfall_lab.observe.live.session import Computed, Copied, Missing
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.cuts import Cut, cut, read_in_functions
+from pitfall_lab.panel.cuts import CutStatement, cut, read_in_functions
 from pitfall_lab.panel.rows_outside import outside
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
@@ -36,7 +38,7 @@ OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
-Found = Broken | Used | Cut | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked
+Found = Broken | Used | CutStatement | Computed | Copied | Missing | Switched | WrittenAgain | RowsAsked
 OUTSIDE = ("PLE12", "PLE44")
 """Families of errors about values (such as indices) outside of what a function takes."""
 
@@ -51,7 +53,7 @@ class Cause(NamedTuple):
     rule: str
 
 
-class Look(NamedTuple):
+class LiveLooks(NamedTuple):
     """Functions that look at live objects: ``search`` finds what led into a used graph, from the names
     that the cell made and read.
 
@@ -76,7 +78,7 @@ class Look(NamedTuple):
 
 
 def cause(
-    error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: Look
+    error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: LiveLooks
 ) -> Cause | None:
     """The reason why the cell with this text failed, if it was ``known`` before or the
     live graphs show it; else None.
@@ -110,7 +112,7 @@ def cause(
     return None
 
 
-def _of_leaves(error: BaseException, cell: Cell, look: Look) -> Cause | None:
+def _of_leaves(error: BaseException, cell: Cell, look: LiveLooks) -> Cause | None:
     """The result of an operation that was given where only a leaf is taken."""
     if NO_COPY in str(error):
         copied = look.copied(error)
@@ -130,7 +132,7 @@ def _of_known(words: str, known: Sequence[Broken | Used | WrittenAgain], cell: C
     return None
 
 
-def _of_settings(words: str, cell: Cell, ran: Ran, look: Look) -> Cause | None:
+def _of_settings(words: str, cell: Cell, ran: Ran, look: LiveLooks) -> Cause | None:
     """The global setting that an error follows from, if a cell has switched it."""
     setting = _setting(words)
     switched = look.switched(setting) if setting is not None else None
@@ -162,7 +164,7 @@ _OF_SETTINGS: tuple[tuple[Setting, re.Pattern[str]], ...] = (
 )
 
 
-def _inference(name: str, made: Cut) -> Cause:
+def _inference(name: str, made: CutStatement) -> Cause:
     where = called(made.cell)
     words = f"`{made.words}`"
     return Cause(
@@ -330,7 +332,7 @@ def runs_of(what: Found) -> tuple[int | None, ...]:
     """
     if isinstance(what, (Switched, WrittenAgain)):
         return ()
-    if isinstance(what, Cut):
+    if isinstance(what, CutStatement):
         return (what.cell or None,)
     if isinstance(what, RowsAsked):
         return (None,)

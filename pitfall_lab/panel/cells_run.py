@@ -10,7 +10,7 @@ from functools import cached_property
 
 from pitfall_lab.panel.cache_fills import Fill, fills
 from pitfall_lab.panel.name_flow import flow, simple
-from pitfall_lab.panel.rewrites import Write, assigned, writes
+from pitfall_lab.panel.rewrites import RewriteStatement, assigned, writes
 from pitfall_lab.panel.written_names import written_into
 
 MOST = 1000
@@ -83,7 +83,7 @@ class Cell:
         return frozenset(ast.unparse(node.value) for node in found if node.attr == "backward")
 
     @cached_property
-    def writes(self) -> list[Write]:
+    def writes(self) -> list[RewriteStatement]:
         """The statements outside of loops and functions that change something in place, once more with each run."""
         return writes(self.tree) if self.whole else []
 

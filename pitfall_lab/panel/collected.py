@@ -47,7 +47,7 @@ def adds(code: ast.AST, name: str) -> bool:
 
 
 def empties(code: ast.AST, name: str) -> bool:
-    """Whether the code makes the list or dict anew, or takes out what is in it."""
+    """Whether the code creates the list or dict again, or empties it."""
     for node in ast.walk(code):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -4,6 +4,8 @@ Messages may arrive on another thread than the one that runs the cells (a kernel
 objects are not read: the answer is then the state after the last cell.
 """
 
+# ruff: noqa: PLC0415 - %load_ext takes some 40 ms: torch and the engines are imported when a cell needs them
+
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +19,17 @@ from typing import TYPE_CHECKING, Any
 from pitfall_lab.panel import protocol
 from pitfall_lab.panel.cells_run import Cell, Ran, is_whole
 from pitfall_lab.panel.failures import Failures
-from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
+from pitfall_lab.panel.protocol import (
+    BadMessage,
+    Past,
+    PictureRequest,
+    RowsRequest,
+    Unfold,
+    Watch,
+    message,
+    refused,
+    text,
+)
 from pitfall_lab.panel.rewrites import repeated
 from pitfall_lab.panel.stale_names import Order, OutOfOrder
 from pitfall_lab.panel.statements import Statements
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.global_states import Kind as Thing
     from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.rows_asked import RowsAsked
-    from pitfall_lab.observe.live.session import Computed, Copied, Live, Look, Missing
+    from pitfall_lab.observe.live.session import Computed, Copied, Live, LookResult, Missing
     from pitfall_lab.observe.live.stale_caches import Asked
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
@@ -62,7 +74,7 @@ _FAILED = T(
 )
 
 
-class Beside:
+class LivePanel:
     """The kernel's side of the live panel: all its open connections."""
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -118,7 +130,7 @@ class Beside:
         """
         try:
             language = protocol.opening((opening.get("content") or {}).get("data"))
-        except Refused as problem:
+        except BadMessage as problem:
             comm.send(refused(problem.text))
             comm.close()
             return
@@ -137,7 +149,7 @@ class Beside:
         """Answer a front end's message; an error becomes an answer, never an exception."""
         try:
             answer = self._answer(comm, protocol.read((data.get("content") or {}).get("data")))
-        except Refused as problem:
+        except BadMessage as problem:
             answer = refused(problem.text)
         except Exception as error:
             answer = refused(
@@ -161,11 +173,11 @@ class Beside:
         if self._running:
             return (
                 {**self._rows, "cells": self._cells()}
-                if isinstance(ask, Rows) and self._rows is not None
+                if isinstance(ask, RowsRequest) and self._rows is not None
                 else refused(_RUNNING)
             )
         with self._lock:
-            if isinstance(ask, Rows):
+            if isinstance(ask, RowsRequest):
                 seconds, most = (EVERY_SECONDS, EVERY) if ask.every else (ASKED_SECONDS, PAGE)
                 return self._look(seconds, rows=(ask.first, most), stale=False)[0]
             return (
@@ -179,7 +191,7 @@ class Beside:
         made = live.unfold(self._shell.user_ns, _path(ask.id), Budget(ASKED_SECONDS)) if live is not None else None
         return message("children", id=ask.id, rows=made) if made is not None else refused(_GONE)
 
-    def _pictured(self, ask: Picture, language: Language) -> dict[str, Any]:
+    def _pictured(self, ask: PictureRequest, language: Language) -> dict[str, Any]:
         from pitfall_lab.panel.row_pictures import picture
 
         found = (
@@ -230,10 +242,10 @@ class Beside:
         if error is None or self._live is None:
             return None
         if id(error) not in self._causes:
-            from pitfall_lab.panel.cause import Look, cause
+            from pitfall_lab.panel.cause import LiveLooks, cause
             from pitfall_lab.panel.rows_outside import sizes_of
 
-            look = Look(
+            look = LiveLooks(
                 self._second_time,
                 self._has_parameters,
                 self._computed,
@@ -300,7 +312,7 @@ class Beside:
         return has_parameters(self._shell.user_ns.get(name))
 
     def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
-        """How the run before of the cell with this text has failed, if that was another error; else None."""
+        """How the previous run of the cell with this text failed, if with another error; else None."""
         return self._failures.before(text, error, self._ran)
 
     def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:
@@ -398,7 +410,7 @@ class Beside:
         note = _CUT if look.cut else None
         return self._message(look.rows, look.more, rows[0], note, time.thread_time() - began), warnings
 
-    def _warnings(self, look: Look) -> list[dict[str, Any]]:
+    def _warnings(self, look: LookResult) -> list[dict[str, Any]]:
         from pitfall_lab.panel.warnings.changed import changed, each_once
         from pitfall_lab.panel.warnings.equal import equal
         from pitfall_lab.panel.warnings.growing import growing
@@ -438,7 +450,7 @@ class Beside:
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in named]
         return [each for each in said if each is not None]
 
-    def _more_warnings(self, look: Look) -> list[dict[str, Any] | None]:
+    def _more_warnings(self, look: LookResult) -> list[dict[str, Any] | None]:
         """The warnings about data, models, seeds, settings, and hooks."""
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.cut_parameter import cut_parameter

@@ -16,7 +16,7 @@ _FUNCTIONS = {"tensor", "as_tensor", "from_numpy", "asarray", "array", "float", 
 _CONTEXTS = {"no_grad", "inference_mode"}
 
 
-class Cut(NamedTuple):
+class CutStatement(NamedTuple):
     """``words`` of the statement at ``line`` of run ``cell`` leave the graph behind, on the way
     from ``module`` to the name.
     """
@@ -27,7 +27,7 @@ class Cut(NamedTuple):
     module: str
 
 
-def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None = None) -> Cut | None:
+def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None = None) -> CutStatement | None:
     """The cut nearest to the model whose output ``name`` was computed from; ``None`` if there is none.
 
     The names are followed backwards from run to run, and within one from statement to statement. ``last``:
@@ -58,30 +58,30 @@ def _ordered(tree: ast.Module) -> list[ast.stmt]:
     )
 
 
-def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
+def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[CutStatement]:
     """The cuts of a statement, nearest to the model first: its own, those of functions that it
     calls, and a ``with`` around it.
     """
     line = getattr(statement, "lineno", None) if run.whole else None
     words = _words(statement)
     if words.startswith("."):
-        yield Cut(run.count, line, words, "")
+        yield CutStatement(run.count, line, words, "")
     for other, function in functions_of(statement, ran):
         for name in map(_name, function.decorator_list):
             if name in _CONTEXTS:
-                yield Cut(other.count, function.lineno if other.whole else None, f"@{name}", "")
+                yield CutStatement(other.count, function.lineno if other.whole else None, f"@{name}", "")
         blocks = [node for node in ast.walk(function) if _context(node)]
         for inner in [*blocks, *simple(function.body)]:
             if inside := _context(inner) or _words(inner):
-                yield Cut(other.count, getattr(inner, "lineno", None) if other.whole else None, inside, "")
+                yield CutStatement(other.count, getattr(inner, "lineno", None) if other.whole else None, inside, "")
     if words:
-        yield Cut(run.count, line, words, "")
+        yield CutStatement(run.count, line, words, "")
     for node in ast.walk(run.tree):
         if (words := _context(node)) and any(each is statement for each in ast.walk(node)):
-            yield Cut(run.count, line, words, "")
+            yield CutStatement(run.count, line, words, "")
 
 
-def _in_class_of(module: str, ran: Ran) -> Iterator[Cut]:
+def _in_class_of(module: str, ran: Ran) -> Iterator[CutStatement]:
     """Where the class of a module, if a cell defines it, switches grad mode off: in
     ``forward``, or in a method that it calls.
     """
@@ -96,13 +96,13 @@ def _in_class_of(module: str, ran: Ran) -> Iterator[Cut]:
     for method in work:  # the list grows during the iteration
         line = method.lineno if run is not None and run.whole else None
         yield from (
-            Cut(run.count, line, f"@{name}", module)
+            CutStatement(run.count, line, f"@{name}", module)
             for name in map(_name, method.decorator_list)
             if run and name in _CONTEXTS
         )
         for node in ast.walk(method):
             if run is not None and (words := _context(node)):
-                yield Cut(run.count, getattr(node, "lineno", None) if run.whole else None, words, module)
+                yield CutStatement(run.count, getattr(node, "lineno", None) if run.whole else None, words, module)
             if isinstance(node, ast.Attribute) and (each := methods.get(node.attr)) is not None and each not in work:
                 work.append(each)
 

@@ -1,5 +1,7 @@
 """Finds the tensors whose gradients were read by the expression at which a cell failed."""
 
+# ruff: noqa: PLC0415 - a notebook without torch does not import it
+
 from __future__ import annotations
 
 import ast

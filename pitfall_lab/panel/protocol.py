@@ -1,7 +1,7 @@
 """The messages between the live panel and the kernel; ``protocol.json`` is their schema.
 
 Messages from a front end are parsed only here: the result is one of five requests, or
-:class:`Refused` with one sentence.
+:class:`BadMessage` with one sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowsRequest:
     """A front end's request for the rows of the panel's table from number ``first`` on: one page, or
     ``every`` row, to be sorted there.
     """
@@ -44,7 +44,7 @@ class Unfold:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PictureRequest:
     """A front end's request for a picture of the object of the row ``id``."""
 
     id: str
@@ -58,10 +58,10 @@ class Past:
     cell: int
 
 
-Ask = Watch | Rows | Unfold | Picture | Past
+Ask = Watch | RowsRequest | Unfold | PictureRequest | Past
 
 
-class Refused(Exception):
+class BadMessage(Exception):
     """A message that does not follow the protocol; ``text`` is the answer."""
 
     def __init__(self, text: T) -> None:
@@ -70,10 +70,10 @@ class Refused(Exception):
 
 
 def opening(data: Any) -> Language:
-    """The language of a front end, from the message that opens the connection; raises :class:`Refused`."""
+    """The language of a front end, from the message that opens the connection; raises :class:`BadMessage`."""
     version = data.get("version") if type(data) is dict else None
     if type(version) is not int or version != VERSION:
-        raise Refused(
+        raise BadMessage(
             T(
                 f"This kernel's pitfall_lab has version {VERSION} of the live panel's protocol, and the extension has "
                 "another one: install the same version of pitfall-lab for both.",
@@ -85,19 +85,19 @@ def opening(data: Any) -> Language:
 
 
 def read(data: Any) -> Ask:
-    """The request in a message; raises :class:`Refused`."""
+    """The request in a message; raises :class:`BadMessage`."""
     if type(data) is not dict or type(data.get("version")) is not int or data["version"] != VERSION:
-        raise Refused(T("This message does not follow the live panel's protocol.", "这条消息不属于实时面板协议。"))
+        raise BadMessage(T("This message does not follow the live panel's protocol.", "这条消息不属于实时面板协议。"))
     ask = data.get("ask")
     fields = {key: value for key, value in data.items() if key not in ("version", "ask")}
     wanted = _FIELDS.get(ask) if type(ask) is str else None
     if wanted is None:
-        raise Refused(T("The live panel does not have this request.", "实时面板没有这种请求。"))
+        raise BadMessage(T("The live panel does not have this request.", "实时面板没有这种请求。"))
     made, needed, optional = wanted
     fits = needed.keys() <= fields.keys() <= needed.keys() | optional.keys()
     if not fits or not all((needed | optional)[key](value) for key, value in fields.items()):
         en = f"The request “{ask}” lacks a field, or has one that does not belong to it."
-        raise Refused(T(en, f"请求“{ask}”缺少字段，或含有不该有的字段。"))
+        raise BadMessage(T(en, f"请求“{ask}”缺少字段，或含有不该有的字段。"))
     request: Ask = made(**{_ATTRIBUTES.get(key, key): value for key, value in fields.items()})
     return request
 
@@ -120,9 +120,9 @@ def _is_view(value: Any) -> bool:
 
 _FIELDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "watch": (Watch, {"visible": _is_truth, "stale": _is_truth}, {}),
-    "rows": (Rows, {}, {"from": _is_number, "all": _is_truth}),
+    "rows": (RowsRequest, {}, {"from": _is_number, "all": _is_truth}),
     "unfold": (Unfold, {"id": _is_id}, {}),
-    "picture": (Picture, {"id": _is_id, "view": _is_view}, {}),
+    "picture": (PictureRequest, {"id": _is_id, "view": _is_view}, {}),
     "past": (Past, {"cell": _is_number}, {}),
 }
 _ATTRIBUTES = {"from": "first", "all": "every"}

@@ -19,7 +19,7 @@ _METHODS = {
 """Methods of tensors that change them once more when they are called again."""
 
 
-class Write(NamedTuple):
+class RewriteStatement(NamedTuple):
     """A statement outside of loops and functions that changes ``target`` in place; ``root`` is the name in it.
 
     ``key`` is the statement itself, to be found again in an edited cell. ``made``: the cell has bound the root before,
@@ -35,13 +35,13 @@ class Write(NamedTuple):
     names: frozenset[str]
 
 
-def writes(tree: ast.Module) -> list[Write]:
+def writes(tree: ast.Module) -> list[RewriteStatement]:
     r"""The statements of a cell that change something in place, so that each run changes it once more.
 
     >>> [(each.target, each.text, each.made) for each in writes(ast.parse("y = from_numpy(a)\ny -= 1\nx[:, 0] /= s\nz[0] = 1"))]
     [('y', 'y -= 1', True), ('x', 'x[:, 0] /= s', False)]
     """  # noqa: E501
-    found: list[Write] = []
+    found: list[RewriteStatement] = []
     made: dict[str, bool] = {}
     for statement in _in_order(tree.body):
         target = _target(statement)
@@ -56,7 +56,7 @@ def writes(tree: ast.Module) -> list[Write]:
             }
             key, text = ast.dump(statement), ast.unparse(statement)
             names = frozenset(reads - {root})
-            found.append(Write(ast.unparse(target), root, key, text, statement.lineno, root in made, names))
+            found.append(RewriteStatement(ast.unparse(target), root, key, text, statement.lineno, root in made, names))
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             for each in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                 for name in ast.walk(each):
@@ -74,7 +74,9 @@ def assigned(tree: ast.Module) -> frozenset[str]:
     return frozenset(node.id for node in names if id(node) not in kept)
 
 
-def repeated(found: Iterable[Write], is_data: Callable[[str], bool], is_of: Callable[[str, str], bool]) -> list[Write]:
+def repeated(
+    found: Iterable[RewriteStatement], is_data: Callable[[str], bool], is_of: Callable[[str, str], bool]
+) -> list[RewriteStatement]:
     """Those writes that are no step of a state: into what the cell has made by a call; or by plain numbers,
     or by what came from the data.
 

@@ -1,5 +1,7 @@
 """A picture of a row's object, drawn by the same views as the pictures in a notebook."""
 
+# ruff: noqa: PLC0415 - a picture is drawn when a row is opened, which is seldom
+
 from __future__ import annotations
 
 from collections.abc import Mapping

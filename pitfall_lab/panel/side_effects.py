@@ -1,4 +1,4 @@
-"""Says, from the text of cells, what running them again does apart from computing their names anew."""
+"""Says, from the text of cells, what running them again does apart from assigning their names again."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ its source has run again with another value, and the name was not computed again
 cell has bound the source's name (names are often reused), nor if only a shape or dtype of the source was used.
 """
 
+# ruff: noqa: PLC0415 - a notebook without torch does not import it
+
 from __future__ import annotations
 
 import ast

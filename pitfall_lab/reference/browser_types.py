@@ -1,8 +1,8 @@
 """The TypeScript types of everything that the browser reads, written from the types in Python.
 
-``python -m pitfall_lab.reference.browser_types`` writes ``pitfall_lab/frontend/src/core/wire.ts`` from a clone, and a
-test compares. The trace's types are its dataclasses, the state's and the scenes' are ``TypedDict`` classes; a view's
-scene is what its ``project`` returns.
+``python -m pitfall_lab.reference.browser_types`` writes ``pitfall_lab/frontend/src/core/wire.ts`` from a clone, and the
+list of the tabs, ``src/views/index.ts``; a test compares. The trace's types are its dataclasses, the state's and the
+scenes' are ``TypedDict`` classes; a view's scene is what its ``project`` returns.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from typing import Any, Literal, NotRequired
 
 from pitfall_lab import views
 from pitfall_lab.resources import PACKAGE
-from pitfall_lab.trace import Language, model, state_types
+from pitfall_lab.trace import Language, Trace, model, state_types
 from pitfall_lab.views import compare, finding_pictures
 from pitfall_lab.views.code import MarkKind
-from pitfall_lab.views.stories import Story
+from pitfall_lab.views.stories import StoryScene
+from pitfall_lab.views.tabs import tabs
 
 FILE = PACKAGE / "frontend" / "src" / "core" / "wire.ts"
+TABS = PACKAGE / "frontend" / "src" / "views" / "index.ts"
 ALIASES: dict[str, Any] = {
     "Language": Language, "EventKind": model.EventKind, "By": model.By, "Cause": model.Cause, "Origin": model.Origin,
     "Cell": state_types.Cell, "Cells": state_types.Cells, "BeatRole": finding_pictures.BeatRole, "MarkKind": MarkKind,
     "FindingPicture": finding_pictures.FindingPicture,
 }  # fmt: skip
 """The types that have a name of their own in TypeScript as well."""
-ROOTS = (model.Trace, state_types.State, Story, views.CommonScene, views.Failed, compare.ComparedRuns)
+ROOTS = (Trace, state_types.State, StoryScene, views.CommonScene, views.FailedScene, compare.ComparedRuns)
 """Everything else is found from these and from the views."""
 WRITTEN: dict[Any, str] = {model.Effect: '[path: string, value: unknown, by: "o" | "m" | "a"]'}
 """What :mod:`pitfall_lab.trace.codec` writes in another form than as an object of its fields."""
@@ -54,8 +56,17 @@ def text() -> str:
     parts += [_interface(kind) for kind in _reached([*ROOTS, *scenes.values()])]
     listed = "".join(f"  {name}: {kind.__name__};\n" for name, kind in scenes.items())
     parts.append(f"/** The views' parts of a scene. */\nexport interface Views {{\n{listed}}}\n")
-    parts.append("export type Scene = CommonScene & { [View in keyof Views]?: Views[View] | Failed };\n")
+    parts.append("export type Scene = CommonScene & { [View in keyof Views]?: Views[View] | FailedScene };\n")
     return "\n".join(parts)
+
+
+def listed() -> str:
+    """The content of the TypeScript file with the list of the tabs."""
+    names = list(tabs())
+    lines = ["/** The Explorer's tabs: written by `python -m pitfall_lab.reference.browser_types`, not by hand. */\n"]
+    lines += ['\nimport type { View } from "../core/contract";\n']
+    lines += [f'import {{ {name} }} from "./{name}";\n' for name in sorted(names)]
+    return "".join([*lines, f"\nexport const VIEWS: View[] = [{', '.join(names)}];\n"])
 
 
 def scene_type(name: str) -> Any:
@@ -144,3 +155,4 @@ def _union(members: tuple[Any, ...], own: str = "") -> str:
 
 if __name__ == "__main__":
     FILE.write_text(text(), encoding="utf-8")
+    TABS.write_text(listed(), encoding="utf-8")

@@ -6,6 +6,8 @@ engine models, the same experiment runs on the shadow, and a row on which the tw
 the page with what would be written.
 """
 
+# ruff: noqa: PLC0415 - the catalogue imports torch; the command line reads this module without it
+
 from __future__ import annotations
 
 import re
@@ -147,7 +149,7 @@ writes to it are still noticed. {count} functions and methods; for {rows} of the
 _TABLE = "| operation | call | result | node: saves | a later write that breaks backward |\n|---|---|---|---|---|"
 
 
-class Disagreement(Exception):
+class ShadowDiffers(Exception):
     """The shadow does not do what torch does: the page is not written."""
 
 
@@ -187,7 +189,7 @@ def _known(operation: Operation, calls: dict[str, str]) -> list[Study]:
 def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
     """The rows of one topic; operations that make no node, and those without a call, in a line each below them.
 
-    Raises :class:`Disagreement` if the shadow differs from torch in one of them.
+    Raises :class:`ShadowDiffers` if the shadow differs from torch in one of them.
     """
     rows: list[str] = []
     flat: list[str] = []
@@ -195,7 +197,7 @@ def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
     for operation, studies in group:
         faults = [f"{study.code}: {difference}" for study in studies for difference in study.differences]
         if faults:
-            raise Disagreement("\n".join(faults))
+            raise ShadowDiffers("\n".join(faults))
         title = titled(operation)
         if not studies:
             unknown.append(title)
@@ -280,7 +282,7 @@ def main() -> int:
     """Write the page: 0, or 1 if the shadow differs from torch, and then nothing is written."""
     try:
         PAGE.write_text(page(), encoding="utf-8")
-    except Disagreement as fault:
+    except ShadowDiffers as fault:
         print(f"The shadow differs from torch; nothing was written.\n{fault}", file=sys.stderr)
         return 1
     print(PAGE)

@@ -26,7 +26,7 @@ FURTHER, BOTH = 12, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class AdapterMergedUnscaled:
     """``event`` added ``factor`` times what two matrices make of an input to what the weight makes of it."""
 
     event: Event
@@ -102,7 +102,7 @@ def _behind(story: Story, label: str | None, step: int) -> str | None:
     return None
 
 
-def _used(story: Story, merge: Merge) -> Used | None:
+def _used(story: Story, merge: Merge) -> AdapterMergedUnscaled | None:
     """The last sum before a merge that adds what both matrices make of an input to what the weight makes of it.
 
     Only of such as require grad: with that factor they were trained.
@@ -117,7 +117,7 @@ def _used(story: Story, merge: Merge) -> Used | None:
             source, by = unscaled(story, added, event.step) if is_own else ("", 0.0)
             if by and _applied(story, source, event.step) == merge.pair:
                 alpha = constant(story, None, argument(event, "alpha") or "1", event.step) or 1.0
-                return Used(event, by * (alpha if added == labels[-1] else 1.0))
+                return AdapterMergedUnscaled(event, by * (alpha if added == labels[-1] else 1.0))
     return None
 
 
@@ -154,7 +154,7 @@ def _viewed(story: Story, label: str, step: int) -> str:
     return label
 
 
-def _finding(story: Story, merge: Merge, used: Used) -> Finding:
+def _finding(story: Story, merge: Merge, used: AdapterMergedUnscaled) -> Finding:
     here, there = at_line(story, story.span(merge.event.step)), at_line(story, story.span(used.event.step))
     factor = number(abs(used.factor))
     return RULE.finding(
@@ -178,7 +178,7 @@ def _finding(story: Story, merge: Merge, used: Used) -> Finding:
     )
 
 
-def _fixes(story: Story, merge: Merge, used: Used) -> tuple[Fix, ...]:
+def _fixes(story: Story, merge: Merge, used: AdapterMergedUnscaled) -> tuple[Fix, ...]:
     """At most one fix: the product with the factor, by its name where the function of the merge has that."""
     program = story.program
     node = written_as(story, merge.event, merge.product)
@@ -192,7 +192,7 @@ def _fixes(story: Story, merge: Merge, used: Used) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, program.replace((node, change)), meaning="later")])
 
 
-def _factor_text(story: Story, used: Used, node: ast.expr) -> str | None:
+def _factor_text(story: Story, used: AdapterMergedUnscaled, node: ast.expr) -> str | None:
     """How the program writes the factor, if that is a name that the place of the merge has too; None if it is not."""
     program, made = story.program, _scaling(story, used)
     source = program.at(story.span(made.step)) if made is not None else None
@@ -210,7 +210,7 @@ def _factor_text(story: Story, used: Used, node: ast.expr) -> str | None:
     return program.segment(factor) if same and program.segment(factor).startswith("self.") else None
 
 
-def _scaling(story: Story, used: Used) -> Event | None:
+def _scaling(story: Story, used: AdapterMergedUnscaled) -> Event | None:
     """The call that multiplied by the factor; None if there are several, or none that is known."""
     found = []
     for operand_ in used.event.operands:
@@ -249,7 +249,7 @@ RULE = Rule(
     ),
     why=T(
         en="A low-rank adapter computes `linear(x, W) + scale * x @ A.T @ B.T`. A product of matrices is linear, so "
-        "this is `linear(x, W + scale * B @ A)`: the factor belongs into the sum. `W + B @ A` has the right shape too, "
+        "this is `linear(x, W + scale * B @ A)`: the factor belongs in the sum. `W + B @ A` has the right shape too, "
         "and with the factor 4 it keeps a quarter of what was learned.",
         zh="低秩适配器计算的是 `linear(x, W) + scale * x @ A.T @ B.T`。矩阵乘法是线性的，所以它等于 "
         "`linear(x, W + scale * B @ A)`：因子要写进这个和里。`W + B @ A` 的形状也是对的，因子为 4 时它只留下所学内容的"

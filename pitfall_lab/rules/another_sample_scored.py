@@ -193,7 +193,7 @@ def _drawn(story: Story, found: Scored) -> list[Fact]:
 def _fixes(story: Story, found: Scored) -> tuple[Fix, ...]:
     """At most one fix: it scores the sample that is carried out, by its name, or by a name that is given to it first.
 
-    Empty unless both calls stand in one function, and the sample is assigned above the
+    Empty unless both calls are in one function, and the sample is assigned above the
     score or made in the same statement.
     """
     program = story.program

@@ -28,7 +28,7 @@ PLAIN = SAME_NUMBERS - {"stack", "cat"} | {"long", "int", "gt", "type"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class AnswersInAnotherOrder:
     """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with
     ``labels`` in the order of the data.
 
@@ -83,7 +83,9 @@ def _looked_up(story: Story, event: Event, rows: str, index: str) -> Iterator[tu
         index = made.operands[0].label
 
 
-def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[int, Batch]) -> Mixed | None:
+def _mixed(
+    story: Story, event: Event, answers: str, labels: str, passed: dict[int, Batch]
+) -> AnswersInAnotherOrder | None:
     rows = (story.shape(answers, event.step) or (0,))[0]
     if (
         rows < FEWEST
@@ -97,7 +99,7 @@ def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[i
     if len(one) != 1 or len(batches) < 2 or len(taken) > rows or len(set(taken)) < len(taken):
         return None
     drawn = any(b < a for a, b in pairwise(taken))
-    return Mixed(event, answers, labels, batches, event.name in LOOKS_UP) if drawn else None
+    return AnswersInAnotherOrder(event, answers, labels, batches, event.name in LOOKS_UP) if drawn else None
 
 
 def _is_stored(story: Story, label: str, step: int) -> bool:
@@ -118,7 +120,7 @@ def _is_stored(story: Story, label: str, step: int) -> bool:
     return False
 
 
-def _finding(story: Story, found: Mixed) -> Finding:
+def _finding(story: Story, found: AnswersInAnotherOrder) -> Finding:
     span, step = story.span(found.event.step), found.event.step
     first = found.batches[0].event
     here, there = at_line(story, span), at_line(story, story.span(first.step))

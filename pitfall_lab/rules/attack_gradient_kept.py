@@ -24,7 +24,7 @@ SCALES = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "true_divide", "di
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AttackGradientKept:
     """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it
     left in the input ``given``.
 
@@ -62,7 +62,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _kept(
     story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]
-) -> Kept | None:
+) -> AttackGradientKept | None:
     """The data of the finding if an earlier backward of this update filled the gradient of an input and
     ``_read`` finds its use; else None.
 
@@ -73,7 +73,9 @@ def _kept(
         given, last = filled[first.step], added[-1]
         read = _read(story, flow, given, first, last)
         if read is not None:
-            return Kept(update, label, first, last, given, read, [story.span(each.step) for each in added])
+            return AttackGradientKept(
+                update, label, first, last, given, read, [story.span(each.step) for each in added]
+            )
     return None
 
 
@@ -98,7 +100,7 @@ def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Ev
     return reader if start in used else None
 
 
-def _is_summed(story: Story, found: Kept) -> bool:
+def _is_summed(story: Story, found: AttackGradientKept) -> bool:
     """Whether the update adds up the steps of an attack: several in a row, on another line than the
     last backward, and not scaled.
     """
@@ -110,7 +112,7 @@ def _is_summed(story: Story, found: Kept) -> bool:
     return made is None or made.name not in SCALES or len([o for o in made.operands if o.label is not None]) > 1
 
 
-def _finding(story: Story, found: Kept) -> Finding:
+def _finding(story: Story, found: AttackGradientKept) -> Finding:
     here, last = at_line(story, story.span(found.first.step)), at_line(story, found.update.span)
     own, read = at_line(story, story.span(found.last.step)), at_line(story, story.span(found.read.step))
     name, given = (
@@ -164,7 +166,7 @@ def _finding(story: Story, found: Kept) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: AttackGradientKept) -> tuple[Fix, ...]:
     """Fixes that add ``inputs=[x]`` to the ``backward``; none if the input has no name, or the call has
     ``inputs`` or ``**`` already.
     """

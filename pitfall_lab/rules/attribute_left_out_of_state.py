@@ -19,7 +19,7 @@ OFTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class AttributeLeftOutOfState:
     """The attribute ``path`` of the saved module was ``old``; the one that was loaded has ``new``, and
     ``used`` computes with that.
     """
@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
                     yield _finding(story, lost)
 
 
-def _lost(story: Story, saving: Saving, loading: Loading) -> Iterator[Lost | None]:
+def _lost(story: Story, saving: Saving, loading: Loading) -> Iterator[AttributeLeftOutOfState | None]:
     old, new = dict(saving.plain), dict(loading.plain)
     for path in old.keys() & new.keys():
         one, other = old[path], new[path]
@@ -59,14 +59,14 @@ def _lost(story: Story, saving: Saving, loading: Loading) -> Iterator[Lost | Non
             continue
         before, after = values(story, one, saving.step), values(story, other, used.step)
         if before and after and before != after:
-            yield Lost(path, saving, loading, one, other, used)
+            yield AttributeLeftOutOfState(path, saving, loading, one, other, used)
 
 
 def _learns(story: Story, label: str) -> bool:
     return bool((story.tensor(label) or {}).get("requires_grad"))
 
 
-def _finding(story: Story, lost: list[Lost]) -> Finding:
+def _finding(story: Story, lost: list[AttributeLeftOutOfState]) -> Finding:
     found = min(lost, key=lambda each: each.path)
     loading, used = found.loading, found.used
     made = _made(story, found.path)
@@ -115,7 +115,7 @@ def _made(story: Story, path: str) -> ast.Assign | None:
     return None
 
 
-def _fixes(story: Story, lost: list[Lost]) -> tuple[Fix, ...]:
+def _fixes(story: Story, lost: list[AttributeLeftOutOfState]) -> tuple[Fix, ...]:
     program = story.program
     changes: list[tuple[ast.AST, str]] = []
     for name in dict.fromkeys(each.path.rpartition(".")[2] for each in lost):

@@ -29,7 +29,7 @@ FURTHER, MOST = 40, 12
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AugmentationKept:
     """``changed`` made one of ``count`` examples from stored data and from ``draw``, between two batches; ``batch``
     and later ones at its place have that same tensor.
     """
@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _kept(story: Story, joined: list[Event], updates: list[int]) -> Kept | None:
+def _kept(story: Story, joined: list[Event], updates: list[int]) -> AugmentationKept | None:
     """The data of the finding for the batches of one place; None if no example of several was made by a draw."""
     given: dict[str, list[Event]] = defaultdict(list)
     for event in joined:
@@ -75,7 +75,7 @@ def _kept(story: Story, joined: list[Event], updates: list[int]) -> Kept | None:
     for label in lazily[:MOST]:
         found = _changed(story, label, joined[0].step)
         if found is not None:
-            return Kept(*found, given[label][1], len(again))
+            return AugmentationKept(*found, given[label][1], len(again))
     return None
 
 
@@ -128,7 +128,7 @@ def _number_drawn(story: Story, event: Event) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Kept) -> Finding:
+def _finding(story: Story, found: AugmentationKept) -> Finding:
     step = found.changed.step
     here, there, draw = (at_line(story, story.span(each)) for each in (step, found.batch.step, found.draw.step))
     by = T(en="by chance", zh="随机地") if draw == here else T(en=f"by the draw on {draw.en}", zh=f"按{draw.zh}的抽取")
@@ -161,8 +161,8 @@ def _finding(story: Story, found: Kept) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
-    """Fixes that keep the example before it is changed, that make it anew each time, or that drop a cache's "
+def _fixes(story: Story, found: AugmentationKept) -> tuple[Fix, ...]:
+    """Fixes that keep the example before it is changed, that compute it again each time, or that drop a cache's "
     "decorator.
     """
     program = story.program
@@ -194,7 +194,7 @@ def _stores(node: ast.stmt) -> bool:
     )
 
 
-def _before(story: Story, found: Kept, test: ast.If, store: ast.stmt) -> Fix | None:
+def _before(story: Story, found: AugmentationKept, test: ast.If, store: ast.stmt) -> Fix | None:
     """The fix that stores the example before the statement with the draw, and changes it behind the ``if``."""
     program = story.program
     drawn = program.at(story.span(found.draw.step))

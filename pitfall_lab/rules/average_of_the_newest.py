@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.shared_memory import names_of
-from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
 MULTIPLY = {"mul", "__mul__", "__rmul__", "mul_", "multiply", "__imul__"}
@@ -73,7 +73,7 @@ def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
     if len(labels) != 2:
         return None
     if event.name in LERP:
-        share = _number(argument(event, "weight", 2))
+        share = decimal(argument(event, "weight", 2))
         if (
             share is None
             or not LARGE <= share < 1
@@ -83,7 +83,7 @@ def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
             return None
         return Blend(event, 1 - share, share, ((event, labels[0]),))
     sides = [_scaled(story, label, event, trained) for label in labels]
-    alpha = _number(argument(event, "alpha"))
+    alpha = decimal(argument(event, "alpha"))
     if alpha is not None and sides[1] is None and _is_new(story, labels[1], event, trained):
         sides[1] = (alpha, True, event, labels[1])
     if sides[0] is None or sides[1] is None:
@@ -111,7 +111,7 @@ def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tup
     if made is None or made.name not in MULTIPLY or (writes and made.step < writes[-1]):
         return None
     given = [o.label for o in made.operands if o.label is not None]
-    factors = [value for o in made.operands if o.label is None and (value := _number(o.text)) is not None]
+    factors = [value for o in made.operands if o.label is None and (value := decimal(o.text)) is not None]
     if len(given) != 1 or len(factors) != 1:
         return None
     return factors[0], _is_new(story, given[0], made, trained), made, given[0]
@@ -119,13 +119,6 @@ def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tup
 
 def _is_new(story: Story, label: str, event: Event, trained: set[object]) -> bool:
     return (story.tensor(label, event.step) or {}).get("storage") in trained
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
 
 
 def _finding(story: Story, found: Blend) -> Finding:

@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, number
 from pitfall_lab.rules.signals.elements import Elements
-from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
 BITS = {"float16": 11, "bfloat16": 8}
@@ -32,7 +32,7 @@ MOST = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AverageRoundedAway:
     """One update: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of
     ``new``.
     """
@@ -49,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
 
     Only averages with at least ``ROUNDS`` updates.
     """
-    averages: dict[object, list[Step]] = defaultdict(list)
+    averages: dict[object, list[AverageRoundedAway]] = defaultdict(list)
     scaled: dict[object, Event] = {}
     for event in story.calls(*LERPS, *SUMS, "mul_"):
         record = (story.tensor(event.results[0], event.step) or {}) if event.results and event.error is None else {}
@@ -72,7 +72,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, steps, *stays)
 
 
-def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
+def _step(story: Story, event: Event, scaled: Event | None) -> AverageRoundedAway | None:
     """One update of a moving average: ``lerp`` by a small share, or a sum of two parts with shares that make 1; else
     None.
 
@@ -82,9 +82,13 @@ def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
     if len(given) != len(LERPS):
         return None
     if event.name in LERPS:
-        share = _number(argument(event, "weight", 2))
-        return Step(event, given[0], event.step, given[1], share) if share is not None and 0 < share <= HALF else None
-    alpha = _number(argument(event, "alpha", 2))
+        share = decimal(argument(event, "weight", 2))
+        return (
+            AverageRoundedAway(event, given[0], event.step, given[1], share)
+            if share is not None and 0 < share <= HALF
+            else None
+        )
+    alpha = decimal(argument(event, "alpha", 2))
     parts = [
         _part(scaled) if scaled is not None and place == 0 else _scaled(story, label, event)
         for place, label in enumerate(given)
@@ -95,7 +99,7 @@ def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
     if one is None or other is None or abs(one[1] + other[1] - 1) > 1e-3:
         return None
     old, new = (one, other) if one[1] >= other[1] else (other, one)
-    return Step(event, old[0], old[2], new[0], new[1]) if new[1] > 0 else None
+    return AverageRoundedAway(event, old[0], old[2], new[0], new[1]) if new[1] > 0 else None
 
 
 def _scaled(story: Story, label: str, event: Event) -> tuple[str, float, int] | None:
@@ -105,19 +109,12 @@ def _scaled(story: Story, label: str, event: Event) -> tuple[str, float, int] | 
 
 
 def _part(made: Event) -> tuple[str, float, int] | None:
-    plain = [_number(o.text) for o in made.operands if o.label is None and not o.name]
+    plain = [decimal(o.text) for o in made.operands if o.label is None and not o.name]
     source = next((o.label for o in made.operands if o.label is not None), None)
     return (source, plain[0], made.step) if source is not None and len(plain) == 1 and plain[0] is not None else None
 
 
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
-
-
-def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
+def _stays(story: Story, steps: list[AverageRoundedAway]) -> tuple[float, float] | None:
     """One number of the average and the new number that should have moved it, if most of the numbers that
     should move do not; else None.
 
@@ -145,7 +142,7 @@ def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
     return max(((was, wanted) for _, was, wanted in stuck), key=lambda pair: abs(pair[1] - pair[0]))
 
 
-def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Finding:
+def _finding(story: Story, steps: list[AverageRoundedAway], was: float, wanted: float) -> Finding:
     first = steps[0]
     kind = str((story.tensor(first.event.results[0], first.event.step) or {}).get("dtype"))
     born = (story.tensor(first.old) or {}).get("born")

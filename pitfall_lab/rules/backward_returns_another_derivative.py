@@ -167,7 +167,7 @@ def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
 
 
 def _given(story: Story, run: list[Event], calls: list[Event], known: set[str]) -> tuple[dict[str, str], str | None]:
-    """Which labels in backward stand for tensors of forward, and the label of the incoming
+    """Which labels in backward are tensors of forward, and the label of the incoming
     gradient, if there is exactly one other.
     """
     before = known | {result for event in run for result in event.results}

@@ -26,7 +26,7 @@ ROUNDS, UPWARD = 3, 300
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class BatchSumInEachSample:
     """``sums`` add up all numbers of tensors with a row for each of ``count`` samples; ``added`` adds the
     result to each sample's own.
     """
@@ -64,7 +64,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | None:
+def _summed(story: Story, event: Event, roots: dict[str, Event]) -> BatchSumInEachSample | None:
     """The data of the finding if a call adds a sum over the batch to a vector with an entry for
     each sample of it; else None.
 
@@ -83,7 +83,7 @@ def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | Non
         return None
     rows = _rows(story, each, event.step, count)
     sums = [made for made in sums if rows & _rows(story, str(made.operands[0].label), made.step, count)]
-    return Summed(sums, event, count, root) if sums else None
+    return BatchSumInEachSample(sums, event, count, root) if sums else None
 
 
 def _sums(story: Story, label: str, step: int, count: int) -> Iterator[Event]:
@@ -125,7 +125,7 @@ def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
     return seen
 
 
-def _finding(story: Story, found: Summed) -> Finding:
+def _finding(story: Story, found: BatchSumInEachSample) -> Finding:
     first, added, count = found.sums[0], found.added, found.count
     here, there = at_line(story, story.span(first.step)), at_line(story, story.span(added.step))
     what = expression(story, first.operands[0].label, first.step)
@@ -162,7 +162,7 @@ def _finding(story: Story, found: Summed) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: BatchSumInEachSample) -> tuple[Fix, ...]:
     """At most one fix: it sums over the other axes, ``x.sum(1)`` for ``x.sum()``, at all sums of the number at once.
 
     Empty if one of them is written with a ``dim``, a keyword, or not as a call of ``sum``.

@@ -191,7 +191,7 @@ def _stop(place: Span) -> Span:
 
 
 def _between(program: Program, left: ast.expr, right: ast.expr) -> str:
-    """What stands between two expressions on one line: an operator, and parentheses if the program has some there."""
+    """The text between two expressions on one line: an operator, and parentheses if the program has some there."""
     one, other = program.place(left), program.place(right)
     return program.lines[one.end_line - 1][one.end_column : other.column] if one.end_line == other.line else ""
 

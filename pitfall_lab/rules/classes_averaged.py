@@ -27,7 +27,7 @@ FURTHER, MANY = 60, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Averaged:
+class ClassesAveraged:
     """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made
     whole again, is class numbers.
     """
@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
         source, used = _whole_before(story, event), _classes_after(story, event)
         if source is not None and used is not None:
             reported.add(place)
-            yield _finding(story, Averaged(event, source, mode, used))
+            yield _finding(story, ClassesAveraged(event, source, mode, used))
 
 
 def _mode(event: Event) -> str:
@@ -107,7 +107,7 @@ def _classes_after(story: Story, event: Event) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Averaged) -> Finding:
+def _finding(story: Story, found: ClassesAveraged) -> Finding:
     event, used = found.event, found.used
     span, here, there = (
         story.span(event.step),

@@ -18,7 +18,7 @@ ADDS = ("add_", "__iadd__", "lerp_", "sub_")
 
 
 @dataclass(frozen=True, slots=True)
-class Averaged:
+class ClientStateOverwritten:
     """``write`` added another model's weights to the parameter ``mine``; ``load`` copied the sum to another model.
 
     ``used`` computes with ``mine`` afterwards.
@@ -60,7 +60,7 @@ def _parameter(story: Story, label: str | None, step: int) -> str | None:
     return next((o for o, r in others if r.get("kind") == "parameter" and r.get("shape") == record.get("shape")), None)
 
 
-def _averaged(story: Story, write: Event, held: set[str]) -> Averaged | None:
+def _averaged(story: Story, write: Event, held: set[str]) -> ClientStateOverwritten | None:
     mine, other = (_parameter(story, o.label, write.step) for o in write.operands[:2])
     if mine is None or other is None or mine == other or mine not in held:
         return None
@@ -82,11 +82,11 @@ def _averaged(story: Story, write: Event, held: set[str]) -> Averaged | None:
             and not event.op.endswith("__get__")
         ):
             computes = any(o.label not in (mine, None) for o in event.operands)
-            return Averaged(write, mine, load, event) if computes and not event.writes else None
+            return ClientStateOverwritten(write, mine, load, event) if computes and not event.writes else None
     return None
 
 
-def _finding(story: Story, found: Averaged) -> Finding:
+def _finding(story: Story, found: ClientStateOverwritten) -> Finding:
     write = found.write
     here, there = at_line(story, story.span(write.step)), at_line(story, story.span(found.used.step))
     loaded, name = at_line(story, story.span(found.load.step)), called(story, found.mine, None, write.step)

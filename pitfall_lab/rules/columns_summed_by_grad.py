@@ -34,7 +34,7 @@ COMBINING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class ColumnsSummedByGrad:
     """``grad`` differentiated all columns of ``outputs`` at once; ``event`` combined ``slope``,
     computed from its result, with them.
     """
@@ -88,7 +88,7 @@ def is_ones(story: Story, label: str, step: int) -> bool:
     return all(value == 1 for _, value in flat(held))
 
 
-def _stretched(story: Story, grad: Event, outputs: str) -> Summed | None:
+def _stretched(story: Story, grad: Event, outputs: str) -> ColumnsSummedByGrad | None:
     """The first call that broadcasts the derivative (or a result computed from it) over the columns of the outputs.
 
     None if there is none.
@@ -108,7 +108,7 @@ def _stretched(story: Story, grad: Event, outputs: str) -> Summed | None:
                 and use.error is None
                 and story.shape(slope, use.step) != shape
             ):
-                return Summed(grad, outputs, use, slope, met)
+                return ColumnsSummedByGrad(grad, outputs, use, slope, met)
     return None
 
 
@@ -131,7 +131,7 @@ def _computed(story: Story, label: str, shape: tuple[int, ...] | None) -> list[s
     return found
 
 
-def _finding(story: Story, found: Summed) -> Finding:
+def _finding(story: Story, found: ColumnsSummedByGrad) -> Finding:
     step, here, there = (
         found.grad.step,
         at_line(story, story.span(found.grad.step)),
@@ -165,7 +165,7 @@ def _finding(story: Story, found: Summed) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ColumnsSummedByGrad) -> tuple[Fix, ...]:
     """Fixes that replace the call by one that differentiates column after column and joins the results.
 
     Empty if the program does not import torch, or the call has ``**`` or fewer than two arguments without a name.

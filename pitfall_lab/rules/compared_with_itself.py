@@ -276,7 +276,7 @@ def _why(story: Story, found: Same) -> T:
 def _taken_once(story: Story, found: Same) -> tuple[Fix, ...]:
     """At most one fix: the side without a graph is computed before the loop over the updates.
 
-    Empty if its statement does not stand in the loop itself, or reads what other statements of the loop set.
+    Empty if its statement is not directly in the loop, or reads what other statements of the loop set.
     """
     program, event = story.program, found.events[0]
     plain = [o for o in (found.one, found.other) if not (story.tensor(o, event.step) or {}).get("requires_grad")]
@@ -297,7 +297,7 @@ def _taken_once(story: Story, found: Same) -> tuple[Fix, ...]:
 
 
 def _in_loops(story: Story, made: Event | None) -> Iterator[tuple[ast.stmt, ast.For | ast.While]]:
-    """The statements that were being executed at a call, innermost first, which stand in a loop's body, and the loop.
+    """The statements that were being executed at a call, innermost first, that are in a loop's body, and the loop.
 
     A ``with`` around one of them alone belongs to it.
     """

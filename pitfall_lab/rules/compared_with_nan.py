@@ -20,7 +20,7 @@ EQUAL, UNEQUAL = ("eq", "__eq__", "eq_"), ("ne", "__ne__", "ne_", "not_equal")
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedWithNan:
     """``event`` compared ``label`` with NaN; ``missing`` is the number of its known elements that are NaN."""
 
     event: Event
@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _compared(story: Story, event: Event) -> Compared | None:
+def _compared(story: Story, event: Event) -> ComparedWithNan | None:
     """The data of the finding if one operand is NaN and the other is a tensor that is not; else None.
 
     Programs compare NaN with NaN to show what it is.
@@ -53,7 +53,7 @@ def _compared(story: Story, event: Event) -> Compared | None:
         ):
             continue
         held = story.held(one.label, event.step)
-        return Compared(event, one.label, sum(_nan(value) for value in held.values()))
+        return ComparedWithNan(event, one.label, sum(_nan(value) for value in held.values()))
     return None
 
 
@@ -69,7 +69,7 @@ def _nan(value: object) -> bool:
     return value == "nan" or (isinstance(value, float) and math.isnan(value))
 
 
-def _finding(story: Story, found: Compared) -> Finding:
+def _finding(story: Story, found: ComparedWithNan) -> Finding:
     event = found.event
     here, name = at_line(story, story.span(event.step)), expression(story, found.label, event.step)
     always = event.name in UNEQUAL
@@ -98,7 +98,7 @@ def _finding(story: Story, found: Compared) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Compared) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ComparedWithNan) -> tuple[Fix, ...]:
     """At most one fix: it uses ``torch.isnan(x)``, or its negation.
 
     Empty if torch has no name in the program or the text shows no comparison.

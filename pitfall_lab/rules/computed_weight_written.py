@@ -18,7 +18,7 @@ DEEPEST = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class ComputedWeightWritten:
     """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` recomputed it, and
     ``used`` uses that.
     """
@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, found)
 
 
-def _lost(story: Story, write: Event) -> Lost | None:
+def _lost(story: Story, write: Event) -> ComputedWeightWritten | None:
     labels = (
         o.label for o in write.operands if (story.tensor(o.label, write.step) or {}).get("storage") in write.writes
     )
@@ -78,7 +78,7 @@ def _lost(story: Story, write: Event) -> Lost | None:
             uses = (use for use in story.uses(again.results[0]) if use.step > again.step and not use.writes)
             used = next((use for use in uses if use.name not in VIEWING), None)
             if used is not None:
-                return Lost(made, write, again, used, parameter)
+                return ComputedWeightWritten(made, write, again, used, parameter)
     return None
 
 
@@ -135,7 +135,7 @@ def _is_read(story: Story, storage: str, write: Event) -> bool:
     return False
 
 
-def _finding(story: Story, found: Lost) -> Finding:
+def _finding(story: Story, found: ComputedWeightWritten) -> Finding:
     span = story.span(found.write.step)
     here, there = at_line(story, span), at_line(story, story.span(found.again.step))
     attribute = _attribute(story, found)
@@ -174,7 +174,7 @@ def _finding(story: Story, found: Lost) -> Finding:
     )
 
 
-def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
+def _attribute(story: Story, found: ComputedWeightWritten) -> ast.Attribute | None:
     """The attribute whose reading computed the weight in the statement that writes it; None if there is none."""
     program = story.program
     statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
@@ -191,7 +191,7 @@ def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
     return next(iter(inside), None)
 
 
-def _fixes(story: Story, found: Lost, attribute: ast.Attribute | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ComputedWeightWritten, attribute: ast.Attribute | None) -> tuple[Fix, ...]:
     """Fixes that assign the changed weight, which a parametrization turns into its parameter.
 
     Empty unless the write is a statement of its own and ``attribute`` is known.

@@ -28,7 +28,7 @@ DEEP = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantInSecondDerivative:
     """``backward`` of ``custom`` read at ``use`` what forward had ``made`` of an input, the tensor ``kept``.
 
     The backward ``second`` differentiates what it computed.
@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
                 None,
             )
             if kept is not None and (second := _second(story, custom, use)) is not None:
-                yield _finding(story, Constant(custom, made[kept], kept, use, second))
+                yield _finding(story, ConstantInSecondDerivative(custom, made[kept], kept, use, second))
                 break
 
 
@@ -108,7 +108,7 @@ def _second(story: Story, custom: Custom, use: Event) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Constant) -> Finding:
+def _finding(story: Story, found: ConstantInSecondDerivative) -> Finding:
     span, custom = story.span(found.made.step), found.custom
     here, read, second = (at_line(story, story.span(e.step)) for e in (found.made, found.use, found.second))
     name = story.name(found.kept, found.use.step) or snippet(story, span)
@@ -142,7 +142,7 @@ def _finding(story: Story, found: Constant) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Constant) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ConstantInSecondDerivative) -> tuple[Fix, ...]:
     """Fixes that compute the intermediate in backward, from the inputs that forward saves; none
     if another method saves them.
     """

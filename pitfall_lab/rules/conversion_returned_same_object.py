@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | None:
-    """The two names, the one that is written first, and the step of that write, if the text uses
+    """(result's name, source's name, the one of them that is written) and the step of the write, if the text uses
     both names after it; else None.
 
     The conversion must be assigned to a name, and the write be in the same function.

@@ -29,7 +29,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ConvolutionSeesItsTarget:
     """``loss`` wants ``target``, the numbers ``ahead`` positions further on in the input that
     ``field`` says is read up to there.
     """
@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _seen(story: Story, loss: Event) -> Seen | None:
+def _seen(story: Story, loss: Event) -> ConvolutionSeesItsTarget | None:
     guess, target = (o.label for o in loss.operands[:2])
     records = [story.tensor(label, loss.step) or {} for label in (guess, target)]
     if [bool(each.get("requires_grad")) for each in records] != [True, False]:
@@ -85,7 +85,7 @@ def _seen(story: Story, loss: Event) -> Seen | None:
             if ahead is None or ahead not in field.offsets:
                 continue
             if ahead < length if placed is None else placed < ahead:
-                return Seen(loss, str(target), field, ahead, placed)
+                return ConvolutionSeesItsTarget(loss, str(target), field, ahead, placed)
     return None
 
 
@@ -143,7 +143,7 @@ def _is_next(story: Story, target: str, at: int, field: Field) -> bool:
     )
 
 
-def _finding(story: Story, found: Seen) -> Finding:
+def _finding(story: Story, found: ConvolutionSeesItsTarget) -> Finding:
     event, loss = found.blamed, found.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
     target, given = expression(story, found.target, loss.step), expression(story, found.field.label, found.field.step)
@@ -178,7 +178,7 @@ def _finding(story: Story, found: Seen) -> Finding:
     )
 
 
-def _feature(story: Story, found: Seen, target: T, given: T) -> Finding:
+def _feature(story: Story, found: ConvolutionSeesItsTarget, target: T, given: T) -> Finding:
     """The finding about a feature whose window reaches up to the target."""
     event, loss = found.blamed, found.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
@@ -195,10 +195,10 @@ def _feature(story: Story, found: Seen, target: T, given: T) -> Finding:
             f"{target.zh} 正是 {given.zh} 往后 {ahead} 步的内容：答案就在输入里。",
         ),
         T(
-            en="A window that is padded on both sides is centered: half of it lies behind the place that its result is "
-            "written to. As a description of the past that is harmless, as an input of a forecast it hands over the "
+            en="A window that is padded on both sides is centered: half of it comes after the position of its "
+            "result. As a description of the past that is harmless, as an input of a forecast it hands over the "
             "future, also in the rows that the forecast is measured with. Pad the beginning only: then a window ends "
-            "where its result stands.",
+            "at the position of its result.",
             zh="两侧都填充的窗口是居中的：它有一半在结果所写位置的后面。用来描述过去没有害处，而作为预测的输入，它就"
             "交出了未来，用来测量预测的行也一样。请只填充开头：这样窗口就在结果所在的位置结束。",
         ),

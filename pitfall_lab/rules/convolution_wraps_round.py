@@ -25,7 +25,7 @@ DEEPEST = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class ConvolutionWrapsRound:
     """The ``inverse`` of a product of the spectra by ``first`` and ``second``, of signals of these ``lengths``, is not
     their convolution.
 
@@ -59,7 +59,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _wrapped(story: Story, inverse: Event) -> Wrapped | None:
+def _wrapped(story: Story, inverse: Event) -> ConvolutionWrapsRound | None:
     product = _before(story, inverse.operands[0].label, inverse.step, PRODUCTS)
     factors = [o.label for o in product.operands if o.label is not None] if product is not None else []
     if product is None or len(factors) != len({"first", "second"}):
@@ -83,7 +83,7 @@ def _wrapped(story: Story, inverse: Event) -> Wrapped | None:
     different = _difference(story, inverse, product, first, second)
     if different is None:
         return None
-    return Wrapped(inverse, first, second, (lengths[0], lengths[1]), shape[-1], *different)
+    return ConvolutionWrapsRound(inverse, first, second, (lengths[0], lengths[1]), shape[-1], *different)
 
 
 def _before(story: Story, label: str | None, step: int, names: set[str]) -> Event | None:
@@ -168,7 +168,7 @@ def _drops_beginning(story: Story, inverse: Event, count: int) -> bool:
     return False
 
 
-def _finding(story: Story, found: Wrapped) -> Finding:
+def _finding(story: Story, found: ConvolutionWrapsRound) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (found.inverse, found.first))
     names = [expression(story, each.operands[0].label, each.step) for each in (found.first, found.second)]
     long, short = sorted(found.lengths, reverse=True)
@@ -199,7 +199,7 @@ def _finding(story: Story, found: Wrapped) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Wrapped) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ConvolutionWrapsRound) -> tuple[Fix, ...]:
     """The fix that gives all three transforms the length that the convolution needs."""
     program = story.program
     calls = [program.at(story.span(event.step)) for event in (found.first, found.second, found.inverse)]

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward of a loss of one network that leaves gradients in another network, whose update
     uses them.
 
-    It must have happened in several iterations. The networks are told apart by the optimizers that hold their
+    It must have happened in several iterations. The networks are distinguished by the optimizers that hold their
     parameters.
     """
     if len({frozenset(update.holds) for update in story.trace.optimizer_steps}) < ROUNDS:

@@ -24,7 +24,7 @@ SCALED = {"mul", "div", "sub", "add", "__mul__", "__rmul__", "rsub", "clamp", "t
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class DataChangedInEveryRound:
     """The line of ``first`` changed the same elements again at ``second``; in between, at ``read``, a
     network or a loss used them.
     """
@@ -93,7 +93,7 @@ def _learns(record: Record) -> bool:
     return record.get("kind") in ("parameter", "array") or bool(record.get("requires_grad"))
 
 
-def _again(story: Story, first: Event, second: Event, storage: str) -> Again | None:
+def _again(story: Story, first: Event, second: Event, storage: str) -> DataChangedInEveryRound | None:
     between = [story.events[step] for step in story.writes(storage, first.step, second.step)]
     if first.name in MASKED:
         masks = [
@@ -103,7 +103,7 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
         same = "bool" in {str(m).removeprefix("torch.") for m in masks} and all(e.name in MASKED for e in between)
         if loss is None or not same or _read(story, first, second, storage) is None:
             return None
-        return Again(first, second, storage, loss, target=True)
+        return DataChangedInEveryRound(first, second, storage, loss, target=True)
     names = {e.name for e in (first, *between)}
     noisy = all(_is_noise_on_a_part(story, event) for event in (first, *between, second))
     if not names <= SHIFTS | SCALES or not (
@@ -117,7 +117,7 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
     ):
         return None
     read = _read(story, first, second, storage)
-    return Again(first, second, storage, read, target=False) if read is not None else None
+    return DataChangedInEveryRound(first, second, storage, read, target=False) if read is not None else None
 
 
 def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
@@ -187,7 +187,7 @@ def _read(story: Story, first: Event, second: Event, storage: str) -> Event | No
     return None
 
 
-def _finding(story: Story, found: Again) -> Finding:
+def _finding(story: Story, found: DataChangedInEveryRound) -> Finding:
     span = story.span(found.first.step)
     data = called(story, found.first.operands[0].label, None, found.first.step)
     here, there = at_line(story, span), at_line(story, story.span(found.read.step))
@@ -319,7 +319,7 @@ def _out_of_place(story: Story, span: Span) -> tuple[Fix, ...]:
     return unique(program.text, found)
 
 
-def _fixes(story: Story, found: Again) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: DataChangedInEveryRound) -> tuple[Fix, ...]:
     program = story.program
     statement = program.statement_at(story.span(found.first.step)) if program.tree is not None else None
     root = written_root(statement) if statement is not None else None

@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
 NEAR = 12
@@ -36,7 +36,7 @@ def _decays(story: Story, squares: Event) -> tuple[float, float] | None:
     None if the shares are not known, or no ``lerp_`` with this gradient on the same line comes shortly before.
     """
     given = [o.label for o in squares.operands if o.label is not None]
-    share = _number(argument(squares, "value", 3))
+    share = decimal(argument(squares, "value", 3))
     if share is None or len(given) != 3 or given[1] != given[2]:
         return None
     for event in reversed(story.events[max(0, squares.step - NEAR) : squares.step]):
@@ -46,16 +46,9 @@ def _decays(story: Story, squares: Event) -> tuple[float, float] | None:
             and event.operands[1].label == given[1]
             and event.span == squares.span
         ):
-            first = _number(argument(event, "weight", 2))
+            first = decimal(argument(event, "weight", 2))
             return (1 - first, 1 - share) if first is not None and 0 < first < 1 and 0 < share < 1 else None
     return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
 
 
 def _finding(story: Story, event: Event, first: float, second: float) -> Finding:

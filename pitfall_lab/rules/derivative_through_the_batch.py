@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
-from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.signals.modes import LayerCall, Modes
 from pitfall_lab.trace import Event, Span, T
 
 LAYERS = {"linear", "matmul", "mm", "addmm", "conv1d", "conv2d", "conv3d", "embedding"}
@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, grad, met)
 
 
-def _between(story: Story, grad: Event, by_node: dict[str | None, Pass]) -> Pass | None:
+def _between(story: Story, grad: Event, by_node: dict[str | None, LayerCall]) -> LayerCall | None:
     """The first batch norm in training mode between the first output of ``grad`` and its first input.
 
     None without one, if the input has fewer than two rows, or if the derivative does not require grad itself.
@@ -64,7 +64,7 @@ def _is_weight(story: Story, label: str, record: Record) -> bool:
     return record.get("kind") == "parameter" or any(label in [o.label for o in use.operands[1:]] for use in calls)
 
 
-def _finding(story: Story, grad: Event, met: Pass) -> Finding:
+def _finding(story: Story, grad: Event, met: LayerCall) -> Finding:
     here, there = at_line(story, story.span(grad.step)), at_line(story, story.span(met.event.step))
     given = [o.label for o in grad.operands if o.label is not None]
     name, rows = expression(story, given[1], grad.step), (story.shape(given[1], grad.step) or (0,))[0]

@@ -39,7 +39,7 @@ SUMS = {"add", "sub", "__add__", "__sub__", "__radd__"}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DeviationGivenAsVariance:
     """``loss`` was given ``label`` for the variance; ``other`` took it, or what is computed in the
     same way, for the deviation.
     """
@@ -63,7 +63,7 @@ def find(story: Story) -> Iterator[Finding]:
         reported.add(story.span(loss.step))
         other = _as_deviation(story, label, labels[0], loss)
         if other is not None:
-            yield _finding(story, Given(loss, label, other))
+            yield _finding(story, DeviationGivenAsVariance(loss, label, other))
 
 
 def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Event | None:
@@ -145,7 +145,7 @@ def _spreads(story: Story, event: Event, given: list[str], center: object) -> bo
     )
 
 
-def _finding(story: Story, found: Given) -> Finding:
+def _finding(story: Story, found: DeviationGivenAsVariance) -> Finding:
     step = found.loss.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(found.other.step))
     name = shown(story, found.loss, found.label)
@@ -174,7 +174,7 @@ def _finding(story: Story, found: Given) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Given) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: DeviationGivenAsVariance) -> tuple[Fix, ...]:
     """At most one fix: it gives the loss the square. Empty if the text does not show the argument."""
     program, node = story.program, written_as(story, found.loss, found.label)
     if node is None:

@@ -24,7 +24,7 @@ its own.
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class DividedTwice:
     """The losses of the backwards ``added`` were divided (``event``) by their number, and the
     gradient once more (``scaled``).
     """
@@ -57,7 +57,7 @@ def find(story: Story) -> Iterator[Finding]:
                 changed.append(moment)
 
 
-def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Moment) -> Divided | None:
+def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Moment) -> DividedTwice | None:
     """The data of the finding if the gradient was divided once after all of several backwards, as
     their losses were; else None.
 
@@ -79,7 +79,7 @@ def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Mom
         ):
             continue
         if losses[0] is not None and all(abs((divisor(loss) or 0) - factor) <= NEAR * factor for loss in losses):
-            return Divided(tuple(added), losses[0], event, moment, used)
+            return DividedTwice(tuple(added), losses[0], event, moment, used)
     return None
 
 
@@ -111,7 +111,7 @@ def divisor(event: Event | None) -> float | None:
     return None if not value else value if "div" in name else 1 / value
 
 
-def _finding(story: Story, found: Divided) -> Finding:
+def _finding(story: Story, found: DividedTwice) -> Finding:
     here, there, update = (
         at_line(story, story.span(step)) for step in (found.changed.step, found.event.step, found.used.step)
     )
@@ -143,7 +143,7 @@ def _finding(story: Story, found: Divided) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Divided) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: DividedTwice) -> tuple[Fix, ...]:
     """At most one fix: it leaves the second division out, with the loop around it if that does nothing else."""
     program = story.program
     statement = (

@@ -26,7 +26,7 @@ METHODS = {"float64": "double", "float32": "float", "float16": "half", "bfloat16
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class DtypeOrDeviceMismatch:
     """``wrong`` has the type ``has`` where ``needs`` is wanted: of ``other``, or of the operation itself."""
 
     event: Event
@@ -130,7 +130,7 @@ def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ..
     return unique(program.text, [Fix(T(en=f"Move it: `{new}`", zh=f"移动它：`{new}`"), program.replace((named, new)))])
 
 
-def _mismatch(story: Story, event: Event) -> Mismatch | None:
+def _mismatch(story: Story, event: Event) -> DtypeOrDeviceMismatch | None:
     if event.name.startswith("masked_"):
         return None  # a mask goes with every type
     labels = [(place, o.label) for place, o in enumerate(event.operands) if o.label is not None]
@@ -139,7 +139,7 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
         place = POSITIONS.get(event.name, 1)
         wrong = next((label for at, label in labels if at == place), None)
         floating = wrong is not None and types[wrong] in FLOATS
-        return Mismatch(event, str(wrong), types[str(wrong)], "int64", None) if floating else None
+        return DtypeOrDeviceMismatch(event, str(wrong), types[str(wrong)], "int64", None) if floating else None
     floats = [label for _, label in labels if types[label] in FLOATS]
     kinds = {types[label] for label in floats}
     if len(kinds) > 1:
@@ -147,16 +147,16 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
         leaf = next((label for label in floats if label in story.leaves), None)
         fixed = leaf or min(floats, key=lambda label: FLOATS.index(types[label]))
         wrong = next(label for label in floats if types[label] != types[fixed])
-        return Mismatch(event, wrong, types[wrong], types[fixed], fixed)
+        return DtypeOrDeviceMismatch(event, wrong, types[wrong], types[fixed], fixed)
     whole = [label for _, label in labels if types[label] not in FLOATS and not types[label].startswith("complex")]
     if whole and floats and not event.name.endswith("_"):
-        return Mismatch(event, whole[0], types[whole[0]], types[floats[0]], floats[0])
+        return DtypeOrDeviceMismatch(event, whole[0], types[whole[0]], types[floats[0]], floats[0])
     if whole and event.name in ("mean", "std", "var", "norm", "softmax", "log_softmax"):
-        return Mismatch(event, whole[0], types[whole[0]], "float32", None)
+        return DtypeOrDeviceMismatch(event, whole[0], types[whole[0]], "float32", None)
     return None
 
 
-def _finding(story: Story, found: Mismatch, failure: Failure) -> Finding:
+def _finding(story: Story, found: DtypeOrDeviceMismatch, failure: Failure) -> Finding:
     step, span = found.event.step, story.span(found.event.step)
     here, wrong = at_line(story, span), _said(story, found.event, found.wrong)
     role = T(en="positions", zh="位置") if found.event.name in POSITIONS else T(en="class numbers", zh="类别编号")
@@ -224,14 +224,14 @@ def _chosen(story: Story, label: str | None, step: int) -> int | None:
     return born
 
 
-def _made(story: Story, found: Mismatch) -> Iterator[Related]:
+def _made(story: Story, found: DtypeOrDeviceMismatch) -> Iterator[Related]:
     for label, kind in ((found.wrong, found.has), (found.other, found.needs)):
         born = _chosen(story, label, found.event.step)
         if born is not None and story.span(born) is not None and story.span(born) != story.span(found.event.step):
             yield story.related("made", born, T(en=f"type {kind} is chosen here", zh=f"类型 {kind} 在这里定下"))
 
 
-def _fixes(story: Story, found: Mismatch) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: DtypeOrDeviceMismatch) -> tuple[Fix, ...]:
     program, method = story.program, METHODS.get(found.needs)
     node = program.at(story.span(found.event.step)) if program.tree else None
     if node is None or method is None:

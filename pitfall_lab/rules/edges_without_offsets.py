@@ -42,7 +42,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class EdgesWithoutOffsets:
     """``edges`` joined parts of an index, and ``use`` addressed with it a table that has
     the rows that ``nodes`` joined.
 
@@ -71,7 +71,7 @@ def find(story: Story) -> Iterator[Finding]:
             place = story.span(edges.step)
             if number is not None and place not in reported:
                 reported.add(place)
-                yield _finding(story, Joined(edges, nodes, use, *number))
+                yield _finding(story, EdgesWithoutOffsets(edges, nodes, use, *number))
 
 
 def _used(story: Story) -> dict[int, list[tuple[Event, Event]]]:
@@ -171,7 +171,7 @@ def _numbered(story: Story, edges: Event, nodes: Event) -> tuple[int, int, int] 
     return shows[0] if len(shows) >= PAIR and PAIR * far.count(True) > len(far) else None
 
 
-def _finding(story: Story, found: Joined) -> Finding:
+def _finding(story: Story, found: EdgesWithoutOffsets) -> Finding:
     edges, use = found.edges, found.use
     here, there, node = (at_line(story, story.span(each.step)) for each in (edges, use, found.nodes))
     table = shown(story, use, next(o.label for o in use.operands if o.label is not None))
@@ -208,7 +208,7 @@ def _finding(story: Story, found: Joined) -> Finding:
 TITLE = T(en="Add to each part the number of rows before it", zh="给每一部分加上它之前的行数")
 
 
-def _fixes(story: Story, found: Joined) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: EdgesWithoutOffsets) -> tuple[Fix, ...]:
     """The fix that adds offsets where the parts are collected: in a loop, in a comprehension,
     or in a list that is written out.
     """

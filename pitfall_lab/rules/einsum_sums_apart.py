@@ -16,7 +16,7 @@ BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class EinsumSumsApart:
     """``event`` sums operand ``one`` over the first letter of each pair, ``other`` over the second;
     the first axes have ``length``.
     """
@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _apart(story: Story, event: Event) -> Apart | None:
+def _apart(story: Story, event: Event) -> EinsumSumsApart | None:
     """The pairs of letters, of equal length, that only one operand each has, and not the
     result; None if there are none.
 
@@ -66,10 +66,12 @@ def _apart(story: Story, event: Event) -> Apart | None:
         if second is not None:
             pairs.append((letter, second))
             del sizes[1][second]
-    return Apart(event, str(labels[0]), str(labels[1]), tuple(pairs), sizes[0][pairs[0][0]]) if pairs else None
+    return (
+        EinsumSumsApart(event, str(labels[0]), str(labels[1]), tuple(pairs), sizes[0][pairs[0][0]]) if pairs else None
+    )
 
 
-def _finding(story: Story, found: Apart) -> Finding:
+def _finding(story: Story, found: EinsumSumsApart) -> Finding:
     event = found.event
     here, (letter, second) = at_line(story, story.span(event.step)), found.pairs[0]
     one, other = (expression(story, label, event.step) for label in (found.one, found.other))
@@ -94,7 +96,7 @@ def _finding(story: Story, found: Apart) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: EinsumSumsApart) -> tuple[Fix, ...]:
     """At most one fix: it writes the first operand's letter for both of each pair.
 
     Empty unless the equation is a text in the call.

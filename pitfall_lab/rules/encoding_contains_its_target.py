@@ -197,7 +197,7 @@ def _rows(story: Story, added: Event, categories: str) -> float | None:
 
 
 def _learns(story: Story, guess: str, loss: Event, looked_up: Event, memory: str) -> bool:
-    """Whether a prediction has an input of a layer behind it that was looked up, and that contains the targets in
+    """Whether a prediction was computed by a layer whose input was looked up and contains the targets in
     no other way: not without the row's own one, for example.
     """
     pending, seen = deque([(guess, loss.step)]), {guess}

@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
-from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.signals.modes import LayerCall, Modes
 from pitfall_lab.trace import Event, T
 
 NAMES = {"dropout": T(en="dropout", zh="dropout"), "batch_norm": T(en="batch normalisation", zh="批归一化")}
@@ -25,7 +25,7 @@ def find(story: Story) -> Iterator[Finding]:
     making on, in training mode.
     """
     modes = Modes(story)
-    rounds: dict[object, list[tuple[Event, Pass]]] = {}
+    rounds: dict[object, list[tuple[Event, LayerCall]]] = {}
     for backward, each in modes.training():
         rounds.setdefault(each.layer, []).append((backward, each))
     reported = set()
@@ -43,13 +43,13 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, *off[0], before)
 
 
-def _updated(story: Story, each: Pass, backward: Event) -> bool:
+def _updated(story: Story, each: LayerCall, backward: Event) -> bool:
     """Whether the storage of the weight before the layer was written after the backward."""
     storage = (story.tensor(each.weight, backward.step) or {}).get("storage")
     return bool(story.writes(str(storage), backward.step, len(story.events)))
 
 
-def _never_meant(story: Story, modes: Modes, each: Pass) -> bool:
+def _never_meant(story: Story, modes: Modes, each: LayerCall) -> bool:
     """Whether the layer never ran in training mode and its running statistics still have their initial values.
 
     Then no earlier training explains why it is in evaluation mode.
@@ -63,7 +63,7 @@ def _never_meant(story: Story, modes: Modes, each: Pass) -> bool:
     return [set(cells) for cells in held if isinstance(cells, list)] == [{0.0}, {1.0}]
 
 
-def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> Finding:
+def _finding(story: Story, backward: Event, each: LayerCall, before: LayerCall | None) -> Finding:
     span, name = story.span(each.event.step), NAMES[each.kind]
     here, back = at_line(story, span), at_line(story, story.span(backward.step))
     switch = _switch(story)
@@ -143,7 +143,7 @@ def _switches(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and (plain or (call_name(call) == "train" and bool(off)))
 
 
-def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, each: LayerCall, backward: Event, switch: ast.Call | None) -> tuple[Fix, ...]:
     program = story.program
     statements = list(call_chain(story, each.event))
     if program.tree is None or switch is None or not isinstance(switch.func, ast.Attribute) or not statements:

@@ -19,7 +19,7 @@ DIAGONALS = {"diagonal", "diag", "trace"}
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class EveryPairTaken:
     """``event`` indexed the columns of ``table`` (rows × columns) with ``index``, which has one entry for each row."""
 
     event: Event
@@ -50,7 +50,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return _finding(story, found) if found is not None else None
 
 
-def _pairs(story: Story, event: Event) -> Pairs | None:
+def _pairs(story: Story, event: Event) -> EveryPairTaken | None:
     labels = [operand.label for operand in event.operands if operand.label is not None]
     if len(labels) != 2 or not event.results:
         return None
@@ -63,7 +63,7 @@ def _pairs(story: Story, event: Event) -> Pairs | None:
         return None
     if any(use.name in DIAGONALS for use in story.uses(event.results[0])):
         return None
-    return Pairs(event, table, index, shape[0], shape[1])
+    return EveryPairTaken(event, table, index, shape[0], shape[1])
 
 
 def _repeats(story: Story, index: str, step: int, columns: int) -> bool:
@@ -80,7 +80,7 @@ def _repeats(story: Story, index: str, step: int, columns: int) -> bool:
     return count > 1 and len(values) == count and len(set(values)) < count
 
 
-def _finding(story: Story, found: Pairs) -> Finding:
+def _finding(story: Story, found: EveryPairTaken) -> Finding:
     span, step = story.span(found.event.step), found.event.step
     index, here = expression(story, found.index, step), at_line(story, span)
     one, all_of = f"{found.rows}", f"{found.rows}×{found.rows}"
@@ -107,7 +107,7 @@ def _finding(story: Story, found: Pairs) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Pairs) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: EveryPairTaken) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple) or len(node.slice.elts) != 2:

@@ -28,7 +28,7 @@ ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class ExamplesTakenForSteps:
     """``layer`` ran over ``steps`` time steps of ``examples`` examples; ``pick`` removed that axis, and
     ``loss`` had ``steps`` targets.
     """
@@ -68,7 +68,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _attending(story: Story, attention: Event) -> Mixed | None:
+def _attending(story: Story, attention: Event) -> ExamplesTakenForSteps | None:
     """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis,
     later used as the examples' axis.
 
@@ -91,7 +91,7 @@ def _attending(story: Story, attention: Event) -> Mixed | None:
             for use in uses_of_axis(story, view.results[0], 0, view.step):
                 left_out = use.axis != use.followed and use.event.name in REDUCED and not use.weighted
                 if left_out and (loss := _measured(story, use.event, steps)) is not None:
-                    return Mixed(attention, steps, examples, use.event, loss)
+                    return ExamplesTakenForSteps(attention, steps, examples, use.event, loss)
             pick = _picked(story, view, (steps, examples))
             loss = _measured(story, pick, steps) if pick is not None else None
             if (
@@ -100,7 +100,7 @@ def _attending(story: Story, attention: Event) -> Mixed | None:
                 or any(_is_a_column(story, o.label, loss, (steps, examples)) for o in loss.operands[:2])
             ):
                 return None
-            return Mixed(attention, steps, examples, pick, loss)
+            return ExamplesTakenForSteps(attention, steps, examples, pick, loss)
     return None
 
 
@@ -139,7 +139,7 @@ def _is_a_column(story: Story, label: str | None, loss: Event, sizes: tuple[int,
     return (story.shape(made.operands[0].label, made.step) or ()) == sizes
 
 
-def _mixed(story: Story, layer: Event) -> Mixed | None:
+def _mixed(story: Story, layer: Event) -> ExamplesTakenForSteps | None:
     given, state = (story.shape(o.label, layer.step) or () for o in layer.operands[:2])
     if (
         len(given) != SEQUENCE
@@ -156,7 +156,7 @@ def _mixed(story: Story, layer: Event) -> Mixed | None:
             and _leaves_out(pick, given[1])
             and (loss := _measured(story, pick, given[0])) is not None
         ):
-            return Mixed(layer, given[0], given[1], pick, loss)
+            return ExamplesTakenForSteps(layer, given[0], given[1], pick, loss)
     return None
 
 
@@ -189,7 +189,7 @@ def _measured(story: Story, pick: Event, count: int) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Mixed) -> Finding:
+def _finding(story: Story, found: ExamplesTakenForSteps) -> Finding:
     span = story.span(found.layer.step)
     here, there = at_line(story, span), at_line(story, story.span(found.pick.step))
     code, names = snippet(story, story.span(found.pick.step)), _names(story, found.layer)

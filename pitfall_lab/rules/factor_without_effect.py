@@ -37,7 +37,7 @@ HOPS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class FactorWithoutEffect:
     """``factor`` multiplied all results of ``softmax`` with one number before ``draw``, which uses
     only the ratios between them.
     """
@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _idle(story: Story, draw: Event) -> Idle | None:
+def _idle(story: Story, draw: Event) -> FactorWithoutEffect | None:
     """The data of the finding if a softmax's result was multiplied with one number before ``draw``; else None.
 
     Views and normalisation between the two are followed backwards.
@@ -74,7 +74,11 @@ def _idle(story: Story, draw: Event) -> Idle | None:
             if one is not None and many:
                 maker = origin(story, many[0].label, event.step)
                 text = one.text or story.name(one.label, event.step) or "one number"
-                return Idle(maker, event, draw, text) if maker is not None and maker.name == "softmax" else None
+                return (
+                    FactorWithoutEffect(maker, event, draw, text)
+                    if maker is not None and maker.name == "softmax"
+                    else None
+                )
             if not _by_its_sum(story, event):
                 return None
         elif event.name not in SAME_NUMBERS - {"clamp", "clip", "clamp_min", "cat", "stack"}:
@@ -88,7 +92,7 @@ def _by_its_sum(story: Story, event: Event) -> bool:
     return made is not None and made.name == "sum" and made.operands[0].label == event.operands[0].label
 
 
-def _finding(story: Story, found: Idle) -> Finding:
+def _finding(story: Story, found: FactorWithoutEffect) -> Finding:
     here, there = at_line(story, story.span(found.factor.step)), at_line(story, story.span(found.draw.step))
     made = at_line(story, story.span(found.softmax.step))
     return RULE.finding(
@@ -115,7 +119,7 @@ def _finding(story: Story, found: Idle) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Idle) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: FactorWithoutEffect) -> tuple[Fix, ...]:
     """At most one fix: it moves the factor into the softmax; empty if the softmax or the
     factor is written in another way.
     """

@@ -1,4 +1,4 @@
-"""PL416: predictions and targets of several sequences were made flat in different orders: time
+"""PL416: predictions and targets of several sequences were flattened in different orders: time
 first here, example first there.
 """
 
@@ -29,7 +29,7 @@ HOPS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class FlattenedInDifferentOrder:
     """``event`` joined the first two axes of ``source``, of lengths ``sizes``, into one."""
 
     event: Event
@@ -58,7 +58,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, one, other, loss)
 
 
-def _joined(story: Story, label: str, step: int) -> Joined | None:
+def _joined(story: Story, label: str, step: int) -> FlattenedInDifferentOrder | None:
     """How the first two axes were joined into one on the way to ``label``.
 
     None if they were not, or if a call between may have mixed the rows.
@@ -76,14 +76,14 @@ def _joined(story: Story, label: str, step: int) -> Joined | None:
         source = str(event.operands[0].label)
         shape = story.shape(source, event.step) or ()
         if event.name in JOINS and len(shape) > 1 and shape[:1] != rows and (shape[0] * shape[1],) == rows:
-            return Joined(event, source, (shape[0], shape[1]))
+            return FlattenedInDifferentOrder(event, source, (shape[0], shape[1]))
         if event.name not in ON_THE_WAY or shape[:1] != rows:
             return None
         label, step = source, event.step
     return None
 
 
-def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
+def _finding(story: Story, one: FlattenedInDifferentOrder, other: FlattenedInDifferentOrder, loss: Event) -> Finding:
     span = story.span(one.event.step)
     there = at_line(story, story.span(loss.step))
     x, y = (expression(story, each.source, each.event.step) for each in (one, other))
@@ -92,7 +92,7 @@ def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
         span,
         one.event.step,
         T(
-            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is made flat as "
+            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is flattened as "
             f"{a}×{b}, the target as {c}×{d}.",
             zh=f"{there.zh}把预测与别处的目标相比：{x.zh} 按 {a}×{b} 展平，目标按 {c}×{d} 展平。",
         ),
@@ -104,7 +104,7 @@ def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
             "所有样本，另一个先走完某个样本的所有时间步。两者长度相同，因此不会报错。请先交换其中一个的前两个轴。",
         ),
         related=[
-            story.related("operand", other.event.step, T(en="the targets are made flat here", zh="目标在这里展平")),
+            story.related("operand", other.event.step, T(en="the targets are flattened here", zh="目标在这里展平")),
             story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
         ],
         fixes=_fixes(story, one),
@@ -120,7 +120,7 @@ def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
     )
 
 
-def _fixes(story: Story, one: Joined) -> tuple[Fix, ...]:
+def _fixes(story: Story, one: FlattenedInDifferentOrder) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(one.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in JOINS:
@@ -136,7 +136,7 @@ RULE = Rule(
     code="PL416",
     name="flattened-in-different-order",
     severity="warning",
-    title=T(en="Predictions and targets are made flat in different orders", zh="预测与目标以不同的次序展平"),
+    title=T(en="Predictions and targets are flattened in different orders", zh="预测与目标以不同的次序展平"),
     what=T(
         en="A program turns a table of predictions and a table of targets into two long lists, one of them step by "
         "step and the other example by example, and compares the lists. Bring both tables into the same order first, "

@@ -29,7 +29,7 @@ Piece = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldsShareAModel:
     """Rows that a network was trained with by ``trained``, the last such call, and then
     measured with by ``measured``.
     """
@@ -53,14 +53,14 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, weight, *pair, count=len(folds))
 
 
-def _folds(story: Story, *, from_first: bool) -> dict[str, list[Fold]]:
+def _folds(story: Story, *, from_first: bool) -> dict[str, list[FoldsShareAModel]]:
     """The pairs of trained and measured rows of each weight that gets the rows themselves, in order; equal pairs once.
 
     ``from_first``: rows of a table that was itself selected from another count as those of the first table.
     Only weights with at least two pairs, and at most ``MOST`` of each.
     """
     learned: dict[str, tuple[Event, frozenset[Piece]]] = {}
-    found: dict[str, list[Fold]] = {}
+    found: dict[str, list[FoldsShareAModel]] = {}
     for event in story.calls(*LAYERS):
         place = 0 if event.name != "embedding" or event.operands[0].label not in story.leaves else 1
         weight = (
@@ -86,9 +86,9 @@ def _folds(story: Story, *, from_first: bool) -> dict[str, list[Fold]]:
             folds = found.setdefault(weight, [])
             same = bool(folds) and folds[-1].learned == rows
             if same:
-                folds[-1] = Fold(trained, rows, folds[-1].measured, folds[-1].held_out | pieces)
+                folds[-1] = FoldsShareAModel(trained, rows, folds[-1].measured, folds[-1].held_out | pieces)
             elif len(folds) < MOST:
-                folds.append(Fold(trained, rows, event, pieces))
+                folds.append(FoldsShareAModel(trained, rows, event, pieces))
     return {weight: folds for weight, folds in found.items() if len(folds) > 1}
 
 
@@ -215,13 +215,13 @@ def _overlap(a: Piece, b: Piece) -> bool:
     return first < start + length and start < first + count
 
 
-def _are_folds(a: Fold, b: Fold) -> bool:
+def _are_folds(a: FoldsShareAModel, b: FoldsShareAModel) -> bool:
     """Whether each fold trains with what the other one holds out, and not with what it holds out itself."""
     crossed = _meet(a.learned, b.held_out) and _meet(b.learned, a.held_out)
     return crossed and not _meet(a.learned, a.held_out) and not _meet(b.learned, b.held_out)
 
 
-def _begins_anew(story: Story, weight: str, a: Fold, b: Fold) -> bool:
+def _begins_anew(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel) -> bool:
     """Whether the weight is set, to its first numbers or to random ones, between two folds."""
     memory = (story.tensor(weight) or {}).get("storage")
     between = story.writes(str(memory), a.trained.step, b.trained.step)
@@ -230,7 +230,7 @@ def _begins_anew(story: Story, weight: str, a: Fold, b: Fold) -> bool:
     )
 
 
-def _finding(story: Story, weight: str, a: Fold, b: Fold, *, count: int) -> Finding:
+def _finding(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel, *, count: int) -> Finding:
     span = story.span(b.measured.step)
     here, there = at_line(story, span), at_line(story, story.span(a.trained.step))
     born = (story.tensor(weight) or {}).get("born")
@@ -262,11 +262,11 @@ def _finding(story: Story, weight: str, a: Fold, b: Fold, *, count: int) -> Find
     )
 
 
-def _fixes(story: Story, weight: str, a: Fold, b: Fold) -> tuple[Fix, ...]:
+def _fixes(story: Story, weight: str, a: FoldsShareAModel, b: FoldsShareAModel) -> tuple[Fix, ...]:
     """At most one fix: it moves the statements that make the network and its optimizer into the loop over the folds.
 
-    Empty unless both stand in the block of that loop, before it, the loop trains and measures, and
-    nothing between reads their names. An optimizer that each fold makes anew stays where it is.
+    Empty unless both are in the block of that loop, before it, the loop trains and measures, and
+    nothing between reads their names. An optimizer that each fold creates stays where it is.
     """
     program = story.program
     born = story.event((story.tensor(weight) or {}).get("born"))

@@ -15,19 +15,19 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.signals.modes import LayerCall, Modes
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class FrozenStatisticsMove:
     """``passes`` of one normalisation with the frozen ``weight`` changed its statistics while
     other parameters were trained.
     """
 
-    passes: tuple[Pass, ...]
+    passes: tuple[LayerCall, ...]
     weight: str
     update: Event | None
 
@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
     updates = story.trace.optimizer_steps
     if not updates:
         return
-    layers: dict[object, list[Pass]] = defaultdict(list)
+    layers: dict[object, list[LayerCall]] = defaultdict(list)
     for each in Modes(story).passes:
         if each.kind == "batch_norm" and each.weight is not None:
             layers[each.layer].append(each)
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
         between = sum(any(a.event.step < u.step < b.event.step for u in updates) for a, b in pairwise(active))
         storage = str((story.tensor(weight) or {}).get("storage"))
         if between >= ROUNDS - 1 and not story.writes(storage, active[0].event.step, len(story.events)):
-            yield _finding(story, Moving(tuple(active), weight, story.event(updates[0].step)))
+            yield _finding(story, FrozenStatisticsMove(tuple(active), weight, story.event(updates[0].step)))
             return
 
 
@@ -73,7 +73,7 @@ def _frozen_since(story: Story, weight: str) -> int | None:
     return None if any(weight in each.holds for each in later) else since
 
 
-def _finding(story: Story, found: Moving) -> Finding:
+def _finding(story: Story, found: FrozenStatisticsMove) -> Finding:
     first, last = found.passes[0].event, found.passes[-1].event
     span = story.span(first.step)
     here = at_line(story, span)
@@ -117,7 +117,7 @@ def _switches(program: Program) -> list[ast.Call]:
     ]
 
 
-def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
+def _switches_before(story: Story, found: FrozenStatisticsMove) -> Iterator[Related]:
     """Yield, as related lines, the calls of ``train()`` in the functions that were running in the first
     forward pass of the finding.
     """
@@ -129,7 +129,7 @@ def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
             )
 
 
-def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: FrozenStatisticsMove) -> tuple[Fix, ...]:
     """Fixes that add ``….eval()`` for the module whose parameters the program froze: after each
     ``….train()``, else after the freezing.
 
@@ -181,7 +181,7 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
     return unique(program.text, fixes)
 
 
-def _of_its_owner(story: Story, found: Moving, name: str) -> Iterator[Fix]:
+def _of_its_owner(story: Story, found: FrozenStatisticsMove, name: str) -> Iterator[Fix]:
     """Fixes for a frozen part that a module has as ``self.teacher``.
 
     One puts the part into evaluation mode after each ``train()`` of its owner, by the name that the owner has there;

@@ -28,7 +28,7 @@ AGAIN = {"checkpoint"}
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class FunctionsShareALoopVariable:
     """``function``, made in each round of ``loop``, reads ``variables`` of the loop; ``calls``
     are calls in it after the loop.
     """
@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
         late = tuple(e for e, place in places if place is None or place.source or not _contains(story, loop, place))
         repeats = _is_given_to(story.program, function, AGAIN)
         if len(late) >= ROUNDS and (len(late) == len(events) or repeats) and _of_several(story, function):
-            yield _finding(story, Late(function, loop, variables, late))
+            yield _finding(story, FunctionsShareALoopVariable(function, loop, variables, late))
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
@@ -201,7 +201,7 @@ def _of_several(story: Story, function: Made) -> bool:
     return len(registered) >= ROUNDS
 
 
-def _finding(story: Story, found: Late) -> Finding:
+def _finding(story: Story, found: FunctionsShareALoopVariable) -> Finding:
     program, name = story.program, found.variables[0]
     span = program.place(found.function)
     if isinstance(found.function, ast.FunctionDef):
@@ -241,7 +241,7 @@ def _finding(story: Story, found: Late) -> Finding:
     )
 
 
-def _fixes(program: Program, found: Late) -> tuple[Fix, ...]:
+def _fixes(program: Program, found: FunctionsShareALoopVariable) -> tuple[Fix, ...]:
     """The fix that gives the function the values of its round as default arguments.
 
     Empty if it has defaults, ``*args`` or keyword-only arguments, or is a ``def`` without arguments.

@@ -51,7 +51,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class GeneratorTaughtToFail:
     """One backward, the optimizer step after it, and what minimising its loss does to which results."""
 
     backward: Event
@@ -77,7 +77,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, *found)
 
 
-def _turns(story: Story) -> Iterator[Turn]:
+def _turns(story: Story) -> Iterator[GeneratorTaughtToFail]:
     backwards, updates = (
         [b for b in story.backwards() if b.error is None and len(b.operands) == 1],
         story.trace.optimizer_steps,
@@ -92,7 +92,7 @@ def _turns(story: Story) -> Iterator[Turn]:
             continue  # of each optimizer only the first steps are known: later the next one may be the other's
         seen.add(key)
         if update is not None and update.made is not None and reached & set(update.holds):
-            yield Turn(backward, update, tuple(_pushes(story, backward, held)))
+            yield GeneratorTaughtToFail(backward, update, tuple(_pushes(story, backward, held)))
 
 
 def _pushes(story: Story, backward: Event, held: set[str]) -> Iterator[Push]:
@@ -139,7 +139,9 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
     return frozenset(found)
 
 
-def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
+def _wrong(
+    own: GeneratorTaughtToFail, critics: GeneratorTaughtToFail
+) -> tuple[Push, Push, GeneratorTaughtToFail, GeneratorTaughtToFail] | None:
     """The data of a finding if the generator's loss pushes the scores of generated examples the same
     way as the discriminator's loss.
 
@@ -175,7 +177,9 @@ def _opposite(one: Push, other: Push) -> bool:
     return one.kind == other.kind and not _same(one, other)
 
 
-def _finding(story: Story, want: Push, fake: Push, own: Turn, critics: Turn) -> Finding:
+def _finding(
+    story: Story, want: Push, fake: Push, own: GeneratorTaughtToFail, critics: GeneratorTaughtToFail
+) -> Finding:
     span = story.span(want.event.step)
     here, there = at_line(story, span), at_line(story, story.span(fake.event.step))
     down = T(en="be small" if want.value > 0 else "be large", zh="变小" if want.value > 0 else "变大")
@@ -212,7 +216,7 @@ def _finding(story: Story, want: Push, fake: Push, own: Turn, critics: Turn) -> 
     )
 
 
-def _fixes(story: Story, want: Push, critics: Turn) -> tuple[Fix, ...]:
+def _fixes(story: Story, want: Push, critics: GeneratorTaughtToFail) -> tuple[Fix, ...]:
     """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a
     plain mean, a minus before it.
 

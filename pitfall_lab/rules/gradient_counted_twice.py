@@ -25,7 +25,7 @@ SUMS = ("AddBackward", "SubBackward", "SumBackward", "MeanBackward", "StackBackw
 
 
 @dataclass(frozen=True, slots=True)
-class Twice:
+class GradientCountedTwice:
     """``first`` and ``second`` added the same part of a gradient of the leaf ``label``, and the
     call at step ``used`` took the sum.
 
@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, found)
 
 
-def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[Twice]:
+def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[GradientCountedTwice]:
     """Yield the pairs of backwards of one leaf that counted something twice and whose sum was
     used, each later backward once.
     """
@@ -64,7 +64,7 @@ def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[Twice
         held.append(moment)
         used = _used(graphs, first, moment, moments[index + 1 :]) if first is not None else None
         if first is not None and used is not None:
-            yield Twice(label, first, moment, *used)
+            yield GradientCountedTwice(label, first, moment, *used)
 
 
 class _Graphs:
@@ -137,7 +137,7 @@ def _used(graphs: _Graphs, first: Moment, second: Moment, later: list[Moment]) -
     return next(((use.step, False) for use in reads if use.step > second.step), None)
 
 
-def _finding(story: Story, found: Twice) -> Finding:
+def _finding(story: Story, found: GradientCountedTwice) -> Finding:
     label, first, second = found.label, found.first, found.second
     gradient = gradient_of(called(story, label, None, second.step))
     here, before, use = (at_line(story, story.span(step)) for step in (second.step, first.step, found.used))
@@ -188,7 +188,7 @@ def _finding(story: Story, found: Twice) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Twice) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: GradientCountedTwice) -> tuple[Fix, ...]:
     """Fixes: one backward after the loop that builds the sum; the earlier backward left out; or its
     gradient kept out of ``.grad``.
     """
@@ -282,7 +282,7 @@ def _as_results(program: Program, statement: ast.stmt, call: ast.Call) -> Iterat
             yield Fix(title, edits, meaning="later")
 
 
-def _cleared(story: Story, found: Twice, second: ast.stmt) -> Iterator[Fix]:
+def _cleared(story: Story, found: GradientCountedTwice, second: ast.stmt) -> Iterator[Fix]:
     """Yield fixes that clear the gradients between the two backwards, where another result was computed from them."""
     program = story.program
     names = [stepper(story, found.used) if found.update else None, (story.name(found.label) or "").split(".")[0]]

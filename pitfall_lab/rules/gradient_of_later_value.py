@@ -22,7 +22,7 @@ SHIFTS = ("Add", "Sub")
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """``label``, whose gradient was to be retained at ``asked``, was written at ``write``; its ``.grad`` was
+    """``label``, whose gradient was to be retained by the call ``asked``, was written at ``write``; its ``.grad`` was
     ``read`` after ``backward``.
 
     ``meant`` are the cells of the gradient of the value before the write, ``got`` those of ``.grad``;

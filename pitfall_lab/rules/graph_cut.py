@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.kit.flow import FACTORIES, Cut, Flow, Lost, Unreached
+from pitfall_lab.rules.kit.flow import FACTORIES, Cut, Flow, LostTerm, Unreached
 from pitfall_lab.rules.kit.rebinding import rebindings
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.second_backward import indented
@@ -121,7 +121,7 @@ def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
     )
 
 
-def _silent(story: Story, lost: Lost) -> Finding:
+def _silent(story: Story, lost: LostTerm) -> Finding:
     """The finding for a loss that still reaches parameters, although one of its terms has no graph."""
     cut, step = lost.cuts[0], lost.backward.step
     here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))

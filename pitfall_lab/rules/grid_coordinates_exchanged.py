@@ -26,7 +26,7 @@ PLANE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class GridCoordinatesExchanged:
     """``event`` joined coordinates to a grid along its axis ``along``: the tensors ``parts``, each with
     its axes of rows and columns.
 
@@ -62,7 +62,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, event, joined)
 
 
-def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> Joined | None:
+def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> GridCoordinatesExchanged | None:
     """The call that joined the coordinates of a grid, before element-wise calls and views; None if
     there is none, or more than one.
 
@@ -109,7 +109,7 @@ def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -
     return found[0] if len(found) == 1 else None
 
 
-def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> Joined | None:
+def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> GridCoordinatesExchanged | None:
     """The coordinates that a ``stack``, or a ``cat`` of one each, joined along axis ``along``; None
     if it joined something else.
     """
@@ -121,12 +121,16 @@ def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> J
     if axis % count - count != along or len(given) != len(axes):
         return None
     if event.name == "stack":
-        return Joined(event, tuple(given), tuple(axis + 1 if axis < along else axis for axis in axes), along)
+        return GridCoordinatesExchanged(
+            event, tuple(given), tuple(axis + 1 if axis < along else axis for axis in axes), along
+        )
     one_each = all((story.shape(each, event.step) or (0,))[along] == 1 for each in given)
-    return Joined(event, tuple(given), axes, along) if one_each else None
+    return GridCoordinatesExchanged(event, tuple(given), axes, along) if one_each else None
 
 
-def _filled(story: Story, event: Event, label: str, axes: tuple[int, ...], along: int) -> Joined | None:
+def _filled(
+    story: Story, event: Event, label: str, axes: tuple[int, ...], along: int
+) -> GridCoordinatesExchanged | None:
     """The coordinates that were written one by one into a new tensor, ``grid[..., 0] = x``; None if they were not."""
     writes = [use for use in story.uses(label) if use.name == "__setitem__" and use.step > event.step]
     parts = {
@@ -137,11 +141,13 @@ def _filled(story: Story, event: Event, label: str, axes: tuple[int, ...], along
         return None
     labels = [use.operands[2].label for use in found]
     return (
-        None if None in labels else Joined(found[-1], tuple(map(str, labels)), tuple(axis + 1 for axis in axes), along)
+        None
+        if None in labels
+        else GridCoordinatesExchanged(found[-1], tuple(map(str, labels)), tuple(axis + 1 for axis in axes), along)
     )
 
 
-def _is_exchanged(story: Story, joined: Joined) -> bool:
+def _is_exchanged(story: Story, joined: GridCoordinatesExchanged) -> bool:
     """Whether the first coordinate runs along the first axis, and so on, and all of them grow.
 
     False if their numbers are not known.
@@ -220,7 +226,7 @@ def _is_turned(story: Story, event: Event) -> bool:
     return False
 
 
-def _finding(story: Story, event: Event, joined: Joined) -> Finding:
+def _finding(story: Story, event: Event, joined: GridCoordinatesExchanged) -> Finding:
     step = joined.event.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
     axis = T(en="row", zh="行") if len(joined.parts) == PLANE else T(en="depth", zh="深度")
@@ -250,7 +256,7 @@ def _finding(story: Story, event: Event, joined: Joined) -> Finding:
     )
 
 
-def _fixes(story: Story, event: Event, joined: Joined) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, joined: GridCoordinatesExchanged) -> tuple[Fix, ...]:
     """Fixes that join the coordinates in the opposite order, or turn the order of the grid
     around where it is made or used.
 
@@ -280,7 +286,7 @@ def _fixes(story: Story, event: Event, joined: Joined) -> tuple[Fix, ...]:
     return unique(program.text, candidates)
 
 
-def _written(story: Story, joined: Joined) -> list[ast.expr]:
+def _written(story: Story, joined: GridCoordinatesExchanged) -> list[ast.expr]:
     """The coordinates as the program lists them where it joins them; empty if it does not list them there."""
     node = story.program.at(story.span(joined.event.step))
     parts = node.args[0] if isinstance(node, ast.Call) and node.args else None

@@ -36,7 +36,7 @@ Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class HistogramsOfOtherRanges:
     """``first`` and ``second`` counted into bins of their own, and ``meeting`` compares the bins; the ends of both
     ranges where they are known.
     """
@@ -83,7 +83,7 @@ def _has_own_range(event: Event) -> bool:
     return {low or "0", high or "0"} <= {"0", "0.0"}
 
 
-def _pair(story: Story, first: Event, second: Event, meeting: Event) -> Pair | None:
+def _pair(story: Story, first: Event, second: Event, meeting: Event) -> HistogramsOfOtherRanges | None:
     """The two histograms if they have as many bins and their ranges differ, or come from different unbounded data."""
     if story.shape(first.results[0]) != story.shape(second.results[0]):
         return None
@@ -94,10 +94,10 @@ def _pair(story: Story, first: Event, second: Event, meeting: Event) -> Pair | N
     if one is not None and other is not None:
         size = max(one[1] - one[0], other[1] - other[0])
         differ = any(abs(a - b) > CLOSE * size for a, b in zip(one, other, strict=True))
-        return Pair(first, second, meeting, (one, other)) if differ else None
+        return HistogramsOfOtherRanges(first, second, meeting, (one, other)) if differ else None
     if all(_is_limited(story, label, event.step) for label, event in zip(data, (first, second), strict=True)):
         return None
-    return Pair(first, second, meeting, None)
+    return HistogramsOfOtherRanges(first, second, meeting, None)
 
 
 def _ends(story: Story, event: Event) -> Ends | None:
@@ -155,7 +155,7 @@ def _limits(clamp: Event) -> tuple[float | None, float | None]:
     return numbers[0], numbers[1]
 
 
-def _finding(story: Story, pair: Pair) -> Finding:
+def _finding(story: Story, pair: HistogramsOfOtherRanges) -> Finding:
     here, there, meets = (at_line(story, story.span(e.step)) for e in (pair.first, pair.second, pair.meeting))
     one, other = (expression(story, e.operands[0].label, e.step) for e in (pair.first, pair.second))
     if one.en == other.en:
@@ -198,7 +198,7 @@ def _finding(story: Story, pair: Pair) -> Finding:
     )
 
 
-def _fixes(story: Story, pair: Pair) -> tuple[Fix, ...]:
+def _fixes(story: Story, pair: HistogramsOfOtherRanges) -> tuple[Fix, ...]:
     """Fixes that give both histograms one range: that to which the data were cut, or that of both data together."""
     program = story.program
     calls = [program.at(story.span(event.step)) for event in (pair.first, pair.second)]
@@ -219,7 +219,7 @@ def _fixes(story: Story, pair: Pair) -> tuple[Fix, ...]:
     return unique(program.text, fixes)
 
 
-def _of_all(story: Story, pair: Pair, nodes: list[ast.Call]) -> list[tuple[ast.AST, str]]:
+def _of_all(story: Story, pair: HistogramsOfOtherRanges, nodes: list[ast.Call]) -> list[tuple[ast.AST, str]]:
     """Changes that count over the range of both data: in the calls, or through the function that both calls ran in."""
     program = story.program
     if len(nodes) == PAIR and program.function(nodes[0]) is program.function(nodes[1]):

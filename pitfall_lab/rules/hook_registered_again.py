@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each registration after which the hook runs once in the first round,
     twice in the second, and so on; or first once, later twice in succession on one tensor, then three times.
 
-    Told by the torch calls on each line of the hook, so a hook without such calls is not seen.
+    It is recognized by the torch calls on each line of the hook, so a hook without such calls is not seen.
     """
     registrations = _registrations(story)
     backwards = [backward.step for backward in story.backwards() if backward.error is None]

@@ -42,7 +42,7 @@ ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HookedResultChangedInPlace:
     """``write`` changed in place what a forward hook keeps in the line ``hook``; ``read`` takes
     it, as ``name``, out of there.
     """
@@ -84,7 +84,7 @@ def _writes_over_its_input(story: Story, event: Event) -> bool:
     return record.get("storage") in event.writes and changed_numbers(story, str(record.get("storage")), event.step)
 
 
-def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) -> Kept | None:
+def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) -> HookedResultChangedInPlace | None:
     """The first use of the changed tensor by another line, out of the container of a hook; None if there is none."""
     label = write.operands[0].label
     for use in story.uses(label):
@@ -99,7 +99,7 @@ def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) ->
             roots = _roots(story, expression)
             hook = next((line for line, container in hooks if container in roots), None)
             if hook is not None:
-                return Kept(write, hook, story.program.segment(expression), use)
+                return HookedResultChangedInPlace(write, hook, story.program.segment(expression), use)
     return None
 
 
@@ -263,7 +263,7 @@ def _iterated(story: Story, name: ast.Name) -> list[ast.expr]:
     return []
 
 
-def _finding(story: Story, found: Kept) -> Finding:
+def _finding(story: Story, found: HookedResultChangedInPlace) -> Finding:
     write, span = found.write, story.span(found.write.step)
     record = story.tensor(write.operands[0].label, write.step) or {}
     storage = record.get("storage")
@@ -308,7 +308,7 @@ def _finding(story: Story, found: Kept) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: HookedResultChangedInPlace) -> tuple[Fix, ...]:
     """Fixes by which the hook keeps a copy of its last argument, or the layer makes a new tensor (without
     ``inplace=True`` or the like).
     """

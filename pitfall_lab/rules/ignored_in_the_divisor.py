@@ -30,7 +30,7 @@ LEAST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class IgnoredInTheDivisor:
     """``event`` divides the sum of ``loss`` by ``number``, though ``left_out`` of these targets are ``ignored``.
 
     ``left_out`` is None if not all targets are known.
@@ -61,7 +61,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _divided(story: Story, loss: Event, *, one_each: bool) -> Divided | None:
+def _divided(story: Story, loss: Event, *, one_each: bool) -> IgnoredInTheDivisor | None:
     target = loss.operands[1].label
     ignored = whole(argument(loss, "ignore_index") or "-100")
     shape = story.shape(target, loss.step) or ()
@@ -75,7 +75,7 @@ def _divided(story: Story, loss: Event, *, one_each: bool) -> Divided | None:
     for event in _divisions(story, loss, total, one_each=one_each):
         complete = left_out if len(known) == total else None
         if not _is_made_up_for(story, event, total, complete):
-            return Divided(loss, event, total, complete, ignored)
+            return IgnoredInTheDivisor(loss, event, total, complete, ignored)
     return None
 
 
@@ -148,7 +148,7 @@ def _first(story: Story, use: Event) -> float | None:
     return held[0] if len(held) == 1 else None
 
 
-def _finding(story: Story, found: Divided) -> Finding:
+def _finding(story: Story, found: IgnoredInTheDivisor) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (found.event, found.loss))
     target = expression(story, found.loss.operands[1].label, found.loss.step)
     some, factor = T(en=f"some of {target.en}", zh=f"{target.zh} 中有一些"), T(en="", zh="")
@@ -184,7 +184,7 @@ def _finding(story: Story, found: Divided) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Divided) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: IgnoredInTheDivisor) -> tuple[Fix, ...]:
     """Fixes that divide by the number of the targets that are not left out."""
     program = story.program
     node, label = program.at(story.span(found.event.step)), found.loss.operands[1].label

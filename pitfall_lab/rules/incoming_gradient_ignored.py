@@ -27,7 +27,7 @@ SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IncomingGradientIgnored:
     """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had received.
 
     ``through`` is the node that had computed this gradient, where the trace does not have its values.
@@ -64,7 +64,7 @@ def find(story: Story) -> Iterator[Finding]:
         through = _through(story, label, backward, givers) if node.get("gradient") is None else None
         if through is not None or _counts(node):
             reported.add(function)
-            yield _finding(story, Ignored(function, node, backward, calls, through))
+            yield _finding(story, IncomingGradientIgnored(function, node, backward, calls, through))
 
 
 def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
@@ -156,7 +156,7 @@ def _is_returned(story: Story, function: str) -> bool:
     return False
 
 
-def _finding(story: Story, found: Ignored) -> Finding:
+def _finding(story: Story, found: IncomingGradientIgnored) -> Finding:
     last, node, backward = found.calls[-1], found.node, found.backward
     here, back = at_line(story, story.span(last.step)), at_line(story, story.span(backward.step))
     shown = T(en=numbers(node.get("gradient")), zh=numbers(node.get("gradient")))

@@ -31,7 +31,7 @@ Graph = tuple[dict[str, Record], dict[str, list[tuple[str, Record]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class IncomingGradientWritten:
     """``write``, in the function ``inside``, changed the gradient that node ``mine`` received during ``backward``.
 
     ``add`` is the node that gave the same tensor to ``other``, which had not run yet. ``before`` and
@@ -68,7 +68,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _written(story: Story, write: Event, backward: Event) -> Written | None:
+def _written(story: Story, write: Event, backward: Event) -> IncomingGradientWritten | None:
     storage = (story.tensor(write.operands[0].label if write.operands else None, write.step) or {}).get("storage")
     label, first = next(iter(story.tensors_on(storage)), ("", {})) if storage in write.writes else ("", {})
     born = story.event(first.get("born"))
@@ -96,7 +96,7 @@ def _written(story: Story, write: Event, backward: Event) -> Written | None:
             continue
         shared = _shared(node, record, consumers, ran)
         if shared is not None:
-            return Written(write, backward, write.scope[-1], node, *shared, before, after)
+            return IncomingGradientWritten(write, backward, write.scope[-1], node, *shared, before, after)
     return None
 
 
@@ -183,7 +183,7 @@ def _is_first(consumer: Record, users: list[tuple[str, Record]], other: Record) 
     return all((user.get("ran") or 0) >= (consumer.get("ran") or 0) for _, user in users)
 
 
-def _finding(story: Story, found: Written) -> Finding:
+def _finding(story: Story, found: IncomingGradientWritten) -> Finding:
     write, span = found.write, story.span(found.write.step)
     here, add = at_line(story, span), at_line(story, story.span(found.add.get("born")))
     other = expression(story, found.other.get("output"), found.add.get("born") or 0)

@@ -45,7 +45,7 @@ FURTHER = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class IntegerWraparound:
     """``event`` lost the numbers ``lost``, and ``used`` measures with its result."""
 
     event: Event
@@ -66,7 +66,7 @@ def find(story: Story) -> Iterator[Finding]:
         used = next(iter(story.uses(event.results[0])), None) if lost.sign == "to" else _measured(story, event)
         if used is not None and _dtype(story, event.results[0], event.step) in RANGES:
             reported.add(place)
-            yield _finding(story, Wrapped(event, lost, used))
+            yield _finding(story, IntegerWraparound(event, lost, used))
 
 
 def _dtype(story: Story, label: str | None, step: int) -> str:
@@ -93,7 +93,7 @@ def _measured(story: Story, event: Event) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Wrapped) -> Finding:
+def _finding(story: Story, found: IntegerWraparound) -> Finding:
     event, lost = found.event, found.lost
     dtype = _dtype(story, event.results[0], event.step)
     low, high = RANGES[dtype]
@@ -123,7 +123,7 @@ def _finding(story: Story, found: Wrapped) -> Finding:
     )
 
 
-def _explanation(story: Story, found: Wrapped, dtype: str) -> T:
+def _explanation(story: Story, found: IntegerWraparound, dtype: str) -> T:
     code, there = snippet(story, found.event.span), at_line(story, story.span(found.used.step))
     if found.lost.sign == "to":
         return T(

@@ -49,7 +49,7 @@ FEWEST, UPWARD, LOOKS = 4, 600, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Leak:
+class LabelsOfAllRows:
     """``entered`` used the labels ``labels`` of all rows for something that the input of ``layer``
     depends on, through ``chosen``.
 
@@ -134,7 +134,7 @@ def _is_same_part(story: Story, one: Event, other: Event) -> bool:
     return indices[0] != () and all(views[0].get(key) == views[1].get(key) for key in ("shape",))
 
 
-def _leak(story: Story, labels: str, rows: int, learned: Event, measured: Event) -> Leak | None:
+def _leak(story: Story, labels: str, rows: int, learned: Event, measured: Event) -> LabelsOfAllRows | None:
     root, seen = _root(story, labels), Counter[object]()
     for layer in story.calls(*LAYERS):
         weight = layer.operands[1].label if len(layer.operands) > 1 and layer.error is None and layer.results else None
@@ -147,7 +147,7 @@ def _leak(story: Story, labels: str, rows: int, learned: Event, measured: Event)
         found = _way(story, layer, root, rows) if seen[layer.span, weight] <= LOOKS else None
         if found is not None:
             entered, chosen, sources = found
-            return Leak(labels, rows, entered, chosen, layer, learned, measured, sources)
+            return LabelsOfAllRows(labels, rows, entered, chosen, layer, learned, measured, sources)
     return None
 
 
@@ -227,7 +227,7 @@ def _is_weight(story: Story, label: str) -> bool:
     return record.get("kind") == "parameter" or bool(record.get("is_leaf") and record.get("requires_grad"))
 
 
-def _finding(story: Story, leak: Leak) -> Finding:
+def _finding(story: Story, leak: LabelsOfAllRows) -> Finding:
     entered = leak.entered
     here, there = at_line(story, story.span(entered.step)), at_line(story, story.span(leak.measured.step))
     labels = expression(story, leak.labels, entered.step)
@@ -262,7 +262,7 @@ def _finding(story: Story, leak: Leak) -> Finding:
     )
 
 
-def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
+def _fixes(story: Story, leak: LabelsOfAllRows) -> tuple[Fix, ...]:
     """At most one fix: it takes the rows of the training where the data itself is read, by
     the index that took its labels.
 

@@ -21,7 +21,7 @@ usually begin with one step of 0.
 
 
 @dataclass(frozen=True, slots=True)
-class Still:
+class LearningRateOfZero:
     """``optimizer`` made ``lost`` steps with a learning rate of 0, the first ones or (``late``) later ones.
 
     ``scheduler`` is the one that sets the rate, or None.
@@ -44,14 +44,14 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _still(optimizer: OptimizerMade, scheduler: Scheduler | None) -> Still | None:
+def _still(optimizer: OptimizerMade, scheduler: Scheduler | None) -> LearningRateOfZero | None:
     ends = [start for start, _ in optimizer.rates[1:]] + [optimizer.steps]
     lengths = [end - start if rate == 0 else 0 for (start, rate), end in zip(optimizer.rates, ends, strict=False)]
     if lengths and lengths[0] >= FEWEST:
-        return Still(optimizer, lengths[0], late=False, scheduler=scheduler)
+        return LearningRateOfZero(optimizer, lengths[0], late=False, scheduler=scheduler)
     late = sum(lengths[1:])
     if scheduler is not None and late > FEWEST and late >= PART * optimizer.steps:
-        return Still(optimizer, late, late=True, scheduler=scheduler)
+        return LearningRateOfZero(optimizer, late, late=True, scheduler=scheduler)
     return None
 
 
@@ -62,7 +62,7 @@ def _is_meant(story: Story, optimizer: OptimizerMade) -> bool:
     return any(isinstance(each, ast.Constant) and each.value == 0 for each in given)
 
 
-def _finding(story: Story, found: Still) -> Finding:
+def _finding(story: Story, found: LearningRateOfZero) -> Finding:
     optimizer, scheduler = found.optimizer, found.scheduler
     span = scheduler.span if scheduler is not None else optimizer.span
     here, there, kind = at_line(story, span), at_line(story, optimizer.span), optimizer.optimizer

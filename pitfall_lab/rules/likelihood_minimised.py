@@ -119,7 +119,8 @@ def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
     """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``,
     ``logsigmoid`` or ``log_softmax``.
 
-    None if there is none, if a minus lies between, or if no entries were chosen out of the result of ``log_softmax``.
+    None if there is none, if there is a minus between them, or if no entries were chosen out of the result of
+    ``log_softmax``.
     """
     chosen = False
     for _ in range(MOST):

@@ -9,7 +9,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number
-from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
 CLAMPS = ("clamp", "clip", "clamp_", "clip_")
@@ -19,7 +19,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``clamp`` with two numbers, of which the first is larger."""
     reported = set()
     for event in story.calls(*CLAMPS):
-        limits = _number(argument(event, "min", 1)), _number(argument(event, "max", 2))
+        limits = decimal(argument(event, "min", 1)), decimal(argument(event, "max", 2))
         place = story.span(event.step)
         if (
             place not in reported
@@ -30,13 +30,6 @@ def find(story: Story) -> Iterator[Finding]:
         ):
             reported.add(place)
             yield _finding(story, event, limits[0], limits[1])
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
 
 
 def _finding(story: Story, event: Event, least: float, most: float) -> Finding:

@@ -25,7 +25,7 @@ FILLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LoadedWeightsOverwritten:
     """``copies`` of one call wrote parameters; ``fills`` are the writes that overwrote them."""
 
     copies: tuple[Event, ...]
@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
         matrices = [copy for copy in copies if len(story.shape(copy.results[0], copy.step) or ()) > 1]
         fills = [fill for copy in matrices if (fill := _overwritten(story, copy)) is not None]
         if matrices and len(fills) == len(matrices):
-            yield _finding(story, Lost(tuple(copies), tuple(fills)))
+            yield _finding(story, LoadedWeightsOverwritten(tuple(copies), tuple(fills)))
 
 
 def _is_parameter(story: Story, results: tuple[str, ...]) -> bool:
@@ -74,7 +74,7 @@ def _reads_nothing(use: Event) -> bool:
     )
 
 
-def _finding(story: Story, found: Lost) -> Finding:
+def _finding(story: Story, found: LoadedWeightsOverwritten) -> Finding:
     load, fill = found.copies[0], found.fills[0]
     span = story.span(fill.step)
     here, there = at_line(story, span), at_line(story, story.span(load.step))
@@ -101,7 +101,7 @@ def _finding(story: Story, found: Lost) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: LoadedWeightsOverwritten) -> tuple[Fix, ...]:
     """At most one fix: it moves the loading after the initialisation, or the initialisation
     before the block that loads.
 
@@ -128,7 +128,7 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
 def _initialised_before(story: Story, load: ast.stmt, fill: Event) -> tuple[Fix, ...]:
     """At most one fix: it moves the initialisation before the branch or the block that loads.
 
-    Empty unless that block stands in the block of the initialisation, above it.
+    Empty unless it is loaded in the block of the initialisation, above it.
     """
     program = story.program
     around = [node for node in program.ancestors(load) if isinstance(node, ast.stmt)]

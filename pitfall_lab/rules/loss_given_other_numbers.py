@@ -55,7 +55,7 @@ TINY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class LossGivenOtherNumbers:
     """``event`` works on values of kind ``wanted``; its first operand holds ``got``, made by ``maker`` (unknown for
     plain scores).
     """
@@ -81,7 +81,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _mismatch(story: Story, event: Event) -> Mismatch | None:
+def _mismatch(story: Story, event: Event) -> LossGivenOtherNumbers | None:
     wanted, given = EXPECTED[event.name], event.operands[0].label if event.operands else None
     if given is None or not (story.tensor(given, event.step) or {}).get("requires_grad"):
         return None
@@ -94,15 +94,19 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
             return None  # a softmax of log-probabilities gives the probabilities back
         if event.name in ("softmax", "log_softmax", "logsumexp") and (maker is None or maker.name != "softmax"):
             return None  # a sigmoid may be a gate
-        return Mismatch(event, wanted, got, maker)
+        return LossGivenOtherNumbers(event, wanted, got, maker)
     if maker is not None and maker.name in LOGARITHMS:
         return None
     if got == "probabilities":
-        return Mismatch(event, wanted, got, maker)
+        return LossGivenOtherNumbers(event, wanted, got, maker)
     if maker is not None and maker.name in SCORES and event.name != "kl_div":
-        return Mismatch(event, wanted, "logits", None)
+        return LossGivenOtherNumbers(event, wanted, "logits", None)
     positive = any(value > TINY for value in values(story, given, event.step))
-    return Mismatch(event, wanted, "logits", maker) if positive and event.name in ("nll_loss", "ctc_loss") else None
+    return (
+        LossGivenOtherNumbers(event, wanted, "logits", maker)
+        if positive and event.name in ("nll_loss", "ctc_loss")
+        else None
+    )
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
@@ -112,7 +116,7 @@ def _in_place(story: Story, label: str, step: int) -> Event | None:
     return last if last is not None and last.name in ("relu_", "relu") else None
 
 
-def _finding(story: Story, found: Mismatch) -> Finding:
+def _finding(story: Story, found: LossGivenOtherNumbers) -> Finding:
     event, wanted, got = found.event, NAMES[found.wanted], NAMES[found.got]
     span, made = story.span(event.step), story.span(found.maker.step) if found.maker else None
     here, there = at_line(story, span), at_line(story, made)
@@ -144,7 +148,7 @@ def _finding(story: Story, found: Mismatch) -> Finding:
     )  # fmt: skip
 
 
-def _evidence(story: Story, found: Mismatch) -> T:
+def _evidence(story: Story, found: LossGivenOtherNumbers) -> T:
     """What these numbers did to this call's loss, in words."""
     event = found.event
     shape = story.shape(event.operands[0].label, event.step) or ()
@@ -204,7 +208,7 @@ def _evidence(story: Story, found: Mismatch) -> T:
     )
 
 
-def _fixes(story: Story, found: Mismatch) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: LossGivenOtherNumbers) -> tuple[Fix, ...]:
     program = story.program
     if program.tree is None:
         return ()
@@ -222,7 +226,7 @@ OTHER_LOSS = {
 OTHER_MAKER = {"softmax": "log_softmax", "Softmax": "LogSoftmax", "sigmoid": "logsigmoid"}
 
 
-def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
+def _other_loss(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
     """Fixes that replace the loss, by its name in the text, by the one that works on these numbers.
 
     Nothing if there is no such loss, or its call has keyword arguments.
@@ -234,7 +238,7 @@ def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
             yield Fix(title, program.replace((node.func, _renamed(program, node.func, new))), meaning="shape")
 
 
-def _normalised(story: Story, found: Mismatch) -> Iterator[Fix]:
+def _normalised(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
     """The fix that adds ``log_softmax(-1)`` to the scores in a call of ``ctc_loss``; nothing for other losses."""
     given = (
         written_as(story, found.event, found.event.operands[0].label)
@@ -255,7 +259,7 @@ def _renamed(program: Program, function: ast.expr, name: str) -> str:
     return f"{text.rpartition('.')[0]}.{name}" if "." in text else name
 
 
-def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
+def _other_maker(story: Story, found: LossGivenOtherNumbers) -> Iterator[Fix]:
     """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes.
 
     Nothing if the maker is unknown or the text does not show it.

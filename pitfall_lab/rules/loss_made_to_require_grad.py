@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that makes the loss a new leaf, although it was computed
     from tensors that require grad.
 
-    Told at backwards that start from such a leaf; not where only a gradient was cut off.
+    Found at backwards that start from such a leaf; not where only a gradient was cut off.
     """
     flow, reported = Flow(story), set()
     for backward in story.backwards():

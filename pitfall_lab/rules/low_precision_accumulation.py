@@ -15,6 +15,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand, reads, receiver, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
+from pitfall_lab.rules.signals.value_origins import decimal
 from pitfall_lab.trace import Event, T
 
 FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24}
@@ -28,7 +29,7 @@ ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class LowPrecisionAccumulation:
     """A sum over many iterations: what came out, and what the exact sum of what was added is.
 
     Where iterations were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is
@@ -70,7 +71,7 @@ def _sum(program: Program, node: ast.stmt) -> ast.expr | None:
     return node.targets[0] if program.segment(node.targets[0]) in reads(program, call) else None
 
 
-def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> Sum | None:
+def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> LowPrecisionAccumulation | None:
     whole = {story.program.place(node), story.program.place(node.value)}
     rounds = [
         e for e in story.within(node) if e.span in whole and e.name in ("add", "add_") and e.results and e.error is None
@@ -93,17 +94,17 @@ def _runs(rounds: list[Event]) -> list[list[Event]]:
     return list(runs.values())
 
 
-def _judged(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> Sum | None:
+def _judged(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> LowPrecisionAccumulation | None:
     """The finding's data if the recorded rounds show that numbers were lost; else None."""
     if (stalled := _stalled(story, rounds)) is not None:
-        return Sum(node, tuple(rounds), dtype, stalled[0], None, stalled[1])
+        return LowPrecisionAccumulation(node, tuple(rounds), dtype, stalled[0], None, stalled[1])
     found = _exactly(story, node, rounds, dtype)
     if found is None and (stands := _stands_still(story, rounds)) is not None:
-        return Sum(node, tuple(rounds), dtype, stands[0], None, stands[1])
+        return LowPrecisionAccumulation(node, tuple(rounds), dtype, stands[0], None, stands[1])
     return found
 
 
-def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> Sum | None:
+def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> LowPrecisionAccumulation | None:
     """The finding's data if all that was added to one number is known, and the exact sum is another one; else None.
 
     None too if something else wrote the sum between two rounds.
@@ -112,7 +113,7 @@ def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> S
     previous, last = rounds[0].operands[0].label, rounds[0].step
     for event in rounds:
         added = event.operands[1]
-        more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
+        more = decimal(added.text) if added.label is None else _value(story, added.label, event.step)
         if (
             event.operands[0].label != previous
             or exact is None
@@ -125,7 +126,7 @@ def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> S
     got = _value(story, previous, rounds[-1].step)
     if exact is None or got is None or not math.isfinite(got) or abs(exact - got) <= ERROR * abs(exact):
         return None
-    return Sum(node, tuple(rounds), dtype, got, exact)
+    return LowPrecisionAccumulation(node, tuple(rounds), dtype, got, exact)
 
 
 def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
@@ -138,7 +139,7 @@ def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
     terms, ends = [], []
     for event in rounds:
         added = event.operands[1]
-        more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
+        more = decimal(added.text) if added.label is None else _value(story, added.label, event.step)
         before, after = (
             _value(story, event.operands[0].label, event.step - 1),
             _value(story, event.results[0], event.step),
@@ -188,7 +189,7 @@ def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]
     before, after = _values(story, label, event.step - 1), _values(story, event.results[0], event.step)
     shape = story.shape(label, event.step)
     if added.label is None:
-        more = _number(added.text)
+        more = decimal(added.text)
         terms = dict.fromkeys(before, more) if more is not None else {}
     elif math.prod(story.shape(added.label, event.step) or ()) == 1:
         more = _value(story, added.label, event.step)
@@ -221,13 +222,6 @@ def _is_written(story: Story, label: str | None, after: int, until: int) -> bool
     return bool(story.writes(str((story.tensor(label, until) or {}).get("storage")), after, until))
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _value(story: Story, label: str | None, step: int) -> float | None:
     """The number in a tensor of one element after ``step``, if it is known; else None."""
     record = story.tensor(label, step) or {}
@@ -239,7 +233,7 @@ def _value(story: Story, label: str | None, step: int) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _finding(story: Story, found: Sum) -> Finding:
+def _finding(story: Story, found: LowPrecisionAccumulation) -> Finding:
     program, last = story.program, found.rounds[-1]
     span = program.place(found.statement)
     target = _sum(program, found.statement)
@@ -282,7 +276,7 @@ def _shown(value: float) -> str:
     return f"{value:.0f}" if value == math.trunc(value) and abs(value) < LARGE else number(value)
 
 
-def _what(found: Sum, name: str, here: T) -> T:
+def _what(found: LowPrecisionAccumulation, name: str, here: T) -> T:
     got = _shown(found.got)
     if found.exact is None:
         more = number(found.stays)

@@ -29,7 +29,7 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask", "memory_mask")
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class MaskAddedAsNumbers:
     """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the
     same call, if it does both).
 
@@ -52,11 +52,13 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _added(story: Story, event: Event) -> Added | None:
+def _added(story: Story, event: Event) -> MaskAddedAsNumbers | None:
     if event.name == "scaled_dot_product_attention":
         named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
         mask = named or (event.operands[PLACE].label if len(event.operands) > PLACE else None)
-        return Added(event, mask, event) if mask is not None and _is_mask(story, mask, event.step) else None
+        return (
+            MaskAddedAsNumbers(event, mask, event) if mask is not None and _is_mask(story, mask, event.step) else None
+        )
     between = (
         SCALED - {"masked_fill"} if event.name in PRODUCTS else SCALED
     )  # a product may be masked as well afterwards
@@ -72,7 +74,7 @@ def _added(story: Story, event: Event) -> Added | None:
             and len(own) > 1
             and _is_mask(story, given.label, event.step)
         ):
-            return Added(event, given.label, softmax)
+            return MaskAddedAsNumbers(event, given.label, softmax)
     return None
 
 
@@ -102,7 +104,7 @@ def _is_mask(story: Story, label: str, step: int) -> bool:
     return set(values(story, label, step)) == {0.0, 1.0}
 
 
-def _finding(story: Story, found: Added) -> Finding:
+def _finding(story: Story, found: MaskAddedAsNumbers) -> Finding:
     event = found.event
     here, mask = at_line(story, story.span(event.step)), expression(story, found.mask, event.step)
     there = at_line(story, story.span(found.softmax.step))
@@ -148,14 +150,14 @@ def _handed_on(story: Story, event: Event) -> ast.expr | None:
     return next((each.value for each in node.keywords if each.arg in MASKS), None)
 
 
-def _is_hidden(story: Story, found: Added) -> bool:
+def _is_hidden(story: Story, found: MaskAddedAsNumbers) -> bool:
     """Whether the 1 of the mask stands for what is to be hidden: where a position may not look at itself."""
     mask = Elements(story, found.mask, found.event.step)
     first = (0,) * (len(mask.shape) - AXES)
     return len(mask.shape) >= AXES and mask.at((*first, 0, 0)) == 0
 
 
-def _looks(story: Story, found: Added) -> list[Fact]:
+def _looks(story: Story, found: MaskAddedAsNumbers) -> list[Fact]:
     """The fact that all is looked at, also what the mask was to hide."""
     mask = Elements(story, found.mask, found.event.step)
     if len(mask.shape) < AXES:
@@ -170,7 +172,7 @@ def _looks(story: Story, found: Added) -> list[Fact]:
     return looks((mask.shape[-2], mask.shape[-1]), everything, is_meant)
 
 
-def _of_product(story: Story, found: Added) -> Finding:
+def _of_product(story: Story, found: MaskAddedAsNumbers) -> Finding:
     event = found.event
     here, mask = at_line(story, story.span(event.step)), expression(story, found.mask, event.step)
     there = at_line(story, story.span(found.softmax.step))
@@ -200,7 +202,7 @@ def _of_product(story: Story, found: Added) -> Finding:
     )
 
 
-def _filled(story: Story, found: Added) -> tuple[Fix, ...]:
+def _filled(story: Story, found: MaskAddedAsNumbers) -> tuple[Fix, ...]:
     """The fix that fills the masked places with ``-inf`` in place of the product; empty
     where it is not written as one.
     """
@@ -218,7 +220,7 @@ def _filled(story: Story, found: Added) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, program.replace((node, new)), meaning="shape")])
 
 
-def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: MaskAddedAsNumbers) -> tuple[Fix, ...]:
     program = story.program
     handed = _handed_on(story, found.event)
     if handed is not None:

@@ -30,7 +30,7 @@ HOPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class MaskWithoutEffect:
     """``mask`` set masked scores to ``value``; ``softmax`` was then applied to the scores."""
 
     mask: Event
@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
         softmax = _softmax(story, event.results[0], event.step)
         if softmax is not None:
             reported.add(place)
-            yield _finding(story, Kept(event, value, softmax))
+            yield _finding(story, MaskWithoutEffect(event, value, softmax))
 
 
 def _value(event: Event) -> float | None:
@@ -97,7 +97,7 @@ def _softmax(story: Story, label: str, step: int) -> Event | None:
     return None
 
 
-def _finding(story: Story, found: Kept) -> Finding:
+def _finding(story: Story, found: MaskWithoutEffect) -> Finding:
     span = story.span(found.mask.step)
     here, there = at_line(story, span), at_line(story, story.span(found.softmax.step))
     value, share = number(found.value), number(math.exp(found.value))
@@ -141,7 +141,7 @@ def _looks(story: Story, masking: Event) -> list[Fact]:
     return looks((shape[-2], shape[-1]), everything, is_meant, examples=shape[-2] != shape[-1])
 
 
-def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: MaskWithoutEffect) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(found.mask.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or call_name(node) != found.mask.name:

@@ -33,7 +33,7 @@ NEAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MaskedAfterSoftmax:
     """``mask`` (a call on ``label``) set results of ``softmax`` to zero; ``use`` then used the
     rest as if they summed to 1.
     """
@@ -62,7 +62,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, found)
 
 
-def _lost(story: Story, softmax: Event, axis: int, mask: Event) -> Lost | None:
+def _lost(story: Story, softmax: Event, axis: int, mask: Event) -> MaskedAfterSoftmax | None:
     label = _mask(mask, softmax.results[0])
     shape = story.shape(softmax.results[0], softmax.step) or ()
     if label is None or not mask.results or not _goes_along(story, label, mask.step, len(shape), axis):
@@ -78,7 +78,7 @@ def _lost(story: Story, softmax: Event, axis: int, mask: Event) -> Lost | None:
     harmful = (
         taken is not None and not plain and _masks_something(story, mask, label) and not _adds_up(story, mask, axis)
     )
-    return Lost(softmax, mask, label, taken) if taken is not None and harmful else None
+    return MaskedAfterSoftmax(softmax, mask, label, taken) if taken is not None and harmful else None
 
 
 def _mask(event: Event, shares: str) -> str | None:
@@ -144,7 +144,7 @@ def _masks_something(story: Story, event: Event, label: str) -> bool:
     return {float(value) for _, value in flat(held) if isinstance(value, bool | int | float)} == {0.0, 1.0}
 
 
-def _finding(story: Story, found: Lost) -> Finding:
+def _finding(story: Story, found: MaskedAfterSoftmax) -> Finding:
     mask, softmax, use = found.mask, found.softmax, found.use.event
     here, there = at_line(story, story.span(mask.step)), at_line(story, story.span(softmax.step))
     last = at_line(story, story.span(use.step))
@@ -175,7 +175,7 @@ def _finding(story: Story, found: Lost) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: MaskedAfterSoftmax) -> tuple[Fix, ...]:
     """Fixes that set masked scores to -inf before the softmax, and remove the mask after it.
 
     Empty if the text does not show the softmax's call, its scores and the mask.

@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_name
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.modes import ATTENTION, FURTHER, Modes, Pass
+from pitfall_lab.rules.signals.modes import ATTENTION, FURTHER, LayerCall, Modes
 from pitfall_lab.trace import Event, Span, T
 
 FORWARD = {"forward", "__call__"}
@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
         return
     learning = {each.event.step for _, each in modes.training()}
     trained = {each.layer for _, each in modes.training()}
-    passes: dict[object, list[Pass]] = defaultdict(list)
+    passes: dict[object, list[LayerCall]] = defaultdict(list)
     for each in modes.passes:
         measures = each.active and each.event.step > first and each.event.step not in learning and each.layer in trained
         if measures and (each.event.step not in modes.chosen or _functional(story, each) is not None):
@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, each, measure)
 
 
-def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
+def _repeated(story: Story, modes: Modes, passes: list[LayerCall]) -> bool:
     """Whether the randomness is intended: the same data ran through the layer several times with the same weights.
 
     The results must be used together, copied to NumPy or lists, or come from one place that
@@ -62,7 +62,7 @@ def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
     """
     if passes[0].kind != "dropout":
         return False
-    seen: dict[tuple[str, ...], list[Pass]] = {}
+    seen: dict[tuple[str, ...], list[LayerCall]] = {}
     storage = str((story.tensor(passes[0].weight) or {}).get("storage"))
     for each in passes:
         earlier = seen.setdefault(modes.input(each), [])
@@ -75,7 +75,7 @@ def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
     return False
 
 
-def _meet(story: Story, one: Pass, other: Pass) -> bool:
+def _meet(story: Story, one: LayerCall, other: LayerCall) -> bool:
     """Whether a call used both results (or what was computed from them), or one of them was copied to NumPy or a list.
 
     Soon after only.
@@ -91,7 +91,7 @@ def _meet(story: Story, one: Pass, other: Pass) -> bool:
     return False
 
 
-def _finding(story: Story, each: Pass, measure: Event) -> Finding:
+def _finding(story: Story, each: LayerCall, measure: Event) -> Finding:
     layer, there = story.span(each.event.step), at_line(story, story.span(measure.step))
     called_by, here = _called_by(story, each), at_line(story, layer)
     functional = _functional(story, each)
@@ -141,7 +141,7 @@ def _finding(story: Story, each: Pass, measure: Event) -> Finding:
     )
 
 
-def _called_by(story: Story, each: Pass) -> Span | None:
+def _called_by(story: Story, each: LayerCall) -> Span | None:
     """Where the program calls the model that contains the layer: the innermost line that is in no module's ``forward``.
 
     None if there is none.
@@ -154,7 +154,7 @@ def _called_by(story: Story, each: Pass) -> Span | None:
     return story.span(each.event.step)
 
 
-def _moved(story: Story, each: Pass) -> T:
+def _moved(story: Story, each: LayerCall) -> T:
     """A sentence on how the call changed the running average; empty if the trace does not have its values."""
     storage = (story.tensor(each.event.operands[1].label) or {}).get("storage")
     held = [
@@ -166,7 +166,7 @@ def _moved(story: Story, each: Pass) -> T:
     return T(en=f" Here `running_mean` goes from {was} to {now}.", zh=f"这里 `running_mean` 从 {was} 变成 {now}。")
 
 
-def _functional(story: Story, each: Pass) -> ast.Call | None:
+def _functional(story: Story, each: LayerCall) -> ast.Call | None:
     """The program's own call of the function (such as ``F.dropout``), if it has no argument ``training``; else None."""
     node = story.program.at(story.span(each.event.step))
     if not isinstance(node, ast.Call) or call_name(node) != each.event.name:
@@ -181,7 +181,7 @@ def _share(call: ast.Call) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == "dropout_p"), call.args[4] if len(call.args) > 4 else None)
 
 
-def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, each: LayerCall, functional: ast.Call | None) -> tuple[Fix, ...]:
     program = story.program
     if program.tree is None:
         return ()
@@ -205,7 +205,7 @@ def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, 
     return unique(program.text, candidates)
 
 
-def _switched(story: Story, statement: ast.stmt, model: str, each: Pass) -> Iterator[Fix]:
+def _switched(story: Story, statement: ast.stmt, model: str, each: LayerCall) -> Iterator[Fix]:
     """The fix that puts ``model.eval()`` before the line, and ``model.train()`` after it if training continues.
 
     Nothing for a compound statement, a ``return`` if training continues, or a ``model`` such as ``torch``.

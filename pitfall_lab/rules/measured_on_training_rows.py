@@ -24,7 +24,7 @@ SIDES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TrainingRows:
     """``layer`` was given rows of ``label``, which ``event`` took out of ``table``: those from
     ``first`` to before ``last``.
 
@@ -43,15 +43,15 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeasuredRows:
     """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or
     ``None`` where the two only overlap.
 
     ``anew``: the two are parts of different random orders.
     """
 
-    learned: Part
-    measured: Part
+    learned: TrainingRows
+    measured: TrainingRows
     aside: str | None
     anew: bool = False
 
@@ -76,8 +76,8 @@ def find(story: Story) -> Iterator[Finding]:
     """
     if not story.trace.optimizer_steps or story.trace.stopped is not None or story.trace.outcome.kind != "finished":
         return
-    learned: dict[str, dict[str, Part]] = defaultdict(dict)
-    measured: dict[str, dict[str, Part]] = defaultdict(dict)
+    learned: dict[str, dict[str, TrainingRows]] = defaultdict(dict)
+    measured: dict[str, dict[str, TrainingRows]] = defaultdict(dict)
     for event in story.calls(*LAYERS) if story.program.tree is not None else ():
         part = _part(story, event)
         if part is not None:
@@ -93,7 +93,7 @@ def find(story: Story) -> Iterator[Finding]:
         yield _split_finding(story, again)
 
 
-def _part(story: Story, layer: Event) -> Part | None:
+def _part(story: Story, layer: Event) -> TrainingRows | None:
     """The slice of a table, or of an order drawn for it, whose rows a first layer was given; None if there is none.
 
     Of several slices on the way the one of a drawn order, else the one that was made first.
@@ -122,8 +122,8 @@ def _part(story: Story, layer: Event) -> Part | None:
     return found
 
 
-def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) -> Part | None:
-    """The :class:`Part` that ``label`` is, if it is a slice of consecutive rows of another
+def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) -> TrainingRows | None:
+    """The :class:`TrainingRows` that ``label`` is, if it is a slice of consecutive rows of another
     tensor (``x[100:]``); else None.
 
     With ``drawn``, that other tensor must be the result of ``randperm``, so that the slice is a
@@ -147,7 +147,7 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
     ):
         return None
     first = ((record.get("offset") or 0) - (source.get("offset") or 0)) // width
-    return Part(layer, label, made, table, first, first + shape[0], drawn)
+    return TrainingRows(layer, label, made, table, first, first + shape[0], drawn)
 
 
 def _split_again(story: Story) -> SplitAgain | None:
@@ -224,7 +224,9 @@ def _split_finding(story: Story, found: SplitAgain) -> Finding:
     )
 
 
-def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
+def _overlapping(
+    story: Story, learned: dict[str, TrainingRows], measured: dict[str, TrainingRows]
+) -> MeasuredRows | None:
     """The data of the finding if parts of one random order of the rows, for training and
     evaluation, overlap; else None.
 
@@ -235,13 +237,13 @@ def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Par
             common = min(one.last, other.last) - max(one.first, other.first)
             both = (one.last - one.first, other.last - other.first)
             if one.drawn and other.drawn and one.table == other.table and 0 < common < min(both):
-                return Seen(one, other, None)
+                return MeasuredRows(one, other, None)
             if _is_drawn_anew(story, one, other):
-                return Seen(one, other, None, anew=True)
+                return MeasuredRows(one, other, None, anew=True)
     return None
 
 
-def _is_drawn_anew(story: Story, one: Part, other: Part) -> bool:
+def _is_drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> bool:
     """Whether two parts of the same data that would make a whole, one ending where the other begins, were
     taken from two random orders.
     """
@@ -256,7 +258,7 @@ def _is_drawn_anew(story: Story, one: Part, other: Part) -> bool:
     return counts == {(max(one.last, other.last),)} and min(one.first, other.first) == 0
 
 
-def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
+def _left(story: Story, learned: dict[str, TrainingRows], measured: dict[str, TrainingRows]) -> MeasuredRows | None:
     """The data of the finding if no call uses some rows of a table and the network is evaluated
     only with rows of its training.
 
@@ -270,7 +272,7 @@ def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> 
             part = _slice(story, one.layer, label, event.step, drawn=False)
             apart = part is not None and (part.first >= one.last or part.last <= one.first)
             if apart and not one.drawn and not story.uses(label):
-                return Seen(one, other, label)
+                return MeasuredRows(one, other, label)
     return None
 
 
@@ -289,7 +291,7 @@ def _place(story: Story, event: Event) -> ast.stmt | None:
     return chain[1] if function is not None and function.args.args and len(chain) > 1 else chain[0] if chain else None
 
 
-def _finding(story: Story, found: Seen) -> Finding:
+def _finding(story: Story, found: MeasuredRows) -> Finding:
     one, other = found.learned, found.measured
     place = _place(story, other.layer)
     if found.anew:
@@ -334,7 +336,7 @@ def _finding(story: Story, found: Seen) -> Finding:
     )
 
 
-def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
+def _drawn_anew(story: Story, one: TrainingRows, other: TrainingRows) -> Finding:
     """The finding about rows to measure with that come from another random order than those that trained.
 
     With a fix that draws the order before, if one statement drew both.
@@ -364,7 +366,7 @@ def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
     )
 
 
-def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
+def _apart(story: Story, found: MeasuredRows) -> tuple[Fix, ...]:
     """Fixes that let the evaluation's slice begin where the training's slice ends.
 
     Empty if it is no slice in the text, or if the training's slice begins after it.

@@ -23,7 +23,7 @@ UPWARD = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class MeasuredUnprepared:
     """``layer`` is the first layer of a network and ``given`` its input; ``steps`` are the calls that computed it,
     latest first.
 
@@ -43,8 +43,8 @@ class Raw:
     ``steps`` had shifted and scaled.
     """
 
-    measured: Fed
-    learned: Fed
+    measured: MeasuredUnprepared
+    learned: MeasuredUnprepared
     steps: tuple[Event, ...]
 
 
@@ -54,8 +54,8 @@ def find(story: Story) -> Iterator[Finding]:
 
     Only if an optimizer stepped and the first layer is one of ``LAYERS``.
     """
-    learned: dict[str, list[Fed]] = defaultdict(list)
-    measured: dict[str, list[Fed]] = defaultdict(list)
+    learned: dict[str, list[MeasuredUnprepared]] = defaultdict(list)
+    measured: dict[str, list[MeasuredUnprepared]] = defaultdict(list)
     for event in story.calls(*LAYERS) if story.trace.optimizer_steps else ():
         fed = _fed(story, event)
         if fed is not None:
@@ -72,7 +72,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, found, place)
 
 
-def _fed(story: Story, event: Event) -> Fed | None:
+def _fed(story: Story, event: Event) -> MeasuredUnprepared | None:
     """The data given to the first layer of a network, with the calls that prepared them and
     the tables that they came from.
 
@@ -99,10 +99,10 @@ def _fed(story: Story, event: Event) -> Fed | None:
         if source is None or source == label:
             break
         label, step = source, made.step
-    return Fed(event, given, tuple(steps), tuple(tables))
+    return MeasuredUnprepared(event, given, tuple(steps), tuple(tables))
 
 
-def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
+def _raw(fed: MeasuredUnprepared, learned: list[MeasuredUnprepared]) -> Raw | None:
     """The data of the finding if this call got unchanged rows of a table whose rows were shifted and
     scaled in all training calls.
 
@@ -124,7 +124,7 @@ def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
     return Raw(fed, learned[0], _until(learned[0], common))
 
 
-def _until(fed: Fed, table: object) -> tuple[Event, ...]:
+def _until(fed: MeasuredUnprepared, table: object) -> tuple[Event, ...]:
     """The calls that computed the layer's input from ``table``."""
     found = []
     for step in fed.steps:
@@ -134,7 +134,7 @@ def _until(fed: Fed, table: object) -> tuple[Event, ...]:
     return tuple(found)
 
 
-def _place(story: Story, fed: Fed) -> ast.Call | None:
+def _place(story: Story, fed: MeasuredUnprepared) -> ast.Call | None:
     """The call of the network with this data: the innermost one outside of its classes'
     methods; None if there is none.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.flow import FACTORS, SUMS, Cut, Flow, Lost
+from pitfall_lab.rules.kit.flow import FACTORS, SUMS, Cut, Flow, LostTerm
 from pitfall_lab.rules.kit.rebinding import rebindings
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
@@ -277,7 +277,7 @@ def _untrained(story: Story, maker: Event, found: Constant) -> Finding:
     )
 
 
-def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
+def _silent(story: Story, lost: LostTerm, maker: Event) -> Finding:
     """The finding for a loss with other terms, so that torch raises no error although nothing learns from this one."""
     here, back = at_line(story, story.span(maker.step)), at_line(story, story.span(lost.backward.step))
     term = expression(story, lost.term, lost.at)

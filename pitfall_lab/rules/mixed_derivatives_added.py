@@ -28,7 +28,7 @@ ADDING = {"sum", "mean", "trace"}
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class MixedDerivativesAdded:
     """``grad`` differentiated the sum of all columns of ``slopes``, the derivative of
     ``value`` with respect to ``given``.
 
@@ -92,7 +92,7 @@ def _value(story: Story, first: Event) -> str:
     return _summed(story, first, [o.label for o in first.operands if o.label is not None]) or ""
 
 
-def _added(story: Story, grad: Event, slopes: str, given: str) -> Added | None:
+def _added(story: Story, grad: Event, slopes: str, given: str) -> MixedDerivativesAdded | None:
     """The second differentiation with the calls that use its columns apart, or their sum in each
     row; None if there are none.
     """
@@ -105,10 +105,10 @@ def _added(story: Story, grad: Event, slopes: str, given: str) -> Added | None:
         elif use.name in PARTS or (use.name in ADDING and any(o.text in ACROSS for o in use.operands[1:])):
             columns += range((story.shape(given, grad.step) or (0, 0))[1])
             used.append(use)
-    return Added(grad, slopes, given, tuple(used), tuple(dict.fromkeys(columns))) if used else None
+    return MixedDerivativesAdded(grad, slopes, given, tuple(used), tuple(dict.fromkeys(columns))) if used else None
 
 
-def _call(story: Story, found: Added) -> tuple[ast.Call, ast.expr] | None:
+def _call(story: Story, found: MixedDerivativesAdded) -> tuple[ast.Call, ast.expr] | None:
     """The program's call that was given the first derivatives, and how it names them; None if
     the source does not show it.
 
@@ -133,7 +133,7 @@ def _call(story: Story, found: Added) -> tuple[ast.Call, ast.expr] | None:
     return call, given
 
 
-def _finding(story: Story, found: Added, call: tuple[ast.Call, ast.expr] | None) -> Finding:
+def _finding(story: Story, found: MixedDerivativesAdded, call: tuple[ast.Call, ast.expr] | None) -> Finding:
     grad, used = found.grad, found.used[0]
     span = story.program.place(call[0]) if call is not None else story.span(grad.step)
     here, there = at_line(story, span), at_line(story, story.span(used.step))
@@ -163,7 +163,7 @@ def _finding(story: Story, found: Added, call: tuple[ast.Call, ast.expr] | None)
     )
 
 
-def _fixes(story: Story, found: Added, place: tuple[ast.Call, ast.expr] | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: MixedDerivativesAdded, place: tuple[ast.Call, ast.expr] | None) -> tuple[Fix, ...]:
     """Fixes that differentiate only the column that is used, or one column after the other.
 
     Empty if the call is not known, or if it cannot be written so.

@@ -44,7 +44,7 @@ ON_THE_WAY = SAME_NUMBERS | {
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NanInTheLoss:
     """``event`` made the first NaN of a loss; ``why`` says from what."""
 
     event: Event
@@ -75,7 +75,7 @@ def find(story: Story) -> Iterator[Finding]:
             return
 
 
-def _made_before(story: Story, backward: Event) -> Made | None:
+def _made_before(story: Story, backward: Event) -> NanInTheLoss | None:
     """The data of the finding if an earlier iteration made a NaN that was masked out of its loss, but not
     out of its backward; else None.
 
@@ -96,18 +96,18 @@ def _made_before(story: Story, backward: Event) -> Made | None:
             "and 0 times NaN is NaN.",
             zh=f"{why.zh}那一轮的损失没有用到它，但梯度仍要经过它传回来，而 0 乘以 NaN 还是 NaN。",
         )
-        return Made(event, backward, hidden)
+        return NanInTheLoss(event, backward, hidden)
     return None
 
 
-def _made(story: Story, start: str | None, backward: Event) -> Made | None:
+def _made(story: Story, start: str | None, backward: Event) -> NanInTheLoss | None:
     """The first call that returned NaN although its operands had none, among those that the loss was
     computed from, with the reason.
 
     None if no call is known to have done so.
     """
     pending, seen = deque([start]), {start}
-    found: list[Made] = []
+    found: list[NanInTheLoss] = []
     while pending and len(seen) < UPWARD:
         here = pending.popleft()
         event = story.event((story.tensor(here, backward.step) or {}).get("born"))
@@ -115,7 +115,7 @@ def _made(story: Story, start: str | None, backward: Event) -> Made | None:
             continue
         why = _why(story, event)
         if why is not None:
-            found.append(Made(event, backward, why))
+            found.append(NanInTheLoss(event, backward, why))
         for operand in event.operands:
             if operand.label is not None and operand.label not in seen:
                 seen.add(operand.label)
@@ -248,7 +248,7 @@ REASONS: tuple[tuple[set[str], Callable[[Story, Event], T | None]], ...] = (
 )  # fmt: skip
 
 
-def _finding(story: Story, made: Made) -> Finding:
+def _finding(story: Story, made: NanInTheLoss) -> Finding:
     span = story.span(made.event.step)
     here, there = at_line(story, span), at_line(story, story.span(made.backward.step))
     what = expression(story, made.event.operands[0].label, made.event.step)
@@ -345,7 +345,7 @@ def _seen_closely(story: Story, found: Unfinite) -> Finding:
         said = T(en=f"the loss is {_word(found).en} here", zh=f"这里的损失是{_word(found).zh}")
         related.append(story.related("backward", found.backward, said))
     backward = story.event(found.backward)
-    fixes = _fixes(story, Made(event, backward, text)) if event is not None and backward is not None else ()
+    fixes = _fixes(story, NanInTheLoss(event, backward, text)) if event is not None and backward is not None else ()
     return RULE.finding(
         span,
         first.step,
@@ -361,7 +361,7 @@ def _word(found: Unfinite) -> T:
     return T(en="NaN", zh="NaN") if found.kind == "nan" else T(en="infinite", zh="无穷大")
 
 
-def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
+def _fixes(story: Story, made: NanInTheLoss) -> tuple[Fix, ...]:
     """Fixes for rows of masked scores without any score: put a finite number there before the softmax, and
     set the shares to 0 after it.
 
@@ -398,7 +398,7 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
     return unique(program.text, fixes)
 
 
-def _with_itself(story: Story, made: Made) -> Iterator[Fix]:
+def _with_itself(story: Story, made: NanInTheLoss) -> Iterator[Fix]:
     """The fix for a triangular mask that leaves out the diagonal too: let each position attend to itself.
 
     Nothing if there is no such mask, or if it keeps the diagonal.
@@ -440,8 +440,8 @@ def _is_minus_infinity(text: str) -> bool:
     return text.replace("'", '"') in ('float("-inf")', '-float("inf")', "-torch.inf", "-math.inf", "-np.inf")
 
 
-def _fills(story: Story, node: ast.AST, made: Made) -> bool:
-    """Whether ``node`` stands in the call that masked the scores of the softmax, as the -inf that it puts in does."""
+def _fills(story: Story, node: ast.AST, made: NanInTheLoss) -> bool:
+    """Whether ``node`` is in the call that masked the scores of the softmax, as the -inf that it puts in does."""
     masked = _masked(story, made.event)
     call = story.program.at(story.span(masked.step)) if masked is not None else None
     return call is not None and any(n is node for n in ast.walk(call))

@@ -29,7 +29,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class NewTensorNeverUsed:
     """``statement`` computed, in ``event``, a tensor under ``name`` (None: under no name) that nothing
     reads, from the tensor ``old``.
 
@@ -94,7 +94,7 @@ def _last(node: ast.Name | ast.Attribute) -> str:
 
 def _unread(
     story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, hooks: dict[Function, ast.Call]
-) -> Unread | None:
+) -> NewTensorNeverUsed | None:
     program = story.program
     function, name = program.function(statement), None
     if not isinstance(statement, ast.Expr):
@@ -109,7 +109,7 @@ def _unread(
         event = _dead(story, statement, name, inner)
         old = _like(story, statement, event) if event is not None else None
         return (
-            Unread("hook", statement, name, event, old, inner, hooks[inner])
+            NewTensorNeverUsed("hook", statement, name, event, old, inner, hooks[inner])
             if event is not None and old is not None
             else None
         )
@@ -132,7 +132,7 @@ def _unread(
         or not any(use.step > event.step for use in _later(story, old, statement))
     ):
         return None
-    return Unread("loop" if loop is not None else "function", statement, name, event, old, inner)
+    return NewTensorNeverUsed("loop" if loop is not None else "function", statement, name, event, old, inner)
 
 
 def _returns(function: Function) -> bool:
@@ -257,7 +257,7 @@ def _later(story: Story, old: str, statement: ast.stmt) -> list[Event]:
     ]
 
 
-def _finding(story: Story, found: Unread) -> Finding:
+def _finding(story: Story, found: NewTensorNeverUsed) -> Finding:
     program, step = story.program, found.event.step
     outer = story.outer_call(step)
     step = outer.step if outer is not None else step  # what a backward computes is wrong from its beginning
@@ -314,7 +314,7 @@ def _finding(story: Story, found: Unread) -> Finding:
     )  # fmt: skip
 
 
-def _fixes(story: Story, found: Unread) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: NewTensorNeverUsed) -> tuple[Fix, ...]:
     program, statement = story.program, found.statement
     if statement.value is None:
         return ()

@@ -33,7 +33,7 @@ MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask")
 
 
 @dataclass(frozen=True, slots=True)
-class Leak:
+class NextTokenSeen:
     """``attention`` gives the next position a weight of ``weight``; ``lookup`` looked up the tokens,
     ``loss`` wants the next ones.
     """
@@ -73,7 +73,7 @@ def find(story: Story) -> Iterator[Finding]:
                     yield _finding(story, leak)
 
 
-def _leaks(story: Story, loss: Event, lookup: Event, attentions: tuple[Attention, ...]) -> Iterator[Leak]:
+def _leaks(story: Story, loss: Event, lookup: Event, attentions: tuple[Attention, ...]) -> Iterator[NextTokenSeen]:
     shape = story.shape(lookup.operands[0].label, lookup.step) or ()
     found = [
         a
@@ -89,10 +89,10 @@ def _leaks(story: Story, loss: Event, lookup: Event, attentions: tuple[Attention
         length = shape[axis or 0] if (axis or 0) < len(shape) else 0
         weight = sees_next(story, attention) if is_among(story, attention, length) else None
         if weight is not None and not adds_answers(story, attention):
-            yield Leak(attention, weight, lookup, loss, length)
+            yield NextTokenSeen(attention, weight, lookup, loss, length)
 
 
-def _finding(story: Story, leak: Leak) -> Finding:
+def _finding(story: Story, leak: NextTokenSeen) -> Finding:
     event, loss = leak.attention.event, leak.loss
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(loss.step))
     target = expression(story, loss.operands[1].label, loss.step)
@@ -201,7 +201,7 @@ def _is_twice(text: str, width: int) -> bool:
     return text == str(2 * width) or text.startswith(("2 * ", "2*")) or text.endswith((" * 2", "*2"))
 
 
-def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
+def _fixes(story: Story, leak: NextTokenSeen) -> tuple[Fix, ...]:
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(leak.attention.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or torch is None:
@@ -221,7 +221,7 @@ def _title(text: str) -> T:
     return T(en=f"Leave out the later positions: `{text}`", zh=f"排除后面的位置：`{text}`")
 
 
-def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+def _turned_masks(story: Story, leak: NextTokenSeen, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     """Yield the text of a new triangular mask, and the edits that put it in place of a mask in the
     program, which may be inverted.
 
@@ -247,7 +247,9 @@ def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, t
                 yield text, program.replace((mask, text))
 
 
-def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+def _in_the_call(
+    story: Story, leak: NextTokenSeen, node: ast.Call, torch: str
+) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     program, text = story.program, story.program.segment(node)
     if any(k.arg in MASKS or k.arg == "is_causal" for k in node.keywords):
         return
@@ -265,7 +267,7 @@ def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterat
             yield mask, program.replace((node, f"{inside}, {mask})"))
 
 
-def _sizes(story: Story, leak: Leak, node: ast.Call) -> Iterator[str]:
+def _sizes(story: Story, leak: NextTokenSeen, node: ast.Call) -> Iterator[str]:
     """Yield ``h.size(1)``, the number of positions, for each tensor that the call is given by name and
     that has it in one dimension.
     """
@@ -278,7 +280,9 @@ def _sizes(story: Story, leak: Leak, node: ast.Call) -> Iterator[str]:
                 yield f"{given.id}.size({shape.index(leak.length)})"
 
 
-def _before_softmax(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+def _before_softmax(
+    story: Story, leak: NextTokenSeen, node: ast.Call, torch: str
+) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     program = story.program
     given = written_as(story, leak.attention.event, leak.attention.event.operands[0].label)
     statement = program.statement(node)

@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, numbers
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event, T
 
 NORMAL = {"randn", "randn_like", "normal", "normal_"}
@@ -110,18 +110,11 @@ def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | No
     if kind == "uniform":
         return ("coin", None) if use.name in COMPARED else ("uniform", None) if use.name in AGAIN else None
     if kind == "coin" and use.name in QUOTIENTS and len(use.operands) > 1 and use.operands[1].label is None:
-        share = _number(use.operands[1].text)
+        share = decimal(use.operands[1].text)
         return ("coin", share) if share is not None and 0 < share < 1 else None
     return (
         (kind, keep) if use.name in AGAIN or (kind == "noise" and use.name in SAME_NUMBERS - {"cat", "stack"}) else None
     )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _is_trained(story: Story, label: str, step: int, *, noise: bool) -> bool:

@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, T
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each computed tensor whose gradient was read, and was not there, after a backward had passed it.
 
-    Tensors that were leaves before their name was bound anew are left to another rule.
+    Tensors that were leaves before their name was bound again are left to another rule.
     """
     passed: dict[str, int] = {}
     reported: set[str | None] = {found.result for found in rebindings(story)}  # a lost parameter: another rule

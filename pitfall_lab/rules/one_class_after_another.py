@@ -30,7 +30,7 @@ SAMPLERS = {"sampler", "batch_sampler"}
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class OneClassAfterAnother:
     """``losses`` are the batches in order, ``classes`` the class of each, the first and the
     last one where a batch has two.
     """
@@ -65,7 +65,7 @@ def _steps_between(story: Story, losses: list[Event]) -> bool:
     return all(any(one.step < step <= other.step for step in steps) for one, other in pairwise(losses[:FEWEST_BATCHES]))
 
 
-def _sorted(story: Story, losses: list[Event]) -> Sorted | None:
+def _sorted(story: Story, losses: list[Event]) -> OneClassAfterAnother | None:
     if any(_is_made(story, loss, MADE) for loss in losses):
         return None
     batches = [_labels(story, loss) for loss in losses]
@@ -79,7 +79,11 @@ def _sorted(story: Story, losses: list[Event]) -> Sorted | None:
     if written and not any(len(set(one)) == 1 and set(one) == set(other) for one, other in pairwise(batches)):
         return None  # two kinds in turn, as real and fake
     again = all(label == first[number % kinds] for number, label in enumerate(runs))
-    return Sorted(losses, [(batch[0], batch[-1]) for batch in batches]) if again and len(set(first)) == kinds else None
+    return (
+        OneClassAfterAnother(losses, [(batch[0], batch[-1]) for batch in batches])
+        if again and len(set(first)) == kinds
+        else None
+    )
 
 
 def _labels(story: Story, loss: Event) -> list[float]:
@@ -101,7 +105,7 @@ def _is_made(story: Story, loss: Event, makers: set[str]) -> bool:
     )
 
 
-def _finding(story: Story, found: Sorted) -> Finding:
+def _finding(story: Story, found: OneClassAfterAnother) -> Finding:
     loss = found.losses[0]
     here, target = at_line(story, story.span(loss.step)), expression(story, loss.operands[1].label, loss.step)
     shown = ", ".join(f"{a:g}" if a == b else f"{a:g} and {b:g}" for a, b in found.classes[:5])

@@ -25,7 +25,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class OneTensorCollected:
     """``join`` was given ``label`` ``count`` times; the steps ``written`` had overwritten it in
     between, once for each entry.
     """
@@ -67,10 +67,10 @@ def find(story: Story) -> Iterator[Finding]:
             rounds = Counter(story.span(step) for step in written)
             if max(rounds.values(), default=0) >= PAIR and len(written) >= count - 1:
                 reported.add(storage)
-                yield _finding(story, Repeated(event, label, count, written))
+                yield _finding(story, OneTensorCollected(event, label, count, written))
 
 
-def _finding(story: Story, found: Repeated) -> Finding:
+def _finding(story: Story, found: OneTensorCollected) -> Finding:
     program, join = story.program, found.join
     storage = (story.tensor(found.label, join.step) or {}).get("storage")
     collected = _collected(story, found)
@@ -119,12 +119,12 @@ def _finding(story: Story, found: Repeated) -> Finding:
     )
 
 
-def _names(story: Story, found: Repeated) -> set[str]:
+def _names(story: Story, found: OneTensorCollected) -> set[str]:
     record = story.tensor(found.label, found.join.step) or {}
     return names_of(story, record.get("storage"), found.join.step)
 
 
-def _collected(story: Story, found: Repeated) -> ast.Call | None:
+def _collected(story: Story, found: OneTensorCollected) -> ast.Call | None:
     """Where the program puts the tensor into a collection, by one of its names; None if there is none."""
     program, names = story.program, _names(story, found)
     for node in program.nodes:
@@ -141,7 +141,7 @@ def _reads(text: str, node: ast.expr, names: set[str]) -> bool:
     return text in names or (isinstance(node, ast.Tuple) and any(ast.unparse(n) in names for n in node.elts))
 
 
-def _fixes(story: Story, found: Repeated, collected: ast.Call | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: OneTensorCollected, collected: ast.Call | None) -> tuple[Fix, ...]:
     """Fixes that copy the tensor where it is put into the list, or where a function returns it;
     empty if neither is by its name.
     """

@@ -52,7 +52,7 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class OnlyPaddingAttended:
     """At all known positions that an attention looks at, ``source`` is the number ``value``; at those
     that it leaves out it is not.
     """
@@ -65,7 +65,7 @@ class Constant:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line with an attention that keeps the scores of padding only.
 
-    Told by a mask that compares with the padding number or with lengths, or by keys that are one constant at all
+    Recognized by a mask that compares with the padding number or with lengths, or by keys that are one constant at all
     positions it looks at.
     """
     told = set()
@@ -185,7 +185,7 @@ def _results(story: Story, masked: Masked) -> tuple[str, ...]:
     return next((each.product.results for each in attentions(story) if each.event.step == masked.attention.step), ())
 
 
-def _constant(story: Story, masked: Masked) -> Constant | None:
+def _constant(story: Story, masked: Masked) -> OnlyPaddingAttended | None:
     """The constant that the keys of an attention were made from at all positions it looks at, as
     padding is; None if there is none.
 
@@ -212,7 +212,7 @@ def _constant(story: Story, masked: Masked) -> Constant | None:
                 places.update([place] if answers.get(place) else [])
             at_end = {place[1] for place in places} == {rows[1] - 1} and len(shape) > 2
             if len(kept) == 1 and (len(places) >= FEWEST or at_end) and len(left - kept) >= FEWEST and not kept & left:
-                return Constant(label, step, kept.pop())
+                return OnlyPaddingAttended(label, step, kept.pop())
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is not None and label in made.results and made.name in KEEPING | {"embedding", "pad_sequence"}:
             fresh = [o.label for o in made.operands if o.label is not None and o.label not in seen]
@@ -266,7 +266,7 @@ def _divides(story: Story, marked: Marked) -> bool:
     return weighs and counts
 
 
-def _finding(story: Story, masked: Masked, marked: Marked | None, constant: Constant | None) -> Finding:
+def _finding(story: Story, masked: Masked, marked: Marked | None, constant: OnlyPaddingAttended | None) -> Finding:
     event = masked.event
     span = story.span(event.step)
     made = marked.compared.step if marked is not None else (story.tensor(masked.mask, event.step) or {}).get("born")
@@ -351,7 +351,7 @@ def _where(story: Story, marked: Marked) -> tuple[T, T]:
     )
 
 
-def _content(story: Story, masked: Masked, constant: Constant | None) -> tuple[T, T]:
+def _content(story: Story, masked: Masked, constant: OnlyPaddingAttended | None) -> tuple[T, T]:
     """What the keys were made from at the positions that the attention looks at, in words."""
     source = expression(story, constant.source if constant is not None else masked.mask, masked.event.step)
     number = f"{constant.value:g}" if constant is not None else ""

@@ -25,7 +25,7 @@ ROUNDS, HOPS = 2, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class OptimizerWithoutGradients:
     """The optimizer of ``updates`` holds ``parameters``, none with a gradient; ``backward`` filled the
     gradients of ``others`` instead.
     """
@@ -63,7 +63,7 @@ def _is_sparse(story: Story, label: str) -> bool:
     )
 
 
-def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
+def _idle(story: Story, updates: list[OptimizerStep]) -> OptimizerWithoutGradients | None:
     """Return the data of the finding if no parameter had a gradient although others got one
     before each step; else None.
 
@@ -98,7 +98,7 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
         # parameters that took the place of the old ones, copied results and a loss without a path have rules of their
         # own
         return None
-    return Idle(tuple(updates), tuple(free), found[0], others)
+    return OptimizerWithoutGradients(tuple(updates), tuple(free), found[0], others)
 
 
 def _returned(story: Story, updates: list[OptimizerStep]) -> list[Event]:
@@ -173,7 +173,7 @@ def _is_cut(story: Story, updates: list[OptimizerStep]) -> bool:
     return any(each.update in updates for each in Flow(story).unreached())
 
 
-def _finding(story: Story, idle: Idle) -> Finding:
+def _finding(story: Story, idle: OptimizerWithoutGradients) -> Finding:
     update, backward = idle.updates[0], idle.backward
     there = at_line(story, story.span(backward.step))
     mine, other = (
@@ -208,7 +208,7 @@ def _finding(story: Story, idle: Idle) -> Finding:
     )
 
 
-def _message(story: Story, idle: Idle, taken: list[Event]) -> T:
+def _message(story: Story, idle: OptimizerWithoutGradients, taken: list[Event]) -> T:
     """The finding's message: the optimizer's step changes nothing; with the line that copied
     the parameters, if it is known.
     """
@@ -230,7 +230,7 @@ def _message(story: Story, idle: Idle, taken: list[Event]) -> T:
     )
 
 
-def _taken(story: Story, idle: Idle) -> list[Event]:
+def _taken(story: Story, idle: OptimizerWithoutGradients) -> list[Event]:
     """The call that made the tensors with a gradient from those of the optimizer and cut their graph,
     in a list; empty if none did.
     """
@@ -249,7 +249,7 @@ def _taken(story: Story, idle: Idle) -> list[Event]:
     return []
 
 
-def _twin(story: Story, idle: Idle) -> str:
+def _twin(story: Story, idle: OptimizerWithoutGradients) -> str:
     """The label of a parameter that got a gradient: if possible one that has the shape of the
     first parameter without any.
     """
@@ -262,7 +262,7 @@ def _owner(story: Story, label: str) -> str:
     return (story.name(label) or "").split(".")[0]
 
 
-def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
+def _fixes(story: Story, idle: OptimizerWithoutGradients) -> tuple[Fix, ...]:
     """Fixes that copy with the graph; or that hand the gradients over, if both networks have a name at the step."""
     taken = _taken(story, idle)
     return unique(
@@ -271,7 +271,7 @@ def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
     )
 
 
-def _held_instead(story: Story, idle: Idle, taken: list[Event]) -> Iterator[Fix]:
+def _held_instead(story: Story, idle: OptimizerWithoutGradients, taken: list[Event]) -> Iterator[Fix]:
     """Yield fixes that give the optimizer the new tensors, in each way to write them, if they get a name
     above it in the same function.
     """
@@ -322,7 +322,7 @@ def _copied_with_graph(story: Story, taken: list[Event]) -> Iterator[Fix]:
     yield Fix(title, program.replace((outer, kept)), meaning="root")
 
 
-def _handed_over(story: Story, idle: Idle) -> Iterator[Fix]:
+def _handed_over(story: Story, idle: OptimizerWithoutGradients) -> Iterator[Fix]:
     program = story.program
     statement = program.statement_at(idle.updates[0].span)
     mine, other = _owner(story, idle.parameters[0]), _owner(story, _twin(story, idle))
@@ -343,7 +343,7 @@ def _handed_over(story: Story, idle: Idle) -> Iterator[Fix]:
     yield Fix(title, program.insert_before(statement, *new), meaning="later")
 
 
-def _same_shapes(story: Story, idle: Idle) -> bool:
+def _same_shapes(story: Story, idle: OptimizerWithoutGradients) -> bool:
     return sorted(story.shape(label) or () for label in idle.parameters) == sorted(
         story.shape(label) or () for label in idle.others
     )

@@ -24,7 +24,7 @@ FEWEST, UPWARD = 3, 400
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class OrderAppliedTwice:
     """``first`` took all rows in an order; ``event`` takes (or puts: ``puts``) rows that were
     computed from them by ``index``.
 
@@ -69,15 +69,15 @@ def _is_order(story: Story, found: Take) -> bool:
     return rows >= FEWEST and story.shape(found.index, found.event.step) == (rows,) and kind.startswith("int")
 
 
-def _taken(story: Story, takes: list[Take], by_memory: dict[object, list[Take]]) -> Iterator[Again]:
+def _taken(story: Story, takes: list[Take], by_memory: dict[object, list[Take]]) -> Iterator[OrderAppliedTwice]:
     for found in takes:
         for first in by_memory[_memory(story, found.index)]:
             if first.event.step < found.event.step and _follows(story, found.source, found.event.step, first):
-                yield Again(first, found.event, found.source, found.index, puts=False)
+                yield OrderAppliedTwice(first, found.event, found.source, found.index, puts=False)
                 break
 
 
-def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[Again]:
+def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[OrderAppliedTwice]:
     """Rows that are written (``PUTS``) by the inverse of the order in which ``by_memory`` says they
     were taken, each write once.
     """
@@ -91,7 +91,7 @@ def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[Again]:
         )
         for first in by_memory.get(_memory(story, order), ()) if order is not None else ():
             if first.event.step < event.step and _follows(story, given[2], event.step, first):
-                yield Again(first, event, given[2], given[1], puts=True)
+                yield OrderAppliedTwice(first, event, given[2], given[1], puts=True)
                 break
 
 
@@ -145,7 +145,7 @@ def _undoes_itself(story: Story, first: Take) -> bool:
     )
 
 
-def _finding(story: Story, again: Again) -> Finding:
+def _finding(story: Story, again: OrderAppliedTwice) -> Finding:
     first, event = again.first, again.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(first.event.step))
     rows, order = expression(story, again.rows, event.step), expression(story, first.index, first.event.step)
@@ -189,7 +189,7 @@ def _finding(story: Story, again: Again) -> Finding:
     )
 
 
-def _fixes(story: Story, again: Again) -> tuple[Fix, ...]:
+def _fixes(story: Story, again: OrderAppliedTwice) -> tuple[Fix, ...]:
     """At most one fix: it takes the rows by the inverse order, or puts them by the order itself.
 
     Empty if the text shows no index; for rows that are put, unless the index is written as ``order.argsort()``.

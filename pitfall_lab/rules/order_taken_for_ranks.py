@@ -37,7 +37,7 @@ FURTHER = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class OrderTakenForRanks:
     """``first`` and ``second`` are positions of two sorts, which the call ``compare``
     combines as if they were ranks.
     """
@@ -175,7 +175,7 @@ def _compared(story: Story, told: set[object]) -> Iterator[Finding]:
             place = story.span(met[0].step)
             if place not in told:
                 told |= {place, story.span(met[1].step)}
-                yield _finding(story, Orders(met[0], met[1], event))
+                yield _finding(story, OrderTakenForRanks(met[0], met[1], event))
         if event.name in THROUGH and len(two) == 1 and len(event.results) == 1:
             orders[event.results[0]] = met[0]
 
@@ -190,7 +190,7 @@ def _is_float_later(story: Story, sort: Event) -> bool:
     return bool(uses) and all(use.name in THROUGH for use in uses)
 
 
-def _finding(story: Story, found: Orders) -> Finding:
+def _finding(story: Story, found: OrderTakenForRanks) -> Finding:
     first = found.first
     here, there = at_line(story, story.span(first.step)), at_line(story, story.span(found.compare.step))
     what = expression(story, first.operands[0].label, first.step)

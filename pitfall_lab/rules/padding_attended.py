@@ -32,7 +32,7 @@ MASKS = ("key_padding_mask", "src_key_padding_mask", "mask", "tgt_key_padding_ma
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PaddingAttended:
     """``attention`` has no mask, although its keys come from tokens, looked up by ``lookup``,
     that are padding at ``places``.
 
@@ -60,7 +60,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _seen(story: Story, attention: Attention) -> Seen | None:
+def _seen(story: Story, attention: Attention) -> PaddingAttended | None:
     shape = story.shape(attention.keys, attention.product.step) or ()
     for lookup in rows_of(story, attention.keys, attention.product.step).lookups:
         tokens = story.shape(lookup.operands[0].label, lookup.step) or ()
@@ -69,7 +69,7 @@ def _seen(story: Story, attention: Attention) -> Seen | None:
             continue
         places = padded(story, lookup.operands[0].label, lookup.step, number)
         if places and not _predicts_the_next(story, lookup):
-            return Seen(attention, lookup, number, places)
+            return PaddingAttended(attention, lookup, number, places)
     return None
 
 
@@ -88,7 +88,7 @@ def _predicts_the_next(story: Story, lookup: Event) -> bool:
     )
 
 
-def _finding(story: Story, found: Seen) -> Finding:
+def _finding(story: Story, found: PaddingAttended) -> Finding:
     event = found.attention.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.lookup.step))
     tokens = expression(story, found.lookup.operands[0].label, found.lookup.step)
@@ -126,7 +126,7 @@ def _finding(story: Story, found: Seen) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Seen) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: PaddingAttended) -> tuple[Fix, ...]:
     program, event = story.program, found.attention.event
     node = program.at(story.span(event.step)) if program.tree is not None else None
     name = name_of_tokens(story, found.lookup, event)
@@ -142,7 +142,9 @@ def _title(text: str) -> T:
     return T(en=f"Leave out the padding: `{text}`", zh=f"排除填充：`{text}`")
 
 
-def _candidates(story: Story, found: Seen, node: ast.Call, name: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+def _candidates(
+    story: Story, found: PaddingAttended, node: ast.Call, name: str
+) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     program, event, number = story.program, found.attention.event, found.number
     rank = len(story.shape(event.results[0], event.step) or ())
     axes = ", ".join([":", *["None"] * (rank - 2), ":"])

@@ -29,7 +29,7 @@ MODULES = {"cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss"}
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PaddingCountedInLoss:
     """``loss`` has targets at ``places``, where the tokens that ``lookup`` looked up are padding,
     ``number``; the target is ``filled``.
     """
@@ -69,7 +69,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _counted(story: Story, loss: Event, lookup: Event) -> Counted | None:
+def _counted(story: Story, loss: Event, lookup: Event) -> PaddingCountedInLoss | None:
     tokens = lookup.operands[0].label
     shape = story.shape(tokens, lookup.step) or ()
     number = padding_number(story, lookup) if len(shape) == 2 else None
@@ -95,11 +95,11 @@ def _counted(story: Story, loss: Event, lookup: Event) -> Counted | None:
                 if place not in places and all(i < n for i, n in zip(place, own, strict=True))
             ]
             text = next_axis(story, (label, step), (tokens, lookup.step)) is not None
-            return Counted(loss, lookup, number, places, filled[0], text or filled[0] not in real)
+            return PaddingCountedInLoss(loss, lookup, number, places, filled[0], text or filled[0] not in real)
     return None
 
 
-def _finding(story: Story, found: Counted) -> Finding:
+def _finding(story: Story, found: PaddingCountedInLoss) -> Finding:
     loss, lookup = found.loss, found.lookup
     here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(lookup.step))
     tokens, target = (expression(story, each, loss.step) for each in (lookup.operands[0].label, loss.operands[1].label))
@@ -127,7 +127,7 @@ def _finding(story: Story, found: Counted) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Counted) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: PaddingCountedInLoss) -> tuple[Fix, ...]:
     program, loss = story.program, found.loss
     node = program.at(story.span(loss.step)) if program.tree is not None else None
     fixes = []

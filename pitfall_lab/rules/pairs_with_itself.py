@@ -45,7 +45,7 @@ FEWEST, MOST, PAIR = 4, 20, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class PairsWithItself:
     """``made`` computed a table of all pairs of one tensor's rows; ``used`` takes the best entry of each
     row, or is a loss of the table.
     """
@@ -83,7 +83,7 @@ def find(story: Story) -> Iterator[Finding]:
         if used.name in NEAREST + FARTHEST and not _is_itself(story, used, made, own):
             continue
         reported.add(place)
-        yield _finding(story, Own(made, used, table))
+        yield _finding(story, PairsWithItself(made, used, table))
 
 
 def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event | None:
@@ -110,7 +110,7 @@ def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event 
 def _own(story: Story, made: Event) -> dict[int, int] | None:
     """The column of a row's own element, for each row where it is known.
 
-    None if the rows are not all elements of what the columns stand for.
+    None if the rows are not all elements of the tensor that the columns are elements of.
     """
     one, other = (o.label for o in made.operands if o.label is not None)
     left, right = story.tensor(one, made.step) or {}, story.tensor(other, made.step) or {}
@@ -195,7 +195,7 @@ def _ranks_itself(story: Story, used: Event, own: dict[int, int]) -> bool:
     return looked
 
 
-def _finding(story: Story, found: Own) -> Finding:
+def _finding(story: Story, found: PairsWithItself) -> Finding:
     used, made = found.used, found.made
     here, there = at_line(story, story.span(used.step)), at_line(story, story.span(made.step))
     table, count = expression(story, found.table, used.step), (story.shape(found.table, used.step) or (0,))[0]
@@ -233,7 +233,7 @@ def _finding(story: Story, found: Own) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: PairsWithItself) -> tuple[Fix, ...]:
     """At most one fix: it sets the diagonal to inf where the smallest entry is taken, else to -inf.
 
     Empty if the text does not show the table, or if some row's own element is not on the diagonal.

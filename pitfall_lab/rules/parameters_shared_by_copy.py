@@ -18,7 +18,7 @@ FURTHER = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ParametersSharedByCopy:
     """``copy`` is another parameter on the memory of ``own``; it is read at ``use`` after
     ``update`` had written that memory.
     """
@@ -42,7 +42,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, found)
 
 
-def _shared(story: Story, own: str, held: set[str]) -> Iterator[Shared]:
+def _shared(story: Story, own: str, held: set[str]) -> Iterator[ParametersSharedByCopy]:
     mine = story.tensor(own) or {}
     for label, record in story.tensors_on(mine.get("storage")):
         if label in held or record.get("kind") != "parameter" or label in lives(story) or not same_piece(record, mine):
@@ -58,7 +58,7 @@ def _shared(story: Story, own: str, held: set[str]) -> Iterator[Shared]:
         for use in uses:
             update = next((step for step in updates if step < use.step), None)
             if update is not None and _compared(story, use) and (made := _made(story, own, uses[0].step)) is not None:
-                yield Shared(own, label, made, update, use)
+                yield ParametersSharedByCopy(own, label, made, update, use)
                 break
 
 
@@ -89,7 +89,7 @@ def _compared(story: Story, use: Event) -> bool:
     return False
 
 
-def _finding(story: Story, found: Shared) -> Finding:
+def _finding(story: Story, found: ParametersSharedByCopy) -> Finding:
     span = story.span(found.made.step)
     own, copy = called(story, found.own, None, found.made.step), called(story, found.copy, None, found.use.step)
     here, then, there = (at_line(story, story.span(step)) for step in (found.made.step, found.update, found.use.step))
@@ -131,7 +131,7 @@ def _finding(story: Story, found: Shared) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Shared) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: ParametersSharedByCopy) -> tuple[Fix, ...]:
     program, fixes = story.program, []
     statement = program.statement_at(story.span(found.made.step)) if program.tree is not None else None
     for node in ast.walk(statement) if statement is not None else ():

@@ -62,7 +62,7 @@ RESHAPED = {"view", "reshape", "flatten"}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """``event`` made the order of the rows: row ``i`` is of example ``i // 2`` with
     ``beside``, else of example ``i % n``.
     """
@@ -202,7 +202,7 @@ def _upright(story: Story, label: str, step: int) -> str:
     return event.operands[0].label
 
 
-def _layout(story: Story, scores: str, step: int) -> Layout | None:
+def _layout(story: Story, scores: str, step: int) -> RowLayout | None:
     """The order of the rows (two views of each example) of which a table of products has all
     pairs; None if it is not known.
 
@@ -212,7 +212,7 @@ def _layout(story: Story, scores: str, step: int) -> Layout | None:
     return _order(story, *product) if product is not None else None
 
 
-def _order(story: Story, label: str, step: int, *, again: bool = True) -> Layout | None:
+def _order(story: Story, label: str, step: int, *, again: bool = True) -> RowLayout | None:
     """The order of the rows of a tensor, as :func:`_layout` says it; with ``again`` false not past a division."""
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -223,7 +223,7 @@ def _order(story: Story, label: str, step: int, *, again: bool = True) -> Layout
         if event.name == "cat":
             return _joined(story, event, given, again=again)
         if event.name in REPEATING and before[0] * VIEWS == shape[0] and shape[1:] == before[1:]:
-            return Layout(event, beside=event.name == "repeat_interleave")
+            return RowLayout(event, beside=event.name == "repeat_interleave")
         if event.name in RESHAPED and shape[0] != before[0]:
             return _folded(story, event, given[0], shape, before)
         if event.name not in SAME_ROWS | RESHAPED or shape[0] != before[0]:
@@ -232,7 +232,7 @@ def _order(story: Story, label: str, step: int, *, again: bool = True) -> Layout
     return None
 
 
-def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> Layout | None:
+def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> RowLayout | None:
     """The order of the rows after a ``cat``: of two views behind each other; of one tensor whose halves, or whose even
     and odd rows, they are; or that of the rows to which columns were added.
     """
@@ -244,14 +244,14 @@ def _joined(story: Story, event: Event, given: list[str], *, again: bool) -> Lay
     source = _divided(story, given[0], given[1], event.step) if again else None
     order = _order(story, source.label, source.step, again=False) if source is not None else None
     if source is None or order is None:
-        return Layout(event, beside=False, views=tuple(given))
+        return RowLayout(event, beside=False, views=tuple(given))
     if source.by_turns:
         return replace(order, beside=False) if order.beside else None
     return order
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowPart:
     """One of two parts of the rows of ``label``, which it was at ``step``: the upper half or, ``by_turns``, the even
     rows, if it is the ``first``. ``folded``: a reshape made an axis of the two.
     """
@@ -263,7 +263,7 @@ class Part:
     folded: bool = False
 
 
-def _divided(story: Story, one: str, other: str, step: int) -> Part | None:
+def _divided(story: Story, one: str, other: str, step: int) -> RowPart | None:
     """The first part, if two tensors are made row by row from the two parts of one tensor, in this order; else None."""
     first, second = _part(story, one, step), _part(story, other, step)
     if first is None or second is None or (first.label, first.by_turns) != (second.label, second.by_turns):
@@ -271,7 +271,7 @@ def _divided(story: Story, one: str, other: str, step: int) -> Part | None:
     return first if first.first and not second.first else None
 
 
-def _part(story: Story, label: str, step: int) -> Part | None:
+def _part(story: Story, label: str, step: int) -> RowPart | None:
     """Of which tensor a tensor is one of two parts, past calls that compute each row from the same row."""
     for _ in range(FURTHER):
         event = made_by(story, label, step)
@@ -287,20 +287,22 @@ def _part(story: Story, label: str, step: int) -> Part | None:
     return None
 
 
-def _taken(story: Story, event: Event, place: int, source: str, before: tuple[int, ...]) -> Part | None:
+def _taken(story: Story, event: Event, place: int, source: str, before: tuple[int, ...]) -> RowPart | None:
     """The part of the rows that a call took: by ``chunk``, by a slice, or out of a table with an axis of two."""
     texts = [o.text for o in event.operands[1:]]
     text, half = ", ".join(texts).strip("()"), before[0] // VIEWS
     if event.name in ("chunk", "split", "tensor_split"):
         axis = whole(argument(event, "dim", 2)) or 0
         return (
-            Part(source, event.step, place == 0, by_turns=False) if len(event.results) == VIEWS and not axis else None
+            RowPart(source, event.step, place == 0, by_turns=False)
+            if len(event.results) == VIEWS and not axis
+            else None
         )
     first, second = (f":{half}", f"0:{half}", f":-{half}"), (f"{half}:", f"-{half}:")
     slices = {**dict.fromkeys(first, (True, False)), **dict.fromkeys(second, (False, False)),
               "::2": (True, True), "0::2": (True, True), "1::2": (False, True)}  # fmt: skip
     if event.name == "__getitem__" and text in slices and before[0] % VIEWS == 0:
-        return Part(source, event.step, *slices[text])
+        return RowPart(source, event.step, *slices[text])
     fold = made_by(story, source, event.step)
     if (
         fold is None
@@ -317,10 +319,10 @@ def _taken(story: Story, event: Event, place: int, source: str, before: tuple[in
     number = (
         place if event.name == "unbind" else whole(text.split(", ")[-1 if by_turns or event.name == "select" else 0])
     )
-    return Part(fold.operands[0].label, fold.step, number == 0, by_turns, folded=True) if number in (0, 1) else None
+    return RowPart(fold.operands[0].label, fold.step, number == 0, by_turns, folded=True) if number in (0, 1) else None
 
 
-def _halves(story: Story) -> Iterator[tuple[Event, bool, Layout]]:
+def _halves(story: Story) -> Iterator[tuple[Event, bool, RowLayout]]:
     """The calls that compare the rows of one part of a tensor with those of the other, whether these are beside each
     other there, and the order of its rows.
     """
@@ -364,7 +366,9 @@ def _scores(story: Story, event: Event) -> bool:
     return False
 
 
-def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], before: tuple[int, ...]) -> Layout | None:
+def _folded(
+    story: Story, event: Event, source: str, shape: tuple[int, ...], before: tuple[int, ...]
+) -> RowLayout | None:
     """The order that a reshape made of a table of examples and two views, or of two views and examples.
 
     None if the two first axes do not become one, or if neither, or both, have length 2.
@@ -383,10 +387,10 @@ def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], bef
         if stack is not None and stack.name == "stack"
         else ()
     )
-    return Layout(event, beside=before[1] == VIEWS, views=views)
+    return RowLayout(event, beside=before[1] == VIEWS, views=views)
 
 
-def _is_one_batch(story: Story, layout: Layout) -> bool:
+def _is_one_batch(story: Story, layout: RowLayout) -> bool:
     """Whether the views that were joined come from the same rows, so that they are pairs.
 
     Of ``cat`` it is tested whether both views were computed from one tensor with these rows; ``stack`` and
@@ -418,7 +422,7 @@ def _rows_before(story: Story, label: str, step: int) -> Iterator[str]:
                 pending.append((o.label, event.step if event is not None else until))
 
 
-def _finding(story: Story, event: Event, layout: Layout) -> Finding:
+def _finding(story: Story, event: Event, layout: RowLayout) -> Finding:
     step = layout.event.step
     here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
     rows = (story.shape(layout.event.results[0], step) or (0,))[0]
@@ -456,7 +460,7 @@ def _finding(story: Story, event: Event, layout: Layout) -> Finding:
 WORDS = {True: T(en="next to each other", zh="相邻"), False: T(en="half of all rows apart", zh="相距一半的行数")}
 
 
-def _fixes(story: Story, layout: Layout) -> tuple[Fix, ...]:
+def _fixes(story: Story, layout: RowLayout) -> tuple[Fix, ...]:
     """Fixes that join the views in the other order; empty where the line does not show how."""
     program, torch = story.program, torch_name(story.program) or "torch"
     node = program.at(story.span(layout.event.step)) if program.tree is not None else None

@@ -18,7 +18,7 @@ from pitfall_lab.trace import Event, Span, T
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class PartsShareADataset:
     """``part`` and ``others`` came from the split at ``place``; ``statement`` sets
     ``attribute`` of the data set of ``part``.
     """
@@ -66,7 +66,7 @@ def _ran(story: Story, call: ast.Call) -> Event | None:
     return None
 
 
-def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> Shared | None:
+def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> PartsShareADataset | None:
     """The data of the finding for the first attribute that is set through one part, but not, or not
     to the same, through another.
 
@@ -98,7 +98,7 @@ def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) ->
         )
         if not alike and not switched and not any(program.segment(n.value) in parts for n in replaced):
             part, statement = places[0]
-            return Shared(
+            return PartsShareADataset(
                 program.place(call),
                 split.step,
                 part,
@@ -109,7 +109,7 @@ def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) ->
     return None
 
 
-def _finding(story: Story, found: Shared) -> Finding:
+def _finding(story: Story, found: PartsShareADataset) -> Finding:
     span = story.program.place(found.statement)
     here, there = at_line(story, span), at_line(story, found.place)
     indices = T(en="split here: indices only", zh="在这里划分：只有索引")
@@ -137,7 +137,7 @@ def _finding(story: Story, found: Shared) -> Finding:
     )
 
 
-def _fixes(program: Program, found: Shared) -> tuple[Fix, ...]:
+def _fixes(program: Program, found: PartsShareADataset) -> tuple[Fix, ...]:
     """At most one fix: it gives the part a shallow copy of the data set first, and imports ``copy`` if needed."""
     imported = any(
         isinstance(n, ast.Import) and any(a.name == "copy" and a.asname is None for a in n.names) for n in program.nodes

@@ -37,7 +37,7 @@ MATRIX = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class PredictedOverExamples:
     """``pick`` took the largest of ``label`` along axis 0, or (``axis`` is None) of everything; ``compared``
     compares it with ``labels``.
 
@@ -100,7 +100,7 @@ def _layer(story: Story, label: str | None, step: int) -> object:
     return (made.name, tuple(weights)) if weights else None
 
 
-def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> Picked | None:
+def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> PredictedOverExamples | None:
     label = pick.operands[0].label
     shape = story.shape(label, pick.step) or ()
     if len(shape) != MATRIX or min(shape) < MATRIX or label is None:
@@ -121,7 +121,11 @@ def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> Picked | 
     numbered = all(
         value == index[0] for index, value in known.known()
     )  # which example goes with which: both axes have a meaning
-    return Picked(pick, label, axis, compared, labels, loss) if length == shape[:1] and not numbered else None
+    return (
+        PredictedOverExamples(pick, label, axis, compared, labels, loss)
+        if length == shape[:1] and not numbered
+        else None
+    )
 
 
 def _compared(story: Story, label: str, step: int) -> tuple[Event, str] | None:
@@ -141,7 +145,7 @@ def _compared(story: Story, label: str, step: int) -> tuple[Event, str] | None:
     return None
 
 
-def _finding(story: Story, found: Picked) -> Finding:
+def _finding(story: Story, found: PredictedOverExamples) -> Finding:
     pick, loss = found.pick, found.loss
     here, there, met = (at_line(story, story.span(each.step)) for each in (pick, loss, found.compared))
     what, labels = expression(story, found.label, pick.step), expression(story, found.labels, found.compared.step)
@@ -177,7 +181,7 @@ def _finding(story: Story, found: Picked) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Picked) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: PredictedOverExamples) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(found.pick.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call):

@@ -72,7 +72,7 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class RankTakenForPosition:
     """``event`` sorted a row of ``count`` values; ``before`` are the tensors of these values before the sort, and what
     they were computed from element by element.
 
@@ -180,12 +180,12 @@ def _ranked(story: Story, event: Event) -> Ranked | None:
         return None
     source = str(sort.operands[0].label)
     before = set(_upward(story, source, sort.step))
-    ordered = Sorted(sort, before, (story.shape(source, sort.step) or (0,))[-1], _learned(story, before))
+    ordered = RankTakenForPosition(sort, before, (story.shape(source, sort.step) or (0,))[-1], _learned(story, before))
     used = _used(story, event, ordered)
     return Ranked(sort, event, used, ordered.count) if used is not None else None
 
 
-def _used(story: Story, event: Event, ordered: Sorted) -> Event | None:
+def _used(story: Story, event: Event, ordered: RankTakenForPosition) -> Event | None:
     """The first call that uses the ranks as positions before the sort; None if there is none, or if
     they are looked up in the order.
 
@@ -285,7 +285,7 @@ def _upward(story: Story, label: str, step: int) -> Iterator[str]:
         label, step = str(made.operands[0].label), made.step
 
 
-def _use(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | None:
+def _use(story: Story, use: Event, ranks: set[str], ordered: RankTakenForPosition) -> str | None:
     """``"mapped"`` if the ranks are looked up in the order of the sort, ``"position"`` if they are
     used for what was not sorted.
 
@@ -311,7 +311,7 @@ def _use(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | No
     return "position" if is_position else None
 
 
-def _looked_up(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | None:
+def _looked_up(story: Story, use: Event, ranks: set[str], ordered: RankTakenForPosition) -> str | None:
     """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped", "position" or None.
 
     "mapped" if the table is the sort's order or follows it, "position" if it is the unsorted one. None also if the

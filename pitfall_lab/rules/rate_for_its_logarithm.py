@@ -27,7 +27,7 @@ THIRD = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RateForItsLogarithm:
     """``loss`` was given ``label``, made by ``maker``, in another form than it takes.
 
     With ``rate`` that is a rate for its logarithm, else a deviation for a variance.
@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _form(story: Story, loss: Event) -> Form | None:
+def _form(story: Story, loss: Event) -> RateForItsLogarithm | None:
     rate = loss.name == "poisson_nll_loss"
     given = [o.label for o in loss.operands if o.label is not None]
     label = (given[0] if rate else given[THIRD] if len(given) > THIRD else None) if given else None
@@ -59,8 +59,8 @@ def _form(story: Story, loss: Event) -> Form | None:
         return None
     if rate:
         logarithm = (argument(loss, "log_input", THIRD) or "False") == "True"
-        return Form(loss, label, maker, True) if logarithm and maker.name in RATES else None
-    return Form(loss, label, maker, False) if maker.name == "sqrt" or _is_half(story, maker) else None
+        return RateForItsLogarithm(loss, label, maker, True) if logarithm and maker.name in RATES else None
+    return RateForItsLogarithm(loss, label, maker, False) if maker.name == "sqrt" or _is_half(story, maker) else None
 
 
 def _is_half(story: Story, maker: Event) -> bool:
@@ -70,7 +70,7 @@ def _is_half(story: Story, maker: Event) -> bool:
     return before is not None and any((before.name, text) in HALF for text in texts)
 
 
-def _finding(story: Story, found: Form) -> Finding:
+def _finding(story: Story, found: RateForItsLogarithm) -> Finding:
     loss, maker = found.loss, found.maker
     here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(maker.step))
     what, how = expression(story, found.label, loss.step), snippet(story, story.span(maker.step))
@@ -105,7 +105,7 @@ def _finding(story: Story, found: Form) -> Finding:
     )  # fmt: skip
 
 
-def _fixes(story: Story, found: Form) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RateForItsLogarithm) -> tuple[Fix, ...]:
     program, loss = story.program, found.loss
     fixes = []
     if not found.rate:

@@ -92,7 +92,7 @@ PAIR, FEWEST, DEEP, APART, MOST = 2, 3, 40, 0.02, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Averaged:
+class RatioAveragedOverBatches:
     """``average`` averages the ``results``, each computed from the ``counts`` of one batch; it is ``mean``,
     and that of all is ``whole``.
 
@@ -262,7 +262,7 @@ def _collects(statement: ast.stmt) -> str | None:
 
 def _averaged(
     story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str
-) -> Averaged | None:
+) -> RatioAveragedOverBatches | None:
     """The data of the finding if each result is computed by one formula from another batch alone, and their
     mean differs from that of all.
 
@@ -275,9 +275,9 @@ def _averaged(
         return None
     rounds: list[tuple[float, dict[str, float]]] = []
     batches, sizes = set(), list[int]()
-    formula: Formula | None = None
+    formula: BatchFormula | None = None
     for label, step in results:
-        own = Formula(story, label, step, after)
+        own = BatchFormula(story, label, step, after)
         value = next((v for _, v in Elements(story, label, step).known()), None)
         value = ONE[after](value) if after and value is not None else value
         of = (
@@ -304,12 +304,16 @@ def _averaged(
         numbers, is_unequal = _compared(formula, full, [1] * len(full)), False
         if numbers is None and are_means and len(full) < len(rounds):
             numbers, is_unequal = _compared(formula, rounds, sizes), True
-    return Averaged(average, results[: len(rounds)], *numbers, text, is_unequal) if numbers is not None else None
+    return (
+        RatioAveragedOverBatches(average, results[: len(rounds)], *numbers, text, is_unequal)
+        if numbers is not None
+        else None
+    )
 
 
 def _binned(
     story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str
-) -> Averaged | None:
+) -> RatioAveragedOverBatches | None:
     """The data of the finding if each result is a sum of distances in bins (a calibration error) of another batch.
 
     None if the results train something, if fewer than ``FEWEST`` are known, or if it makes no difference.
@@ -335,11 +339,11 @@ def _binned(
     mean, whole = sum(means) / len(means), of_all(known)
     if abs(whole - mean) <= APART * max(whole, mean):
         return None
-    return Averaged(average, results[: len(known)], mean, whole, text, is_binned=True)
+    return RatioAveragedOverBatches(average, results[: len(known)], mean, whole, text, is_binned=True)
 
 
 def _compared(
-    formula: Formula, rounds: list[tuple[float, dict[str, float]]], sizes: list[int]
+    formula: BatchFormula, rounds: list[tuple[float, dict[str, float]]], sizes: list[int]
 ) -> tuple[float, float] | None:
     """The mean of the rounds' numbers, and the number of all data together, in which a round counts by its size; None
     if they are nearly the same.
@@ -354,7 +358,7 @@ def _compared(
 
 
 def _trains(story: Story, results: list[tuple[str, int]], after: str) -> bool:
-    """Whether a backward lies between the results, or the call that computed the first gave results
+    """Whether a backward ran between the results, or the call that computed the first gave results
     that require grad elsewhere.
 
     The second does not count where Python takes the exponential or root ``after``: that is not what is trained.
@@ -367,7 +371,7 @@ def _trains(story: Story, results: list[tuple[str, int]], after: str) -> bool:
     return any((story.tensor(r, step) or {}).get("requires_grad") for step in steps for r in story.events[step].results)
 
 
-class Formula:
+class BatchFormula:
     """How one number was computed from others, down to sums and means over the rows of a batch: its
     ``leaves``, with their values.
     """
@@ -494,7 +498,7 @@ def _is_binary(story: Story, label: str, step: int) -> bool:
     return bool(known) and all(value in (0, 1) for value in known)
 
 
-def _finding(story: Story, found: Averaged) -> Finding:
+def _finding(story: Story, found: RatioAveragedOverBatches) -> Finding:
     average, count = found.average, len(found.results)
     label, step = found.results[0]
     made = made_by(story, label, step)
@@ -540,7 +544,7 @@ _BINS = T(
 )
 
 
-def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RatioAveragedOverBatches) -> tuple[Fix, ...]:
     """At most one fix: it collects what the number is computed from, and computes it once over all batches.
 
     For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each
@@ -573,7 +577,7 @@ def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
     return ()
 
 
-def _by_size(story: Story, found: Averaged, statement: ast.stmt, text: ast.expr) -> list[Fix]:
+def _by_size(story: Story, found: RatioAveragedOverBatches, statement: ast.stmt, text: ast.expr) -> list[Fix]:
     """At most one fix: it adds up means times the number of targets, divides by the number of all,
     and takes the curve of that.
 

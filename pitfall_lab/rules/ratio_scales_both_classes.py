@@ -35,7 +35,7 @@ FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class RatioScalesBothClasses:
     """``event`` multiplied the ``loss`` by ``ratio``: of the labels that ``count`` counted, ``rare`` of
     ``total`` are the rare class.
     """
@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
             counted = _counted(story, loss, ratio) if ratio >= LEAST else None
             if counted is not None:
                 looked[place] = OFTEN
-                yield _finding(story, Scaled(event, loss, ratio, *counted))
+                yield _finding(story, RatioScalesBothClasses(event, loss, ratio, *counted))
                 break
 
 
@@ -156,7 +156,7 @@ def storages_of_rows(story: Story, label: str | None, step: int) -> set[str]:
     return found
 
 
-def _finding(story: Story, found: Scaled) -> Finding:
+def _finding(story: Story, found: RatioScalesBothClasses) -> Finding:
     event, loss, ratio = found.event, found.loss, f"{found.ratio:.4g}"
     made = _written(story, found)
     span = story.program.place(made) if made is not None else story.span(event.step)
@@ -193,7 +193,7 @@ def _finding(story: Story, found: Scaled) -> Finding:
     )
 
 
-def _written(story: Story, found: Scaled) -> ast.Call | None:
+def _written(story: Story, found: RatioScalesBothClasses) -> ast.Call | None:
     """Return the call in which the weight is written: the loss's own, or the one that makes its
     module; None if it is not found.
     """
@@ -217,7 +217,7 @@ def _weight(call: ast.Call) -> ast.expr | None:
     )
 
 
-def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RatioScalesBothClasses, made: ast.Call | None) -> tuple[Fix, ...]:
     """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a
     weight, or in place of the product.
 
@@ -240,7 +240,7 @@ def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...
     return unique(program.text, [Fix(title, edits, meaning="later")])
 
 
-def _product_edits(story: Story, found: Scaled) -> tuple[Edit, ...]:
+def _product_edits(story: Story, found: RatioScalesBothClasses) -> tuple[Edit, ...]:
     """The edits that turn a product with the loss into the loss with ``pos_weight``; empty if
     the text has no such product.
     """

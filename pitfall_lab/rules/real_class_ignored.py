@@ -32,7 +32,7 @@ OFTEN, FURTHER = 3, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class RealClassIgnored:
     """``loss`` ignores ``number``, which ``known`` of its known targets include ``ignored`` times; ``compared``
     counts it as right or wrong ``counted`` times among those known.
     """
@@ -67,7 +67,7 @@ def find(story: Story) -> Iterator[Finding]:
         scored = _scored(story, number, classes) if ignored else None
         if scored is not None:
             told.add(place)
-            yield _finding(story, Ignored(loss, number, ignored, len(targets), *scored))
+            yield _finding(story, RealClassIgnored(loss, number, ignored, len(targets), *scored))
 
 
 def _scored(story: Story, number: int, classes: int) -> tuple[Event, int] | None:
@@ -149,7 +149,7 @@ def _before(story: Story, label: str, step: int) -> Iterator[tuple[str, int]]:
         label, step = made.operands[0].label, made.step
 
 
-def _finding(story: Story, found: Ignored) -> Finding:
+def _finding(story: Story, found: RealClassIgnored) -> Finding:
     loss, number, compared = found.loss, found.number, found.compared
     here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(compared.step))
     target = expression(story, loss.operands[1].label, loss.step)
@@ -185,7 +185,7 @@ def _finding(story: Story, found: Ignored) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Ignored) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RealClassIgnored) -> tuple[Fix, ...]:
     """At most one fix: the loss ignores -100, and padding of the targets, where a call filled it in, is -100.
 
     Empty if the text shows no ``ignore_index``.

@@ -39,7 +39,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RepeatedInAnotherOrder:
     """``event`` repeated ``rows`` rows ``times`` times: ``tiled`` as a whole, or ``each`` row by itself.
 
     ``chosen`` tells which of the repeated rows were taken since, last ones first; it is the same for tensors whose
@@ -74,7 +74,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _of_fold(story, fold, order)
 
 
-def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
+def _apart(story: Story, loss: Event) -> tuple[RepeatedInAnotherOrder, RepeatedInAnotherOrder] | None:
     """The orders of the prediction and of the target, where they differ; else None.
 
     Both must repeat as many rows as often, and not as many rows as times; only one of the two may require grad.
@@ -94,7 +94,7 @@ def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
     )
 
 
-def _mixed(story: Story, fold: Event) -> Order | None:
+def _mixed(story: Story, fold: Event) -> RepeatedInAnotherOrder | None:
     """How the rows were repeated, if a later reshape makes groups of them that do not consist of the
     copies of one row; else None.
 
@@ -120,13 +120,13 @@ def _mixed(story: Story, fold: Event) -> Order | None:
     return order if after[:2] == wrong and order.event.name in ("repeat", "tile", "repeat_interleave") else None
 
 
-def _order(story: Story, label: str, step: int) -> Order | None:
+def _order(story: Story, label: str, step: int) -> RepeatedInAnotherOrder | None:
     """How the rows of a tensor were repeated on the way to it; ``None`` where they were not, or in several ways.
 
     Some of the rows, or all in another order, may have been taken since.
     """
     pending, seen = deque[tuple[str, int, tuple[Hashable, ...]]]([(label, step, ())]), {label}
-    found = dict[tuple[Kind, int, int, tuple[Hashable, ...]], Order]()
+    found = dict[tuple[Kind, int, int, tuple[Hashable, ...]], RepeatedInAnotherOrder]()
     while pending and len(seen) < FURTHER:
         here, at, chosen = pending.popleft()
         count = (story.shape(here, at) or (0,))[0]
@@ -198,7 +198,7 @@ def _axis(event: Event, story: Story, made: str) -> int:
     return given % max(1, len(story.shape(made, event.step) or ()))
 
 
-def _repeated(story: Story, event: Event) -> Order | None:
+def _repeated(story: Story, event: Event) -> RepeatedInAnotherOrder | None:
     """The order in which a call repeats the rows of its first axis; None if it does not repeat them."""
     given = [o.label for o in event.operands if o.label is not None]
     before, after = (story.shape(label, event.step) or () for label in (given[0] if given else None, event.results[0]))
@@ -208,16 +208,18 @@ def _repeated(story: Story, event: Event) -> Order | None:
         return None
     times = after[0] // before[0]
     if event.name in ("repeat", "tile") and len(before) == len(after):
-        return Order("tiled", before[0], times, event)
+        return RepeatedInAnotherOrder("tiled", before[0], times, event)
     if event.name == "repeat_interleave" and len(given) == 1 and len(before) == len(after):
-        return Order("each", before[0], times, event)
+        return RepeatedInAnotherOrder("each", before[0], times, event)
     rows = {(story.shape(label, event.step) or (0,))[0] for label in given}
     if event.name == "cat" and _axis(event, story, event.results[0]) == 0 and len(given) > 1 and len(rows) == 1:
-        return Order("tiled", before[0], len(given), event)
+        return RepeatedInAnotherOrder("tiled", before[0], len(given), event)
     return None
 
 
-def _folded(story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]) -> Order | None:
+def _folded(
+    story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]
+) -> RepeatedInAnotherOrder | None:
     """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call
     joins that axis with the first.
 
@@ -238,10 +240,10 @@ def _folded(story: Story, event: Event, before: tuple[int, ...], after: tuple[in
         new = grown[0] if len(grown) == 1 else -1
     if new not in (0, 1):
         return None
-    return Order("tiled" if new == 0 else "each", before[1 - new], before[new], event)
+    return RepeatedInAnotherOrder("tiled" if new == 0 else "each", before[1 - new], before[new], event)
 
 
-def _of_loss(story: Story, loss: Event, guess: Order, target: Order) -> Finding:
+def _of_loss(story: Story, loss: Event, guess: RepeatedInAnotherOrder, target: RepeatedInAnotherOrder) -> Finding:
     here, there, elsewhere = (at_line(story, story.span(event.step)) for event in (loss, guess.event, target.event))
     one, other = WORDS[guess.kind], WORDS[target.kind]
     rows = 0 if guess.chosen else guess.rows * guess.times
@@ -282,12 +284,12 @@ def _of_loss(story: Story, loss: Event, guess: Order, target: Order) -> Finding:
     )
 
 
-def _row_at(order: Order, place: int) -> int:
-    """The row that stands at a place of the repeated rows."""
+def _row_at(order: RepeatedInAnotherOrder, place: int) -> int:
+    """The row at a position of the repeated rows."""
     return place % order.rows if order.kind == "tiled" else place // order.times
 
 
-def _of_fold(story: Story, fold: Event, order: Order) -> Finding:
+def _of_fold(story: Story, fold: Event, order: RepeatedInAnotherOrder) -> Finding:
     here, there = (at_line(story, story.span(event.step)) for event in (fold, order.event))
     size = "×".join(map(str, (story.shape(fold.results[0], fold.step) or ())[:2]))
     return RULE.finding(
@@ -313,7 +315,7 @@ def _of_fold(story: Story, fold: Event, order: Order) -> Finding:
     )
 
 
-def _fixes(story: Story, order: Order) -> tuple[Fix, ...]:
+def _fixes(story: Story, order: RepeatedInAnotherOrder) -> tuple[Fix, ...]:
     """Fixes that repeat the rows in the other order where the call is a method of them; empty for every other call."""
     program: Program = story.program
     node = program.at(story.span(order.event.step))

@@ -29,7 +29,7 @@ BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatedIndexWrittenOnce:
     """``back`` writes computed values to ``count`` positions of a tensor that has only ``places`` of them, or ``twice``
     is a position that is known to occur more than once.
 
@@ -63,15 +63,19 @@ def find(story: Story) -> Iterator[Finding]:
             yield _put_finding(story, event, lost)
 
 
-def _repeated(story: Story, back: WrittenBack) -> Repeated | None:
+def _repeated(story: Story, back: WrittenBack) -> RepeatedIndexWrittenOnce | None:
     count, places = repeats(story, back)
     twice = _twice(story, back.index, back.write.step) if count <= places else None
     if count <= places and twice is None:
         return None
     lost = lost_result(story, back) if back.combined is not None else None
     if lost == "unknown":
-        return Repeated(back, count, places, twice, None) if varies(story, back) else None
-    return Repeated(back, count, places, twice, lost) if back.combined is None or lost is not None else None
+        return RepeatedIndexWrittenOnce(back, count, places, twice, None) if varies(story, back) else None
+    return (
+        RepeatedIndexWrittenOnce(back, count, places, twice, lost)
+        if back.combined is None or lost is not None
+        else None
+    )
 
 
 def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
@@ -108,7 +112,7 @@ def _collision(pair: tuple[Index, Index, tuple[int, ...]] | None, otherwise: T) 
     )
 
 
-def _finding(story: Story, found: Repeated) -> Finding:
+def _finding(story: Story, found: RepeatedIndexWrittenOnce) -> Finding:
     write, combined = found.back.write, found.back.combined
     here = at_line(story, story.span(write.step))
     target = called(story, found.back.table, None, write.step)
@@ -160,7 +164,7 @@ def _finding(story: Story, found: Repeated) -> Finding:
     )
 
 
-def _how(story: Story, found: Repeated) -> T:
+def _how(story: Story, found: RepeatedIndexWrittenOnce) -> T:
     """How the results of repeated positions are lost, with a number that was, if one is known."""
     code, combined = statement_text(story, story.span(found.back.write.step)), found.back.combined
     if combined is None:
@@ -258,7 +262,7 @@ def _sides(node: ast.AST | None) -> list[ast.expr]:
     return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
 
 
-def _fixes(story: Story, found: Repeated) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RepeatedIndexWrittenOnce) -> tuple[Fix, ...]:
     program = story.program
     statement = program.statement_at(story.span(found.back.write.step))
     if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Subscript):

@@ -31,7 +31,7 @@ FURTHER, MATRIX, CLOSE = 40, 2, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowTakenForEigenvector:
     """``taken`` took one or more rows (``index``, empty where all were taken in turn) out of the ``vectors`` that
     ``made`` returned; ``used`` shows that they were to be vectors.
     """
@@ -57,7 +57,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, row, numbers)
 
 
-def _rows(story: Story, made: Event) -> Iterator[Row]:
+def _rows(story: Story, made: Event) -> Iterator[RowTakenForEigenvector]:
     """The rows that are taken from the vectors of a call, or from a copy of them, and used as vectors."""
     for label, _ in _copies(story, made.results[VECTORS[made.name]]):
         for use in story.uses(label):
@@ -66,7 +66,7 @@ def _rows(story: Story, made: Event) -> Iterator[Row]:
             index = _index(use)
             used = _used(story, made, use, index) if index is not None else None
             if index is not None and used is not None:
-                yield Row(made, label, use, index, used)
+                yield RowTakenForEigenvector(made, label, use, index, used)
 
 
 def _copies(story: Story, label: str) -> list[tuple[str, int]]:
@@ -163,7 +163,7 @@ def _behind(story: Story, label: str) -> set[str]:
     return seen
 
 
-def _numbers(story: Story, row: Row) -> tuple[list[float], list[float]] | None:
+def _numbers(story: Story, row: RowTakenForEigenvector) -> tuple[list[float], list[float]] | None:
     """The matrix times the first row that is taken, and that row times its eigenvalue; None where not all is known."""
     if row.made.name == "svd" or (row.index and not row.index.lstrip("-").isdigit()):
         return None
@@ -189,7 +189,7 @@ def _agree(left: list[float], right: list[float]) -> bool:
     return all(abs(a - b) <= CLOSE * size for a, b in zip(left, right, strict=True))
 
 
-def _finding(story: Story, row: Row, numbers: tuple[list[float], list[float]] | None) -> Finding:
+def _finding(story: Story, row: RowTakenForEigenvector, numbers: tuple[list[float], list[float]] | None) -> Finding:
     here, there, beside = (at_line(story, story.span(event.step)) for event in (row.taken, row.made, row.used))
     name = expression(story, row.vectors, row.taken.step)
     of = expression(story, row.made.operands[0].label, row.made.step)
@@ -227,7 +227,7 @@ def _finding(story: Story, row: Row, numbers: tuple[list[float], list[float]] | 
     )
 
 
-def _fixes(story: Story, row: Row) -> tuple[Fix, ...]:
+def _fixes(story: Story, row: RowTakenForEigenvector) -> tuple[Fix, ...]:
     """Fixes that take the column in place of the row, or the rows of the transposed matrix."""
     program = story.program
     node = program.at(story.span(row.taken.step))

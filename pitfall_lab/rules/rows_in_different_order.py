@@ -56,7 +56,7 @@ UPWARD = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowsInDifferentOrder:
     """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned; ``source``
     is the first of joined rows.
     """
@@ -108,9 +108,9 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, *drawn, event, measured=True)
 
 
-def _measured(story: Story, event: Event) -> tuple[Order, Order] | None:
+def _measured(story: Story, event: Event) -> tuple[RowsInDifferentOrder, RowsInDifferentOrder] | None:
     """The draws of a model's answers and of the labels that a measure without a gradient compares, if each
-    side was drawn anew (a bootstrap of pairs that are none); else None.
+    side was drawn independently (a bootstrap of pairs that are none); else None.
 
     Differences count only where the program compares both sources row by row elsewhere: two samples may be meant
     to be independent.
@@ -134,7 +134,7 @@ def _measured(story: Story, event: Event) -> tuple[Order, Order] | None:
     return (answers, truth) if whole else None
 
 
-def _drawn(story: Story, label: str, step: int) -> Order | None:
+def _drawn(story: Story, label: str, step: int) -> RowsInDifferentOrder | None:
     """The last draw of rows that a tensor consists of, or was decided from row by row; None if there is none."""
     for _ in range(UPWARD):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -169,11 +169,13 @@ def _is_predicted(story: Story, label: str, step: int) -> bool:
     return False
 
 
-def _is_sorted(orders: list[Order] | None) -> bool:
+def _is_sorted(orders: list[RowsInDifferentOrder] | None) -> bool:
     return bool(orders) and all(order.made.name in SORTED for order in orders or ())
 
 
-def _within_batch(story: Story, chosen: Order, examples: list[Order]) -> tuple[list[Order], list[Order]]:
+def _within_batch(
+    story: Story, chosen: RowsInDifferentOrder, examples: list[RowsInDifferentOrder]
+) -> tuple[list[RowsInDifferentOrder], list[RowsInDifferentOrder]]:
     """The orders of the labels and of the examples, without those by which a batch was chosen, if a
     batch's rows are sorted after that.
 
@@ -209,13 +211,13 @@ def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
     )
 
 
-def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] | None:
+def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[RowsInDifferentOrder] | None:
     """The different orders in which rows were indexed in the calls that ``label`` was computed
     from; empty if there are none.
 
     None if ``plain`` is True and something other than a conversion or a view was computed from the rows after that.
     """
-    found: dict[str, Order] = {}
+    found: dict[str, RowsInDifferentOrder] = {}
     pending, seen = deque([(label, plain)]), {label}
     while pending and len(seen) < UPWARD:
         here, bare = pending.popleft()
@@ -252,13 +254,13 @@ def _given(story: Story, event: Event) -> list[str]:
     ]
 
 
-def _order(story: Story, event: Event, given: list[str], *, several: bool = False) -> Order | None:
+def _order(story: Story, event: Event, given: list[str], *, several: bool = False) -> RowsInDifferentOrder | None:
     """The order in which ``event`` took rows; None if it is no such call. ``several``: a table of indices counts "
     "too.
     """
     sort = joined_by(story, event)
     if sort is not None:
-        return Order(event, given[0], sort.results[-1], sort)
+        return RowsInDifferentOrder(event, given[0], sort.results[-1], sort)
     if event.name not in TAKES or len(given) != 2 or event.error is not None:
         return None
     source, index = given
@@ -272,7 +274,9 @@ def _order(story: Story, event: Event, given: list[str], *, several: bool = Fals
     ):
         return None
     made = _maker(story, index, event.step)
-    return Order(event, source, index, made) if made is not None and made.name in DRAWN | SORTED else None
+    return (
+        RowsInDifferentOrder(event, source, index, made) if made is not None and made.name in DRAWN | SORTED else None
+    )
 
 
 def _maker(story: Story, index: str, step: int) -> Event | None:
@@ -290,7 +294,7 @@ def _maker(story: Story, index: str, step: int) -> Event | None:
     return None
 
 
-def _apart(story: Story, one: Order, other: Order) -> bool:
+def _apart(story: Story, one: RowsInDifferentOrder, other: RowsInDifferentOrder) -> bool:
     """Whether the rows of two data sets of one length were taken in two orders that were drawn separately.
 
     False for fewer than 3 rows, and for orders that are alike.
@@ -301,7 +305,7 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
     return {one.made.name, other.made.name} <= DRAWN and not _alike(story, one, other)
 
 
-def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> bool:
+def _left(story: Story, examples: RowsInDifferentOrder, pair: tuple[str, str], loss: Event) -> bool:
     """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets,
     of the same number, were not.
 
@@ -380,14 +384,14 @@ def _whole(story: Story, label: str, step: int, rows: int) -> bool:
     return False
 
 
-def _reaches(story: Story, label: str, step: int, examples: Order) -> bool:
+def _reaches(story: Story, label: str, step: int, examples: RowsInDifferentOrder) -> bool:
     """Whether a prediction was computed from the examples as they were, too: a mixture, or
     pairs that are meant not to fit.
     """
     return _comes_from(story, label, step, examples.source, past={examples.event.results[0]})
 
 
-def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Finding:
+def _left_behind(story: Story, examples: RowsInDifferentOrder, target: str, loss: Event) -> Finding:
     span = story.span(examples.event.step)
     here, there = at_line(story, span), at_line(story, story.span(loss.step))
     y = expression(story, target, loss.step)
@@ -419,7 +423,7 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
     )
 
 
-def _rows(story: Story, order: Order) -> dict[int, int]:
+def _rows(story: Story, order: RowsInDifferentOrder) -> dict[int, int]:
     """Which row of its source each row is, as far as the indices are known; empty where these are no vector."""
     known = Elements(story, order.index, order.event.step)
     return {index[0]: int(value) for index, value in known.known()} if len(known.shape) == 1 else {}
@@ -432,7 +436,7 @@ def _pairs(x: T, y: T, examples: dict[int, int], labels: dict[int, int]) -> list
     return pairs(one, other, [(examples[at], labels[at], examples[at]) for at in places], max(places, default=-1) + 1)
 
 
-def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
+def _same_indices(story: Story, examples: RowsInDifferentOrder, target: str, loss: Event) -> tuple[Fix, ...]:
     """Fixes that index the target in the call of the loss, or leave a sort to the packing.
 
     The first is offered only if the examples' index is a plain name and both lines are in the same function.
@@ -457,7 +461,7 @@ def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tu
     )
 
 
-def _alike(story: Story, one: Order, other: Order) -> bool:
+def _alike(story: Story, one: RowsInDifferentOrder, other: RowsInDifferentOrder) -> bool:
     held = [
         [
             value
@@ -472,7 +476,9 @@ def _alike(story: Story, one: Order, other: Order) -> bool:
     return bool(held[0]) and held[0] == held[1]
 
 
-def _finding(story: Story, examples: Order, labels: Order, loss: Event, *, measured: bool = False) -> Finding:
+def _finding(
+    story: Story, examples: RowsInDifferentOrder, labels: RowsInDifferentOrder, loss: Event, *, measured: bool = False
+) -> Finding:
     span = story.span(labels.event.step)
     here, there = at_line(story, span), at_line(story, story.span(examples.event.step))
     y, x = (
@@ -538,7 +544,7 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event, *, measu
     )
 
 
-def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
+def _fixes(story: Story, examples: RowsInDifferentOrder, labels: RowsInDifferentOrder) -> tuple[Fix, ...]:
     """Fixes that index the labels as the examples are; the index gets a name if it has none.
 
     Empty unless both are indexed in the text; without a name for the index, also unless both are on

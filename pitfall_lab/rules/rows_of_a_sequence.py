@@ -25,7 +25,7 @@ TABLE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RowsOfASequence:
     """``made`` cut the sequence ``source`` into rows of ``width``; ``loss`` compares what ``given`` looked
     up with the part a row later.
     """
@@ -49,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _cut(story: Story, loss: Event) -> Cut | None:
+def _cut(story: Story, loss: Event) -> RowsOfASequence | None:
     target = story.tensor(loss.operands[1].label, loss.step) or {}
     table = _table(story, str(target.get("storage")))
     if table is None:
@@ -61,7 +61,7 @@ def _cut(story: Story, loss: Event) -> Cut | None:
         )
         apart = (target.get("offset") or 0) - (record.get("offset") or 0)
         if given is not None and apart == width and _is_whole(record, width) and _is_newest(story, given, loss):
-            return Cut(made, source, width, given, loss)
+            return RowsOfASequence(made, source, width, given, loss)
     return None
 
 
@@ -92,7 +92,7 @@ def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
 
 
 def _was_a_table(story: Story, label: str | None) -> bool:
-    """Whether the sequence, or the one that it is a part of, was made flat from a table, or
+    """Whether the sequence, or the one that it is a part of, was flattened from a table, or
     joined from several sequences.
     """
     while label is not None:
@@ -118,7 +118,7 @@ def _is_newest(story: Story, given: Event, loss: Event) -> bool:
     return not any(given.step < backward.step < loss.step for backward in story.backwards())
 
 
-def _finding(story: Story, found: Cut) -> Finding:
+def _finding(story: Story, found: RowsOfASequence) -> Finding:
     span = story.span(found.made.step)
     here, there = at_line(story, span), at_line(story, story.span(found.loss.step))
     name, width = called(story, found.source, None, found.made.step), found.width
@@ -161,7 +161,7 @@ def _finding(story: Story, found: Cut) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Cut) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: RowsOfASequence) -> tuple[Fix, ...]:
     """At most one fix: it cuts the sequence into as many long rows as the table has columns, and exchanges the axes.
 
     Empty unless the line is a method ``view`` or ``reshape`` to two sizes.

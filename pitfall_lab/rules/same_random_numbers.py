@@ -29,7 +29,7 @@ SET = {*INITS, "copy_", "zero_", "fill_", "constant_", "ones_", "zeros_"}
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class SameRandomNumbers:
     """At ``step`` a weight was moved, or (``sets``) given other numbers; ``memory`` is its storage."""
 
     step: int
@@ -58,17 +58,17 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, same, found)
 
 
-def _writes(story: Story) -> list[Write]:
+def _writes(story: Story) -> list[SameRandomNumbers]:
     """The writes into leaves that require grad, by optimizers and by hand, in order."""
     memories = {record.get("storage") for record in story.leaves.values()}
     return [
-        Write(event.step, memory, event.name in SET)
+        SameRandomNumbers(event.step, memory, event.name in SET)
         for event in story.events if event.kind == "call"
         for memory in event.writes if memory in memories
     ]  # fmt: skip
 
 
-def _is_repeated(story: Story, events: list[Event], writes: list[Write]) -> bool:
+def _is_repeated(story: Story, events: list[Event], writes: list[SameRandomNumbers]) -> bool:
     """Whether weights are moved between all these equal draws, and the numbers train them.
 
     Weights that are set, or made, in between begin another run, which draws the same numbers on purpose: the weights of

@@ -100,7 +100,7 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SavedTensorOverwritten:
     """One backward that failed: what was saved, and the steps that saved it, changed it and needed it."""
 
     story: Story
@@ -126,7 +126,7 @@ class Case:
         return here, then, later
 
 
-def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> Case:
+def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> SavedTensorOverwritten:
     """The case of a failed backward: what the failure does not say is filled in from the forecast, the
     node and the memory's counter.
     """
@@ -140,14 +140,14 @@ def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecas
         after, until = saved_at if saved_at is not None else -1, backward if backward is not None else len(story.events)
         changed_at = tuple(story.bumps(failure.counter, after, until))
     what = called(story, failure.tensor, failure.storage, saved_at, saved_at)
-    case = Case(story, failure, what, saved_at, changed_at, backward)
+    case = SavedTensorOverwritten(story, failure, what, saved_at, changed_at, backward)
     if what.en.startswith(("`", "the result")):
         return case
     parameter = T(en="a parameter", zh="一个参数") if is_leaf_memory(story, failure.storage) else what
     return replace(case, what=_written_name(case) or parameter)
 
 
-def _written_name(case: Case) -> T | None:
+def _written_name(case: SavedTensorOverwritten) -> T | None:
     """The tensor's name in the line that changed it: ``self.state`` in ``self.state += 1``; None if there is none."""
     statement = case.story.program.statement_at(case.story.span(case.changed))
     name = written_root(statement) if statement is not None else None
@@ -190,7 +190,7 @@ def _born(story: Story, node: str | None) -> int | None:
     return record.get("born") if record else None
 
 
-def _message(case: Case) -> T:
+def _message(case: SavedTensorOverwritten) -> T:
     what = case.what
     here, then, later = case.lines()
     if case.failure.earlier and case.changed is not None:
@@ -218,7 +218,7 @@ def _message(case: Case) -> T:
     )
 
 
-def _explanation(case: Case) -> T:
+def _explanation(case: SavedTensorOverwritten) -> T:
     what = case.what
     here, then, later = case.lines()
     node = (case.story.record("nodes", case.failure.node) or {}).get("name") or "an operation"
@@ -248,14 +248,14 @@ def _explanation(case: Case) -> T:
     )
 
 
-def _made(case: Case) -> T:
+def _made(case: SavedTensorOverwritten) -> T:
     """Words for when an unrecorded graph was made."""
     if case.story.trace.unseen:
         return T(en="in a part of the program that was not recorded", zh="在程序未被记录的部分")
     return T(en="before this cell", zh="在这个单元格之前")
 
 
-def _earlier(case: Case, node: str) -> T:
+def _earlier(case: SavedTensorOverwritten, node: str) -> T:
     """The explanation if the forward pass ran before the recording: what torch's own graph shows of it."""
     here, _, later = case.lines()
     old, new = case.failure.expected, case.failure.found
@@ -276,7 +276,7 @@ def _earlier(case: Case, node: str) -> T:
     )
 
 
-def _related(case: Case) -> tuple[Related, ...]:
+def _related(case: SavedTensorOverwritten) -> tuple[Related, ...]:
     story, what = case.story, case.what
     saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
     lines = [
@@ -305,7 +305,7 @@ def _related(case: Case) -> tuple[Related, ...]:
     return tuple(lines)
 
 
-def _alias(case: Case) -> list[Related]:
+def _alias(case: SavedTensorOverwritten) -> list[Related]:
     """The line that made the view through which the memory was written, in a list; empty
     unless that is a line of its own.
     """
@@ -342,7 +342,7 @@ def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[
     ]
 
 
-def _facts(case: Case) -> tuple[Fact, ...]:
+def _facts(case: SavedTensorOverwritten) -> tuple[Fact, ...]:
     failure, by = case.failure, case.story.by(case.saved_at)
     return (
         Fact("called", case.what, by),

@@ -25,7 +25,7 @@ UPWARD, LIMIT = 12, 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaledByOwnStatistics:
     """``result`` is ``data`` minus a statistic over its rows, divided by others; ``by`` are
     the calls that computed those.
     """
@@ -37,13 +37,13 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnStatistic:
     """A network was trained with the data ``learned`` and evaluated at ``used`` with ``measured``, each
     scaled by its own statistics.
     """
 
-    learned: Scaled
-    measured: Scaled
+    learned: ScaledByOwnStatistics
+    measured: ScaledByOwnStatistics
     used: Event
 
 
@@ -55,8 +55,8 @@ def find(story: Story) -> Iterator[Finding]:
     """
     scaled = [found for event in story.calls("div", "div_") if (found := _scaled(story, event)) is not None]
     if len(scaled) > 1 and story.trace.optimizer_steps:
-        learned: dict[str, list[tuple[Scaled, Event]]] = defaultdict(list)
-        measured: dict[str, list[tuple[Scaled, Event]]] = defaultdict(list)
+        learned: dict[str, list[tuple[ScaledByOwnStatistics, Event]]] = defaultdict(list)
+        measured: dict[str, list[tuple[ScaledByOwnStatistics, Event]]] = defaultdict(list)
         for each in scaled:
             for weight, trained, event in _uses(story, each):
                 (learned if trained else measured)[weight].append((each, event))
@@ -67,10 +67,10 @@ def find(story: Story) -> Iterator[Finding]:
             place = story.span(others[0][0].event.step) if others else None
             if len(sources) == 1 and others and place not in told:
                 told.add(place)
-                yield _finding(story, Own(next(iter(sources.values())), *others[0]))
+                yield _finding(story, OwnStatistic(next(iter(sources.values())), *others[0]))
 
 
-def _scaled(story: Story, event: Event) -> Scaled | None:
+def _scaled(story: Story, event: Event) -> ScaledByOwnStatistics | None:
     """How data was scaled, if the call divides data minus a statistic of its rows by such statistics; else None.
 
     The data must have two axes or more and at least ``FEWEST`` rows, and the result must require no grad.
@@ -91,7 +91,7 @@ def _scaled(story: Story, event: Event) -> Scaled | None:
     if (story.tensor(event.results[0], event.step) or {}).get("requires_grad"):
         return None
     by = {each.step: each for each in (*first, *second)}
-    return Scaled(event, event.results[0], data, tuple(by[step] for step in sorted(by)))
+    return ScaledByOwnStatistics(event, event.results[0], data, tuple(by[step] for step in sorted(by)))
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:
@@ -129,7 +129,7 @@ def _over_rows(event: Event) -> bool:
     return axes.strip("()[], ") in ("", "0", "None") or axes.strip("([ ").startswith("0,")
 
 
-def _uses(story: Story, scaled: Scaled) -> Iterator[tuple[str, bool, Event]]:
+def _uses(story: Story, scaled: ScaledByOwnStatistics) -> Iterator[tuple[str, bool, Event]]:
     """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it
     was in the training, the call.
 
@@ -155,7 +155,7 @@ def _uses(story: Story, scaled: Scaled) -> Iterator[tuple[str, bool, Event]]:
                     pending.append(result)
 
 
-def _finding(story: Story, found: Own) -> Finding:
+def _finding(story: Story, found: OwnStatistic) -> Finding:
     here, there = found.measured, found.learned
     line, other = at_line(story, story.span(here.event.step)), at_line(story, story.span(there.event.step))
     name, learned = expression(story, here.data, here.event.step), expression(story, there.data, there.event.step)
@@ -197,7 +197,7 @@ def _numbers(story: Story, statistic: Event) -> str:
     return numbers((story.record("storages", storage, statistic.step) or {}).get("cells"))
 
 
-def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: OwnStatistic) -> tuple[Fix, ...]:
     """Fixes that name the statistics of the training data and use them on both lines.
 
     Empty unless each statistic is a call on its line and the two lines have as many.

@@ -29,7 +29,7 @@ MATRIX, FEWEST, MOST, FURTHER = 2, 3, 8, 300
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class SortedApart:
     """``sort`` sorted the columns of a table each by itself, and ``used`` combines several of
     them, or uses the table as rows.
     """
@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
         used = _combined(story, event, axis) if axis is not None and place not in reported else None
         if used is not None and axis is not None:
             reported.add(place)
-            yield _finding(story, Apart(event, axis, used))
+            yield _finding(story, SortedApart(event, axis, used))
 
 
 def _axis(story: Story, event: Event) -> int | None:
@@ -130,7 +130,7 @@ def _column(story: Story, label: str, event: Event, table: dict[str, object], ax
     return int(start % along // across if along > across else start // across)
 
 
-def _finding(story: Story, found: Apart) -> Finding:
+def _finding(story: Story, found: SortedApart) -> Finding:
     sort, used = found.sort, found.used
     here, there = at_line(story, story.span(sort.step)), at_line(story, story.span(used.step))
     table = expression(story, sort.operands[0].label, sort.step)
@@ -158,7 +158,7 @@ def _finding(story: Story, found: Apart) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: SortedApart) -> tuple[Fix, ...]:
     """At most one fix: it sorts by the first column (or row) and moves the others with it.
 
     Empty unless a table with a name is sorted and only the sorted values are used (``.values``, ``[0]``, or a pair

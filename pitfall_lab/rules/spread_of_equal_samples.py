@@ -46,7 +46,7 @@ NEAR = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class SpreadOfEqualSamples:
     """Why the samples are equal, at ``span`` and ``step``: a sentence's part, an explanation, and fixes."""
 
     span: Span | None
@@ -175,7 +175,7 @@ def _numbers(story: Story, label: str | None, step: int) -> list[float]:
     ]
 
 
-def _cause(story: Story, samples: Samples) -> Cause | None:
+def _cause(story: Story, samples: Samples) -> SpreadOfEqualSamples | None:
     if samples.event.op == VMAP:
         return _same_for_all(story, samples.event) or _copied(story, _stacked(story, samples))
     if not samples.each:
@@ -212,7 +212,7 @@ def _behind(story: Story, label: str, step: int) -> list[Event]:
     return [found[at] for at in sorted(found)]
 
 
-def _same_for_all(story: Story, vmap: Event) -> Cause | None:
+def _same_for_all(story: Story, vmap: Event) -> SpreadOfEqualSamples | None:
     """The cause if the text gives a ``vmap`` ``randomness="same"``: on the line of the call, or
     anywhere in the program. Else None.
     """
@@ -228,7 +228,7 @@ def _same_for_all(story: Story, vmap: Event) -> Cause | None:
     text = program.segment(said.value)
     new = text.replace("same", "different")
     title = T(en=f"Draw for each of them: `randomness={new}`", zh=f"为每一个分别抽取：`randomness={new}`")
-    return Cause(
+    return SpreadOfEqualSamples(
         program.place(said.value) if program.place(said.value).line != getattr(vmap.span, "line", None) else vmap.span,
         vmap.step,
         T(
@@ -280,7 +280,7 @@ def _draws_all(story: Story, event: Event) -> bool:
     )
 
 
-def _permutations(story: Story, samples: Samples) -> Cause | None:
+def _permutations(story: Story, samples: Samples) -> SpreadOfEqualSamples | None:
     """The cause if each sample has all elements, in another order, and was reduced to something that does not depend on
     the order.
 
@@ -308,7 +308,7 @@ def _permutations(story: Story, samples: Samples) -> Cause | None:
         count = program.segment(node.args[0])
         changes = [(node, f"{torch}.randint({count}, ({count},))")]
     title = T(en="Draw with replacement", zh="有放回地抽取")
-    return Cause(
+    return SpreadOfEqualSamples(
         story.span(draw.step),
         draw.step,
         T(en="draws without replacement as many as there are", zh="不放回地抽取，抽取的个数与总数相同"),
@@ -323,7 +323,7 @@ def _permutations(story: Story, samples: Samples) -> Cause | None:
     )
 
 
-def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
+def _dropout_off(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples | None:
     """The cause if all samples went through a dropout that was switched off, and nothing else
     was drawn for them; else None.
     """
@@ -349,7 +349,7 @@ def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
     if len(switches) == 1 and not normalised and isinstance(switches[0].func, ast.Attribute):
         new = f"{program.segment(switches[0].func.value)}.train()"
         fixes = [Fix(title, program.replace((switches[0], new)), meaning="later")]
-    return Cause(
+    return SpreadOfEqualSamples(
         span,
         first.step,
         T(
@@ -369,7 +369,7 @@ def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
 def _stacked(story: Story, samples: Samples) -> list[list[str]]:
     """For each sample of a ``vmap``, its own weights, of those that were stacked for all; empty if none were.
 
-    Told by their shapes, the last stack of each, as a training in between may have replaced the stacks.
+    Recognized by their shapes, the last stack of each, as a training in between may have replaced the stacks.
     """
     shapes = [story.shape(o.label, samples.event.step) for o in samples.event.operands if o.label is not None]
     stacks = [
@@ -392,7 +392,7 @@ def _weights(story: Story, behind: list[Event]) -> list[str]:
     return [label for label in dict.fromkeys(labels) if (story.tensor(label) or {}).get("kind") == "parameter"]
 
 
-def _copied(story: Story, weights: list[list[str]]) -> Cause | None:
+def _copied(story: Story, weights: list[list[str]]) -> SpreadOfEqualSamples | None:
     """The cause if each sample has weights of its own, all copies of the same ones, or these themselves; else None."""
     if not weights or not all(weights) or len({label for each in weights for label in each}) < sum(map(len, weights)):
         return None
@@ -417,7 +417,7 @@ def _copied(story: Story, weights: list[list[str]]) -> Cause | None:
             text = program.segment(made[0])
             title = T(en=f"Make a new one for each: `{text}`", zh=f"为每一个新建一个：`{text}`")
             fixes = [Fix(title, program.replace((node, text)), meaning="later")]
-    return Cause(
+    return SpreadOfEqualSamples(
         span,
         min(steps),
         T(en="gives each of them a copy of the same first weights", zh="给它们每一个的都是同一组初始权重的副本"),
@@ -438,7 +438,7 @@ def _own_draws(behind: list[list[Event]]) -> bool:
     return any(event.name in DRAWN and event.step not in shared for events in behind for event in events)
 
 
-def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
+def _same_seed(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples | None:
     """The cause if each sample has draws of its own, all with the same numbers.
 
     None also if the text does not show where it seeds.
@@ -454,7 +454,7 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
         return None
     statement = program.statement(seed)
     title = T(en=f"Leave `{program.segment(seed)}` out here", zh=f"在这里去掉 `{program.segment(seed)}`")
-    return Cause(
+    return SpreadOfEqualSamples(
         program.place(seed),
         first.step,
         T(en="seeds the generator anew for each of them", zh="为每一个重新设置随机种子"),
@@ -470,7 +470,7 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
     )
 
 
-def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
+def _given_back(story: Story, behind: list[list[Event]]) -> SpreadOfEqualSamples | None:
     """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own
     draws, the same calls in each.
 
@@ -499,7 +499,9 @@ def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
                     en="Draw without `fork_rng`, which gives the state back", zh="不用会恢复状态的 `fork_rng` 来抽取"
                 )
                 fixes = [Fix(title, _without_block(program, around), meaning="later")] if len(around.items) == 1 else []
-                return Cause(program.place(fork), first.step, _STATE, _STATE_WHY, unique(program.text, fixes))
+                return SpreadOfEqualSamples(
+                    program.place(fork), first.step, _STATE, _STATE_WHY, unique(program.text, fixes)
+                )
         function, calls = program.function(statement), [node for node in program.nodes if isinstance(node, ast.Call)]
         back = next(
             (call for call in calls if call_name(call) == "set_rng_state" and program.function(call) is function), None
@@ -508,7 +510,9 @@ def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
         if back is not None and isinstance(line, ast.Expr):
             title = T(en=f"Leave `{program.segment(back)}` out here", zh=f"在这里去掉 `{program.segment(back)}`")
             fixes = [Fix(title, program.delete(line), meaning="later")]
-            return Cause(program.place(back), first.step, _STATE, _STATE_WHY, unique(program.text, fixes))
+            return SpreadOfEqualSamples(
+                program.place(back), first.step, _STATE, _STATE_WHY, unique(program.text, fixes)
+            )
     return None
 
 
@@ -541,7 +545,7 @@ def _without_block(program: Program, block: ast.With) -> tuple[Edit, ...]:
     return program.replace((block, text.removeprefix(outer)))
 
 
-def _finding(story: Story, spread: Event, samples: Samples, cause: Cause) -> Finding:
+def _finding(story: Story, spread: Event, samples: Samples, cause: SpreadOfEqualSamples) -> Finding:
     here, there = at_line(story, cause.span), at_line(story, story.span(spread.step))
     exact = not any(_numbers(story, spread.results[0], spread.step)) and not spread.name.endswith("quantile")
     much = T(en="is 0", zh="是 0") if exact else T(en="is nothing but rounding", zh="只是舍入误差")

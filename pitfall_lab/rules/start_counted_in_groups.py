@@ -26,7 +26,7 @@ MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class StartCountedInGroups:
     """``event`` reduced numbers by ``how`` into groups that start from the zeros that ``start`` made."""
 
     event: Event
@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _counted(story: Story, event: Event) -> Counted | None:
+def _counted(story: Story, event: Event) -> StartCountedInGroups | None:
     """The data of the finding; None if the zeros do no harm, were written before, or are
     counted because the call says so.
 
@@ -61,7 +61,11 @@ def _counted(story: Story, event: Event) -> Counted | None:
     if any(keyword.arg in ("include_self", None) for keyword in node.keywords) or len(node.args) > REDUCE + 1:
         return None
     start = _zeros(story, labels[0], event.step)
-    return Counted(event, start, how) if start is not None and _does_harm(story, how, labels[2], event.step) else None
+    return (
+        StartCountedInGroups(event, start, how)
+        if start is not None and _does_harm(story, how, labels[2], event.step)
+        else None
+    )
 
 
 def _zeros(story: Story, label: str, step: int) -> Event | None:
@@ -100,7 +104,7 @@ _SAYS = {
 }
 
 
-def _finding(story: Story, found: Counted) -> Finding:
+def _finding(story: Story, found: StartCountedInGroups) -> Finding:
     event, says = found.event, _SAYS[found.how]
     span, name = story.span(event.step), event.name
     here, there = at_line(story, span), at_line(story, story.span(found.start.step))

@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital
-from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.signals.modes import LayerCall, Modes
 from pitfall_lab.rules.signals.value_origins import values
 from pitfall_lab.trace import Event, T
 
@@ -28,7 +28,7 @@ class Left:
     new values during a training.
     """
 
-    evaluated: Pass
+    evaluated: LayerCall
     weight: str
     written: Event
 
@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
     statistics they were made with.
     """
     updates = story.trace.optimizer_steps
-    layers: dict[object, list[Pass]] = defaultdict(list)
+    layers: dict[object, list[LayerCall]] = defaultdict(list)
     for each in Modes(story).passes if updates else ():
         if each.kind == "batch_norm" and each.weight is not None:
             layers[each.layer].append(each)
@@ -55,7 +55,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _left(story: Story, last: Pass, trained: int) -> Left | None:
+def _left(story: Story, last: LayerCall, trained: int) -> Left | None:
     """The data of the finding if the weight was written after a training began, but the layer's mean
     and variance are still 0 and 1.
 
@@ -83,7 +83,7 @@ def _left(story: Story, last: Pass, trained: int) -> Left | None:
     return Left(last, last.weight, written) if start else None
 
 
-def _is_moved(story: Story, label: str, last: Pass) -> bool:
+def _is_moved(story: Story, label: str, last: LayerCall) -> bool:
     storage = str((story.tensor(label) or {}).get("storage"))
     return any(story.events[step].name not in FILLS for step in story.writes(storage, -1, last.event.step))
 

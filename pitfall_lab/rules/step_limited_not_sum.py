@@ -33,7 +33,7 @@ SLACK = 1.001
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class StepLimitedNotSum:
     """``limited`` kept a step within ``limit`` of 0, or a point within ``limit`` of where it just was.
 
     ``event`` added the step, each number of which is as large as ``size``, to ``point``, which gave ``result``.
@@ -49,7 +49,7 @@ class Move:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that limits the single steps, if these went further than the limit together."""
-    moves: dict[Span | None, list[Move]] = defaultdict(list)
+    moves: dict[Span | None, list[StepLimitedNotSum]] = defaultdict(list)
     for event in story.calls(*BOUNDS | LIMITS):
         found = _move(story, event) if event.error is None and event.results else None
         if found is not None:
@@ -62,7 +62,7 @@ def find(story: Story) -> Iterator[Finding]:
                 break
 
 
-def _move(story: Story, event: Event) -> Move | None:
+def _move(story: Story, event: Event) -> StepLimitedNotSum | None:
     """The step that a call limits, and the point that it is added to; None if the call does nothing of the kind."""
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) == 1 and event.name in LIMITS:
@@ -71,7 +71,7 @@ def _move(story: Story, event: Event) -> Move | None:
         if last is None or first != -last or size is None:
             return None
         found = next(_added(story, event.results[0], event.step), None)
-        return Move(event, *found, last, min(size, last)) if found is not None else None
+        return StepLimitedNotSum(event, *found, last, min(size, last)) if found is not None else None
     for label in labels[1:] if event.name in BOUNDS else ():
         bound = made_by(story, label, event.step)
         around = _shifted(story, bound) if bound is not None else None
@@ -81,7 +81,7 @@ def _move(story: Story, event: Event) -> Move | None:
             source = next(each for each, size in sizes.items() if size is None)
             size = next(size for size in sizes.values() if size is not None)
             if _same(story, around[0], source, event.step):
-                return Move(event, moved, source, moved.results[0], around[1], min(size, around[1]))
+                return StepLimitedNotSum(event, moved, source, moved.results[0], around[1], min(size, around[1]))
     return None
 
 
@@ -156,9 +156,9 @@ def _same(story: Story, one: str, other: str, step: int) -> bool:
     return a == b
 
 
-def _chains(story: Story, moves: list[Move]) -> Iterator[list[Move]]:
+def _chains(story: Story, moves: list[StepLimitedNotSum]) -> Iterator[list[StepLimitedNotSum]]:
     """The moves in runs, in each of which a move starts where the one before it ended."""
-    run: list[Move] = []
+    run: list[StepLimitedNotSum] = []
     for move in moves:
         if run and run[-1].event is move.event:
             continue
@@ -169,12 +169,12 @@ def _chains(story: Story, moves: list[Move]) -> Iterator[list[Move]]:
     yield run
 
 
-def _follows(story: Story, one: Move, other: Move) -> bool:
+def _follows(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> bool:
     """Whether the point of a move came from the result of another one."""
     return _between(story, one, other) is not None
 
 
-def _between(story: Story, one: Move, other: Move) -> list[Event] | None:
+def _between(story: Story, one: StepLimitedNotSum, other: StepLimitedNotSum) -> list[Event] | None:
     """The calls that made the point of a move from the result of another one; None if it came from elsewhere."""
     memory = (story.tensor(one.result, one.event.step) or {}).get("storage")
     label, step, calls = other.point, other.event.step, list[Event]()
@@ -191,7 +191,7 @@ def _between(story: Story, one: Move, other: Move) -> list[Event] | None:
     return None
 
 
-def _is_free(story: Story, chain: list[Move]) -> bool:
+def _is_free(story: Story, chain: list[StepLimitedNotSum]) -> bool:
     """Whether the sum is limited between two moves by nothing but a range of numbers, or what lies around itself."""
     for one, other in pairwise(chain):
         for call in _between(story, one, other) or ():
@@ -202,7 +202,7 @@ def _is_free(story: Story, chain: list[Move]) -> bool:
     return True
 
 
-def _base(story: Story, move: Move) -> str | None:
+def _base(story: Story, move: StepLimitedNotSum) -> str | None:
     """What the first point of an attack was put around: a tensor, or None for zero.
 
     Zero if the first point itself was drawn within the limit, or set to zero.
@@ -235,7 +235,7 @@ def _is_start(story: Story, label: str, step: int, limit: float) -> bool:
     return max(known) <= limit * SLACK
 
 
-def _change(story: Story, base: str | None, move: Move, before: int, *, after: bool) -> float | None:
+def _change(story: Story, base: str | None, move: StepLimitedNotSum, before: int, *, after: bool) -> float | None:
     """The largest known change that an attack had made before a move, or after it; None if it is not known.
 
     ``before`` is the step of the first move: then the tensor that it is put around still had its numbers.
@@ -253,7 +253,7 @@ def _change(story: Story, base: str | None, move: Move, before: int, *, after: b
     return max((abs(value - first[at]) for at, value in now.known() if at in first), default=None)
 
 
-def _limited_further(story: Story, move: Move, *, views: bool = True) -> tuple[str, int]:
+def _limited_further(story: Story, move: StepLimitedNotSum, *, views: bool = True) -> tuple[str, int]:
     """The result of a move after all limits that are put on it, and the step at which it is that.
 
     ``views``: also past calls of ``detach``.
@@ -267,14 +267,14 @@ def _limited_further(story: Story, move: Move, *, views: bool = True) -> tuple[s
     return label, step
 
 
-def _is_trained(story: Story, move: Move) -> bool:
+def _is_trained(story: Story, move: StepLimitedNotSum) -> bool:
     """Whether the point is a parameter of a module, or one of what an optimizer holds."""
     memory = (story.tensor(move.point, move.event.step) or {}).get("storage")
     held = {label for each in story.trace.optimizers for label in each.holds}
     return any(label in held or record.get("kind") == "parameter" for label, record in story.tensors_on(memory))
 
 
-def _finding(story: Story, chain: list[Move]) -> Finding | None:
+def _finding(story: Story, chain: list[StepLimitedNotSum]) -> Finding | None:
     """The finding for a run of moves that left the range around where they began; None if they did not."""
     first, last = chain[0], chain[-1]
     if _is_trained(story, first):
@@ -324,7 +324,7 @@ def _finding(story: Story, chain: list[Move]) -> Finding | None:
     )
 
 
-def _fixes(story: Story, chain: list[Move], base: str | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, chain: list[StepLimitedNotSum], base: str | None) -> tuple[Fix, ...]:
     """At most one fix, a limit of the sum after the statement that makes the new point.
 
     Empty where the function of that statement has no name for what the sum is to stay near to.
@@ -358,7 +358,7 @@ def _fixes(story: Story, chain: list[Move], base: str | None) -> tuple[Fix, ...]
     return unique(program.text, [Fix(title, program.insert_after(statement, text), meaning="later")])
 
 
-def _limit_text(story: Story, move: Move) -> str:
+def _limit_text(story: Story, move: StepLimitedNotSum) -> str:
     """The limit as the program writes it, if the text shows it; else the number."""
     program = story.program
     node = program.at(story.span(move.limited.step))

@@ -22,7 +22,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class SteppedTwice:
     """In ``rounds`` rounds ``second`` used the gradient of ``leaf``, which ``added`` had computed
     and ``first`` had used already.
     """
@@ -40,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
     for step in story.trace.optimizer_steps:
         if step.span is not None:
             steps[step.span].append(step)
-    found: dict[tuple[Span | None, Span | None], list[Again]] = {}
+    found: dict[tuple[Span | None, Span | None], list[SteppedTwice]] = {}
     for leaf, moments in lives(story).items() if len(steps) > 1 else ():
         for again in _again(story, leaf, moments, steps):
             found.setdefault((again.first.span, again.second.span), []).append(again)
@@ -48,12 +48,14 @@ def find(story: Story) -> Iterator[Finding]:
         yield _finding(story, each[0], len(each) - 1)
 
 
-def _again(story: Story, leaf: str, moments: list[Moment], steps: dict[Span, list[OptimizerStep]]) -> Iterator[Again]:
+def _again(
+    story: Story, leaf: str, moments: list[Moment], steps: dict[Span, list[OptimizerStep]]
+) -> Iterator[SteppedTwice]:
     """Yield the pairs of steps that used one gradient of a leaf in at least ``ROUNDS`` rounds, each pair of lines once.
 
     A round ends when a backward adds to the gradient or it is cleared.
     """
-    pairs: dict[tuple[Span | None, Span | None], list[Again]] = {}
+    pairs: dict[tuple[Span | None, Span | None], list[SteppedTwice]] = {}
     added: Moment | None = None
     used: list[OptimizerStep] = []
     for moment in [*moments, Moment("cleared", len(story.events), story.events[-1])]:
@@ -65,12 +67,12 @@ def _again(story: Story, leaf: str, moments: list[Moment], steps: dict[Span, lis
             continue
         if added is not None:
             for first, second in pairwise(used):
-                pairs.setdefault((first.span, second.span), []).append(Again(leaf, added, first, second, 0))
+                pairs.setdefault((first.span, second.span), []).append(SteppedTwice(leaf, added, first, second, 0))
         added, used = moment if moment.kind == "added" else None, []
     yield from (replace(each[0], rounds=len(each)) for each in pairs.values() if len(each) >= ROUNDS)
 
 
-def _finding(story: Story, found: Again, others: int) -> Finding:
+def _finding(story: Story, found: SteppedTwice, others: int) -> Finding:
     first, second = (at_line(story, step.span) for step in (found.first, found.second))
     name = called(story, found.leaf, None, found.added.step)
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
@@ -113,7 +115,7 @@ def _finding(story: Story, found: Again, others: int) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Again, *, same: bool) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: SteppedTwice, *, same: bool) -> tuple[Fix, ...]:
     """Fixes that leave one of the two steps out: with the optimizer, or (``same``: one optimizer
     steps twice) the step alone.
 

@@ -20,7 +20,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class SteppedWithAnothersGradient:
     """``update`` used gradients that two backwards, ``own`` and ``other``, added to ``parameter``.
 
     The loss of ``own`` detached the other player's result; ``other`` is the backward of the loss of ``player``.
@@ -55,7 +55,9 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, rounds[0])
 
 
-def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Mixed | None:
+def _mixed(
+    story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep
+) -> SteppedWithAnothersGradient | None:
     """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is another
     player's; else None.
 
@@ -71,7 +73,7 @@ def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: Opt
             detached = _detached(flow, own, mine, theirs) if theirs is not None else None
             if theirs is not None and detached is not None:
                 player = next((made for made in story.trace.optimizers if set(made.holds) & theirs), None)
-                return Mixed(update, label, own, other, detached, player)
+                return SteppedWithAnothersGradient(update, label, own, other, detached, player)
     return None
 
 
@@ -89,7 +91,7 @@ def _detached(flow: Flow, own: Event, mine: set[str], theirs: set[str]) -> Event
     return None
 
 
-def _finding(story: Story, found: Mixed) -> Finding:
+def _finding(story: Story, found: SteppedWithAnothersGradient) -> Finding:
     other, own = found.other, found.own
     here, there = at_line(story, story.span(other.step)), at_line(story, story.span(own.step))
     last, cut = at_line(story, found.update.span), at_line(story, story.span(found.detached.step))
@@ -126,7 +128,7 @@ def _finding(story: Story, found: Mixed) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Mixed) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: SteppedWithAnothersGradient) -> tuple[Fix, ...]:
     """Fixes that let the other loss fill only the gradients of its own player: ``backward(inputs=…)``.
 
     Empty if ``inputs`` is given already, or if the line that made the player's optimizer is not known.

@@ -23,7 +23,7 @@ DEEP, FURTHER = 4, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class StraightThroughWithoutDetach:
     """``event`` adds ``tensor`` and takes it away again; what is left, ``value``, was computed from it
     in a way that has no gradient.
     """
@@ -57,7 +57,7 @@ def _is_written(story: Story, event: Event) -> bool:
     )
 
 
-def _cancelled(story: Story, event: Event, backwards: list[Event]) -> Cancelled | None:
+def _cancelled(story: Story, event: Event, backwards: list[Event]) -> StraightThroughWithoutDetach | None:
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn"))
     if node is None or node.get("ran") is None:
         return None
@@ -70,7 +70,7 @@ def _cancelled(story: Story, event: Event, backwards: list[Event]) -> Cancelled 
         value = next((label for label in left if _is_made_from(story, label, tensor, event.step)), None)
         backward = next((b for b in backwards if b.step > event.step), None)
         if value is not None and backward is not None:
-            return Cancelled(event, tensor, value, backward)
+            return StraightThroughWithoutDetach(event, tensor, value, backward)
     return None
 
 
@@ -131,7 +131,7 @@ def _is_made_from(story: Story, label: str, source: str, step: int) -> bool:
     return False
 
 
-def _finding(story: Story, found: Cancelled) -> Finding:
+def _finding(story: Story, found: StraightThroughWithoutDetach) -> Finding:
     event = found.event
     span, code = story.span(event.step), snippet(story, story.span(event.step))
     here, back = at_line(story, span), at_line(story, story.span(found.backward.step))
@@ -163,7 +163,7 @@ def _finding(story: Story, found: Cancelled) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: StraightThroughWithoutDetach) -> tuple[Fix, ...]:
     """At most one fix: it detaches the difference; empty unless the sum is written as ``z + (q - z)``, ``(q
     - z) + z`` or ``z + q - z``.
     """

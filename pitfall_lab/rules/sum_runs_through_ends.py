@@ -33,7 +33,7 @@ BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class SumRunsThroughEnds:
     """``event`` added ``new`` and a constant multiple of the sum of the round before, ``carried``."""
 
     event: Event
@@ -69,14 +69,14 @@ def find(story: Story) -> Iterator[Finding]:
             yield from _finding(story, *found)
 
 
-def _rounds(story: Story, events: list[Event]) -> list[Round]:
+def _rounds(story: Story, events: list[Event]) -> list[SumRunsThroughEnds]:
     """The rounds in which a line added to a multiple of what it gave in the round before."""
     found = []
     for one, other in pairwise(events):
         labels = [o.label for o in other.operands if o.label is not None]
         for label, new in (labels, labels[::-1]):
             if _is_carried(story, label, other.step, one):
-                found.append(Round(other, new, label))
+                found.append(SumRunsThroughEnds(other, new, label))
                 break
     return found
 
@@ -119,10 +119,10 @@ def _kept_at(story: Story, pick: Event, one: Event) -> bool:
     return False
 
 
-def _ended(story: Story, rounds: list[Round]) -> tuple[Round, Ended] | None:
+def _ended(story: Story, rounds: list[SumRunsThroughEnds]) -> tuple[SumRunsThroughEnds, Ended] | None:
     """The first round that goes on behind an end, by flags that are zeros and ones over all rounds; None if none."""
     seen: dict[tuple[Span | None, int], set[float]] = defaultdict(set)
-    found: dict[tuple[Span | None, int], list[tuple[Round, Ended]]] = defaultdict(list)
+    found: dict[tuple[Span | None, int], list[tuple[SumRunsThroughEnds, Ended]]] = defaultdict(list)
     rows: dict[tuple[Span | None, int], list[int]] = defaultdict(list)
     for each in rounds:
         for product, place, index in _products(story, each.new, each.event.step):
@@ -197,7 +197,9 @@ def _is_product(story: Story, label: str, step: int) -> bool:
     return made is not None and made.name in PRODUCTS and sum(o.label is not None for o in made.operands) == BOTH
 
 
-def _end(story: Story, here: Round, given: tuple[Event, str, str], known: dict[Index, float]) -> Ended | None:
+def _end(
+    story: Story, here: SumRunsThroughEnds, given: tuple[Event, str, str], known: dict[Index, float]
+) -> Ended | None:
     """Where a flag is 0 in a round and the sum of the rounds before is not 0; None if there is no such place."""
     product, label, index = given
     shape = story.shape(here.carried, here.event.step) or ()
@@ -211,7 +213,7 @@ def _end(story: Story, here: Round, given: tuple[Event, str, str], known: dict[I
     return None
 
 
-def _finding(story: Story, here: Round, ended: Ended) -> Iterator[Finding]:
+def _finding(story: Story, here: SumRunsThroughEnds, ended: Ended) -> Iterator[Finding]:
     event = here.event
     came = Elements(story, event.results[0], event.step).at(ended.at)
     carried = Elements(story, here.carried, event.step - 1).at(ended.at)
@@ -242,7 +244,7 @@ def _finding(story: Story, here: Round, ended: Ended) -> Iterator[Finding]:
     )
 
 
-def _fixes(story: Story, here: Round, ended: Ended) -> tuple[Fix, ...]:
+def _fixes(story: Story, here: SumRunsThroughEnds, ended: Ended) -> tuple[Fix, ...]:
     """At most one fix: the sum of what comes later is multiplied by the flags too.
 
     Empty where the text of the line does not show that sum, or its function does not have the flags.

@@ -24,7 +24,7 @@ TABLE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class TargetIsTheInput:
     """``embedding`` looked up ``tokens``, and ``loss`` compared what was computed from them, position by position, with
     the same tokens.
     """
@@ -44,7 +44,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _copied(story: Story, loss: Event) -> Copied | None:
+def _copied(story: Story, loss: Event) -> TargetIsTheInput | None:
     labels = [o.label for o in loss.operands[:2] if o.label is not None]
     tables = list(_tokens(story, labels[1], loss.step)) if len(labels) == TABLE else []
     if not tables:
@@ -60,7 +60,7 @@ def _copied(story: Story, loss: Event) -> Copied | None:
             given = story.tensor(event.operands[0].label, event.step)
             tokens = next((table for table in tables if same_piece(given, story.tensor(table, event.step))), None)
             if tokens is not None:
-                return Copied(event, tokens, loss)
+                return TargetIsTheInput(event, tokens, loss)
             continue
         for each in (o.label for o in event.operands if o.label is not None):
             if each not in seen and _has_places(story.shape(each, event.step), sizes):
@@ -98,7 +98,7 @@ def _has_places(shape: tuple[int, ...] | None, sizes: tuple[int, ...]) -> bool:
     return shape[0] == sizes[0] * sizes[1] or (len(shape) > TABLE and shape[:TABLE] in (sizes, sizes[::-1]))
 
 
-def _finding(story: Story, found: Copied) -> Finding:
+def _finding(story: Story, found: TargetIsTheInput) -> Finding:
     span = story.span(found.loss.step)
     here, there = at_line(story, span), at_line(story, story.span(found.embedding.step))
     what = expression(story, found.tokens, found.loss.step)
@@ -126,7 +126,7 @@ def _finding(story: Story, found: Copied) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Copied) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: TargetIsTheInput) -> tuple[Fix, ...]:
     """Fixes that shift predictions and targets by one position in the call of the loss.
 
     Empty unless both are reshaped by a method in that call.

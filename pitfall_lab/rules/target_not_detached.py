@@ -27,7 +27,7 @@ DEPTH = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class TargetNotDetached:
     """``loss`` compares ``prediction`` with ``target``, which ``made`` computed as given numbers
     plus a share of an ``estimate``.
     """
@@ -181,7 +181,7 @@ def _of_weight(story: Story, found: Weighed) -> Finding:
     )
 
 
-def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
+def _moving(story: Story, event: Event, trained: set[str]) -> TargetNotDetached | None:
     labels = [o.label for o in event.operands[:2]]
     if len(labels) < 2 or any(not (story.tensor(label, event.step) or {}).get("requires_grad") for label in labels):
         return None
@@ -204,7 +204,7 @@ def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
             None,
         )
         if estimate is not None and own & _leaves(story, estimate, made.step) and _is_minimised(story, event):
-            return Moving(event, prediction, target, made, estimate)
+            return TargetNotDetached(event, prediction, target, made, estimate)
     return None
 
 
@@ -287,7 +287,7 @@ def _is_minimised(story: Story, event: Event) -> bool:
     )
 
 
-def _finding(story: Story, found: Moving) -> Finding:
+def _finding(story: Story, found: TargetNotDetached) -> Finding:
     loss, made = found.loss, found.made
     here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(made.step))
     prediction, target = expression(story, found.prediction, loss.step), expression(story, found.target, loss.step)
@@ -328,7 +328,7 @@ def _finding(story: Story, found: Moving) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: TargetNotDetached) -> tuple[Fix, ...]:
     return _detached(story, [(found.loss, found.target)], found.made, whole=True)
 
 

@@ -26,7 +26,7 @@ LIMIT = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class TargetWithoutInfluence:
     """``event`` computed ``predicted + target`` (or ``-``), with only sums, means and constant
     factors from there to the loss.
     """
@@ -41,7 +41,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that adds targets to a loss in several iterations, so that
     no gradient depends on them.
     """
-    found: dict[object, list[Added]] = {}
+    found: dict[object, list[TargetWithoutInfluence]] = {}
     before = 0
     for backward in story.backwards() if len(story.trace.optimizer_steps) >= ROUNDS else ():
         for added in _added(story, backward):
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
         yield _finding(story, rounds[0])
 
 
-def _added(story: Story, backward: Event) -> Iterator[Added]:
+def _added(story: Story, backward: Event) -> Iterator[TargetWithoutInfluence]:
     """The sums with a tensor of data on the way to the loss, as far as only sums, means and
     factors without a gradient follow.
     """
@@ -74,7 +74,7 @@ def _added(story: Story, backward: Event) -> Iterator[Added]:
         if event.name in SUMS and len(given) == ROUNDS and len(trained) == 1:
             target = next(each for each in given if each != trained[0])
             if _is_data(story, target, event.step):
-                yield Added(event, trained[0], target, backward)
+                yield TargetWithoutInfluence(event, trained[0], target, backward)
         if event.name in SUMS or len(trained) == 1 or event.name in ("stack", "cat"):
             pending += trained
 
@@ -88,7 +88,7 @@ def _is_data(story: Story, label: str, step: int) -> bool:
     )
 
 
-def _matters(story: Story, added: Added, before: int) -> bool:
+def _matters(story: Story, added: TargetWithoutInfluence, before: int) -> bool:
     """Whether the loss depends on the target in some other way too: on what it was made of since the
     step ``before``, or copied from.
 
@@ -128,7 +128,7 @@ def _matters(story: Story, added: Added, before: int) -> bool:
     return len(seen) >= LIMIT
 
 
-def _finding(story: Story, found: Added) -> Finding:
+def _finding(story: Story, found: TargetWithoutInfluence) -> Finding:
     span, step = story.span(found.event.step), found.event.step
     here, there = at_line(story, span), at_line(story, story.span(found.backward.step))
     target, predicted = expression(story, found.target, step), expression(story, found.predicted, step)
@@ -157,7 +157,7 @@ def _finding(story: Story, found: Added) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: TargetWithoutInfluence) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.BinOp) or OPERATORS.get(type(node.op)) != "-":

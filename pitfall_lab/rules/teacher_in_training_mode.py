@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import is_name
 from pitfall_lab.rules.kit.wording import at_line
-from pitfall_lab.rules.signals.modes import FURTHER, Modes, Pass
+from pitfall_lab.rules.signals.modes import FURTHER, LayerCall, Modes
 from pitfall_lab.trace import Event, Span, T
 
 LOSSES = {
@@ -31,7 +31,7 @@ class Noisy:
     are targets at ``compared``.
     """
 
-    passes: list[Pass]
+    passes: list[LayerCall]
     compared: Event
 
 
@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each network whose dropout or batch norm works as in training in each iteration, and whose
     results are the targets of another network.
     """
-    modes, layers = Modes(story), dict[object, list[Pass]]()
+    modes, layers = Modes(story), dict[object, list[LayerCall]]()
     for each in modes.passes if story.trace.optimizer_steps else ():
         if each.active and each.weight is not None and _is_still(story, each):
             layers.setdefault((each.kind, each.layer), []).append(each)
@@ -57,7 +57,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, Noisy([each for each, _ in targets], targets[0][1]))
 
 
-def _is_still(story: Story, each: Pass) -> bool:
+def _is_still(story: Story, each: LayerCall) -> bool:
     """Whether the result of the pass requires no grad and the next update is for other weights.
 
     False if no update follows.
@@ -69,7 +69,7 @@ def _is_still(story: Story, each: Pass) -> bool:
     return update is not None and storage not in {(story.tensor(label) or {}).get("storage") for label in update.holds}
 
 
-def _compared(story: Story, each: Pass) -> Event | None:
+def _compared(story: Story, each: LayerCall) -> Event | None:
     """The call that compares what became of the result with something computed that is trained; ``None``
     where it is used as an input.
 
@@ -92,7 +92,7 @@ def _compared(story: Story, each: Pass) -> Event | None:
     return None
 
 
-def _sampled(story: Story, modes: Modes, passes: list[Pass]) -> bool:
+def _sampled(story: Story, modes: Modes, passes: list[LayerCall]) -> bool:
     """Whether one input ran through the layer several times between two updates, so that the randomness is wanted."""
     updates, seen = [update.step for update in story.trace.optimizer_steps], set()
     for each in passes:
@@ -103,7 +103,7 @@ def _sampled(story: Story, modes: Modes, passes: list[Pass]) -> bool:
     return False
 
 
-def _moves(story: Story, passes: list[Pass]) -> bool:
+def _moves(story: Story, passes: list[LayerCall]) -> bool:
     """Whether a batch norm's weight is written after the first pass, or is frozen, which another rule is about.
 
     A target that is copied from the trained network now and then may well be normalised as that one is.
@@ -114,7 +114,7 @@ def _moves(story: Story, passes: list[Pass]) -> bool:
     return bool(written) or not record.get("requires_grad")
 
 
-def _averaged(story: Story, each: Pass) -> bool:
+def _averaged(story: Story, each: LayerCall) -> bool:
     """Whether the layer's weights follow others by a moving average; a teacher of that kind may be noisy on purpose."""
     storage = str((story.tensor(each.weight) or {}).get("storage"))
     written = story.writes(storage, each.event.step, len(story.events))
@@ -123,7 +123,7 @@ def _averaged(story: Story, each: Pass) -> bool:
     return not held & mine and any(story.said(step) not in ("load_state_dict", "step") for step in written)
 
 
-def _called_at(story: Story, each: Pass) -> Span | None:
+def _called_at(story: Story, each: LayerCall) -> Span | None:
     """Return the span of the line that calls the network; None if there is none."""
     return (
         story.program.place(statement)
@@ -132,7 +132,7 @@ def _called_at(story: Story, each: Pass) -> Span | None:
     )
 
 
-def _caller(story: Story, each: Pass) -> ast.stmt | None:
+def _caller(story: Story, each: LayerCall) -> ast.stmt | None:
     """The innermost statement around the layer that is in no module's ``forward``; if all are in one, the outermost.
 
     None if none is known.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.kit.custom_functions import Custom, Kept, applied, customs, inside
+from pitfall_lab.rules.kit.custom_functions import AssignedValue, Custom, applied, customs, inside
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program, merge
@@ -72,7 +72,7 @@ def _run(story: Story, custom: Custom, last: Event) -> Iterator[Event]:
         yield event
 
 
-def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[str, Kept]) -> str | None:
+def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[str, AssignedValue]) -> str | None:
     """Return the attribute of ctx that the call in backward used: the one written as that operand,
     else the only one that is read.
 
@@ -190,7 +190,7 @@ def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[
     return unique(program.text, found)
 
 
-def _saving(program: Program, custom: Custom, kept: Kept) -> str:
+def _saving(program: Program, custom: Custom, kept: AssignedValue) -> str:
     """Code that saves the tensor by ``ctx.save_for_backward``, followed by the other
     assignments of the replaced statement.
     """
@@ -220,7 +220,7 @@ RULE = Rule(
     ),
     why=T(
         en="The first parameter of `forward` and `backward`, usually called `ctx`, carries what one passes to the "
-        "other. Numbers and shapes may be kept as attributes. Tensors belong into `ctx.save_for_backward(…)` and come "
+        "other. Numbers and shapes may be kept as attributes. Tensors belong in `ctx.save_for_backward(…)` and come "
         "back as `ctx.saved_tensors`: torch then remembers their *version*, a number that grows with each write in "
         "place, compares it when they are read again, and frees them after backward. An attribute does none of this: "
         "wrong gradients go unnoticed, and an output kept as an attribute refers back to the graph that holds it, so "

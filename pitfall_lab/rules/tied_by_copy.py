@@ -22,7 +22,7 @@ COPIES = ("clone", "tensor", "as_tensor", "contiguous")
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class TiedByCopy:
     """``event`` made the weight ``copy`` from ``source``; ``uses`` are the two layers' calls in one forward.
 
     With ``first``, both were made from a third tensor, which was computed from a weight that they shared
@@ -106,7 +106,7 @@ def _is_whole(story: Story, given: str | None, source: str, step: int) -> bool:
     return shape is not None and own is not None and sorted(shape) == sorted(own)
 
 
-def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
+def _tied(story: Story, event: Event, source: str, copy: str) -> TiedByCopy | None:
     """The data of the finding if an embedding and a linear layer, or two linear ones, use the two
     weights in one forward; else None.
 
@@ -131,7 +131,7 @@ def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
     one, other = uses[0][-1], uses[1][-1]
     turned = one.name == other.name == "linear" and _across(story, source, copy)
     return (
-        Copied(event, source, copy, (one, other))
+        TiedByCopy(event, source, copy, (one, other))
         if {one.name, other.name} == {"embedding", "linear"} or turned
         else None
     )
@@ -153,7 +153,7 @@ def _again(story: Story, storages: list[str], first: int) -> bool:
     return False
 
 
-def _finding(story: Story, found: Copied) -> Finding:
+def _finding(story: Story, found: TiedByCopy) -> Finding:
     event, (one, other) = found.event, found.uses
     span = story.span(event.step)
     here, there, where = (at_line(story, s) for s in (span, story.span(one.step), story.span(other.step)))

@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand, torch_name, with_parentheses
 from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event, Span, T
 
 SUMS = ("add", "add_", "__add__", "__radd__", "__iadd__")
@@ -26,7 +26,7 @@ BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class TruthValuesAdded:
     """``first`` is the first of the additions of truth values, and ``used`` takes their
     result, ``total``, for a number.
     """
@@ -59,7 +59,7 @@ def _is_truth(story: Story, event: Event) -> bool:
     return all((story.tensor(label, event.step) or {}).get("dtype") == "bool" for label in (*given, event.results[0]))
 
 
-def _used(story: Story, event: Event, parts: set[int]) -> Counted | None:
+def _used(story: Story, event: Event, parts: set[int]) -> TruthValuesAdded | None:
     """The call that takes the sum for a number, past further additions (put into ``parts``) and
     conversions; None if there is none.
     """
@@ -71,7 +71,7 @@ def _used(story: Story, event: Event, parts: set[int]) -> Counted | None:
             if use.step <= step or use.error is not None:
                 continue
             if _takes_for_number(use, label):
-                return Counted(event, use, total)
+                return TruthValuesAdded(event, use, total)
             adds = use.name in SUMS and _is_truth(story, use)
             parts.update((use.step,) if adds else ())
             for result in use.results if adds or use.name in SAME_NUMBERS | NUMBERS else ():
@@ -89,20 +89,13 @@ def _takes_for_number(use: Event, label: str) -> bool:
         return False
     if use.name in LARGEST:
         return True
-    number = _number(use.operands[1].text) if len(use.operands) > 1 and use.operands[1].label is None else None
+    number = decimal(use.operands[1].text) if len(use.operands) > 1 and use.operands[1].label is None else None
     return number is not None and (
         number >= AT_LEAST.get(use.name, float("inf")) or (use.name in QUOTIENTS and number > 1)
     )
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _finding(story: Story, found: Counted) -> Finding:
+def _finding(story: Story, found: TruthValuesAdded) -> Finding:
     first, used = found.first, found.used
     here, there = at_line(story, story.span(first.step)), at_line(story, story.span(used.step))
     what = called(story, found.total, None, used.step, first.step)
@@ -128,7 +121,7 @@ def _finding(story: Story, found: Counted) -> Finding:
 
 
 def _fixes(story: Story, first: Event) -> tuple[Fix, ...]:
-    """Fixes that convert what is added to: the first operand where it stands, or where it was
+    """Fixes that convert what is added to: the first operand in place, or where it was
     made if it is added to in place.
     """
     program, torch = story.program, torch_name(story.program)

@@ -25,7 +25,7 @@ LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
 
 
 @dataclass(frozen=True, slots=True)
-class Equal:
+class UnitsStayEqual:
     """``filled`` gave all elements of ``weight`` one number; after several rounds ``result``
     gives ``units`` equal numbers.
 
@@ -77,7 +77,7 @@ def _memory(story: Story, label: str) -> str | None:
     return (story.tensor(label) or {}).get("storage")
 
 
-def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
+def _equal(story: Story, weight: str, filled: Event) -> UnitsStayEqual | None:
     """The data of the finding if the weight's layer returns the same number for all its units, and not 0; else None.
 
     That is required of the first of its results and of the last one. Of results that are too large to be known, the
@@ -103,7 +103,7 @@ def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
         )
     if not units and len(late[-1].operands) > 2 and late[-1].operands[2].label is not None:
         units, of = _biases(story, late[-1]), T(en="{shown}, … are their biases", zh="{shown}, … 是它们的偏置")
-    return Equal(weight, filled, late[-1], units, len(added), of) if _are_equal(units) else None
+    return UnitsStayEqual(weight, filled, late[-1], units, len(added), of) if _are_equal(units) else None
 
 
 def _are_equal(units: list[float]) -> bool:
@@ -138,7 +138,7 @@ def _biases(story: Story, layer: Event) -> list[float]:
     return [value for _, value in Elements(story, layer.operands[2].label, layer.step).known()]
 
 
-def _finding(story: Story, found: Equal) -> Finding:
+def _finding(story: Story, found: UnitsStayEqual) -> Finding:
     filled = found.filled
     here, there = at_line(story, story.span(filled.step)), at_line(story, story.span(found.result.step))
     weight, count = called(story, found.weight, None, found.result.step), (story.shape(found.weight) or (0,))[0]

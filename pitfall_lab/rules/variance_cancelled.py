@@ -48,7 +48,7 @@ FURTHER, SOME, WRONG, OFTEN, FEWEST, SURE = 80, 4, 3, 3, 3, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class VarianceCancelled:
     """``event`` subtracted a squared mean from the mean of ``squares``: it gave ``got``, the
     numbers have the variance ``true``.
     """
@@ -96,7 +96,7 @@ def _squared(event: Event | None) -> str | None:
     return given[0].label if event.name in PRODUCTS and len(given) > 1 and given[0].label == given[1].label else None
 
 
-def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled | None:
+def _cancelled(story: Story, event: Event, first: str, mean: str) -> VarianceCancelled | None:
     """Return the data of the finding if one difference is rounding noise and wrong by more than ``WRONG`` times, while
     the values vary.
 
@@ -117,7 +117,7 @@ def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled |
     for large, difference, variance in zip(before, got, true, strict=False):
         noise = MANY_GAPS[dtype] * GAPS[dtype] * abs(large)
         if variance > 0 and abs(difference) <= noise and not variance / WRONG < difference < WRONG * variance:
-            return Cancelled(
+            return VarianceCancelled(
                 event, squares[0], (*started, *_sources(story, mean, event.step)[1]), dtype, large, difference, variance
             )
     return None
@@ -186,7 +186,7 @@ def _roots(story: Story, event: Event) -> list[tuple[Index, float]]:
     return known if gap is not None and sizes and max(sizes) - min(sizes) > SURE * gap * max(sizes) else []
 
 
-def _finding(story: Story, found: Cancelled) -> Finding:
+def _finding(story: Story, found: VarianceCancelled) -> Finding:
     event, dtype = found.event, found.dtype
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.squares.step))
     large, got, true = (f"{number:.4g}" for number in (found.large, found.got, found.true))
@@ -216,7 +216,7 @@ def _finding(story: Story, found: Cancelled) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: VarianceCancelled) -> tuple[Fix, ...]:
     """Fixes that compute in float64: within the difference, or from the squared numbers on.
 
     Empty if the text shows no name for them.
@@ -285,7 +285,7 @@ def _first(program: Program, squares: ast.AST, name: str) -> ast.stmt | None:
 
 
 def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """Return the call that makes the tensor of a sum, and its text with float64; None if
+    """Return the call that creates the data of a sum, and its text with float64; None if
     its text has a dtype already.
     """
     if not isinstance(node, ast.Call) or call_name(node) not in MADE or any(k.arg == "dtype" for k in node.keywords):

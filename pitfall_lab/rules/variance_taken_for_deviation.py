@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.forms import NORMAL, drawn, exponential, key, made_by, power, same_numbers, unshifted
-from pitfall_lab.rules.signals.linear_parts import Part, losses, parts
+from pitfall_lab.rules.signals.linear_parts import LinearPart, losses, parts
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
 
@@ -31,7 +31,7 @@ class Mistaken:
 
     product: Event
     spread: str
-    part: Part
+    part: LinearPart
     exponent: float
 
 
@@ -53,14 +53,14 @@ def find(story: Story) -> Iterator[Finding]:
         before = backward.step
 
 
-def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[Part, float]]]:
+def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[LinearPart, float]]]:
     """The numbers that the loss takes for variances, each with its part and its exponent.
 
     ``v`` is one if the loss grows by ``v`` and falls by its logarithm, in equal shares: the divergence from a deviation
     of 1 has ``(v - log(v)) / 2``.
     """
     logarithms: dict[Hashable, float] = defaultdict(float)
-    grown: list[tuple[Hashable, Part, float]] = []
+    grown: list[tuple[Hashable, LinearPart, float]] = []
     for part in parts(story, backward.operands[0].label, backward.step):
         maker = made_by(story, part.label, backward.step)
         own = same_numbers(story, part.label, backward.step)
@@ -89,7 +89,7 @@ def _form(story: Story, label: str, step: int) -> tuple[Hashable, float]:
     return ("plain", key(story, unshifted(story, source, step), step)), exponent
 
 
-def _mistaken(story: Story, event: Event, variances: dict[Hashable, tuple[Part, float]]) -> Mistaken | None:
+def _mistaken(story: Story, event: Event, variances: dict[Hashable, tuple[LinearPart, float]]) -> Mistaken | None:
     """The data of the finding if the call multiplied drawn numbers by a number of ``variances`` itself
     and not by its root; else None.
     """

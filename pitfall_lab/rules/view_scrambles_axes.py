@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ViewScramblesAxes:
     """An exchange of axes that gives the requested lengths: ``cut`` is the shape before it (axes may be split
     first), ``order`` the order.
 
@@ -61,7 +61,7 @@ class Turn:
     order: Shape
 
 
-def _turned(before: Shape, after: Shape) -> Turn | None:
+def _turned(before: Shape, after: Shape) -> ViewScramblesAxes | None:
     """The exchange of axes that the program probably intended: the new lengths are the old ones in another
     order; None if there is none.
 
@@ -73,15 +73,15 @@ def _turned(before: Shape, after: Shape) -> Turn | None:
         return None  # neighbours joined or split: nothing is exchanged
     if len(one) == len(other):
         orders = _orders(before, after) if sorted(one) == sorted(other) else []
-        return Turn(before, orders[0]) if orders else None
+        return ViewScramblesAxes(before, orders[0]) if orders else None
     if len(one) > len(other):
         orders = [order for order in _by_turns(one) if _joined(tuple(one[i] for i in order), other)]
-        return Turn(one, orders[0]) if orders else None
+        return ViewScramblesAxes(one, orders[0]) if orders else None
     orders = [order for order in _by_turns(other) if _joined(tuple(other[i] for i in order), one)]
     if not orders:
         return None
     cut = tuple(other[i] for i in orders[0])
-    return Turn(cut, tuple(orders[0].index(axis) for axis in range(len(other))))
+    return ViewScramblesAxes(cut, tuple(orders[0].index(axis) for axis in range(len(other))))
 
 
 def _joined(shape: Shape, fewer: Shape) -> bool:
@@ -142,7 +142,7 @@ def _orders(before: Shape, after: Shape) -> list[Shape]:
     return sorted(found, key=lambda order: (turned(order), sum(place != axis for place, axis in enumerate(order))))
 
 
-def _finding(story: Story, event: Event, met: Event, turn: Turn) -> Finding:
+def _finding(story: Story, event: Event, met: Event, turn: ViewScramblesAxes) -> Finding:
     span, source = story.span(event.step), event.operands[0].label
     before, after = story.shape(source, event.step) or (), story.shape(event.results[0], event.step) or ()
     name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
@@ -174,7 +174,7 @@ def _finding(story: Story, event: Event, met: Event, turn: Turn) -> Finding:
     )
 
 
-def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: Turn) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: ViewScramblesAxes) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(event.step)) if program.tree else None
     if not isinstance(node, ast.Call) or call_name(node) != event.name or (tensor := receiver(node)) is None:

@@ -46,7 +46,7 @@ HOPS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class WeightsAfterMean:
     """``product`` multiplied ``weight``, which has one number per reduced element, with the single
     number that ``reduced`` returned.
     """
@@ -118,7 +118,7 @@ def _is_power_of_exponential(story: Story, label: str, source: str, step: int) -
     return False
 
 
-def _late(story: Story, event: Event) -> Late | None:
+def _late(story: Story, event: Event) -> WeightsAfterMean | None:
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) != 2 or event.parent is not None:
         return None
@@ -140,7 +140,7 @@ def _late(story: Story, event: Event) -> Late | None:
         if (
             len(set(values(story, weight, event.step))) != 1
         ):  # last: equal weights are no weights, and values are requested for it
-            return Late(reduced, event, weight, total)
+            return WeightsAfterMean(reduced, event, weight, total)
     return None
 
 
@@ -177,7 +177,7 @@ def _fits(story: Story, reduced: Event, shape: tuple[int, ...]) -> bool:
     return any(g is not None and len(own) > 0 and (g[: len(own)] == own or g == shape) for g in given)
 
 
-def _finding(story: Story, found: Late) -> Finding:
+def _finding(story: Story, found: WeightsAfterMean) -> Finding:
     product, reduced = found.product, found.reduced
     here, there = at_line(story, story.span(product.step)), at_line(story, story.span(reduced.step))
     weight = expression(story, found.weight, product.step)

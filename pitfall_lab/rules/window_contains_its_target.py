@@ -38,7 +38,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Leak:
+class WindowContainsItsTarget:
     """``loss`` compares with ``target``, all of whose values are in the rows of ``given`` that a prediction was
     computed from.
 
@@ -59,7 +59,7 @@ class Leak:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss of a training whose target lies in the overlapping windows that the
+    """One finding for each loss of a training whose target is in the overlapping windows that the
     prediction is computed from.
     """
     tries = dict[object, int]()
@@ -85,7 +85,7 @@ def _is_trained(story: Story, loss: Event) -> bool:
     return loss.name != "sub" or any(use.name in DISTANCES for use in story.uses(loss.results[0]))
 
 
-def _leak(story: Story, loss: Event) -> Leak | None:
+def _leak(story: Story, loss: Event) -> WindowContainsItsTarget | None:
     labels = [o.label for o in loss.operands[:PAIR]]
     taught = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
     if None in labels or taught.count(True) != 1:
@@ -123,7 +123,9 @@ def _leak(story: Story, loss: Event) -> Leak | None:
                 (min(at for _, at in window) // unit, max(at for _, at in window) // unit, min(own)[1] // unit)
                 for window, own in zip(seen, wanted, strict=True)
             )
-            return Leak(loss, target, label, step, ahead, tuple(wants.trail), tuple(has.trail), places)
+            return WindowContainsItsTarget(
+                loss, target, label, step, ahead, tuple(wants.trail), tuple(has.trail), places
+            )
     return None
 
 
@@ -193,7 +195,7 @@ def _is_whole(story: Story, event: Event, label: str) -> bool:
     return all(each.strip() in WHOLE for each in texts[0].strip("()").split(",") if each.strip())
 
 
-def _finding(story: Story, found: Leak) -> Finding:
+def _finding(story: Story, found: WindowContainsItsTarget) -> Finding:
     loss = found.loss
     window = next(
         (each for each in found.windows if each.name == "unfold"), found.windows[-1] if found.windows else loss
@@ -231,7 +233,7 @@ def _finding(story: Story, found: Leak) -> Finding:
     )
 
 
-def _fixes(story: Story, found: Leak) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: WindowContainsItsTarget) -> tuple[Fix, ...]:
     """Fixes that let the targets start after the windows, without or with the last windows, which have no target then,
     left out.
     """

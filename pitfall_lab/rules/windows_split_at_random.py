@@ -34,7 +34,7 @@ Part = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class WindowsSplitAtRandom:
     """``layer`` was given windows of ``series`` that begin at ``starts``, as far as that is known, take up ``extent``
     elements of its memory, and are ``apart`` elements, or a multiple, from one another.
 
@@ -57,8 +57,8 @@ class Split:
     with them. ``apart``: the distance of the windows.
     """
 
-    learned: Fed
-    measured: Fed
+    learned: WindowsSplitAtRandom
+    measured: WindowsSplitAtRandom
     shared: float
     apart: int
 
@@ -71,8 +71,8 @@ def find(story: Story) -> Iterator[Finding]:
     """
     if not story.trace.optimizer_steps:
         return
-    learned: dict[str, list[Fed]] = defaultdict(list)
-    measured: dict[str, list[Fed]] = defaultdict(list)
+    learned: dict[str, list[WindowsSplitAtRandom]] = defaultdict(list)
+    measured: dict[str, list[WindowsSplitAtRandom]] = defaultdict(list)
     for event, weight in _layers(story):
         graph = (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
         trained = (story.record("nodes", graph) or {}).get("ran") is not None
@@ -99,7 +99,7 @@ def _layers(story: Story) -> Iterator[tuple[Event, str]]:
             yield event, weight
 
 
-def _fed(story: Story, layer: Event) -> Fed | None:
+def _fed(story: Story, layer: Event) -> WindowsSplitAtRandom | None:
     """The windows of one series that a layer was given; None if its rows are none, as far as they are known."""
     label = next(o.label for o in layer.operands if o.label is not None)
     shape = story.shape(label, layer.step) or ()
@@ -123,7 +123,7 @@ def _fed(story: Story, layer: Event) -> Fed | None:
     if len(series) != 1 or len(extents) != 1 or not 1 < max(extents) <= APART * size or len(set(starts)) < 2:
         return None
     apart = gcd(*(start - starts[0] for start in starts))
-    return Fed(layer, series.pop(), frozenset(known), extents.pop(), apart, _drawn(story, made), made)
+    return WindowsSplitAtRandom(layer, series.pop(), frozenset(known), extents.pop(), apart, _drawn(story, made), made)
 
 
 def _drawn(story: Story, made: tuple[Event, ...]) -> dict[int, Part]:
@@ -147,7 +147,7 @@ def _drawn(story: Story, made: tuple[Event, ...]) -> dict[int, Part]:
     return found
 
 
-def _split(learned: list[Fed], part: Fed) -> Split | None:
+def _split(learned: list[WindowsSplitAtRandom], part: WindowsSplitAtRandom) -> Split | None:
     """The data of the finding if the windows of ``part`` lie between those that were learned from."""
     same = [each for each in learned if each.series == part.series and each.extent == part.extent]
     starts = sorted({start for each in same for start in each.starts})
@@ -181,7 +181,7 @@ def _expected(rate: float, extent: int, apart: int) -> float:
     return min(1.0, 2 * left)
 
 
-def _shared(starts: list[Start], part: Fed) -> float:
+def _shared(starts: list[Start], part: WindowsSplitAtRandom) -> float:
     """The share of the numbers of measured windows that are in their learned neighbours; 0 unless half of them lie
     between two.
     """

@@ -6,7 +6,7 @@ stand-alone (``pitfall_lab.shadow.facade``, used in place of ``import torch``; :
 
 from __future__ import annotations
 
-from pitfall_lab.shadow.applied import Applied, Harm, NodeRun
+from pitfall_lab.shadow.applied import Applied, NodeRun, WrongGradient
 from pitfall_lab.shadow.dtypes import Device, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Absent, ShadowError, Unmodelled
@@ -24,7 +24,6 @@ __all__ = [
     "DType",
     "Device",
     "Engine",
-    "Harm",
     "Node",
     "NodeRun",
     "Policy",
@@ -36,5 +35,6 @@ __all__ = [
     "Suspended",
     "Unmodelled",
     "ViewOf",
+    "WrongGradient",
     "run",
 ]  # fmt: skip

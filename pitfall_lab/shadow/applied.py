@@ -26,7 +26,7 @@ Record = tuple[
     list[Storage],
     list["NodeRun"],
     list[Node],
-    list["Harm"],
+    list["WrongGradient"],
     list[str],
     list[Arrived],
 ]
@@ -46,7 +46,7 @@ class NodeRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
+class WrongGradient:
     """A silently wrong gradient of ``leaf``: the one torch computes, the one without the overwrites, and
     the saved tensors overwritten.
     """
@@ -77,7 +77,7 @@ class Applied(NamedTuple):
     stale: tuple[tuple[Node, Saved], ...] = ()
     ran: tuple[NodeRun, ...] = ()
     passed: tuple[Node, ...] = ()
-    harms: tuple[Harm, ...] = ()
+    harms: tuple[WrongGradient, ...] = ()
     arrived: tuple[Arrived, ...] = ()
     ran_user_code: bool = False
     """Whether the call was suspended at least once for user code."""

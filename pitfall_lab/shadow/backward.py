@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.applied import Harm, Harmed, NodeRun
+from pitfall_lab.shadow.applied import Harmed, NodeRun, WrongGradient
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
@@ -39,14 +39,14 @@ from pitfall_lab.shadow.graph import (
     Graph,
     Meta,
     Node,
-    Refusal,
+    RaisingVjp,
     Saved,
     Written,
     full_name,
     unpack,
 )
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
-from pitfall_lab.shadow.origins import Part, Step
+from pitfall_lab.shadow.origins import FormulaPart, Step
 from pitfall_lab.shadow.ready_queue import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 from pitfall_lab.trace import CELL_LIMIT
@@ -319,7 +319,7 @@ class Pass:
         for saved in node.saved:
             if node.freed or not saved.own:
                 saved.check(node, self.engine.graph)
-        if isinstance(node.vjp, Refusal):
+        if isinstance(node.vjp, RaisingVjp):
             node.vjp()
         if not keep_graph:
             node.release()
@@ -384,7 +384,7 @@ class Pass:
         )  # the policy without version checks still frees saved tensors
         if not forgiven and not (self.engine.pauses_for_user_code and self.checks_late(node)):
             check_saved(node, self.engine.graph)
-        if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
+        if isinstance(node.vjp, RaisingVjp) and any(gradient is not None for gradient in incoming):
             node.vjp()
         outgoing = self.compute(node, incoming, lenient)
         for gradient in incoming:
@@ -575,7 +575,7 @@ def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
     """
     for index, gradient in enumerate(outgoing):
         if gradient is not None and gradient.origin is None and all(gradient is not given for given in step.given):
-            gradient.origin = Part(step, index)
+            gradient.origin = FormulaPart(step, index)
 
 
 def check_saved(node: Node, graph: Graph) -> None:
@@ -685,7 +685,7 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
-) -> list[Harm]:
+) -> list[WrongGradient]:
     """A Harm for each filled tensor whose gradient differs by more than rounding from that of ``rehearsal``.
 
     Both include the gradient from ``before``, by the tensor's id: what ``.grad`` was before this
@@ -704,5 +704,5 @@ def compare(
         wanted = meant if start is None else plus(start, meant)
         if torch is not None:
             harmed[leaf] = torch.copy(), wanted  # .grad may be this very array, which the next backward writes
-        harms.append(Harm(leaf, torch, wanted, tuple(causes)))
+        harms.append(WrongGradient(leaf, torch, wanted, tuple(causes)))
     return harms

@@ -222,3 +222,11 @@ def can_cast(source: DType, target: DType) -> bool:
     (``torch.can_cast``): not in a lower category.
     """
     return source.category <= target.category and not (target.category == 0 and source.category != 0)
+
+
+C_TYPES: dict[str, str] = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
+    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
+"""What C++ calls the types: ``mm`` compares them in its message."""

@@ -15,23 +15,22 @@ The last line is a prediction: after this in-place write, the backward of ``sigm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from pitfall_lab.shadow.applied import Applied, Arrived, Harm, Harmed, NodeRun, Record
+from pitfall_lab.shadow.applied import Applied, Arrived, Harmed, NodeRun, Record, WrongGradient
+from pitfall_lab.shadow.dtype_refusals import check_operands
 from pitfall_lab.shadow.dtypes import FLOAT32, Device, DType, set_default_float
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
+from pitfall_lab.shadow.out import run_into
 from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.registry import ENTRIES, Op
 from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, ViewOf
-
-if TYPE_CHECKING:
-    from pitfall_lab.shadow.ops.registry import Op
 
 FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "inference-tensor", "overlap"})
 """Kinds of errors that autograd raises before an operation looks at its arguments."""
@@ -45,23 +44,9 @@ def is_forbidden(tensor: ShadowTensor) -> bool:
     return tensor.node is not None or view.base.requires_grad
 
 
-@cache
-def _operations() -> tuple[dict[str, Any], Any, Any]:
-    """The table of operations, the dtype checks and ``out=``; imported here because those modules import this one."""
-    from pitfall_lab.shadow.ops import ENTRIES
-    from pitfall_lab.shadow.ops.dtype_refusals import check_operands
-    from pitfall_lab.shadow.ops.out import run_into
-
-    return ENTRIES, check_operands, run_into
-
-
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 """NumPy's names of arguments, which torch accepts for its own."""
 LARGEST_HALF = 65504
-SUMS = frozenset({"add", "add_", "sub", "sub_", "_foreach_sub"})
-"""Operations with one overload for any alpha: another type than a number gives a plain TypeError."""
-SUMMING = frozenset({"add", "sub", "rsub", "subtract", "foreach_add", "foreach_sub"})
-"""Operations that check the type and size of alpha themselves."""
 FACTORS = frozenset({"alpha", "beta"})
 """Arguments that may be a number or a 0-dim tensor: an LBFGS step is ``p.add_(d, alpha=t)``."""
 
@@ -94,7 +79,7 @@ class Engine:
         self.writes: list[Storage] = []
         self.ran: list[NodeRun] = []
         self.passed: list[Node] = []
-        self.harms: list[Harm] = []
+        self.harms: list[WrongGradient] = []
         self.harmed: Harmed = WeakKeyDictionary()
         self.warnings: list[str] = []
         self.arrived: list[Arrived] = []
@@ -147,20 +132,20 @@ class Engine:
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
         """
-        entries, check_operands, run_into = _operations()
-        entry = entries.get(name)
+        entry = ENTRIES.get(name)
         if entry is None:
             raise Unmodelled(f"no entry for {name}")
         self.begin()
         try:
             with np.errstate(all="ignore"):
                 kwargs = kwargs or {}
-                check_operands(self, entry, name, [*args, *kwargs.values()])
+                check_operands(self, entry, [*args, *kwargs.values()])
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 if "alpha" in kwargs or "beta" in kwargs:
                     kwargs = {
-                        key: _factor(name, key, value) if key in FACTORS else value for key, value in kwargs.items()
+                        key: _factor(entry, name, key, value) if key in FACTORS else value
+                        for key, value in kwargs.items()
                     }
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
@@ -211,14 +196,14 @@ class Engine:
         It can only for a new tensor made from inference tensors only, outside of inference mode, by an
         operation that is not ``fresh``.
         """
-        is_pow = "torch.pow" in entry.names
-        filled = is_pow and any(
+        fills = "fills_for_0_and_1" in entry.traits
+        filled = fills and any(
             isinstance(x, int | float) and x in (0, 1) for x in args[1:]
         )  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
         operands = [x for x in given if isinstance(x, ShadowTensor)]
-        filled |= is_pow and bool(args) and not isinstance(args[0], ShadowTensor)
-        filled |= "torch.cumsum" in entry.names and bool(operands) and not operands[0].ndim
+        filled |= fills and bool(args) and not isinstance(args[0], ShadowTensor)
+        filled |= "copies_0d" in entry.traits and bool(operands) and not operands[0].ndim
         made = entry.kind == "pure"
         if entry.kind == "view" and isinstance(result, ShadowTensor):  # a reshape may have to copy
             made = all(x.storage is not result.storage for x in operands)
@@ -428,15 +413,15 @@ class Engine:
         leaf.gradient = gradient
 
 
-def _factor(name: str, key: str, value: Any) -> Any:
+def _factor(entry: Op, name: str, key: str, value: Any) -> Any:
     """``alpha`` or ``beta`` as a number, also when given as a 0-dim tensor; declines other values."""
     short = name.rpartition(".")[2]
     if value is None or isinstance(value, str):
-        if short not in SUMS:
+        if "alpha_is_number" not in entry.traits or short != entry.names[0].rpartition(".")[2]:
             raise Unmodelled("which overload torch selects for these arguments")
         raise ShadowError("TypeError", f"{short}(): argument '{key}' must be Number, not {type(value).__name__}")
     if not isinstance(value, ShadowTensor):
-        if short.strip("_") not in SUMMING and not (type(value) in {int, float} and abs(value) <= LARGEST_HALF):
+        if "takes_alpha" not in entry.traits and not (type(value) in {int, float} and abs(value) <= LARGEST_HALF):
             raise Unmodelled("alpha or beta that is not a plain number, or is a very large one")
         return value
     seen = value.window()

@@ -15,6 +15,7 @@ import numpy as np
 
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.layout import element_strides, made_of
 from pitfall_lab.shadow.origins import Sum
 from pitfall_lab.shadow.storage import (
     Counter,
@@ -177,8 +178,6 @@ def _sum(a: np.ndarray, b: np.ndarray, *, in_place: bool) -> np.ndarray:
     """``a + b``, in place with the strides of ``a``, or in new memory with the strides
     that TensorIterator gives a sum.
     """
-    from pitfall_lab.shadow.ops.building import made_of
-
     if in_place:
         return np.asarray(laid_like(a + b, a))
     total = made_of(a, b)
@@ -414,11 +413,6 @@ def is_permuted(array: Any) -> bool:
         return True
     long = [s for n, s in zip(array.shape, strides, strict=True) if n != 1 and s]
     return long != sorted(long, reverse=True)
-
-
-def element_strides(array: np.ndarray) -> Shape:
-    """Return the strides of an array in elements."""
-    return tuple(s // array.itemsize for s in array.strides)
 
 
 def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:

@@ -21,7 +21,7 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, NODES_ARE_NAMED_SHORT, THE_HINT_CHECKS_NO_NAN, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, window
-from pitfall_lab.shadow.view_gradients import Refusal, Vjp, Written, as_strided_vjp, copy_slices_vjp
+from pitfall_lab.shadow.view_gradients import RaisingVjp, Vjp, Written, as_strided_vjp, copy_slices_vjp
 
 Edge = tuple["Node | None", int]
 Meta = tuple[Shape, DType]
@@ -541,6 +541,17 @@ class Graph:
 
 
 __all__ = [
-    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Refusal", "Saved", "Vjp", "Written", "as_strided_vjp",
-    "full_name", "unpack",
-]  # fmt: skip
+    "FIRST",
+    "NO_DERIVATIVE",
+    "Edge",
+    "Graph",
+    "Meta",
+    "Node",
+    "RaisingVjp",
+    "Saved",
+    "Vjp",
+    "Written",
+    "as_strided_vjp",
+    "full_name",
+    "unpack",
+]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pitfall_lab.shadow.errors import ShadowError
-from pitfall_lab.shadow.gradient import element_strides, in_memory
+from pitfall_lab.shadow.gradient import in_memory
+from pitfall_lab.shadow.layout import element_strides
 
 if TYPE_CHECKING:
     from pitfall_lab.shadow.applied import Applied

@@ -57,7 +57,7 @@ class Step:
         return cls(node.vjp, given, saved, own, len(node.outputs) if node.multiple else 0, cancelled)
 
 
-class Part(NamedTuple):
+class FormulaPart(NamedTuple):
     """Origin of a gradient: the result of a step's formula for one of its inputs."""
 
     step: Step
@@ -83,9 +83,9 @@ def hooked(before: Gradient, after: Gradient) -> Gradient:
     ):
         with np.errstate(all="ignore"):
             by = np.abs(now).max(initial=0) / (np.abs(was).max(initial=0) or 1)
-        after.origin = Part(Step(lambda g, _: (now + (g - was) * by,), [before], Arrays({})), 0)
+        after.origin = FormulaPart(Step(lambda g, _: (now + (g - was) * by,), [before], Arrays({})), 0)
     return after
 
 
-Origin = Part | Sum | None
+Origin = FormulaPart | Sum | None
 """None: passed in by the caller, or returned by user code."""

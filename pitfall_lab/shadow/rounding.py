@@ -16,7 +16,7 @@ import numpy as np
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.gradient import sum_to
 from pitfall_lab.shadow.graph import Arrays, Written
-from pitfall_lab.shadow.origins import Part, Sum
+from pitfall_lab.shadow.origins import FormulaPart, Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -150,7 +150,7 @@ class Rounding:
 def _sources(gradient: Gradient) -> Sequence[Gradient]:
     """Return the gradients with known values from which this one was computed."""
     origin = gradient.origin
-    behind = origin.step.given if isinstance(origin, Part) else origin or ()
+    behind = origin.step.given if isinstance(origin, FormulaPart) else origin or ()
     return [g for g in behind if g is not None and g.array is not None]
 
 

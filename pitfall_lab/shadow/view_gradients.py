@@ -14,6 +14,7 @@ import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.errors import runtime
+from pitfall_lab.shadow.layout import positions
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Written(NamedTuple):
     seen_through: bool = False
 
 
-class Refusal:
+class RaisingVjp:
     """The vjp of a node that raises as soon as a gradient arrives, whatever its values."""
 
     __slots__ = ("kind", "message")
@@ -80,14 +81,14 @@ def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
     """The vjp of CopySlices: the written part of the gradient goes through the operation's own
     vjp; the rest passes unchanged.
 
-    A :class:`Refusal` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
+    A :class:`RaisingVjp` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
     ``torch/csrc/autograd/functions/tensor.cpp``.
     """
     stretched = 0 not in view.shape and any(
         n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)
     )
     if stretched and base.requires_grad:
-        return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a view with these strides
+        return RaisingVjp(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a view with these strides
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 
@@ -119,15 +120,3 @@ def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
 def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:
     last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if 0 not in shape else 0
     return max(last, int(places.max()) if places.size else 0) + 1
-
-
-def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
-    """The index into the storage of every element of a strided view.
-
-    >>> positions(1, (2, 2), (3, 1)).tolist()
-    [[1, 2], [4, 5]]
-    """
-    index = np.full(shape, offset, np.int64)
-    for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
-        index += (np.arange(size) * step).reshape((-1,) + (1,) * (len(shape) - axis - 1))
-    return index

@@ -3,6 +3,7 @@ It connects the engines with the views. Standard library only.
 """
 
 from pitfall_lab.trace.codec import TraceError
+from pitfall_lab.trace.event_log import Trace
 from pitfall_lab.trace.model import (
     CELL_LIMIT,
     SCHEMA,
@@ -41,7 +42,6 @@ from pitfall_lab.trace.model import (
     Span,
     StaleRead,
     Stray,
-    Trace,
     Unfinite,
 )
 from pitfall_lab.trace.replay import State, apply, empty_state, replay, states

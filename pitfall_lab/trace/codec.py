@@ -12,28 +12,43 @@ import types
 import typing
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pitfall_lab.trace.effect_values import mistake
-from pitfall_lab.trace.model import SCHEMA, By, Effect, Trace
+from pitfall_lab.trace.model import SCHEMA, By, Effect, Event
 
 MAX_BYTES = 256 * 1024 * 1024
 _BY: dict[By, str] = {"observed": "o", "modelled": "m", "agreed": "a"}
 _BY_BACK: dict[str, By] = {short: long for long, short in _BY.items()}
 
 
+class Log(Protocol):
+    """What the codec reads of a :class:`~pitfall_lab.trace.Trace` besides its fields."""
+
+    @property
+    def schema(self) -> int:
+        """The schema number."""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All events, in order."""
+
+
+Read = TypeVar("Read", bound=Log)
+
+
 class TraceError(ValueError):
     """The text is not a trace that this version can read. The message is one sentence for users."""
 
 
-def encode(trace: Trace) -> str:
+def encode(trace: Log) -> str:
     """Return ``trace`` as JSON."""
     whole = {"schema": trace.schema, **_record(trace)}
     return json.dumps(whole, default=_record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def decode(text: str) -> Trace:
-    """Return the trace in ``text``.
+def decode(text: str, kind: type[Read]) -> Read:
+    """Return the trace in ``text``; ``kind`` is :class:`~pitfall_lab.trace.Trace`.
 
     Raises:
         TraceError: the text is too large (``MAX_BYTES``), not JSON, not a trace, or from a newer schema.
@@ -51,7 +66,7 @@ def decode(text: str) -> Trace:
             f"This trace has schema {raw['schema']}; this version of pitfall_lab reads up to "
             f"{SCHEMA}. Please update it."
         )
-    trace: Trace = _reader(Trace)(raw, "trace")
+    trace: Read = _reader(kind)(raw, "trace")
     for number, event in enumerate(trace.events):
         if event.step != number:
             raise TraceError(f"This is not a trace: event {number} has the step number {event.step}.")

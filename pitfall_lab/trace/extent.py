@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pitfall_lab.trace.model import Trace
+from pitfall_lab.trace.event_log import Trace
 from pitfall_lab.trace.text import place
 from pitfall_lab.trace.words import T
 

@@ -9,7 +9,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from pitfall_lab.trace.model import Effect, Event, Trace
+from pitfall_lab.trace.event_log import Trace
+from pitfall_lab.trace.model import Effect, Event
 
 State = dict[str, Any]
 

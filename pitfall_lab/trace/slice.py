@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pitfall_lab.trace.model import Event, Failure, Trace
+from pitfall_lab.trace.event_log import Trace
+from pitfall_lab.trace.model import Event, Failure
 
 STORY_LIMIT = 6
 

@@ -12,7 +12,8 @@ from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from pitfall_lab.trace.model import Event, Failure, Span, Trace
+from pitfall_lab.trace.event_log import Trace
+from pitfall_lab.trace.model import Event, Failure, Span
 from pitfall_lab.trace.replay import State, advance, empty_state
 from pitfall_lab.trace.words import T
 
@@ -128,7 +129,7 @@ def cells_text(cells: Any, limit: int = 12) -> str:
     return f"[{parts}; {len(cells) - limit} more]" if len(cells) > limit else f"[{parts}]"
 
 
-class _Look:
+class _Around:
     """The state around one event: the state before it, and the records that its effects change."""
 
     def __init__(self, event: Event, before: State) -> None:
@@ -244,7 +245,7 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
 
 def sentence(event: Event, state: State, trace: Trace) -> T:
     """What ``event`` did, as a sentence; ``state`` is that *before* the event."""
-    look = _Look(event, state)
+    look = _Around(event, state)
     if event.kind == "node":
         parts = [_node(event, look, trace)]
     elif event.kind == "write":
@@ -268,7 +269,7 @@ def _code(event: Event, trace: Trace) -> str:
     return f"`{text}`" if text else f"`{event.name}`"
 
 
-def _call(event: Event, look: _Look, trace: Trace) -> T:
+def _call(event: Event, look: _Around, trace: Trace) -> T:
     code = _code(event, trace)
     if event.error is not None and event.name != "backward":
         return T(en="", zh="")
@@ -290,7 +291,7 @@ def _call(event: Event, look: _Look, trace: Trace) -> T:
     return T(en=en, zh=zh)
 
 
-def _backward(event: Event, look: _Look, code: str) -> T:
+def _backward(event: Event, look: _Around, code: str) -> T:
     root = look.name(event.operands[0].label) if event.operands else "?"
     moves = ", ".join(f"{c}: {old} → {new}" for c, old, new in look.bumps())
     added_en = f" Gradients are added in place to what is there ({moves})." if moves else ""
@@ -298,7 +299,7 @@ def _backward(event: Event, look: _Look, code: str) -> T:
     return T(en=f"{code} starts backward at {root}.{added_en}", zh=f"{code} 从 {root} 开始反向传播。{added_zh}")
 
 
-def _quiet(look: _Look, code: str) -> T:
+def _quiet(look: _Around, code: str) -> T:
     changed = [label for label in look.after["tensors"].fresh if label in look.before.get("tensors", {})]
     for label in changed:
         before, after = look.before["tensors"][label], look.tensor(label)
@@ -320,7 +321,7 @@ def _quiet(look: _Look, code: str) -> T:
     return T(en=f"{code} reads; no tensor changes.", zh=f"{code} 只读取，没有张量改变。")
 
 
-def _result(label: str, event: Event, look: _Look, code: str) -> T:
+def _result(label: str, event: Event, look: _Around, code: str) -> T:
     tensor, before = look.tensor(label), look.before.get("tensors", {}).get(label) or {}
     name, storage, counter = look.name(label), tensor.get("storage"), tensor.get("counter")
     what = _form(tensor)
@@ -350,7 +351,7 @@ def _result(label: str, event: Event, look: _Look, code: str) -> T:
     )
 
 
-def _turned(label: str, look: _Look, code: str) -> T | None:
+def _turned(label: str, look: _Around, code: str) -> T | None:
     """The sentence for a tensor that was given another shape, other strides or another offset in place, as
     ``transpose_`` does, which its version counter counts; None for another.
     """
@@ -375,7 +376,7 @@ def _form(tensor: dict[str, Any]) -> T:
     return T(en=f"shape {shape}, {dtype}", zh=f"形状 {shape}，{dtype}")
 
 
-def _sharing(label: str, look: _Look, code: str) -> T:
+def _sharing(label: str, look: _Around, code: str) -> T:
     """The sentence for a new tensor on a known storage, with the same version counter (a
     view) or its own one (``.data``).
     """
@@ -405,7 +406,7 @@ def _sharing(label: str, look: _Look, code: str) -> T:
     )
 
 
-def _recorded(event: Event, look: _Look) -> T:
+def _recorded(event: Event, look: _Around) -> T:
     """The sentences on new nodes and the tensors that they saved; empty if there are none.
 
     A node that a tensor has as ``grad_fn`` is said to be that tensor's: the node that ``y.grad_fn`` shows is the
@@ -426,7 +427,7 @@ def _recorded(event: Event, look: _Look) -> T:
     return T(en="".join(text.en for text in texts), zh="".join(text.zh for text in texts))
 
 
-def _node_of(tensors: list[str], label: str, event: Event, look: _Look) -> T:
+def _node_of(tensors: list[str], label: str, event: Event, look: _Around) -> T:
     """The sentence on the node that ``tensors`` have as ``grad_fn`` from now on. They are called by name where "its"
     could be another's: after a write in place, of a view, of one result among several.
     """
@@ -444,7 +445,7 @@ def _node_of(tensors: list[str], label: str, event: Event, look: _Look) -> T:
     )
 
 
-def _on_the_way(nodes: list[str], event: Event, look: _Look, *, there: bool) -> T:
+def _on_the_way(nodes: list[str], event: Event, look: _Around, *, there: bool) -> T:
     """The sentence on the nodes that no tensor of the program has as ``grad_fn``, and what each saved; ``there`` says
     that it follows one on the node of a result.
     """
@@ -472,7 +473,7 @@ def _listed(items: Iterable[str], last: str, comma: str = ", ") -> str:
     return comma.join(before) + last + end if before else end
 
 
-def _saved(event: Event, look: _Look, node: str) -> T:
+def _saved(event: Event, look: _Around, node: str) -> T:
     """The tensors that a node saved, each with its slot and version; empty if there are none."""
     saved = (look.after["nodes"].get(node) or {}).get("saved", [])
     slots = [(s["name"], _slot(event, look, s), s["version"]) for s in saved if s.get("counter")]
@@ -482,7 +483,7 @@ def _saved(event: Event, look: _Look, node: str) -> T:
     )
 
 
-def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
+def _slot(event: Event, look: _Around, slot: dict[str, Any]) -> str:
     """A saved tensor's name; if only its memory is known, the name of this event's tensor on it, else the storage.
 
     Empty for what a part of a call made and nothing else has: of `cross_entropy` the result of its `log_softmax`.
@@ -502,7 +503,7 @@ def written(event: Event, known: Container[str]) -> list[str]:
     return list(dict.fromkeys([*event.writes, *(s for s in changed if s in known)]))
 
 
-def _in_place(storages: list[str], event: Event, look: _Look, code: str) -> T:
+def _in_place(storages: list[str], event: Event, look: _Around, code: str) -> T:
     named = [look.name(o) for o in _labels(event) if look.tensor(o).get("storage") in storages]
     name = named[0] if named and "(" in named[0] else ""
     hidden = name and not re.search(rf"(?<!\w){re.escape(name.split(' (')[0])}(?!\w)", code)
@@ -526,7 +527,7 @@ def _labels(event: Event) -> list[str]:
     return [*(o.label for o in event.operands if o.label), *event.results]
 
 
-def _unaware(storages: list[str], look: _Look) -> T:
+def _unaware(storages: list[str], look: _Around) -> T:
     """The sentence about nodes that have saved memory which was written without a new version; empty if
     none has, or all were freed.
     """
@@ -545,7 +546,7 @@ def _unaware(storages: list[str], look: _Look) -> T:
     )
 
 
-def _write(event: Event, look: _Look, trace: Trace) -> T:
+def _write(event: Event, look: _Around, trace: Trace) -> T:
     through = next((o.label for o in event.operands if o.label), None)
     by_en, by_zh = (f" through {look.name(through)}", f"经 {look.name(through)} ") if through else ("", "")
     code, storages, hurt = _code(event, trace), ", ".join(event.writes), _unaware(list(event.writes), look)
@@ -568,7 +569,7 @@ def _mode(event: Event) -> T:
     return T(en="From here torch records the graph.", zh="从这里起 torch 记录计算图。")
 
 
-def _node(event: Event, look: _Look, trace: Trace) -> T:
+def _node(event: Event, look: _Around, trace: Trace) -> T:
     label = next((path[1] for e in event.effects if (path := e.path.split("."))[0] == "nodes" and len(path) > 1), None)
     record = look.after["nodes"].get(label) or {}
     name = look.node(label) if label else event.op
@@ -634,7 +635,7 @@ def _run_later(nodes: list[str], event: Event, trace: Trace) -> list[str]:
     return [node for node in nodes if f"nodes.{node}.ran" in found]
 
 
-def _returned(nodes: list[str], started: Event, look: _Look) -> list[T]:
+def _returned(nodes: list[str], started: Event, look: _Around) -> list[T]:
     """The gradients that ``torch.autograd.grad`` returns of what it takes at ``nodes``: each "the gradient of x", with
     its own name where the trace tells which it is. Empty for another pass: that returns none.
     """
@@ -652,7 +653,7 @@ def _returned(nodes: list[str], started: Event, look: _Look) -> list[T]:
     return found
 
 
-def _inputs(started: Event, look: _Look) -> list[str]:
+def _inputs(started: Event, look: _Around) -> list[str]:
     """The tensors whose gradients a call of ``grad`` is to return, as far as its operands tell: the trace has the
     tensors of all arguments one after the other, outputs first.
     """
@@ -670,7 +671,7 @@ def _inputs(started: Event, look: _Look) -> list[str]:
     return labels[rest // 2 : rest // 2 + len(started.results)]  # behind the inputs, a gradient for each output
 
 
-def _forecast(event: Event, failure: Failure, look: _Look) -> T:
+def _forecast(event: Event, failure: Failure, look: _Around) -> T:
     if failure.kind == "saved-tensor-modified":
         return T(
             en=f"Node {look.node(failure.node)} saved this memory at version {failure.expected}, so its backward "
@@ -682,7 +683,7 @@ def _forecast(event: Event, failure: Failure, look: _Look) -> T:
     return T(en=f"This will raise {failure.type}.", zh=f"这将引发 {failure.type}。")
 
 
-def _harm(look: _Look, harm: Any) -> T:
+def _harm(look: _Around, harm: Any) -> T:
     leaf = look.name(harm.leaf)
     return T(
         en=f"The gradient of {leaf} is {cells_text(harm.torch)}; with the saved values it would be "
@@ -691,7 +692,7 @@ def _harm(look: _Look, harm: Any) -> T:
     )
 
 
-def _kept(failure: Failure, look: _Look) -> str:
+def _kept(failure: Failure, look: _Around) -> str:
     """The tensor that a failed node had saved; if unknown, a tensor on its counter, else its storage."""
     if failure.tensor:
         return look.name(failure.tensor)
@@ -704,7 +705,7 @@ def _kept(failure: Failure, look: _Look) -> str:
     return next((name for name in names if "(" in name), names[0] if names else str(failure.storage or "?"))
 
 
-def _error(event: Event, failure: Failure, look: _Look, trace: Trace) -> T:
+def _error(event: Event, failure: Failure, look: _Around, trace: Trace) -> T:
     code = _code(event, trace)
     if failure.kind == "saved-tensor-modified":
         node, tensor = look.node(failure.node), _kept(failure, look)

@@ -11,7 +11,8 @@ import ast
 from collections.abc import Collection
 from functools import lru_cache
 
-from pitfall_lab.trace.model import Event, Trace
+from pitfall_lab.trace.event_log import Trace
+from pitfall_lab.trace.model import Event
 from pitfall_lab.trace.text import excerpt
 
 LONGEST = 200

@@ -9,7 +9,7 @@ import numpy as np
 
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.recorder import Enough
-from pitfall_lab.observe.tensor_facts import Facts
+from pitfall_lab.observe.tensor_facts import TensorFacts
 from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor, ViewOf
 from pitfall_lab.shadow.storage import Counter
 from pitfall_lab.trace import Effect, T
@@ -34,7 +34,7 @@ class Adoption:
     # ------------------------------------------------------------------ tensors and their memory
 
     def adopt(
-        self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
+        self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: TensorFacts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
         """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its
         memory; return it and the effects.
@@ -68,7 +68,7 @@ class Adoption:
                 effects += self._enter_array(array, record.storage, [name], frame)
         return record, effects + self._describe.tensor(record, seen, "observed")
 
-    def shadow_of(self, real: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
+    def shadow_of(self, real: Any, seen: TensorFacts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
         """Make a shadow of ``real`` in its present state, on the record of its present storage;
         return both, and the effects.
         """
@@ -132,7 +132,7 @@ class Adoption:
         record, effects = self.adopt(base, None, seen=seen)
         return record.shadow, effects
 
-    def _unseen(self, base: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord] | None:
+    def _unseen(self, base: Any, seen: TensorFacts) -> tuple[ShadowTensor, StorageRecord] | None:
         """The shadow and storage of a base that has no record, because only views of it have been
         observed; None if there is none.
         """
@@ -171,7 +171,7 @@ class Adoption:
             )
         shadow.view = ViewOf(made, tensor_facts.creation_of(real), shadow.version)
 
-    def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:
+    def _storage(self, real: Any, seen: TensorFacts) -> tuple[StorageRecord, list[Effect]]:
         known = self._records.storage_of(seen)
         if known is not None:
             self._records.add_impl(known, seen, real)
@@ -181,10 +181,10 @@ class Adoption:
         record = self._records.add_storage(self._engine.storage(size, seen.dtype, seen.device, flat), seen, real)
         return record, self._describe.storage(record, "observed")
 
-    def _grown(self, known: StorageRecord, real: Any, seen: Facts) -> list[Effect]:
+    def _grown(self, known: StorageRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Update a storage that a call without a model has enlarged; return the effects.
 
-        None if ``real`` still lies within its known size.
+        None if ``real`` still fits into its known size.
         """
         reach = (
             0
@@ -237,7 +237,9 @@ class Adoption:
     # ------------------------------------------------------------------ nodes
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
-        """Make shadows of torch's node and of every node behind it that is not known yet; return the first one's."""
+        """Make shadows of torch's node and of every node that it leads to and that is not known yet; return the first
+        one's.
+        """
         self._tell_apart(node)
         order: list[Any] = []
         stack = [node]
@@ -314,7 +316,7 @@ class Adoption:
                     found.append(self._engine.saved(slot, view, is_output=own_output))
         return found
 
-    def _saved_view(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:
+    def _saved_view(self, storage: StorageRecord, seen: TensorFacts) -> ShadowTensor | None:
         """A shadow on known memory for a saved tensor that is no object of the program; it uses
         the counter of a tensor there.
 

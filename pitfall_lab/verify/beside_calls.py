@@ -46,7 +46,7 @@ from pitfall_lab.trace import (
     Stray,
     Unfinite,
 )
-from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
+from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
 MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
@@ -99,7 +99,7 @@ class _Stored:
     """A data set, the numbers that it kept when the last pass over it began, and where that was."""
 
     dataset: weakref.ref[Any]
-    parts: list[stored_examples.Part]
+    parts: list[stored_examples.StoredPart]
     span: Span | None
     reported: bool = False
 
@@ -109,7 +109,7 @@ class _Plain:
 
     def __init__(self, module: Any) -> None:
         found = list(stray_attributes.plain_tensors(module))[:MOST]
-        self._held = [(name, Held([tensor])) for name, tensor in found]
+        self._held = [(name, WeaklyHeld([tensor])) for name, tensor in found]
 
     def name(self, label: Label) -> None:
         """Look up the labels of the tensors that have none yet."""
@@ -128,9 +128,9 @@ class BesideCalls:
     def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label, lines: LineWatch) -> None:
         self._sources, self._optimizers, self._label, self._lines = sources, optimizers, label, lines
         self._schedules: list[_Schedule] = []
-        self._loaded: list[tuple[Loading, Held, _Plain, weakref.ref[Any] | None]] = []
+        self._loaded: list[tuple[Loading, WeaklyHeld, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
-        self._strays: dict[tuple[int, str], tuple[Stray, Held]] = {}
+        self._strays: dict[tuple[int, str], tuple[Stray, WeaklyHeld]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
         """Those with a generator of their own, and its state at the last pass."""
         self._passes: list[DataPass] = []
@@ -158,7 +158,7 @@ class BesideCalls:
         if kind == "scheduler":
             self._scheduler(owner, step, span, by_torch=str(frame.f_globals.get("__name__")).startswith("torch.optim"))
         elif kind == "loading" and len(self._loaded) < MOST:
-            held = Held(stray_attributes.parameters(owner))
+            held = WeaklyHeld(stray_attributes.parameters(owner))
             self._loaded.append(
                 (Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner))
             )
@@ -322,7 +322,7 @@ class BesideCalls:
     def _wants(self, name: str, span: Span | None) -> bool:
         return span is not None and span.source == 0 and self._seen[span, name] < FIRST and len(self._losses) < MOST
 
-    def _lost(self, call: Call, step: int, found: lost_numbers.Numbers | None) -> None:
+    def _lost(self, call: Call, step: int, found: lost_numbers.LostNumbers | None) -> None:
         if found is not None:
             self._seen[call.span, call.name] += 1
             self._losses.append(Lost(step, *found))
@@ -333,11 +333,11 @@ class BesideCalls:
         of_modules, of_tensors = stray_attributes.of_modules(frame), stray_attributes.of_tensors(tensors)
         self._look([stray_attributes.of_optimizer(optimizer), of_modules, of_tensors], step)
 
-    def _look(self, found: list[Iterator[stray_attributes.Found]], step: int) -> None:
+    def _look(self, found: list[Iterator[stray_attributes.FoundStray]], step: int) -> None:
         for each in (stray for strays in found for stray in strays):
             key = (id(each.owner), each.attribute)
             if key not in self._strays and len(self._strays) < MOST:
-                held = Held(each.tensors)
+                held = WeaklyHeld(each.tensors)
                 held.name(self._label)
                 stray = Stray(
                     step, each.kind, type(each.owner).__name__, each.attribute, each.meant, each.value, each.actual
@@ -357,7 +357,7 @@ class BesideCalls:
         tensors: Iterable[Any],
         step: int,
         unfinite: tuple[Unfinite, ...] = (),
-        paired: Iterable[paired_numbers.Found] = (),
+        paired: Iterable[paired_numbers.PairedNumbers] = (),
     ) -> Beside:
         """Return all that was collected, at the end of the program; ``tensors`` are those still alive,
         ``unfinite`` and ``paired`` are put in as they are.

@@ -7,12 +7,12 @@ from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import tensor_facts
-from pitfall_lab.observe.tensor_facts import Facts
+from pitfall_lab.observe.tensor_facts import TensorFacts
 from pitfall_lab.shadow import Unmodelled
 from pitfall_lab.shadow.engine import is_forbidden
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.compare_memory import MemoryComparison
 from pitfall_lab.verify.compare_versions import Versions
 from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.pairing import Pairing
@@ -23,11 +23,11 @@ SEARCHES = 4
 """How many times the name of a parameter is searched for."""
 
 
-class Meeting:
+class CatchingUp:
     """Gives the shadow of a tensor the state that the tensor has in torch now, before a call uses it."""
 
     def __init__(
-        self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption
+        self, world: World, describe: Description, *, memory: MemoryComparison, pairing: Pairing, adoption: Adoption
     ) -> None:
         self._engine, self._records, self._namespace = world.engine, world.records, world.namespace
         self._writer, self._versions = world.writer, Versions(world)
@@ -93,7 +93,7 @@ class Meeting:
             effects += self._describe.tensor(record, seen, "observed")
         return effects
 
-    def _catch_up_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
+    def _catch_up_history(self, record: TensorRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or
         requires_grad set from C++).
 
@@ -127,7 +127,7 @@ class Meeting:
                 shadow.view.creation = tensor_facts.creation_of(real) if seen.is_view else "default"
         return effects
 
-    def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
+    def replace(self, record: TensorRecord, real: Any, seen: TensorFacts) -> list[Effect]:
         """Give a tensor with a new storage, shape or strides (``p.data = …``, ``set_``, ``module.to``) a
         new shadow; return the effects.
         """

@@ -72,7 +72,7 @@ def _is_rounding(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed
     return abs(float(((ones - others) * others).sum())) <= scaled * float(np.square(others).sum())
 
 
-class Memory:
+class MemoryComparison:
     """Compares storage contents. After each comparison the shadow has torch's values."""
 
     def __init__(self, world: World, describe: Description) -> None:

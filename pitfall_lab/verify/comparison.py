@@ -13,12 +13,12 @@ import torch
 
 from pitfall_lab.observe import argument_values, tensor_facts
 from pitfall_lab.observe.recorder import Call
-from pitfall_lab.observe.tensor_facts import Facts
+from pitfall_lab.observe.tensor_facts import TensorFacts
 from pitfall_lab.shadow import Applied, Device, ShadowTensor
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.catching_up import Meeting
-from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.catching_up import CatchingUp
+from pitfall_lab.verify.compare_memory import MemoryComparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.json_values import cells, equal
 from pitfall_lab.verify.pairing import Pairing
@@ -34,10 +34,10 @@ class Comparison:
         world: World,
         describe: Description,
         *,
-        memory: Memory,
+        memory: MemoryComparison,
         pairing: Pairing,
         adoption: Adoption,
-        meeting: Meeting,
+        meeting: CatchingUp,
     ) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self.is_brief = world.limit < 0
@@ -221,7 +221,7 @@ class Comparison:
         by: By = "observed" if wrong else "agreed"
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
-    def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
+    def _follow_storage(self, record: TensorRecord, real: Any, seen: TensorFacts) -> bool:
         """Whether the shadow has the storage that torch's tensor has now, which may be another one than
         the record's (``p.data = …``).
 
@@ -239,7 +239,7 @@ class Comparison:
         return True
 
     def _wrong_facts(
-        self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts
+        self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: TensorFacts
     ) -> list[str]:
         """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement.
 
@@ -262,7 +262,9 @@ class Comparison:
             self._writer.disagree(step, f"tensors.{label}.{key}", _jsonable(theirs), _jsonable(mine))
         return wrong
 
-    def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
+    def _same_history(
+        self, step: int, record: TensorRecord, real: Any, seen: TensorFacts, effects: list[Effect]
+    ) -> bool:
         """Whether torch and the shadow have the same graph behind the tensor; nodes that are new
         are described in ``effects``.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.observe import tensor_facts
-from pitfall_lab.observe.tensor_facts import Facts
+from pitfall_lab.observe.tensor_facts import TensorFacts
 from pitfall_lab.shadow import Node, Saved, ShadowError, ShadowTensor
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.trace import By, Effect
@@ -25,7 +25,7 @@ class Description:
         self._records, self._writer = world.records, world.writer
         self._bumps = world.bumps
 
-    def tensor(self, record: TensorRecord, seen: Facts, by: By) -> list[Effect]:
+    def tensor(self, record: TensorRecord, seen: TensorFacts, by: By) -> list[Effect]:
         """Return the effects that describe a tensor, its version counter, and of which node it is the
         output; only what has changed.
         """
@@ -41,7 +41,7 @@ class Description:
             effects = bumped + effects
         return effects
 
-    def _tensor_value(self, record: TensorRecord, seen: Facts) -> dict[str, Any]:
+    def _tensor_value(self, record: TensorRecord, seen: TensorFacts) -> dict[str, Any]:
         shadow, storage, records = record.shadow, record.storage, self._records
         return {
             "kind": record.kind,
@@ -215,7 +215,7 @@ def _names(record: TensorRecord) -> dict[str, Any]:
     return {"name": record.names[-1] if record.names else None, "names": list(record.names)}
 
 
-def read(record: TensorRecord, real: Any) -> Facts:
+def read(record: TensorRecord, real: Any) -> TensorFacts:
     """Read a known tensor's facts from torch, without regenerating a stale grad_fn."""
     return tensor_facts.read(real, stale=record.shadow is not None and record.shadow.has_stale_grad_fn)
 

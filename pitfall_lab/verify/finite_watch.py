@@ -75,7 +75,7 @@ class _Birth:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _FirstUnfinite:
     """The first node of a backward that received finite gradients and returned NaN or infinity."""
 
     node: str | None
@@ -90,7 +90,7 @@ class _Running:
     """The state of a backward that is running: its hooks, and what they have seen."""
 
     posts: Posts
-    seen: _Seen | None = None
+    seen: _FirstUnfinite | None = None
 
 
 @dataclass(slots=True)
@@ -382,15 +382,15 @@ def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tenso
     return ""
 
 
-def _seen(node: str | None, given: tuple[Any, ...], bad: torch.Tensor) -> _Seen:
+def _seen(node: str | None, given: tuple[Any, ...], bad: torch.Tensor) -> _FirstUnfinite:
     state = state_of(bad)
     at = first_bad(bad, state)
     same = next((real for real in tensors(given) if real.shape == bad.shape), None)
     if same is None:
-        return _Seen(node, state, at, None, hidden=False)
+        return _FirstUnfinite(node, state, at, None, hidden=False)
     broken = ~torch.isfinite(bad.detach())
     hidden = not bool(same.detach()[broken].any().item())
-    return _Seen(node, state, at, plain(same.detach()[at].item()), hidden)
+    return _FirstUnfinite(node, state, at, plain(same.detach()[at].item()), hidden)
 
 
 def _shown(gradient: torch.Tensor) -> Any:

@@ -32,8 +32,8 @@ from pitfall_lab.verify import earlier_graphs
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.backward_stops import Listening
 from pitfall_lab.verify.beside_calls import BesideCalls
-from pitfall_lab.verify.catching_up import Meeting
-from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.catching_up import CatchingUp
+from pitfall_lab.verify.compare_memory import MemoryComparison
 from pitfall_lab.verify.compare_versions import Versions
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn
@@ -83,9 +83,9 @@ class Lockstep:
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
         self._extent = Extent(world.writer)
         self._describe = describe = Description(world)
-        self._memory = Memory(world, describe)
+        self._memory = MemoryComparison(world, describe)
         pairing, adoption = Pairing(world, describe), Adoption(world, describe)
-        self._meeting = Meeting(world, describe, memory=self._memory, pairing=pairing, adoption=adoption)
+        self._meeting = CatchingUp(world, describe, memory=self._memory, pairing=pairing, adoption=adoption)
         self._unseen = Unseen(world, describe, self._memory, adoption, self._meeting)
         self._passing = Passing(world, adoption, self._meeting)
         self._comparison = Comparison(
@@ -412,7 +412,7 @@ class Lockstep:
         self._extent.pause(reason, span)
 
     def goes_on(self, span: Span | None) -> bool:
-        """Whether a recording that pauses goes on with a call of the program at ``span``: the line is
+        """Whether a paused recording resumes with a call of the program at ``span``: the line is
         new, and the trace has room.
 
         If so, what may have changed meanwhile is read first.

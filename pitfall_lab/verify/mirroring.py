@@ -11,7 +11,7 @@ from pitfall_lab.observe.recorder import BACKWARD, Call
 from pitfall_lab.shadow import Node
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.catching_up import Meeting
+from pitfall_lab.verify.catching_up import CatchingUp
 from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
@@ -20,7 +20,7 @@ from pitfall_lab.verify.shared_state import World
 class Mirroring:
     """Updates the shadow from torch after a call that was not modelled."""
 
-    def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: Meeting) -> None:
+    def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: CatchingUp) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self._describe, self._adoption, self._meeting = describe, adoption, meeting
 
@@ -145,7 +145,7 @@ class Mirroring:
 
 def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
     """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is
-    reachable over at least one edge. An end is among them only if another end lies behind it.
+    reachable over at least one edge. An end is among them only if it leads to another end.
     """
     runs: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]

@@ -15,7 +15,7 @@ from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.trace import Effect, Event, Failure, Note, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.catching_up import Meeting
+from pitfall_lab.verify.catching_up import CatchingUp
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
 from pitfall_lab.verify.writer import TooLong
@@ -41,7 +41,7 @@ class _Stretch:
 class Passing:
     """Opens a region at the first call inside it, and writes its event at the next call outside it."""
 
-    def __init__(self, world: World, adoption: Adoption, meeting: Meeting) -> None:
+    def __init__(self, world: World, adoption: Adoption, meeting: CatchingUp) -> None:
         self._world, self._records, self._writer = world, world.records, world.writer
         self._adoption, self._meeting = adoption, meeting
         self._open: _Stretch | None = None

@@ -14,7 +14,7 @@ from pitfall_lab.trace import OptimizerMade, OptimizerStep, Span
 Label = Callable[[Any], str | None]
 
 
-class Held:
+class WeaklyHeld:
     """Tensors, held by weak references. A tensor gets its label once an observed call has used it."""
 
     def __init__(self, tensors: Iterable[Any] = ()) -> None:
@@ -51,7 +51,7 @@ class _Made:
     kind: str
     step: int
     span: Span | None
-    held: Held = field(default_factory=Held)
+    held: WeaklyHeld = field(default_factory=WeaklyHeld)
     pace: Pace | None = None
     given: list[float] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow import Applied, Node, NodeRun, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.fastpath.event_rows import Ran
+from pitfall_lab.verify.fastpath.event_rows import NodesRan
 from pitfall_lab.verify.json_values import cells, look
 from pitfall_lab.verify.shared_state import World
 
@@ -59,7 +59,7 @@ class Outcomes:
         # A leaf's node runs in each backward: what it has now did not come in the parts of an earlier one.
         parts |= {k: [] for k, node in enumerate(nodes) if k not in parts and _mark(node) in self._parted}
         self._parted |= {_mark(nodes[k]) for k in parts}
-        ran = Ran(
+        ran = NodesRan(
             parent,
             place,
             len(events),

@@ -26,7 +26,7 @@ class Pairing:
     def pair(
         self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = ""
     ) -> bool:
-        """Match torch's node, and every node behind it, with the shadow's.
+        """Match torch's node, and every node that it leads to, with the shadow's.
 
         Return False, with nothing entered, if they differ or ``mine`` is None.
 

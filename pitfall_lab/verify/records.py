@@ -18,7 +18,7 @@ import numpy as np
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.private import byte_bounds, is_gone, let_go
 from pitfall_lab.observe.swapping import Watching
-from pitfall_lab.observe.tensor_facts import Facts
+from pitfall_lab.observe.tensor_facts import TensorFacts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 from pitfall_lab.shadow.graph import Graph, full_name
 from pitfall_lab.shadow.recipes import Window
@@ -346,7 +346,7 @@ class Records:
 
     # ------------------------------------------------------------------ storages
 
-    def storage_of(self, seen: Facts) -> StorageRecord | None:
+    def storage_of(self, seen: TensorFacts) -> StorageRecord | None:
         """The record of a tensor's memory, found by its StorageImpl, else by its address;
         None if the memory is not known.
         """
@@ -359,7 +359,7 @@ class Records:
             return record
         return self.covering(seen.pointer, seen.nbytes)
 
-    def _move(self, record: StorageRecord, seen: Facts) -> None:
+    def _move(self, record: StorageRecord, seen: TensorFacts) -> None:
         """Update the address and size of a StorageImpl whose memory was replaced (``resize_``, ``share_memory_``)."""
         if record.pointer is not None and self._by_pointer.get(record.pointer) is record:
             del self._by_pointer[record.pointer]
@@ -386,7 +386,7 @@ class Records:
         )
         return next((record for record in inside if record.alive), None)
 
-    def add_storage(self, shadow: Storage, seen: Facts, real: Any) -> StorageRecord:
+    def add_storage(self, shadow: Storage, seen: TensorFacts, real: Any) -> StorageRecord:
         """Make a record for memory seen for the first time."""
         self.storage_count += 1
         record = StorageRecord(self.storage_count, shadow, seen.pointer, seen.nbytes, seen.dtype, seen.itemsize)
@@ -446,7 +446,7 @@ class Records:
                 record.pointer = storage.data_ptr()
                 self._by_pointer[record.pointer] = record
 
-    def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
+    def add_impl(self, record: StorageRecord, seen: TensorFacts, real: Any) -> None:
         """Add another StorageImpl to a known storage."""
         if seen.storage is not None and not self.knows(seen.storage):
             record.impls += (tensor_facts.weak_storage(real),)
@@ -512,7 +512,7 @@ class Records:
             self.shared[record.mark] = record
             record.shadow.share()
 
-    def offset(self, seen: Facts, storage: StorageRecord) -> int:
+    def offset(self, seen: TensorFacts, storage: StorageRecord) -> int:
         """The tensor's offset in elements from the start of the recorded memory, even if its
         StorageImpl begins further inside.
         """

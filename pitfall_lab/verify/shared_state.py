@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pitfall_lab.observe.line_watch import LineWatch
-from pitfall_lab.observe.namespace import Namespace
+from pitfall_lab.observe.namespace import FrameNames
 from pitfall_lab.observe.other_threads import OtherThreads
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Engine
@@ -29,7 +29,7 @@ class World:
     other_threads: OtherThreads
     records: Records = field(default_factory=Records)
     writer: Writer = field(default_factory=Writer)
-    namespace: Namespace = field(default_factory=Namespace)
+    namespace: FrameNames = field(default_factory=FrameNames)
     bumps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """For each version counter's label, its increments as (step, new version)."""
     writes: dict[str, list[int]] = field(default_factory=dict)

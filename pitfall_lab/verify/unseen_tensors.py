@@ -13,8 +13,8 @@ from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
 from pitfall_lab.trace import Effect, Event, Note, Operand, Span, T
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.catching_up import Meeting
-from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.catching_up import CatchingUp
+from pitfall_lab.verify.compare_memory import MemoryComparison
 from pitfall_lab.verify.description import Description, read
 from pitfall_lab.verify.shared_state import World
 
@@ -80,7 +80,7 @@ class Unseen:
     """Finds what happened outside observed calls and writes it to the trace."""
 
     def __init__(
-        self, world: World, describe: Description, memory: Memory, adoption: Adoption, meeting: Meeting
+        self, world: World, describe: Description, memory: MemoryComparison, adoption: Adoption, meeting: CatchingUp
     ) -> None:
         self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
         self._memory, self._adoption, self._meeting = memory, adoption, meeting

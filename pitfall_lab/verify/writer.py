@@ -29,7 +29,7 @@ from pitfall_lab.trace import (
     Trace,
 )
 from pitfall_lab.trace.replay import advance
-from pitfall_lab.verify.fastpath.event_rows import BIRTHS, DEATHS, Ran, Rows
+from pitfall_lab.verify.fastpath.event_rows import BIRTHS, DEATHS, NodesRan, Rows
 from pitfall_lab.verify.json_values import Look, as_json
 
 EVENT_LIMIT = 20_000
@@ -49,7 +49,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.limit = EVENT_LIMIT
-        self.events: list[Event | int | Ran | None] = []
+        self.events: list[Event | int | NodesRan | None] = []
         self.rows = Rows(self.events)
         self.row_steps: list[int] = []
         """The steps that are rows; the fast path appends to this list and to ``events``."""
@@ -273,7 +273,7 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _written_out(event: Event | int | Ran | None, step: int, rows: Rows) -> Event:
+def _written_out(event: Event | int | NodesRan | None, step: int, rows: Rows) -> Event:
     if isinstance(event, Event):
         return event
     return Event(step, "call", "", reason="not observed") if event is None else rows.event(step)

@@ -6,6 +6,8 @@ without a kernel, ``text`` is the same as plain text. Positions are computed her
 A view is a folder with ``project(trace, facts) -> dict``; folders are found, not listed.
 """
 
+# ruff: noqa: PLC0415 - a scene needs no page: what draws pages is imported by those who ask for one
+
 from __future__ import annotations
 
 import importlib
@@ -21,7 +23,8 @@ from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.stories import DAMAGED, Story, fixes, stories
+from pitfall_lab.views.stories import DAMAGED, StoryScene, fixes, stories
+from pitfall_lab.views.two_languages import in_two_languages
 from pitfall_lab.views.worth import Notable, notable
 
 __all__ = ["fragment", "later_stories", "names", "page", "rest", "scene", "text"]
@@ -47,7 +50,7 @@ class Jumps(TypedDict):
     raised: list[int]
 
 
-class Failed(TypedDict):
+class FailedScene(TypedDict):
     """A view that raised: the type of its error."""
 
     failed: str
@@ -74,7 +77,7 @@ class CommonScene(TypedDict, total=False):
 
     events: list[SceneEvent]
     names: dict[str, str]
-    stories: list[Story]
+    stories: list[StoryScene]
     head: Text | None
     why: Text | None
     worth: list[Notable]
@@ -156,7 +159,7 @@ def rest(facts: Facts) -> dict[str, Any]:
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The stories ``before`` with the findings' new explanations and fixes, once the fixes have been tried.
 
-    If the findings are not of the same rules in the same order as before, all stories are made anew.
+    If the findings are not of the same rules in the same order as before, all stories are made again.
     """
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
@@ -198,7 +201,7 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None, *,
     return render(trace, language, facts, labels=labels)
 
 
-def _palette(facts: Facts, shown: list[Story]) -> list[str]:
+def _palette(facts: Facts, shown: list[StoryScene]) -> list[str]:
     """The storages that get a hue: the first six of the first finding; without a finding (or storages of
     it), the palette of the facts.
     """
@@ -207,7 +210,7 @@ def _palette(facts: Facts, shown: list[Story]) -> list[str]:
     ] or facts.palette
 
 
-def _with_bands(facts: Facts, drawn: dict[str, Any], shown: list[Story]) -> dict[str, Any]:
+def _with_bands(facts: Facts, drawn: dict[str, Any], shown: list[StoryScene]) -> dict[str, Any]:
     """The picture of memory with a band for what each finding is about, however small it is beside the others."""
     from pitfall_lab.views.memory import project
 
@@ -227,42 +230,6 @@ def _project(name: str, facts: Facts, *, first: bool = False) -> dict[str, Any]:
     except Exception as error:
         return {"failed": type(error).__name__}
     return drawn
-
-
-def in_two_languages(finding: Any) -> dict[str, Any]:
-    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, explanation and
-    facts, which ``to_dict`` omits.
-
-    A dict is returned as it is.
-    """
-    if isinstance(finding, dict):
-        return finding
-    merged: dict[str, Any] = _merge(finding.to_dict("en"), finding.to_dict("zh"))
-    merged["step"] = getattr(finding, "step", None)
-    place = getattr(finding, "span", None)
-    merged["source"] = place.source if place is not None else None
-    explanation = getattr(finding, "explanation", None)
-    if explanation is not None:
-        merged["explanation"] = {"en": explanation.en, "zh": explanation.zh}
-    advice = getattr(finding, "advice", None)
-    merged["advice"] = {"en": advice.en, "zh": advice.zh} if advice is not None else ""
-    merged["facts"] = [{"name": fact.name, "value": fact.value} for fact in getattr(finding, "facts", ())]
-    for entry, related in zip(merged.get("related", []), getattr(finding, "related", ()), strict=False):
-        entry["step"] = getattr(related, "step", None)
-        span = getattr(related, "span", None)
-        entry["source"] = span.source if span is not None else None
-    return merged
-
-
-_TEXTS = {"message", "explanation", "title"}
-
-
-def _merge(en: Any, zh: Any, key: str = "") -> Any:
-    if isinstance(en, dict) and isinstance(zh, dict):
-        return {k: _merge(v, zh.get(k, v), k) for k, v in en.items()}
-    if isinstance(en, (list, tuple)) and isinstance(zh, (list, tuple)):
-        return [_merge(a, b) for a, b in zip(en, zh, strict=False)]
-    return {"en": en, "zh": zh} if key in _TEXTS and isinstance(en, str) else en
 
 
 def _steps(finding: dict[str, Any]) -> list[int]:

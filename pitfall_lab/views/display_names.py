@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TYPE_CHECKING
 
 from pitfall_lab.trace import part_names
 from pitfall_lab.trace.text import excerpt
 from pitfall_lab.trace.used_names import used_names
 from pitfall_lab.views.encoding import cut
-from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.unpacked_results import assigned, indexed
+
+if TYPE_CHECKING:
+    from pitfall_lab.views.label_history import Facts
 
 LONGEST = 34
 """Letters of an expression that is used as a name."""

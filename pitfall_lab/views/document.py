@@ -12,6 +12,8 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
@@ -19,16 +21,14 @@ from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.shown_numbers import worse
 from pitfall_lab.trace.slice import behind_failures, story
 from pitfall_lab.trace.text import source_lines
-from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
-from pitfall_lab.views.broadcast import svg as broadcast_svg
+from pitfall_lab.views import code, storage
 from pitfall_lab.views.encoding import clean
-from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.plain_text import render as plain_text
 from pitfall_lab.views.spoken_names import each_step, spoken
 from pitfall_lab.views.storage import svg as storage_svg
-from pitfall_lab.views.versions import svg as versions_svg
+from pitfall_lab.views.tabs import tabs
+from pitfall_lab.views.two_languages import in_two_languages
 
 STEPS = 60
 CONTEXT = 3
@@ -303,22 +303,18 @@ def nodes_of(event: Event) -> list[str]:
 
 
 def _pictures(facts: Facts, say: _Say) -> str:
-    language = say.language
-    drawn = facts.projected(broadcast)
-    live = facts.projected(memory)
-    pictures = []
-    if facts.nodes:
-        pictures.append((say("Graph", "计算图"), graph_svg.draw(facts.projected(graph), facts, language)))
-    pictures.append((say("Storage", "存储"), storage_svg.draw(facts.projected(storage), facts, language)))
-    if drawn["cases"]:
-        pictures.append((say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
-    counted = facts.projected(versions)
-    if versions_svg.chosen(counted):
-        pictures.append((say("Versions", "版本"), versions_svg.draw(counted, facts, language)))
-    if live["peak"] and live["peak"]["bytes"]:
-        pictures.append((say("Memory", "内存"), memory_svg.draw(live, facts, language)))
+    """The picture of each view that has one and something to draw, in the order of the tabs."""
     note = say("described in words below", "下面有文字版")
-    return "".join(f"<h2>{title}</h2>{_image(svg, f'{title}: {note}')}" for title, svg in pictures)
+    parts = []
+    for name, tab in tabs().items():
+        view = import_module(f"{__package__}.{name}")
+        if find_spec(f"{view.__name__}.svg") is None:
+            continue
+        drawing, scene = import_module(f"{view.__name__}.svg"), facts.projected(view)
+        if drawing.has(scene, facts):
+            title = tab.title.say(say.language)
+            parts.append(f"<h2>{title}</h2>{_image(drawing.draw(scene, facts, say.language), f'{title}: {note}')}")
+    return "".join(parts)
 
 
 def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:

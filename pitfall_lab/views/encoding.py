@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
+from unicodedata import east_asian_width
 
 HUES = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 GREY = "#8A8A8A"
@@ -79,8 +80,6 @@ def width_of(text: str, size: float = 13.0) -> float:
     """A generous estimate of a text's width in px at font size ``size`` (px); wide (East Asian)
     characters count nearly double.
     """
-    from unicodedata import east_asian_width
-
     return sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text) * size
 
 

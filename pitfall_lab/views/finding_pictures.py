@@ -83,7 +83,7 @@ class StorageThen(TypedDict):
     changed: bool
 
 
-class Moment(BeatText):
+class PicturedBeat(BeatText):
     """A beat with the storages that it is about."""
 
     memory: list[StorageThen]
@@ -109,7 +109,7 @@ class TimePicture(TypedDict):
     """The picture of a finding as moments in time, one after another, and what kept a storage between two of them."""
 
     kind: Literal["time"]
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     keeper: Keeper | None
     about: list[str]
 
@@ -139,7 +139,7 @@ class SumPicture(TypedDict):
     first: int
     cleared: bool
     left: int
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
 
 
@@ -168,7 +168,7 @@ class TablePicture(TypedDict):
     cells: list[list[float]] | None
     came: float | None
     meant: float | None
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
 
 
@@ -190,9 +190,9 @@ class CutPlace(TypedDict):
 
 
 class PathPicture(TypedDict):
-    """The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient.
+    """The path from the loss to the call that cut the graph, and the leaves beyond it that get no gradient.
 
-    Without ``ends`` the graph goes on there, and every gradient behind it is zero.
+    Without ``ends`` the graph continues there, and every gradient beyond it is zero.
     """
 
     kind: Literal["path"]
@@ -206,7 +206,7 @@ class PathPicture(TypedDict):
     behind: str
     lost: list[str]
     more: int
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
     nodes: list[str]
 
@@ -228,7 +228,7 @@ class AxesPicture(TypedDict):
     made: CutPlace
     then: CutPlace
     cells: list[list[float]] | None
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
 
 
@@ -254,7 +254,7 @@ class CurvePicture(TypedDict):
     points: list[list[float]]
     updates: int
     places: list[CurvePlace]
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
 
 
@@ -272,7 +272,7 @@ class LooksPicture(TypedDict):
     cells: list[str]
     examples: bool
     places: list[CurvePlace]
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
 
 
@@ -287,7 +287,7 @@ class PairsPicture(TypedDict):
     rows: list[list[str]]
     more: int
     places: list[CurvePlace]
-    moments: list[Moment]
+    moments: list[PicturedBeat]
     about: list[str]
 
 
@@ -300,7 +300,7 @@ def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat
     """The picture that fits a finding: a table, a path, a sum, axes, a curve, looks or pairs if one can
     be made, else moments in time.
 
-    The finding is given as plain data (:func:`pitfall_lab.views.in_two_languages`), with its beats.
+    The finding is given as plain data (:func:`pitfall_lab.views.two_languages.in_two_languages`), with its beats.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
@@ -311,7 +311,7 @@ def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat
     return board.time(finding, known, beats)
 
 
-def moment(beat: Beat, memory: list[StorageThen]) -> Moment:
+def moment(beat: Beat, memory: list[StorageThen]) -> PicturedBeat:
     """A beat with its storages."""
     return {
         "role": beat["role"],
@@ -375,7 +375,7 @@ class _Board:
         about = list(dict.fromkeys(m["storage"] for column in columns for m in column["memory"]))
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
 
-    def _tell_apart(self, columns: list[Moment]) -> None:
+    def _tell_apart(self, columns: list[PicturedBeat]) -> None:
         """Where several moments show one line (``x.add_(1); loss.backward()``), each gets the call that it is about."""
         for column in columns:
             alike = [one for one in columns if one["code"] == column["code"] and one["step"] is not None]
@@ -384,7 +384,7 @@ class _Board:
                 for one in alike:
                     one["code"] = calls[one["step"]]
 
-    def _saved_earlier(self, known: Data, columns: list[Moment]) -> Moment:
+    def _saved_earlier(self, known: Data, columns: list[PicturedBeat]) -> PicturedBeat:
         """The moment at which a node from before the recording saved the tensor: without a step and a line.
 
         The numbers are those that the tensor had when the recording first met it, if the version was the saved one.
@@ -419,7 +419,7 @@ class _Board:
             (effect.value for event in self.trace.events for effect in event.effects if effect.path == path), None
         )
 
-    def _earlier_keeper(self, known: Data, columns: list[Moment]) -> Keeper:
+    def _earlier_keeper(self, known: Data, columns: list[PicturedBeat]) -> Keeper:
         node = str(known.get("node"))
         roles = [column["role"] for column in columns]
         return {
@@ -483,7 +483,7 @@ class _Board:
         """The storages that a step reads, makes and writes, as far as the program has a name for them or the line
         shows the call; where a tensor was made, only those made.
 
-        Of more than ``MEMORIES``, the first and the last. None where the step stands for a line that called nothing.
+        Of more than ``MEMORIES``, the first and the last. None where the step is a line that called nothing.
         """
         event = self._event(beat["step"])
         if event is None or not self._is_on(event, beat["line"]):
@@ -506,7 +506,7 @@ class _Board:
         labels = self.facts.of_storage(storage)
         return any((record or {}).get("names") for label in labels for _, record in self.facts.tensors.get(label, ()))
 
-    def _moment(self, beat: Beat, storages: Iterable[str]) -> Moment:
+    def _moment(self, beat: Beat, storages: Iterable[str]) -> PicturedBeat:
         step = beat["step"]
         said = self._on_line(step)
         memory = [
@@ -636,11 +636,11 @@ class _Board:
         history = [v for s, v in self.facts.counters.get(counter, []) if s <= step and isinstance(v, int)]
         return history[-1] if history else None
 
-    def _keeper(self, known: Data, moments: list[Beat], columns: list[Moment]) -> Keeper | None:
+    def _keeper(self, known: Data, moments: list[Beat], columns: list[PicturedBeat]) -> Keeper | None:
         """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that
         reads it, or to the last moment.
 
-        Its slot is named only if the tensor in it is drawn: a number that was saved is not what stands above.
+        Its slot is named only if the tensor in it is drawn: a number that was saved is not the number drawn above.
         None if the finding names no node, or if there is no such moment.
         """
         node = known.get("node")
@@ -1064,7 +1064,7 @@ def _places(beats: list[Beat]) -> list[CurvePlace]:
     ]
 
 
-def _is_within(pair: list[Moment], *, freed: bool) -> bool:
+def _is_within(pair: list[PicturedBeat], *, freed: bool) -> bool:
     """Whether the first of two moments can be left out: both are on one line, and the second shows all of its storages.
 
     Not if the finding is about what was ``freed``, and not if the first moment has a role of its own.
@@ -1088,7 +1088,7 @@ def _goes_on(beat: Beat, after: Beat) -> bool:
     return (beat["source"], beat["line"]) == (after["source"], after["line"]) and after["step"] - beat["step"] <= 2
 
 
-def _mark_changes(columns: list[Moment]) -> None:
+def _mark_changes(columns: list[PicturedBeat]) -> None:
     """Mark the values of each storage that differ from the moment before."""
     before: dict[str, Any] = {}
     for column in columns:

@@ -15,6 +15,8 @@ from typing import Any
 from pitfall_lab.trace import State, T, Trace, empty_state
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.trace.text import excerpt, sentences, written
+from pitfall_lab.views.display_names import names
+from pitfall_lab.views.display_names import written as as_written
 
 GROUPS = ("tensors", "storages", "counters", "nodes")
 History = list[tuple[int, Any]]
@@ -91,8 +93,6 @@ class Facts:
         tensor another one since: ``h`` before the line ``y = relu(h)`` that writes into ``h`` and calls it ``y``.
         """
         if not self.names:
-            from pitfall_lab.views.display_names import names
-
             self.names.update(names(self))
         name = self.names.get(label or "", str(label))
         if step is None or label is None:
@@ -102,9 +102,7 @@ class Facts:
         then, now = self.tensor(owner, step).get("name"), self.tensor(owner).get("name")
         if not then or then == now:
             return name
-        from pitfall_lab.views.display_names import written
-
-        return written(str(then))
+        return as_written(str(then))
 
     def number(self, counter: str | None, storage: str | None, version: Any) -> str:
         """The badge in a picture that draws the versions of another counter in another way."""

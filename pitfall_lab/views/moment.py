@@ -2,6 +2,8 @@
 trace, each with a text version.
 """
 
+# ruff: noqa: PLC0415 - few pictures are exported to a file
+
 from __future__ import annotations
 
 from collections.abc import Callable

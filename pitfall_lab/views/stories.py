@@ -56,7 +56,7 @@ DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 Sign = Literal[" ", "−", "+"]
 
 
-class Edit(TypedDict):
+class EditScene(TypedDict):
     """An edit of the program's first source: whole lines, both ends included, from 1.
     In a notebook it also has the place in its cell.
     """
@@ -69,7 +69,7 @@ class Edit(TypedDict):
     own: NotRequired[int]
 
 
-class Printed(TypedDict):
+class PrintedScene(TypedDict):
     """What a fix changes: a line that the program prints, or the number that the variable ``name`` has at the end.
 
     ``note``: what to think of a number that looks worse.
@@ -81,14 +81,14 @@ class Printed(TypedDict):
     note: Text | None
 
 
-class Fix(TypedDict):
+class FixScene(TypedDict):
     """A way to repair the program; of its ``rows``, " " stay, "−" go and "+" come."""
 
     title: str | Text
     verified: bool
-    printed: Printed | None
+    printed: PrintedScene | None
     rows: list[tuple[Sign, str]]
-    edits: list[Edit]
+    edits: list[EditScene]
 
 
 class Drawn(TypedDict):
@@ -100,7 +100,7 @@ class Drawn(TypedDict):
     graph: Drawing | None
 
 
-class Story(Drawn):
+class StoryScene(Drawn):
     """One finding, or the error of the trace itself."""
 
     severity: Literal["error", "warning", "info"]
@@ -111,10 +111,10 @@ class Story(Drawn):
     advice: str | Text
     predicted: bool
     step: int | None
-    fixes: list[Fix]
+    fixes: list[FixScene]
 
 
-def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
+def stories(facts: Facts, described: list[dict[str, Any]]) -> list[StoryScene]:
     """One story per finding, as plain data for the browser; without findings, one made of the error that
     ended the program, if one did.
     """
@@ -126,7 +126,7 @@ def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
     return [_of_finding(facts, names, finding) for finding in described]
 
 
-def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> Story:
+def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> StoryScene:
     trace = facts.trace
     beats = [_of_related(trace, related) for related in finding.get("related", ())]
     line = finding.get("line")
@@ -151,7 +151,7 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
 def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
     """Sort key of a beat: its step; a line without a torch call comes before the next line with one.
 
-    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line stands.
+    What was made without one (a scheduler, a sampler) was made before it was used, wherever its line is.
     """
     step, line = beat["step"], beat["line"]
     if step is None and beat["was"] == "made":
@@ -192,7 +192,7 @@ def _roots(facts: Facts, beats: list[Beat]) -> list[str]:
     return [root for label, step in labels if (root := facts.tensor(label, step).get("grad_fn"))]
 
 
-def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
+def fixes(trace: Trace, finding: dict[str, Any]) -> list[FixScene]:
     """The fixes of a finding as data: their edits as rows to be read, and as edits of the
     program's first source to be applied.
     """
@@ -209,7 +209,7 @@ def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
     ]
 
 
-def _printed(printed: Any) -> Printed | None:
+def _printed(printed: Any) -> PrintedScene | None:
     if not isinstance(printed, dict):
         return None
     name, before, after = (clean_text(printed.get(key) or "") for key in ("name", "before", "after"))
@@ -250,7 +250,7 @@ def _own_place(trace: Trace, finding: dict[str, Any]) -> Beat:
     return _beat(trace, "changed" if writes else "other", step, line=finding.get("line"))
 
 
-def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> Story:
+def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> StoryScene:
     trace = facts.trace
     steps: list[tuple[BeatRole, int | None]]
     steps = [
@@ -371,16 +371,16 @@ def _rows(lines: list[str], edits: Any) -> list[tuple[Sign, str]]:
     return rows
 
 
-def _edits(trace: Trace, edits: Any) -> list[Edit]:
+def _edits(trace: Trace, edits: Any) -> list[EditScene]:
     """The edits of a fix, as data for the browser, which applies them to the notebook's cells or to the program's text.
 
     If the program consists of notebook cells, each edit also has the ``cell`` (the notebook's id for it), the cell's
     ``name``, and ``own``, the line within the cell.
     """
-    out: list[Edit] = []
+    out: list[EditScene] = []
     for edit in edits:
         part = trace.sources[0].part(edit["line"]) if trace.sources else None
-        made: Edit = {"line": edit["line"], "end_line": edit["end_line"], "text": edit["text"]}
+        made: EditScene = {"line": edit["line"], "end_line": edit["end_line"], "text": edit["text"]}
         if part is not None:
             made["cell"], made["name"], made["own"] = part.cell, part.name, edit["line"] - part.line + part.own
         out.append(made)

@@ -1,5 +1,7 @@
 """The Explorer: a trace and its pictures as one widget that needs no kernel once it is shown."""
 
+# ruff: noqa: PLC0415 - the widget is shown before the scenes are computed: what computes them is imported then
+
 from __future__ import annotations
 
 import contextvars
@@ -33,7 +35,7 @@ SEVERITIES = ("error", "warning", "info")
 """From the worst on: the page shows findings in this order."""
 
 
-class Progress(Protocol):
+class TrialProgress(Protocol):
     """How far trials have come, and the findings with what holds so far."""
 
     @property
@@ -44,7 +46,7 @@ class Progress(Protocol):
     def findings(self) -> tuple[Finding, ...]: ...  # noqa: D102
 
 
-class Lab(Protocol):
+class ExplorerLab(Protocol):
     """Tries what an Explorer offers, in a process of its own; ``said`` is why it cannot, ``stopped``
     whether the reader ended it.
     """
@@ -52,7 +54,7 @@ class Lab(Protocol):
     said: T | None
     stopped: bool
 
-    def trials(self) -> Iterator[Progress]:
+    def trials(self) -> Iterator[TrialProgress]:
         """Try the fixes of the findings, one by one."""
 
     def rerun(self, text: str) -> Trace:
@@ -105,7 +107,7 @@ class Explorer(anywidget.AnyWidget):
         *,
         language: Language = "en",
         step: int | None = None,
-        lab: Lab | None = None,
+        lab: ExplorerLab | None = None,
         whole: bool = True,
         **traits: Any,
     ) -> None:
@@ -172,7 +174,7 @@ class Explorer(anywidget.AnyWidget):
             ending = "stopped" if lab.stopped else "failed"
         self._tell(ending if lab.said is None else "refused", progress)
 
-    def _tell(self, state: str, progress: Progress | None) -> None:
+    def _tell(self, state: str, progress: TrialProgress | None) -> None:
         """Let the page know how far the trials are, and what holds so far."""
         lab, later = self._lab, {}
         done, total = (progress.done, progress.total) if progress is not None else (0, 0)

@@ -217,7 +217,8 @@ def _words(question: Question) -> dict[str, T]:
 
 
 def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
-    """Return a wrong answer with the refutations of the beliefs that predict it, and where their worlds part.
+    """Return a wrong answer with the refutations of the beliefs that predict it, and the line where their runs first
+    differ from torch's.
 
     That (at most ``ROWS`` rows of it) and a program that separates the worlds are there only if they are known.
     """

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from pitfall_lab.check.improvement import Facts
+from pitfall_lab.check.improvement import RunFacts
 from pitfall_lab.check.workshop import Subject, Workshop
 from pitfall_lab.rules.kit.story import Story
 
@@ -75,7 +75,7 @@ def test_facts_of_a_program_are_those_of_its_trace(shop: Workshop) -> None:
     text = "import torch\nx = torch.ones(3, requires_grad=True)\nh = x.exp()\nh.mul_(2)\nh.sum().backward()\n"
     subject = Subject(text, "program.py")
     facts = shop.facts(subject)
-    assert facts == Facts.of(Story(shop.trace(subject))) == Facts.from_json(facts.to_json())
+    assert facts == RunFacts.of(Story(shop.trace(subject))) == RunFacts.from_json(facts.to_json())
     assert (facts.ended, [found.rule for found in facts.found]) == ("raised", ["PL101"])
 
 

@@ -21,7 +21,7 @@ import pytest
 from pitfall_lab.check import Checked, Subject, Unchecked, Workshop, check, examine
 from pitfall_lab.check.examine import document
 from pitfall_lab.check.github import github
-from pitfall_lab.check.improvement import Facts, found_of, is_better
+from pitfall_lab.check.improvement import RunFacts, found_of, is_better
 from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.check.terminal import Style, report
@@ -272,10 +272,10 @@ def test_a_repair_is_not_good_because_less_of_it_was_seen(shop: Workshop) -> Non
     before = shop.trace(Subject(bad, "program.py"))
     findings = find(before)
     after = shop.trace(Subject(bad.replace("w += 1", "w = w + 1"), "program.py"))
-    was, finding = Facts.of(Story(before)), found_of(Story(before), findings[0])
-    assert is_better(finding, was, Facts.of(Story(after)))
+    was, finding = RunFacts.of(Story(before)), found_of(Story(before), findings[0])
+    assert is_better(finding, was, RunFacts.of(Story(after)))
     blind = replace(after, notes=(Note("stopped", "…", "…", 0, cause="failure"),))
-    assert not is_better(finding, was, Facts.of(Story(blind)))
+    assert not is_better(finding, was, RunFacts.of(Story(blind)))
 
 
 def test_where_only_the_recording_with_numbers_stops_the_findings_of_the_other_stay(

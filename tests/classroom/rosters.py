@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pitfall_lab.classroom import account, ledger, lms, roster
 from pitfall_lab.classroom import assignment as assignments
-from pitfall_lab.classroom.judge import Outcome, known
+from pitfall_lab.classroom.judge import CellOutcome, known
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.report import write_reports
 from pitfall_lab.classroom.submissions import Submission
@@ -99,7 +99,7 @@ def runs(text: str) -> list[str]:
 
 
 @cache
-def _outcome(*, right: bool) -> Outcome:
+def _outcome(*, right: bool) -> CellOutcome:
     exercise = exercises()[KEY]
     return known(exercise, exercise.right[0] if right else exercise.given)
 

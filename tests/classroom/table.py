@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pitfall_lab.classroom.judge import Limits, Room, judged
-from pitfall_lab.classroom.register import plain
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.cli import main as command
 from pitfall_lab.lessons.attempt import Observation, Request
 from pitfall_lab.lessons.exercises import exercises

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from pitfall_lab.classroom.register import plain
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.cli import main
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS

@@ -28,8 +28,8 @@ from pitfall_lab import cli
 from pitfall_lab.classroom import exercise_list, fence, grade
 from pitfall_lab.classroom.assignment import Assignment, available
 from pitfall_lab.classroom.init import STUDENT, chapter_books
-from pitfall_lab.classroom.judge import Outcome
-from pitfall_lab.classroom.register import Row, State
+from pitfall_lab.classroom.judge import CellOutcome
+from pitfall_lab.classroom.register import Row, StateFile
 from pitfall_lab.classroom.submissions import CELL, Sheet, Submission, read
 from pitfall_lab.cli import main
 from pitfall_lab.lessons.exercises import exercises
@@ -395,7 +395,7 @@ def test_after_an_interrupt_resume_goes_on_with_what_was_not_graded(
             if len(judged) == most:
                 raise KeyboardInterrupt
             judged.append(sheet.student)
-            yield sheet, [Outcome(key, "missing").to_dict() for key in ("12.1", "12.2", "12.3", "12.4")]
+            yield sheet, [CellOutcome(key, "missing").to_dict() for key in ("12.1", "12.2", "12.3", "12.4")]
 
     monkeypatch.setattr(grade, "_here", lambda jobs, assignment, sheets, **_: work(1, sheets))
     assert main(["grade", str(folder)]) == 130
@@ -436,11 +436,11 @@ def test_a_disk_that_is_full_in_the_middle_of_a_row_loses_this_row_only(
     assert (done.returncode, done.stderr) == (0, "")
     assert "File too large. Make room, and grade with --resume" in done.stdout
     monkeypatch.chdir(tmp_path)
-    state = State(Path("grades.csv"), Assignment("x", "X", ("12.2",)), resume=True)
+    state = StateFile(Path("grades.csv"), Assignment("x", "X", ("12.2",)), resume=True)
     assert [student for student, _ in state.known] == ["ada"]
     state.keep(Row("bob", "2"))
     state.close()
-    again = State(Path("grades.csv"), Assignment("x", "X", ("12.2",)), resume=True)
+    again = StateFile(Path("grades.csv"), Assignment("x", "X", ("12.2",)), resume=True)
     assert [student for student, _ in again.known] == ["ada", "bob"]
     again.close()
 

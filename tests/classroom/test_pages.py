@@ -20,8 +20,8 @@ import pytest
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import handback, report, similar
 from pitfall_lab.classroom.init import INSTALL, STUDENT, imports
-from pitfall_lab.classroom.judge import Outcome, known
-from pitfall_lab.classroom.ledger import Entry, Override, settled, write_grades
+from pitfall_lab.classroom.judge import CellOutcome, known
+from pitfall_lab.classroom.ledger import LedgerLine, Override, settled, write_grades
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
 from pitfall_lab.classroom.submissions import same
@@ -44,8 +44,8 @@ def _row(student: str, *, right: bool = False) -> Row:
     return Row(student, "", tuple(known(each, each.right[0] if right else each.wrong[0]) for each in chosen))
 
 
-def _entry(student: str, person: Person | None = None) -> Entry:
-    return Entry(Row(student, ""), person or Person(student), {}, 0.0)
+def _entry(student: str, person: Person | None = None) -> LedgerLine:
+    return LedgerLine(Row(student, ""), person or Person(student), {}, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_no_name_that_a_student_can_find_leads_to_the_page_of_another_one(tmp_pa
 
 
 def test_what_the_grader_failed_at_stops_no_page_and_names_no_file_to_a_student(tmp_path: Path) -> None:
-    failed = Row("eve", "", tuple(Outcome(key, "ungraded", (), "OSError: /usr/share/teacher/x") for key in KEYS))
+    failed = Row("eve", "", tuple(CellOutcome(key, "ungraded", (), "OSError: /usr/share/teacher/x") for key in KEYS))
     entries = settled(ASSIGNMENT, [failed, _row("ada", right=True)])
     index = report.write_reports(tmp_path, ASSIGNMENT, entries).read_text(encoding="utf-8")
     assert "/usr/share/teacher/x" in index
@@ -102,7 +102,9 @@ def test_what_the_grader_failed_at_stops_no_page_and_names_no_file_to_a_student(
     ],
 )
 def test_no_two_answers_take_long_to_compare(one: str, other: str, alike: bool) -> None:
-    rows = [Row(name, "", (Outcome("12.2", "error", source=source),)) for name, source in (("a", one), ("b", other))]
+    rows = [
+        Row(name, "", (CellOutcome("12.2", "error", source=source),)) for name, source in (("a", one), ("b", other))
+    ]
     started = time.process_time()
     assert bool(similar.all_pairs(rows, ["12.2"])) == alike
     assert time.process_time() - started < 10

@@ -22,7 +22,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from pitfall_lab.classroom import judge
 from pitfall_lab.classroom.folders import is_overfull, removed, unlinked
-from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
+from pitfall_lab.classroom.judge import CellOutcome, Limits, Room, judged
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.room import _sweep
 from pitfall_lab.classroom.submissions import exercise_of
@@ -350,7 +350,7 @@ def test_points_are_for_what_the_given_cell_lacks(room: Room) -> None:
     padded = judged(exercise, exercise.given + "\nx = 1\n", room, LIMITS)
     assert padded.held > 0
     assert padded.credit == 0.0
-    assert Outcome.from_dict(padded.to_dict()) == padded
+    assert CellOutcome.from_dict(padded.to_dict()) == padded
     assert judged(exercise, f"\n{exercise.given}  \n", room, LIMITS).status == "unsolved"
     assert judged(exercise, None, room, LIMITS).status == "missing"
 
@@ -450,7 +450,9 @@ def test_a_slip_of_the_grader_is_said_and_stops_nothing(monkeypatch: pytest.Monk
         raise ZeroDivisionError("in a check of ours")
 
     monkeypatch.setattr(judge, "judged", slip)
-    outcomes = [Outcome.from_dict(each) for each in judge.sit({"5.1": "x = 1"}, ["5.1", "5.2"], LIMITS, fenced=True)]
+    outcomes = [
+        CellOutcome.from_dict(each) for each in judge.sit({"5.1": "x = 1"}, ["5.1", "5.2"], LIMITS, fenced=True)
+    ]
     row = Row("ada", "", tuple(outcomes))
     assert [outcome.status for outcome in outcomes] == ["ungraded", "ungraded"]
     assert row.verdict == "unfinished"

@@ -22,7 +22,8 @@ import pytest
 from pitfall_lab.classroom import account, analysis, ledger, lms, report, roster, similar
 from pitfall_lab.classroom.assignment import Assignment, load
 from pitfall_lab.classroom.judge import known
-from pitfall_lab.classroom.register import Row, plain
+from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.spreadsheet import plain
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons import tasks
@@ -350,7 +351,7 @@ Max Berg,m@x.org,,
 """
 
 
-def all_of(rows: list[Row], tmp_path: Path, text: str) -> list[ledger.Entry]:
+def all_of(rows: list[Row], tmp_path: Path, text: str) -> list[ledger.LedgerLine]:
     """The same submission from each person in a roster."""
     persons = people(tmp_path, text)
     return ledger.settled(ASSIGNMENT, [replace(rows[0], student=person.student) for person in persons], persons)

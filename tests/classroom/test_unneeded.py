@@ -10,7 +10,7 @@ import pytest
 import torch  # noqa: F401 - the grader has it when it asks: what torch calls its modules is read there
 
 from pitfall_lab.classroom import unneeded as module
-from pitfall_lab.classroom.judge import Outcome, Said
+from pitfall_lab.classroom.judge import CellOutcome, JudgedProperty
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.unneeded import MOST, unneeded
 from pitfall_lab.lessons.exercises import exercises
@@ -184,8 +184,8 @@ def test_no_text_takes_long(cell: str) -> None:
 
 
 def test_a_cell_with_such_words_is_a_verdict_of_its_own_and_costs_nothing() -> None:
-    mark = Said(("a", "b"), True)
-    row = Row("ada", "", (Outcome("5.1", "solved", (mark,), unneeded=("sys", "__code__")),))
+    mark = JudgedProperty(("a", "b"), True)
+    row = Row("ada", "", (CellOutcome("5.1", "solved", (mark,), unneeded=("sys", "__code__")),))
     assert row.verdict == "look"
     assert row.outcomes[0].credit == 1
     assert row.remarks() == ["5.1: it uses `sys`, `__code__`, which no exercise needs: read the cell"]

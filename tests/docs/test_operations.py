@@ -16,7 +16,7 @@ from pitfall_lab.cli import main
 from pitfall_lab.reference import operations
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.verify.experiments import catalogue
-from pitfall_lab.verify.experiments.saved_tensors import MODIFIED, Condition, Failed, demonstration, study
+from pitfall_lab.verify.experiments.saved_tensors import MODIFIED, CannotRun, Condition, demonstration, study
 
 ALWAYS = Condition()
 TOPICS = sorted({operation.topic for operation in catalogue.modelled()})
@@ -50,7 +50,7 @@ def test_on_every_sample_the_shadow_saves_and_breaks_what_torch_does(topic: str)
     for code in {sample for o in catalogue.modelled() if o.topic == topic and o.entry for sample in o.entry.samples}:
         try:
             found = study(code, conditions=False)
-        except Failed:
+        except CannotRun:
             continue  # a sample that is meant to raise
         faults += [f"{code}: {difference}" for difference in found.differences]
         faults += [f"{code}: {found.missing}"] if found.missing else []
@@ -116,7 +116,7 @@ def test_a_model_that_saves_something_else_is_noticed_and_no_page_is_written(mon
     monkeypatch.setitem(ENTRIES, "torch.exp", ENTRIES["torch.log"])
     found = study("torch.exp(a)")
     assert any("LogBackward0" in difference for difference in found.differences)
-    with pytest.raises(operations.Disagreement, match="LogBackward0"):
+    with pytest.raises(operations.ShadowDiffers, match="LogBackward0"):
         operations.table([(catalogue.Operation(("torch.exp",), "pointwise"), [found])])
 
 

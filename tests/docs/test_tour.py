@@ -39,3 +39,16 @@ def test_the_tour_visits_the_whole_core_and_says_what_torch_does_otherwise() -> 
 
 def test_the_core_can_be_read_in_one_sitting() -> None:
     assert sum(tour.length(f"shadow/{name}.py") for name in CORE) <= 2100
+
+
+def test_the_size_of_the_core_counts_every_file_that_it_imports() -> None:
+    shadow, waiting, found = tour.ROOT / "pitfall_lab" / "shadow", [f"{name}.py" for name in CORE], set[str]()
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        imported = re.findall(
+            r"^ *from pitfall_lab\.shadow(?: import |\.)(\w+)", (shadow / name).read_text("utf-8"), re.MULTILINE
+        )
+        waiting += {f"{each}.py" for each in imported if (shadow / f"{each}.py").is_file()} - found
+    assert len(found) > 15
+    assert set(re.findall(r"^\| \[\w+\.py\]\(\.\./shadow/(\w+\.py)\) \| \d+ \|", TEXT, re.MULTILINE)) == found

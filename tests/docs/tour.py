@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "pitfall_lab" / "docs" / "tour.md"
 _BLOCK = re.compile(r"^```(python|python torch|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LENGTH = re.compile(r"^(\| \[\w+\.py\]\(\.\./(shadow/\w+\.py)\) \| )\d*( \|)", re.MULTILINE)
+_ALL = re.compile(r"(everything that the core imports, )[\d,]+( lines)")
+_FOLDER = re.compile(r"(\]\(\.\./(shadow/\w+)\), )[\d,]+( lines)")
 
 
 @dataclass
@@ -52,12 +54,21 @@ def play(text: str) -> tuple[list[Step], str]:
 
     written = _BLOCK.sub(play_block, text)
     assert not programs, f"no output follows:\n{programs[0][1]}"
-    return steps, _LENGTH.sub(lambda m: f"{m[1]}{length(m[2])}{m[3]}", written)
+    whole = sum(length(name) for _, name, _ in _LENGTH.findall(text))
+    written = _LENGTH.sub(lambda m: f"{m[1]}{length(m[2])}{m[3]}", written)
+    written = _ALL.sub(lambda m: f"{m[1]}{whole:,}{m[2]}", written)
+    return steps, _FOLDER.sub(lambda m: f"{m[1]}{length_of_all(m[2]):,}{m[3]}", written)
 
 
 def length(name: str) -> int:
     """The number of lines of a file of the package, to the nearest fifty: the page need not follow every comment."""
     return 50 * round(len((ROOT / "pitfall_lab" / name).read_text(encoding="utf-8").splitlines()) / 50)
+
+
+def length_of_all(folder: str) -> int:
+    """The number of lines of all files of a folder of the package, to the nearest hundred."""
+    files = (ROOT / "pitfall_lab" / folder).glob("*.py")
+    return 100 * round(sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) / 100)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pitfall_lab.trace import SCHEMA
+from tests.frontend import checks
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pitfall_lab"
 FRONTEND = PACKAGE / "frontend"
@@ -111,3 +112,23 @@ def test_the_extension_names_what_it_loads():
         (PACKAGE / "labextension" / "schemas" / "pitfall-lab" / "plugin.json").read_text(encoding="utf-8")
     )
     assert schema["jupyter.lab.toolbars"]["Notebook"][0]["command"] == "pitfall-lab:explain-cell"
+
+
+def test_the_test_command_checks_format_style_and_types():
+    assert '"tests/frontend/checks.py"' in (PACKAGE.parent / "tests" / "run.py").read_text(encoding="utf-8")
+    scripts = json.loads((FRONTEND / "package.json").read_text(encoding="utf-8"))["scripts"]
+    assert scripts["check"] == "biome ci --error-on-warnings && tsc --noEmit"
+    assert json.loads((FRONTEND / "tsconfig.json").read_text(encoding="utf-8"))["compilerOptions"]["strict"] is True
+
+
+@pytest.mark.parametrize(("status", "checked"), [(0, True), (1, True), (0, False)])
+def test_the_checks_fail_as_npm_does(status: int, checked: bool, tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "package-lock.json").write_text("{}")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / checks.INSTALLED).write_text("{}")
+    npm = tmp_path / "npm"
+    npm.write_text(f'#!/bin/sh\ntest "$*" = "run check" || exit 7\nexit {status}\n')
+    npm.chmod(0o755 if checked else 0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert checks.main(tmp_path) == status
+    assert ("not checked" in capsys.readouterr().out) == (not checked)

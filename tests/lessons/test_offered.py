@@ -11,7 +11,7 @@ import pytest
 from pitfall_lab.lessons import worlds
 from pitfall_lab.lessons.misconceptions import Misconception
 from pitfall_lab.lessons.mistakes import Mistake, misread
-from pitfall_lab.lessons.offered import Look, Offered, judged
+from pitfall_lab.lessons.offered import Evaluations, Offered, judged
 from pitfall_lab.lessons.question import pose
 from pitfall_lab.lessons.run_here import execute, failing_line
 from pitfall_lab.shadow import TORCH
@@ -30,7 +30,7 @@ y.sum().backward()"""
 
 def holds(line: int, expression: str, program: str = PROGRAM) -> bool:
     """Return what the expression is after the line of the program."""
-    look = Look([(line, "", "", expression)])
+    look = Evaluations([(line, "", "", expression)])
     execute(program, worlds.NAME, look)
     return look.held[0]
 
@@ -140,7 +140,7 @@ OFFERED = [one for one in asked() if "because" in one.named]
 
 def believed(one: Asked, belief: Misconception, number: int) -> bool | None:
     """Return whether a reason is true for who has this belief; None where the engine has no model of it."""
-    look, program = Look(one.named["because"]), one.arguments[0].strip("\n")
+    look, program = Evaluations(one.named["because"]), one.arguments[0].strip("\n")
     names, error, _ = worlds.run(program, belief(TORCH), look) or ({}, None, "")
     look.end(error, failing_line(error, worlds.NAME), names)
     return look.held.get(number)
@@ -149,7 +149,7 @@ def believed(one: Asked, belief: Misconception, number: int) -> bool | None:
 def taken(one: Asked, line: int, text: str, number: int) -> bool | None:
     """Return whether a reason is true for who reads this line so; None if the statement does not run then."""
     (read,) = misread(one.arguments[0].strip("\n"), [(line, text)])
-    look = Look(one.named["because"])
+    look = Evaluations(one.named["because"])
     execute(read.program, worlds.NAME, look)
     return look.held.get(number)
 

@@ -14,8 +14,8 @@ from pitfall_lab import shadow
 from pitfall_lab.lessons import progress, worlds
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.mistakes import Slip, slips
-from pitfall_lab.lessons.program_facts import Fact, facts, real_facts
-from pitfall_lab.lessons.question import Outcome, Question, pose
+from pitfall_lab.lessons.program_facts import ProgramFact, facts, real_facts
+from pitfall_lab.lessons.question import ProgramEnd, Question, pose
 from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.lessons.unexplained import programs, unexplained
 from pitfall_lab.trace import T
@@ -212,7 +212,7 @@ def test_a_program_that_raises_names_the_line_and_keeps_the_message() -> None:
 def test_one_reason_holds_on_torch_and_decides_and_the_others_do_not_hold(program: str) -> None:
     posed = pose(program, "best.tolist()" if program is BACKUP else "x.grad")
     held = {
-        Fact(line, about, value).text.en
+        ProgramFact(line, about, value).text.en
         for line, state in real_facts(program.strip("\n"))
         for about, value in state.items()
     }
@@ -220,7 +220,7 @@ def test_one_reason_holds_on_torch_and_decides_and_the_others_do_not_hold(progra
     assert (len(posed.reasons), sum(r.right for r in posed.reasons)) == (4, 1)
     key = "detach_copies" if program is BACKUP else "inplace_never_breaks_backward"
     believed = facts(program.strip("\n"), MISCONCEPTIONS[key](shadow.TORCH))
-    there = {Fact(line, about, value).text.en for line, state in believed for about, value in state.items()}
+    there = {ProgramFact(line, about, value).text.en for line, state in believed for about, value in state.items()}
     assert next(r.text.en for r in posed.reasons if r.right) not in there
 
 
@@ -245,7 +245,7 @@ def test_what_is_said_of_a_program_is_what_torch_and_the_engine_hold() -> None:
     modelled = facts(program, shadow.TORCH)
     differ = {about for (_, a), (_, b) in zip(true, modelled, strict=True) for about, _ in a.items() ^ b.items()}
     assert {about[0] for about in differ} <= {"value"}  # the layer's random weights
-    said = {Fact(line, about, value).text.en for line, state in true for about, value in state.items()}
+    said = {ProgramFact(line, about, value).text.en for line, state in true for about, value in state.items()}
     assert {
         "after line 4, a and t share memory",
         "after line 5, t and w do not share memory",
@@ -304,8 +304,8 @@ def test_a_mistake_in_the_lesson_is_an_error() -> None:
 
 
 def test_outcomes_speak_both_languages() -> None:
-    assert Outcome(error="RuntimeError").say("x") == T(en="it raises RuntimeError", zh="抛出 RuntimeError")
-    assert Outcome(value="3").say("x") == T(en="x is 3", zh="x 是 3")
+    assert ProgramEnd(error="RuntimeError").say("x") == T(en="it raises RuntimeError", zh="抛出 RuntimeError")
+    assert ProgramEnd(value="3").say("x") == T(en="x is 3", zh="x 是 3")
 
 
 def test_asking_leaves_the_random_stream_alone() -> None:

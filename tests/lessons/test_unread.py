@@ -14,8 +14,8 @@ from pitfall_lab.lessons import question as asking
 from pitfall_lab.lessons.doubts import Doubts
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, misread, slips
-from pitfall_lab.lessons.offered import Look, in_world, judged
-from pitfall_lab.lessons.program_facts import Fact, facts, loops, watched
+from pitfall_lab.lessons.offered import Evaluations, in_world, judged
+from pitfall_lab.lessons.program_facts import ProgramFact, facts, loops, watched
 from pitfall_lab.lessons.question import Prediction, Question, pose
 from pitfall_lab.lessons.reasons import OTHERWISE
 from pitfall_lab.lessons.run_here import execute
@@ -166,9 +166,9 @@ def held_in(one: Asked, question: Question, belief: Misconception) -> set[str] |
         world, last = facts(question.program, policy), max(line for line, _ in watched(question.program).states)
         if question.message and [state for state in world if state[0] <= last] == facts(question.program, TORCH):
             return None
-        said = {Fact(line, a, v).said(rounds).en for line, state in world for a, v in state.items()}
+        said = {ProgramFact(line, a, v).said(rounds).en for line, state in world for a, v in state.items()}
         return said & {reason.text.en for reason in question.reasons}
-    look = Look(one.named["because"])
+    look = Evaluations(one.named["because"])
     worlds.run(question.program, policy, look)
     texts = [text.en for text, _ in judged(question.program, one.named["because"])]
     if not look.held:
@@ -255,7 +255,9 @@ def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
             continue  # tests/lessons/test_offered.py
         real, rounds = watched(question.program), loops(question.program)
         held = {
-            Fact(line, about, value).said(rounds).en for line, state in real.states for about, value in state.items()
+            ProgramFact(line, about, value).said(rounds).en
+            for line, state in real.states
+            for about, value in state.items()
         }
         views = [
             (line, about)
@@ -264,9 +266,9 @@ def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
             if about[0] == "role" and value == "view"
         ]
         held |= {
-            Fact(line, about, "result").said(rounds).en for line, about in views
+            ProgramFact(line, about, "result").said(rounds).en for line, about in views
         }  # a view of a leaf is a result in the graph, too
-        held |= {Fact(*also).said(rounds).en for also in real.also}
+        held |= {ProgramFact(*also).said(rounds).en for also in real.also}
         calls = [n for n, line in enumerate(question.program.splitlines(), 1) if ".backward" in line]
         for reason in question.reasons:
             assert (reason.text.en in held) == reason.right, (one.name, reason.text.en)
@@ -280,7 +282,7 @@ def test_each_wrong_reason_is_answered_by_what_holds_on_torch_in_its_place(posed
     for one, question in posed:
         real, rounds = watched(question.program), loops(question.program)
         held = {
-            Fact(line, about, value).said(rounds): about
+            ProgramFact(line, about, value).said(rounds): about
             for line, state in real.states
             for about, value in state.items()
         }
@@ -454,7 +456,9 @@ def test_a_wrong_reason_can_be_believed_or_is_the_only_one_that_cannot(posed: Po
         true, rounds = dict(real.states), loops(question.program)
         doubts = Doubts(question.program, true, real)
         texts = {reason.text.en for reason in question.reasons if not reason.right}
-        facts = [Fact(line, a, v) for line, state in true.items() for a in state for v in OTHERWISE.get(a[0], ())]
+        facts = [
+            ProgramFact(line, a, v) for line, state in true.items() for a in state for v in OTHERWISE.get(a[0], ())
+        ]
         known = {fact.said(rounds).en: fact for fact in facts}
         unlikely = [text for text in texts if text in known and not doubts.believable(known[text])]
         weak += [(one.name, unlikely)] if len(unlikely) > 1 else []

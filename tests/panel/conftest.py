@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pitfall_lab.panel.connection import Beside
+from pitfall_lab.panel.connection import LivePanel
 from tests.panel.notebook import Notebook
 
 
 @pytest.fixture
 def notebook(monkeypatch):
     """A notebook whose panel is open. Errors of the panel's, which a learner never sees, are seen here."""
-    after = Beside._after
+    after = LivePanel._after
     errors = []
 
     def loud(self, *given):
@@ -21,7 +21,7 @@ def notebook(monkeypatch):
             errors.append(error)
             raise
 
-    monkeypatch.setattr(Beside, "_after", loud)
+    monkeypatch.setattr(LivePanel, "_after", loud)
     made = Notebook()
     made.run("import numpy as np\nimport torch\nfrom torch import nn")
     yield made

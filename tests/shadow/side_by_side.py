@@ -12,7 +12,7 @@ import torch
 from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import ShadowError
 from pitfall_lab.shadow import facade as shadow_torch
-from pitfall_lab.shadow.facade.tensors import Function
+from pitfall_lab.shadow.facade.tensors import GradFn
 from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 
 
@@ -64,7 +64,7 @@ def nodes(fn: Any) -> list[Any]:
         rows.append((short(node.name()), children, saved_names(node)))
         stack.extend(c for c, _ in reversed(node.next_functions) if c is not None)
     # Backward runs the newest node first: the order in which they were made decides which of two errors is raised.
-    made = [node.node.sequence if isinstance(node, Function) else node._sequence_nr() for node in seen]
+    made = [node.node.sequence if isinstance(node, GradFn) else node._sequence_nr() for node in seen]
     return [*rows, ("made in this order", sorted(range(len(made)), key=made.__getitem__), [])]
 
 
@@ -75,7 +75,7 @@ def short(name: str) -> str:
 
 def saved_names(node: Any) -> list[str]:
     """Which tensors a node has saved, as torch shows them."""
-    if isinstance(node, Function):
+    if isinstance(node, GradFn):
         return (
             []
             if node.node.name == "CopySlices"

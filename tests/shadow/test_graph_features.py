@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pitfall_lab.shadow.facade.tensors import Function
+from pitfall_lab.shadow.facade.tensors import GradFn
 from pitfall_lab.shadow.ops.double import AS_WRITTEN, FORMULAS
 from tests.shadow.side_by_side import describe, same_numbers, short, world
 
@@ -171,5 +171,5 @@ def test_both_worlds_end_alike(title: str) -> None:
                 same(one, two, f"{title}: {name}")
                 if one.is_leaf:
                     same(one.grad, two.grad, f"{title}: {name}.grad")
-            elif not isinstance(two, Function):
+            elif not isinstance(two, GradFn):
                 assert one == two, f"{title}: {name}"

@@ -12,7 +12,7 @@ import torch
 
 from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import facade as shadow_torch
-from pitfall_lab.shadow.facade.tensors import Function
+from pitfall_lab.shadow.facade.tensors import GradFn
 from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW
 
 LINES = Path(__file__).with_name("saved_table.md").read_text("utf-8").splitlines()
@@ -65,7 +65,7 @@ def operands(t: Any, text: str, wanted: tuple[bool, ...]) -> dict[str, Any]:
 
 def saved_tensors(node: Any) -> list[tuple[str, Any]]:
     """The saved tensors of a node of either engine, by name."""
-    if isinstance(node, Function):
+    if isinstance(node, GradFn):
         return [(s.name, getattr(node, f"_saved_{s.name}")) for s in node.node.saved]
     found = []
     for name in dir(node):

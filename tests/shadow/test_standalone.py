@@ -107,7 +107,7 @@ def test_the_message_is_torchs() -> None:
         "policy",
         "facade.running",
         "facade",
-        "ops.registry",
+        "registry",
         "ops.building",
         "ops.views",
     ],

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from pitfall_lab.trace import Event, Trace
-from pitfall_lab.trace.codec import decode, encode
+from pitfall_lab.trace.codec import encode
 from pitfall_lab.trace.replay import replay
 from pitfall_lab.verify import trace_program
 
@@ -1021,6 +1021,6 @@ x = torch.ones(3, requires_grad=True)
 slope.sum().backward()
 """
     )
-    trace = decode(encode(trace_program(text)))
+    trace = Trace.from_json(encode(trace_program(text)))
     assert not trace.disagreements
     assert "slope" in {record.get("name") for record in replay(trace)["tensors"].values()}

@@ -18,8 +18,8 @@ import torch
 
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.operands import WAVES, definitions, named
-from pitfall_lab.shadow.ops.registry import spell
 from pitfall_lab.shadow.ops.value_refusals import REFUSALS
+from pitfall_lab.shadow.registry import spell
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 

@@ -30,7 +30,7 @@ def own_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in known.names:
         monkeypatch.setitem(ENTRIES, name, replace(known, run=run))
     monkeypatch.setattr(plans, "_SHARED", {})  # what this shadow does is not what another recording should follow
-    monkeypatch.setattr(plans, "SHARED", plans.Shared())
+    monkeypatch.setattr(plans, "SHARED", plans.SharedPlans())
 
 
 @pytest.mark.parametrize("values", [True, False])

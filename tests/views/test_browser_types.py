@@ -19,6 +19,7 @@ from pitfall_lab.trace.replay import replay
 from pitfall_lab.trace.state_types import State
 from pitfall_lab.views.compare import ComparedRuns, compare
 from pitfall_lab.views.finding_pictures import FindingPicture
+from pitfall_lab.views.tabs import tabs
 from tests import corpus
 from tests.views.test_pictures import CUT, SAVED, TABLE, TWICE
 
@@ -35,6 +36,19 @@ def test_the_file_is_what_the_types_say():
     assert browser_types.FILE.read_text(encoding="utf-8") == browser_types.text(), (
         "run `python -m pitfall_lab.reference.browser_types`"
     )
+
+
+def test_a_folder_with_a_tab_is_the_registration_of_a_view():
+    assert browser_types.TABS.read_text(encoding="utf-8") == browser_types.listed(), (
+        "run `python -m pitfall_lab.reference.browser_types`"
+    )
+    assert list(tabs()) == ["graph", "storage", "broadcast", "versions", "memory"]
+    assert len({tab.place for tab in tabs().values()}) == len(tabs())
+    assert set(tabs()) < set(views.names())
+    for name, tab in tabs().items():
+        script = browser_types.TABS.with_name(f"{name}.ts").read_text(encoding="utf-8")
+        assert f"export const {name}: View = {{" in script
+        assert f'title: {{ en: "{tab.title.en}", zh: "{tab.title.zh}" }}' in script
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import torch
 import pitfall_lab
 from pitfall_lab import show_broadcast, show_storage
 from pitfall_lab.notebook.live_pictures import _of_shape
-from pitfall_lab.observe.edit import Bench, Refused
+from pitfall_lab.observe.edit import EditedTensors, NotWritten
 from pitfall_lab.trace import Effect, Event, Trace
 from pitfall_lab.views import moment
 from pitfall_lab.widgets import Look
@@ -199,8 +199,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_write_that_cannot_be_is_refused_in_one_sentence(name):
     value, index, text, said = REFUSED[name]
-    bench = Bench([("w", value() if callable(value) else value)])
-    with pytest.raises(Refused) as refused:
+    bench = EditedTensors([("w", value() if callable(value) else value)])
+    with pytest.raises(NotWritten) as refused:
         bench.put("t1", index, text)
     assert said in refused.value.text.en
     assert len(bench.trace.events) == 1
@@ -210,7 +210,7 @@ def test_a_write_that_cannot_be_is_refused_in_one_sentence(name):
 def test_autograd_does_not_see_the_write_but_the_counter_does():
     x = torch.ones(3, requires_grad=True)
     y = x * x
-    bench = Bench([("x", x), ("z", torch.tensor(2 + 1j))])
+    bench = EditedTensors([("x", x), ("z", torch.tensor(2 + 1j))])
     bench.put("t1", [0], "5")
     assert (x[0].item(), x._version, x.is_leaf, x.grad_fn) == (5, 1, True, None)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

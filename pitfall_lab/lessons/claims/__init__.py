@@ -25,7 +25,7 @@ RECORDED_WITH = "torch 2.13.0"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """How far a claim is true: a stable ``key``, a ``glyph`` (never colour alone) and a ``word`` in both languages."""
 
     key: str
@@ -33,18 +33,18 @@ class Verdict:
     word: T
 
 
-VERDICTS: dict[str, Verdict] = {
+VERDICTS: dict[str, ClaimVerdict] = {
     v.key: v
     for v in (
-        Verdict("correct", "✓", T(en="correct", zh="正确")),
-        Verdict("incomplete", "◐", T(en="incomplete", zh="不完整")),
-        Verdict("misleading", "≈", T(en="misleading", zh="有误导")),
-        Verdict("wrong", "≠", T(en="wrong", zh="错误")),
-        Verdict("outdated", "↺", T(en="outdated", zh="已过时")),
-        Verdict("typo", "✎", T(en="typing mistake", zh="笔误")),
-        Verdict("depends", "⇵", T(en="it depends", zh="看情况")),
-        Verdict("platform-dependent", "⇄", T(en="depends on the platform", zh="取决于平台")),
-        Verdict("needs-gpu", "▣", T(en="needs a GPU; shown by a CPU analogue", zh="需要 GPU；此处用 CPU 类比")),
+        ClaimVerdict("correct", "✓", T(en="correct", zh="正确")),
+        ClaimVerdict("incomplete", "◐", T(en="incomplete", zh="不完整")),
+        ClaimVerdict("misleading", "≈", T(en="misleading", zh="有误导")),
+        ClaimVerdict("wrong", "≠", T(en="wrong", zh="错误")),
+        ClaimVerdict("outdated", "↺", T(en="outdated", zh="已过时")),
+        ClaimVerdict("typo", "✎", T(en="typing mistake", zh="笔误")),
+        ClaimVerdict("depends", "⇵", T(en="it depends", zh="看情况")),
+        ClaimVerdict("platform-dependent", "⇄", T(en="depends on the platform", zh="取决于平台")),
+        ClaimVerdict("needs-gpu", "▣", T(en="needs a GPU; shown by a CPU analogue", zh="需要 GPU；此处用 CPU 类比")),
     )
 }
 

@@ -172,7 +172,10 @@ LOST = Exercise(
             ),
         ),
         Property(
-            T(en="the first has two steps or more, and loses its batch", zh="第一个至少两步，并失去批次"),
+            T(
+                en="the first has two steps or more, and `squeeze()` drops its batch too",
+                zh="第一个至少两步，并失去批次",
+            ),
             every(
                 true("first.shape[1] >= 2", T(en="it has fewer than two steps", zh="它不足两步")),
                 true(

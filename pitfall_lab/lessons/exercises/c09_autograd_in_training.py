@@ -349,7 +349,7 @@ finally:
                 T(en="the gradient is all zeros at the last step", zh="最后一步时梯度全为零"),
                 true(
                     "seen['gradient'] is not None and not seen['gradient'].any().item()",
-                    T(en="at the last step it is None, or not zero", zh="最后一步时它是 None，或不为零"),
+                    T(en="at the last step the gradient is None, or not zero", zh="最后一步时它是 None，或不为零"),
                 ),
             ),
             Property(

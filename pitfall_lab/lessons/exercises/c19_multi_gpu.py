@@ -360,7 +360,7 @@ def answered(case):
                 true(
                     "set(torch.cat(parts).tolist()) == set(samples.tolist())",
                     T(
-                        en="some samples are in no share, or a share has others",
+                        en="some samples are in no share, or a share has numbers that are no samples",
                         zh="有样本不在任何一份中，或某一份里有别的",
                     ),
                 ),

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -136,7 +137,7 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ExperimentsShown:
     """Some experiments on one page: those that ran or were recorded, and one sentence about all the others."""
 
     recordings: tuple[Recording, ...]
@@ -162,7 +163,7 @@ class Shown:
         return "".join([each._repr_html_() for each in self.recordings] + said)
 
 
-def show(*wanted: str, language: Language = "en") -> Shown:
+def show(*wanted: str, language: Language = "en") -> ExperimentsShown:
     """Run these experiments where a CUDA device is present, else replay what was recorded.
 
     Raises KeyError for an unknown name.
@@ -176,7 +177,7 @@ def show(*wanted: str, language: Language = "en") -> Shown:
                 failed.append(str(error))
             else:
                 missing.append(name)
-    return Shown(tuple(recordings), tuple(missing), tuple(failed), language)
+    return ExperimentsShown(tuple(recordings), tuple(missing), tuple(failed), language)
 
 
 def fingerprint(name: str) -> str:
@@ -200,8 +201,6 @@ def source(name: str) -> str:
 
 def run(name: str) -> Recording:
     """Run an experiment now, in a process of its own."""
-    from datetime import UTC, datetime
-
     with (
         tempfile.TemporaryDirectory() as folder,
         as_file(files(__package__).joinpath("programs", f"{name}.py")) as path,

@@ -16,8 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import inside, is_own
+from pitfall_lab.observe.live.object_kinds import held_by, inside, is_own
 from pitfall_lab.observe.live.sums import Sums
 from pitfall_lab.observe.tensor_facts import is_opaque
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Thing
 from pitfall_lab.observe.live.history import is_leaf
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import inside, is_own
+from pitfall_lab.observe.live.object_kinds import held_by, inside, is_own
 from pitfall_lab.observe.tensor_facts import is_opaque
 
 Shape = tuple[int, ...]

@@ -17,8 +17,7 @@ import numpy as np
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.history import is_leaf
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.object_kinds import held_by, is_own
 from pitfall_lab.observe.tensor_facts import dtype_name, is_opaque
 
 WHOLE = 1 << 18
@@ -48,7 +47,7 @@ class Equal(NamedTuple):
     others: int
 
 
-class Weights:
+class SeenWeights:
     """Remembers at which version leaves were first seen, as plain numbers."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _RUNNING = ("running_mean", "running_var")
 Key = tuple[Any, ...]
 
 
-class Kept(NamedTuple):
+class SavedNow(NamedTuple):
     """A saved tensor of a node, with its present version."""
 
     node: Any
@@ -67,7 +67,7 @@ def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
     return found
 
 
-def kept(node: Any) -> Iterator[Kept]:
+def kept(node: Any) -> Iterator[SavedNow]:
     """The tensors that a node has saved, without those that were freed by a backward or packed by hooks."""
     names = _slots(type(node))
     if not names:
@@ -87,7 +87,7 @@ def kept(node: Any) -> Iterator[Kept]:
                 continue
             if key is None:
                 key = tensor_facts.node_key(node)
-            yield Kept(node, key, name, index if many else None, saved, tensor, tensor._version)
+            yield SavedNow(node, key, name, index if many else None, saved, tensor, tensor._version)
 
 
 def _slots(kind: type) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def _unpack(node: Any, slot: str, one: Any) -> None:
         getattr(node, "saved_tensors" if slot == "tensors" else f"_saved_{slot}")
 
 
-def is_read_in_backward(slot: Kept) -> bool:
+def is_read_in_backward(slot: SavedNow) -> bool:
     """Whether backward uses the values: batch normalization in training mode saves its running
     statistics but does not use them.
     """

@@ -45,8 +45,11 @@ class Growing(NamedTuple):
     """Whether the list may hold more used graphs than were counted."""
 
 
-class Rounds:
-    """Remembers after which cell the graph of each result in a list was first seen used, by keys of nodes."""
+class GraphGrowth:
+    """Remembers, for each result in a list, the cell after which its graph was first found to have run a backward.
+
+    The results are identified by keys of their grad_fn.
+    """
 
     def __init__(self) -> None:
         self._used: dict[tuple[Any, ...], int] = {}

@@ -98,7 +98,7 @@ class Functions:
         self._note(named, now)
         if not self._replaced:
             return []
-        slots = list(_Search(namespace, budget).slots(found))
+        slots = list(_HeldSearch(namespace, budget).slots(found))
         if budget.spent:
             return self._found
         kept = {id(each) for each in functions.values()}
@@ -203,7 +203,7 @@ def _code(code: types.CodeType, doc: str | None = None) -> tuple[Any, ...]:
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
-class _Search:
+class _HeldSearch:
     """One search for the places where objects hold functions of the notebook."""
 
     def __init__(self, namespace: Mapping[str, Any], budget: Budget) -> None:

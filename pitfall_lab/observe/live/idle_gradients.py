@@ -17,8 +17,7 @@ from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.graphs import walk
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.object_kinds import held_by, is_own
 
 STEPS = 2
 

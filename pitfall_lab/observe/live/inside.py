@@ -13,24 +13,11 @@ import torch
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.found import Found, Path, Thing, is_shown, parts
 from pitfall_lab.observe.live.namespace_rows import Row, Table
-from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own, tables
+from pitfall_lab.observe.live.object_kinds import Kinds, held_by, is_own, tables
 
 MOST = 500
 NUMBERS = 1 << 20
 """The norm of a tensor with more elements than this is not computed."""
-
-
-def held_by(optimizer: Any) -> list[Any]:
-    """Return the tensors in an optimizer's parameter groups."""
-    groups = inside(optimizer, "optimizer").get("param_groups")
-    if type(groups) is not list:
-        return []
-    return [
-        each
-        for group in groups
-        if type(group) is dict and type(group.get("params")) is list
-        for each in group["params"]
-    ]
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.history import is_leaf
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.object_kinds import held_by, is_own
 
 
 class LeafLoss(NamedTuple):

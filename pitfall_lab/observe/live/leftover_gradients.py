@@ -14,8 +14,7 @@ import torch
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.history import is_leaf
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.object_kinds import held_by, is_own
 from pitfall_lab.observe.live.written_again import samples
 
 
@@ -34,7 +33,7 @@ class Leftover(NamedTuple):
     stepped: int
 
 
-class _Was(NamedTuple):
+class _LeftoverLeaf(NamedTuple):
     """A leaf after a cell: its version, the id and version of its gradient, and the cell that left this gradient
     without a step; 0 if a step has used it, or none is there.
     """
@@ -49,7 +48,7 @@ class Leftovers:
     """Remembers the versions of the leaves that optimizers hold, and of their gradients, as plain numbers."""
 
     def __init__(self) -> None:
-        self._was: dict[int, _Was] = {}
+        self._was: dict[int, _LeftoverLeaf] = {}
         self._cell = 0
         self._found: Leftover | None = None
 
@@ -61,7 +60,7 @@ class Leftovers:
             return self._found
         self._cell, self._found = now, None
         holders = {id(each): optimizer.text for optimizer in found.optimizers for each in held_by(optimizer.value)}
-        known: dict[int, _Was] = {}
+        known: dict[int, _LeftoverLeaf] = {}
         stepped: list[tuple[Thing, int]] = []
         for thing in (*found.parameters, *found.tensors) if holders else ():
             leaf = thing.value
@@ -77,13 +76,13 @@ class Leftovers:
             if was is not None and was.left and moved:
                 stepped.append((thing, was.left))
             if gradient is None or not is_own(gradient) or gradient.is_inference():
-                known[id(leaf)] = _Was(leaf._version, 0, -1, 0)
+                known[id(leaf)] = _LeftoverLeaf(leaf._version, 0, -1, 0)
                 continue
             same = was is not None and (was.gradient, was.written) == (id(gradient), gradient._version)
             left = was.left if same and was is not None else now
             if moved or was is None or (not same and not has_numbers(thing, gradient)):
                 left = 0
-            known[id(leaf)] = _Was(leaf._version, id(gradient), gradient._version, left)
+            known[id(leaf)] = _LeftoverLeaf(leaf._version, id(gradient), gradient._version, left)
         self._was = known
         if stepped:
             (first, left), others = stepped[0], len(stepped) - 1

@@ -49,7 +49,7 @@ class Evaluating(NamedTuple):
     drops: bool
 
 
-class Modes:
+class ModuleModes:
     """Remembers which modules were in evaluation mode after the cell before, and their
     parameters' versions, as plain numbers.
     """

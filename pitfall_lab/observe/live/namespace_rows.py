@@ -14,8 +14,8 @@ from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.history import history
-from pitfall_lab.observe.live.object_kinds import class_name, dispatches, is_own, tables
-from pitfall_lab.observe.live.saved import Held
+from pitfall_lab.observe.live.object_kinds import class_name, dispatches, held_by, is_own, tables
+from pitfall_lab.observe.live.saved import SavedRow
 from pitfall_lab.observe.private import byte_bounds
 
 Row = dict[str, Any]
@@ -156,7 +156,7 @@ class Table:
         numbers.clear()
         numbers.update(kept)
 
-    def saved(self, held: Sequence[Held]) -> None:
+    def saved(self, held: Sequence[SavedRow]) -> None:
         """Add to each tensor's row the nodes that have saved it."""
         for each in held:
             for row in self._by_tensor.get(id(each.kept.tensor), ()):
@@ -193,8 +193,6 @@ def _held(thing: Thing) -> int:
     """Return the number of objects inside a list, a dict or an optimizer."""
     if thing.kind == "group":
         return len(thing.value)
-    from pitfall_lab.observe.live.inside import held_by
-
     return len(held_by(thing.value))
 
 

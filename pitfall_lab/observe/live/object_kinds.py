@@ -125,3 +125,16 @@ def has_parameters(value: Any) -> bool:
             return True
         work.extend(children.values())
     return False
+
+
+def held_by(optimizer: Any) -> list[Any]:
+    """Return the tensors in an optimizer's parameter groups."""
+    groups = inside(optimizer, "optimizer").get("param_groups")
+    if type(groups) is not list:
+        return []
+    return [
+        each
+        for group in groups
+        if type(group) is dict and type(group.get("params")) is list
+        for each in group["params"]
+    ]

@@ -24,7 +24,7 @@ _Shapes = dict[str, tuple[int, ...]]
 
 class OldSnapshot(NamedTuple):
     """``name``, whose values are those of cell ``since``, is a copy of the ``model`` of cell ``made``; cell ``again``
-    has made the model anew.
+    has created the model again.
 
     ``is_model``: the copy is a model itself, not a state dict. ``is_alike``: the new model consists of the same classes
     as the old one.
@@ -66,7 +66,7 @@ class Snapshots:
         self._copies: dict[Path, _Copy] = {}
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[OldSnapshot]:
-        """The copies whose model has been made anew since."""
+        """The copies whose model has been created again since."""
         models = {
             thing.text: made for thing in found.modules if len(thing.path) == 1 and (made := _model(thing, budget))
         }

@@ -48,7 +48,7 @@ class Reordered(NamedTuple):
     cell: int
 
 
-class Table(NamedTuple):
+class TableOrder(NamedTuple):
     """The checksums of a table's rows, the whole's, and how many elements a row has.
 
     ``same``: a number that tables have in common if they have the same rows in any order. ``is_order``: a column in
@@ -66,7 +66,7 @@ class Orders:
     """Remembers the checksums of the rows of tables, as plain numbers."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Table] = {}
+        self._known: dict[str, TableOrder] = {}
         self._new: set[str] = set()
         self._found: list[tuple[Reordered, int, int]] = []
         self._cell = 0
@@ -76,7 +76,7 @@ class Orders:
 
         Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell.
         """
-        left, rest, tables, new = READ, ROWS, dict[str, Table](), set[str]()
+        left, rest, tables, new = READ, ROWS, dict[str, TableOrder](), set[str]()
         for thing in (*found.tensors, *found.arrays):
             if len(thing.path) != 1:
                 continue
@@ -107,7 +107,7 @@ class Orders:
         return [each for each, _, _ in self._found]
 
     @property
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, TableOrder]:
         """The tables after the last cell, by name."""
         return self._known
 
@@ -149,7 +149,7 @@ def _memory(thing: Thing) -> tuple[int, int, int, int, np.dtype] | None:
     return (address, rows, size, count, kind) if FEWEST <= rows <= MOST and 0 < size <= BYTES and address else None
 
 
-def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> Table:
+def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> TableOrder:
     address, rows, size, wide, kind = memory
     content = ctypes.string_at(address, size)
     row = size // rows
@@ -158,11 +158,11 @@ def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> Table:
     if wide == 1:
         steps = np.diff(np.frombuffer(content, kind).astype(np.float64))
         is_order = bool((steps >= 0).all() or (steps <= 0).all()) or (kind.kind in "iu" and len(set(sums)) == rows)
-    return Table(whole, sums, wide, hash((wide, *sorted(sums))), is_order)
+    return TableOrder(whole, sums, wide, hash((wide, *sorted(sums))), is_order)
 
 
 def _reordered(
-    tables: dict[str, Table], new: set[str], before: dict[str, Table], now: int
+    tables: dict[str, TableOrder], new: set[str], before: dict[str, TableOrder], now: int
 ) -> Iterator[tuple[Reordered, int, int]]:
     """Yield each new table and new column that no longer belong together: both have reordered rows,
     each in an order of its own.
@@ -172,7 +172,7 @@ def _reordered(
     another order. Each item is the finding, and the checksums of the table and of the column, by which
     :func:`_holds` sees later whether they are unchanged.
     """
-    kin: dict[int, list[tuple[str, Table]]] = {}
+    kin: dict[int, list[tuple[str, TableOrder]]] = {}
     for known in (before, tables):
         for name, each in known.items():
             kin.setdefault(each.same, []).append((name, each))
@@ -199,7 +199,7 @@ def _reordered(
 
 
 def _pairs(
-    name: str, column: str, moved: dict[str, list[tuple[str, Table]]], tables: dict[str, Table]
+    name: str, column: str, moved: dict[str, list[tuple[str, TableOrder]]], tables: dict[str, TableOrder]
 ) -> Iterator[tuple[str, str, int]]:
     """Yield, for each earlier table and earlier column that may belong together, their names and how many
     rows have a wrong label now.
@@ -212,7 +212,7 @@ def _pairs(
                 yield source, answers, sum(mine != were.rows[place[row]] for mine, row in zip(there, here, strict=True))
 
 
-def _holds(found: tuple[Reordered, int, int], tables: dict[str, Table]) -> bool:
+def _holds(found: tuple[Reordered, int, int], tables: dict[str, TableOrder]) -> bool:
     """Whether both tables still are what they were when it was found."""
     one, features, labels = found
     return all(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
-from pitfall_lab.observe.live.graphs import Kept, Key, is_read_in_backward, kept
+from pitfall_lab.observe.live.graphs import Key, SavedNow, is_read_in_backward, kept
 from pitfall_lab.observe.live.sums import Sums
 
 REMEMBERED = 20_000
@@ -22,7 +22,7 @@ STALE_LOOKED_AT = 40
 
 
 @dataclass(slots=True)
-class Seen:
+class FirstSeen:
     """A saved tensor as it was first seen: the cell, its version and its checksum then; and
     ``moved``, the cell that changed it.
 
@@ -43,7 +43,7 @@ class Moved(NamedTuple):
     node; ``None`` where unknown.
     """
 
-    kept: Kept
+    kept: SavedNow
     node: str
     version: int | None
     silent: bool
@@ -52,10 +52,10 @@ class Moved(NamedTuple):
     changed: int | None
 
 
-class Held(NamedTuple):
+class SavedRow(NamedTuple):
     """A saved tensor, as it is shown in rows."""
 
-    kept: Kept
+    kept: SavedNow
     node: str
     version: int | None
     made: int | None
@@ -65,11 +65,11 @@ class Memory:
     """Remembers the saved tensors of live graphs from one cell to the next."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[Key, str, int | None], Seen] = {}
+        self._seen: dict[tuple[Key, str, int | None], FirstSeen] = {}
 
-    def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[Held], list[Moved]]:
+    def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[SavedRow], list[Moved]]:
         """All saved tensors of these nodes, and separately those that have changed since they were first seen."""
-        held: list[Held] = []
+        held: list[SavedRow] = []
         moved: list[Moved] = []
         sums, met = Sums(), {}
         for node in nodes:
@@ -84,7 +84,7 @@ class Memory:
                 if seen is None:
                     seen = _first(slot, made, cells.now, sums)
                 met[at] = seen
-                held.append(Held(slot, name, seen.version, made))
+                held.append(SavedRow(slot, name, seen.version, made))
                 if len(moved) < STALE_LOOKED_AT and (change := _change(slot, seen, cells.now, sums)):
                     moved.append(
                         Moved(slot, name, seen.version, change == "silent", made, cells.line(slot.key[0]), seen.moved)
@@ -96,14 +96,14 @@ class Memory:
         return held, moved
 
 
-def _first(slot: Kept, made: int | None, now: int, sums: Sums) -> Seen:
+def _first(slot: SavedNow, made: int | None, now: int, sums: Sums) -> FirstSeen:
     """The entry of a saved tensor that is seen for the first time, in the cell that made its node or in a later one."""
     if slot.version == 0 or slot.taken():
-        return Seen(now, slot.version, sums.of(slot.tensor) if is_read_in_backward(slot) else None)
-    return Seen(now, slot.saved_at(), None, now if made == now else None)
+        return FirstSeen(now, slot.version, sums.of(slot.tensor) if is_read_in_backward(slot) else None)
+    return FirstSeen(now, slot.saved_at(), None, now if made == now else None)
 
 
-def _change(slot: Kept, seen: Seen, now: int, sums: Sums) -> str:
+def _change(slot: SavedNow, seen: FirstSeen, now: int, sums: Sums) -> str:
     """``counted`` or ``silent`` (its version did not change) for a saved tensor that has changed; else empty."""
     if slot.version != seen.version:
         if slot.taken():

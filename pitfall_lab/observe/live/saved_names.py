@@ -9,7 +9,7 @@ import torch
 
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.found import Found, Thing
-from pitfall_lab.observe.live.graphs import Kept
+from pitfall_lab.observe.live.graphs import SavedNow
 from pitfall_lab.observe.live.object_kinds import is_own
 
 
@@ -27,7 +27,7 @@ class Names:
     def _by_id(self) -> dict[int, Thing]:
         return {id(thing.value): thing for thing in reversed(self._things)}
 
-    def of(self, kept: Kept) -> Thing | None:
+    def of(self, kept: SavedNow) -> Thing | None:
         """The name for a saved tensor: of the tensor itself, else of one with its version counter
         (preferably the same elements).
 

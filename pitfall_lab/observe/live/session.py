@@ -13,11 +13,11 @@ from pitfall_lab.observe.live.broken import Broken, Root, broken, sampled
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.cut_parameters import CutParameter, CutParameters
-from pitfall_lab.observe.live.equal_weights import Equal, Weights
+from pitfall_lab.observe.live.equal_weights import Equal, SeenWeights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
 from pitfall_lab.observe.live.graphs import walk
-from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
+from pitfall_lab.observe.live.growing_graphs import GraphGrowth, Growing, growing
 from pitfall_lab.observe.live.held_functions import Functions, HeldFunction
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
@@ -27,7 +27,7 @@ from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
 from pitfall_lab.observe.live.leftover_gradients import Leftover, Leftovers
 from pitfall_lab.observe.live.lost_axes import Reshaped, Shapes
 from pitfall_lab.observe.live.misread_numbers import Misread, misread
-from pitfall_lab.observe.live.module_modes import Evaluating, Modes
+from pitfall_lab.observe.live.module_modes import Evaluating, ModuleModes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.old_defaults import Defaults, OldDefault
@@ -36,9 +36,9 @@ from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.rows_asked import RowsAsked, rows_asked
-from pitfall_lab.observe.live.saved import Cells, Held, Memory
+from pitfall_lab.observe.live.saved import Cells, Memory, SavedRow
 from pitfall_lab.observe.live.saved_names import Names
-from pitfall_lab.observe.live.shared_settings import Settings, SharedSetting
+from pitfall_lab.observe.live.shared_settings import SharedSetting, SharedSettings
 from pitfall_lab.observe.live.shared_writes import Shared, SharedWrites
 from pitfall_lab.observe.live.split_again import SplitAgain, Splits, subsets
 from pitfall_lab.observe.live.splits_gone import GoneSplits, SplitGone
@@ -58,7 +58,7 @@ FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 
 @dataclass(slots=True)
-class Look:
+class LookResult:
     """The result of one look, as plain data."""
 
     broken: list[Broken] = field(default_factory=list)
@@ -151,11 +151,11 @@ class Live:
             References(),
             Gradients(),
         )
-        self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
-        self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
+        self._modes, self._attributes, self._idles, self._weights = ModuleModes(), Attributes(), Idles(), SeenWeights()
+        self._orders, self._rounds, self._hooks, self._statistics = Orders(), GraphGrowth(), Hooks(), Statistics()
         self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._gone, self._caches, self._functions = GoneSplits(), Caches(), Functions()
-        self._defaults, self._settings, self._snapshots = Defaults(), Settings(), Snapshots()
+        self._defaults, self._settings, self._snapshots = Defaults(), SharedSettings(), Snapshots()
         self._asked: Sequence[Asked] = ()
         self._leftovers, self._schedulers = Leftovers(), Schedulers()
         self._sums, self._shapes = GradientSums(), Shapes()
@@ -168,7 +168,7 @@ class Live:
         self._carried: frozenset[str] = frozenset()
         self._touched: frozenset[str] = frozenset()
         self._numbers: dict[Any, int] = {}
-        self._held: list[Held] = []
+        self._held: list[SavedRow] = []
         self._first: int | None = None
         self._statements: list[tuple[int, int]] = []
         self._rooted: list[str] = []
@@ -212,7 +212,7 @@ class Live:
         self._touched, self._asked = self._bound.union(written), caches
         self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
-    def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
+    def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> LookResult:
         """Examine the namespace in at most ``seconds`` of processor time.
 
         ``page``: first row and number of rows, if rows are wanted.
@@ -229,7 +229,7 @@ class Live:
             self._rooted = [root.thing.path[0] for root in roots]
             nodes = walk([root.node for root in sampled(roots)], graphs)
             held, moved = self._memory.compare(nodes, self._cells, graphs)
-            look = Look(broken(sampled(roots), moved, Names(found), self._cells, graphs))
+            look = LookResult(broken(sampled(roots), moved, Names(found), self._cells, graphs))
             look.one_memory = one_memory(found, finding)
             look.evaluating = self._modes.compare(found, self._cells.now, finding)
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
@@ -269,7 +269,7 @@ class Live:
             look.cut = found.hidden or any(each.spent for each in (finding, graphs, others, drawing))
             return look
 
-    def _optimizers(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
+    def _optimizers(self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget) -> None:
         """Compare optimizers with the cells before, and set what is found in ``look``.
 
         The fields are ``leftover``, ``cut_parameters``, ``schedulers`` and ``begun_again``.
@@ -279,7 +279,9 @@ class Live:
         look.schedulers = self._schedulers.compare(found, namespace, self._cells.now, budget)
         look.begun_again = self._beginnings.compare(found, self._cells.now, budget)
 
-    def _data(self, look: Look, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget) -> None:
+    def _data(
+        self, look: LookResult, found: Found, namespace: Mapping[str, Any], budget: Budget, orders: Budget
+    ) -> None:
         """Compare data and its splits with the cells before, and set what is found in ``look``.
 
         The fields are ``split_again``, ``settings``, ``rewritten``, ``shared``, ``reordered``, ``split_gone`` and, at

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.found import ELEMENTS
 from pitfall_lab.observe.live.object_kinds import class_name, inside
-from pitfall_lab.observe.live.split_again import Part
+from pitfall_lab.observe.live.split_again import SubsetPart
 
 _PLAIN = (bool, int, float, str, type(None))
 _ABSENT = ("absent",)
@@ -30,7 +30,7 @@ class SharedSetting(NamedTuple):
     parts: tuple[tuple[str, ...], ...]
 
 
-class Settings:
+class SharedSettings:
     """Remembers the attributes of data sets with several subsets: plain values, and of all else the ids."""
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Settings:
         #: For a data set and an attribute the value before the first change, and the cell of the last.
         self._changed: dict[tuple[int, str, str], tuple[_Mark, int]] = {}
 
-    def compare(self, parts: Sequence[Part] | None, now: int) -> list[SharedSetting]:
+    def compare(self, parts: Sequence[SubsetPart] | None, now: int) -> list[SharedSetting]:
         """All changes that have not been taken back; ``parts`` are all subsets, ``None`` if they were not found."""
         if parts is None:
             return []
-        shared: dict[int, list[Part]] = {}
+        shared: dict[int, list[SubsetPart]] = {}
         for part in parts:
             shared.setdefault(id(part.data), []).append(part)
         was, changed, self._was, self._changed = self._was, self._changed, {}, {}

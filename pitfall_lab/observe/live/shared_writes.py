@@ -38,7 +38,7 @@ class Shared(NamedTuple):
     reordered: bool
 
 
-class _Was(NamedTuple):
+class _WrittenObject(NamedTuple):
     """An object after a cell: its id, the place of its memory, a sample, and sums of all its values."""
 
     at: int
@@ -51,7 +51,7 @@ class SharedWrites:
     """Remembers samples of the data that has several names, and which cells have changed it."""
 
     def __init__(self) -> None:
-        self._was: dict[Path, _Was] = {}
+        self._was: dict[Path, _WrittenObject] = {}
         #: The changes, each with what was sampled of the object before.
         self._changes: list[tuple[Shared, np.ndarray]] = []
         self._cell = 0
@@ -66,19 +66,19 @@ class SharedWrites:
         if now == self._cell:
             return [each for each, _ in self._changes]
         self._cell = now
-        known: dict[Path, _Was] = {}
+        known: dict[Path, _WrittenObject] = {}
         for thing, place, others in _shared(found, budget):
             was, at = self._was.get(thing.path), id(thing.value)
             if was is None and (first := began(thing.path)) is not None:
-                was = _Was(at, place, first, None)
+                was = _WrittenObject(at, place, first, None)
             sample = sample_of(place)
             if was is None or (was.at, was.place) != (at, place):
-                known[thing.path] = _Was(at, place, sample, _sums(place))
+                known[thing.path] = _WrittenObject(at, place, sample, _sums(place))
                 self._changes = [each for each in self._changes if each[0].path != thing.path]
             elif np.array_equal(was.sample, sample, equal_nan=True):
                 known[thing.path] = was._replace(sums=was.sums or _sums(place))
             else:
-                known[thing.path] = _Was(at, place, sample, _sums(place))
+                known[thing.path] = _WrittenObject(at, place, sample, _sums(place))
                 sums = known[thing.path].sums
                 reordered = was.sums is not None and sums is not None and np.allclose(was.sums, sums, rtol=1e-6)
                 blank = bool((was.sample == was.sample[0]).all())

@@ -44,7 +44,7 @@ class SplitAgain(NamedTuple):
     names: frozenset[str]
 
 
-class Part(NamedTuple):
+class SubsetPart(NamedTuple):
     """A subset that a name leads to: the names of it, the names of loaders of it, its positions, and its data set.
 
     It holds references, so it must not be kept.
@@ -67,7 +67,7 @@ class Splits:
         self._found: list[SplitAgain] = []
         self._keys: tuple[Any, ...] = ()
 
-    def compare(self, parts: list[Part], now: int) -> list[SplitAgain]:
+    def compare(self, parts: list[SubsetPart], now: int) -> list[SplitAgain]:
         """The loaders of a part of an earlier split whose data set has been split again since.
 
         ``parts`` are all :func:`subsets` of the namespace.
@@ -77,8 +77,8 @@ class Splits:
             self._keys, self._found = keys, list(self._search(parts, now))
         return self._found
 
-    def _search(self, parts: list[Part], now: int) -> Iterator[SplitAgain]:
-        of_data: dict[int, list[Part]] = {}
+    def _search(self, parts: list[SubsetPart], now: int) -> Iterator[SplitAgain]:
+        of_data: dict[int, list[SubsetPart]] = {}
         for part in parts:
             of_data.setdefault(part.key[1], []).append(part._replace(positions=numbers(part.positions)))
         came = {}
@@ -88,7 +88,7 @@ class Splits:
             came.update({part.key: self._came.get(part.key, (now, whole)) for part in some})
         self._came = came
         for some in of_data.values():
-            rounds: dict[int, list[Part]] = {}
+            rounds: dict[int, list[SubsetPart]] = {}
             for part in some:
                 rounds.setdefault(came[part.key][0], []).append(part)
             splits = {
@@ -100,7 +100,7 @@ class Splits:
 
 
 def _stale(
-    rounds: dict[int, list[Part]], new: list[Part], again: int, came: dict[_Key, tuple[int, bool]]
+    rounds: dict[int, list[SubsetPart]], new: list[SubsetPart], again: int, came: dict[_Key, tuple[int, bool]]
 ) -> Iterator[SplitAgain]:
     for cell, old in rounds.items():
         if (
@@ -120,7 +120,7 @@ def _stale(
             yield SplitAgain(part.loaders[0], name, count, len(least.positions), cell, again, names)
 
 
-def _is_whole(parts: list[Part]) -> bool:
+def _is_whole(parts: list[SubsetPart]) -> bool:
     """Whether these parts have each row of a data set once: then they are a split of it."""
     total = sum(len(part.positions) for part in parts)
     if len(parts) < 2 or not 0 < total <= MOST:
@@ -129,9 +129,9 @@ def _is_whole(parts: list[Part]) -> bool:
     return len(rows) == total and min(rows) == 0 and max(rows) == total - 1
 
 
-def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[Part] | None:
+def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[SubsetPart] | None:
     """The subsets that names, lists, dicts and loaders lead to, each once; ``None`` if the time did not suffice."""
-    kinds, found = Kinds(), dict[int, Part]()
+    kinds, found = Kinds(), dict[int, SubsetPart]()
     for name in list(namespace):  # of a million names, the names alone are copied ten times faster
         if not budget.goes_on():
             break
@@ -148,7 +148,7 @@ def subsets(namespace: Mapping[str, Any], budget: Budget) -> list[Part] | None:
                 if positions is None or count is None:
                     continue
                 key = id(subset), id(table.get("dataset")), count, tuple(numbers(positions[:FIRST]))
-                part = found.setdefault(id(subset), Part(key, [], [], positions, table.get("dataset")))
+                part = found.setdefault(id(subset), SubsetPart(key, [], [], positions, table.get("dataset")))
                 (part.loaders if is_loader else part.names).append(text)
     return list(found.values()) if not budget.spent else None
 

@@ -16,9 +16,9 @@ from torch.nn import Parameter
 
 from pitfall_lab.observe.live.found import Found
 from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own
-from pitfall_lab.observe.live.row_orders import Orders, Table
+from pitfall_lab.observe.live.row_orders import Orders, TableOrder
 from pitfall_lab.observe.live.split_again import MOST as MANY
-from pitfall_lab.observe.live.split_again import Part, numbers
+from pitfall_lab.observe.live.split_again import SubsetPart, numbers
 from pitfall_lab.observe.live.sums import mark
 
 MOST = 8
@@ -61,7 +61,7 @@ class _Rows(NamedTuple):
     rows: np.ndarray
 
 
-class _Model(NamedTuple):
+class _ModelIds(NamedTuple):
     """The ids of a model's parameters, and the sum of their versions."""
 
     ids: tuple[int, ...]
@@ -74,7 +74,7 @@ class _Round(NamedTuple):
     cell: int
     data: Hashable
     parts: tuple[_Rows, ...]
-    models: dict[str, _Model]
+    models: dict[str, _ModelIds]
 
 
 class GoneSplits:
@@ -83,11 +83,11 @@ class GoneSplits:
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
         self._keys: set[Hashable] = set()
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, _ModelIds] = {}
         self._shared: dict[tuple[int, int, Hashable], tuple[NewPart, ...]] = {}
         self._cell, self._was_skipped = 0, False
 
-    def compare(self, parts: Sequence[Part] | None, orders: Orders, found: Found, now: int) -> list[SplitGone]:
+    def compare(self, parts: Sequence[SubsetPart] | None, orders: Orders, found: Found, now: int) -> list[SplitGone]:
         """The splits of data whose earlier splits are gone.
 
         ``parts`` are all subsets of the namespace (``None``: they are not known), ``orders`` knows its tables.
@@ -139,12 +139,12 @@ def _shared(old: _Round, newer: _Round) -> tuple[NewPart, ...]:
     return tuple(made)
 
 
-def _key(part: Part) -> Hashable:
+def _key(part: SubsetPart) -> Hashable:
     return ("subset", *part.key)
 
 
-def _of_subsets(parts: Sequence[Part]) -> Iterator[tuple[Hashable, tuple[_Rows, ...]]]:
-    of_data: dict[int, list[tuple[Part, np.ndarray]]] = {}
+def _of_subsets(parts: Sequence[SubsetPart]) -> Iterator[tuple[Hashable, tuple[_Rows, ...]]]:
+    of_data: dict[int, list[tuple[SubsetPart, np.ndarray]]] = {}
     for part in parts:
         rows = np.unique(np.asarray(numbers(part.positions), dtype=np.int64))
         of_data.setdefault(id(part.data), []).append((part, rows))
@@ -165,7 +165,7 @@ def _content(data: Any) -> Hashable:
     return marks or id(data)
 
 
-def _of_tables(tables: Mapping[str, Table], new: set[str]) -> Iterator[tuple[Hashable, tuple[_Rows, ...]]]:
+def _of_tables(tables: Mapping[str, TableOrder], new: set[str]) -> Iterator[tuple[Hashable, tuple[_Rows, ...]]]:
     """The new tables that have, together, each row of a table once."""
     distinct = {
         name: frozenset(table.rows)
@@ -195,11 +195,11 @@ def _of_tables(tables: Mapping[str, Table], new: set[str]) -> Iterator[tuple[Has
             return
 
 
-def _models(found: Found) -> dict[str, _Model]:
-    made: dict[str, _Model] = {}
+def _models(found: Found) -> dict[str, _ModelIds]:
+    made: dict[str, _ModelIds] = {}
     for thing in found.parameters:
         tensor = thing.value
         if type(tensor) is Parameter and is_own(tensor) and not tensor.is_inference():
-            ids, version = made.get(thing.path[0], _Model((), 0))
-            made[thing.path[0]] = _Model((*ids, id(tensor)), version + tensor._version)
+            ids, version = made.get(thing.path[0], _ModelIds((), 0))
+            made[thing.path[0]] = _ModelIds((*ids, id(tensor)), version + tensor._version)
     return made

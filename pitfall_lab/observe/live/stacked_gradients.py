@@ -26,7 +26,7 @@ class Stacked(NamedTuple):
     others: int
 
 
-class _Was(NamedTuple):
+class _StackedLeaf(NamedTuple):
     """What is remembered of a leaf from one cell to the next: its ``version``, and the id and version
     (``written``) of its gradient.
 
@@ -44,8 +44,8 @@ class Gradients:
     """Remembers the versions of leaves and of their gradients after the cell before, as plain numbers."""
 
     def __init__(self) -> None:
-        self._was: dict[int, _Was] = {}
-        self._is: dict[int, _Was] = {}
+        self._was: dict[int, _StackedLeaf] = {}
+        self._is: dict[int, _StackedLeaf] = {}
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Stacked | None:
@@ -64,7 +64,7 @@ class Gradients:
                 continue
             was, version, gradient = self._was.get(id(tensor)), tensor._version, tensor.grad
             if gradient is None or not is_own(gradient):
-                self._is[id(tensor)] = _Was(version, 0, -1, version)
+                self._is[id(tensor)] = _StackedLeaf(version, 0, -1, version)
                 continue
             same = was is not None and was.gradient == id(gradient)
             written = gradient._version
@@ -72,7 +72,7 @@ class Gradients:
             before = (
                 (was.version if was is not None else version) if added else was.before if was is not None else version
             )
-            self._is[id(tensor)] = _Was(version, id(gradient), written, before)
+            self._is[id(tensor)] = _StackedLeaf(version, id(gradient), written, before)
             if was is None:
                 continue
             again = same and added and was.version > was.before

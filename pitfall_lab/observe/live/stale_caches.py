@@ -1,5 +1,5 @@
 """Finds cached results (in a dict, a list, an attribute, a global name, or by ``functools.cache``) whose module has
-other weights now than when they were computed, or whose function has been defined anew.
+other weights now than when they were computed, or whose function has been defined again.
 
 Which names cache results of which modules and functions, the texts of the cells say. Of the results' tensors and of the
 weights only ids, versions and checksums are stored, of a function a hash of its code. What was put back as it was
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
 
 class StaleCache(NamedTuple):
     """``entries`` (expressions) of the cache were filled by cell ``since``, and are still there; cell ``moved`` changed
-    the weights of ``module``, to which ``chain`` leads, or defined the function of this name anew (``is_function``).
+    the weights of ``module``, to which ``chain`` leads, or defined the function of this name again (``is_function``).
 
     ``hit``: results have been read since then; None where nothing counts this. ``filled`` are cells that have added
     further entries since then.
@@ -68,9 +68,12 @@ class StaleCache(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The marks (id, version and checksum; of a cached function its counts) of entries, the cell that made the newest,
-    the marks of the weights and functions then, which cells have changed these since, which have added entries since,
-    and the marks of those.
+    """A cache after a cell. A mark is an id, a version and a checksum; of a cached function, its counts.
+
+    ``entries`` has the mark of each entry, ``since`` the cell that added the newest of them, ``weights`` the marks of
+    the weights and functions at that time, ``moved`` the cells that have changed these since then. ``filled`` are the
+    cells that have added entries since then, and ``later`` has the marks of the entries that they added.
+    ``hits`` is how often results had been read; below zero where nothing counts this.
     """
 
     entries: dict[str, Any]

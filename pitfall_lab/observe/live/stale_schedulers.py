@@ -17,8 +17,7 @@ import torch
 
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import ELEMENTS, Found, is_shown
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import Kinds, class_name, inside, is_own, methods_name
+from pitfall_lab.observe.live.object_kinds import Kinds, class_name, held_by, inside, is_own, methods_name
 
 _STEPS = 6
 """A parameter that was not there before the cell and has at least this version was trained in it."""

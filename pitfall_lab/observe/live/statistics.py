@@ -44,7 +44,7 @@ class Looked(NamedTuple):
     cells: tuple[int, ...]
 
 
-class _Model(NamedTuple):
+class _ModelVersions(NamedTuple):
     """Versions by id: of ``weights``, of their gradients (with the ids of these) and of the counters of batches.
 
     ``trained`` is the cell that wrote the weights last, ``cells`` are those that have moved the statistics only since.
@@ -61,8 +61,8 @@ class Statistics:
     """Remembers the versions of the weights, gradients and statistics of models, as plain numbers."""
 
     def __init__(self) -> None:
-        self._was: dict[str, _Model] = {}
-        self._is: dict[str, _Model] = {}
+        self._was: dict[str, _ModelVersions] = {}
+        self._is: dict[str, _ModelVersions] = {}
         self._cell = 0
 
     def compare(self, found: Found, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Looked]:
@@ -94,8 +94,8 @@ class Statistics:
         return made
 
 
-def _read(things: Sequence[Thing]) -> _Model:
-    model = _Model({}, {}, {})
+def _read(things: Sequence[Thing]) -> _ModelVersions:
+    model = _ModelVersions({}, {}, {})
     for thing in things:
         tensor = thing.value
         if not is_own(tensor) or tensor.is_inference():
@@ -110,7 +110,7 @@ def _read(things: Sequence[Thing]) -> _Model:
     return model
 
 
-def _is_trained(was: _Model | None, now: _Model) -> bool:
+def _is_trained(was: _ModelVersions | None, now: _ModelVersions) -> bool:
     """Whether the last cell wrote weights or gradients of the model."""
     if was is None or was.weights.keys() != now.weights.keys():
         return False
@@ -130,7 +130,7 @@ def _coming(roots: Sequence[Root], budget: Budget) -> set[int]:
     return found
 
 
-def _next(was: _Model | None, now: _Model, cell: int, *, trains: bool) -> _Model:
+def _next(was: _ModelVersions | None, now: _ModelVersions, cell: int, *, trains: bool) -> _ModelVersions:
     if was is None or was.weights.keys() != now.weights.keys() or was.counters.keys() != now.counters.keys():
         return now._replace(trained=cell if now.gradients and max(now.weights.values(), default=0) >= STEPS else None)
     if was.weights != now.weights:

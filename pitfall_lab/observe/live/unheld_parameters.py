@@ -18,8 +18,7 @@ from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing, parts
 from pitfall_lab.observe.live.graphs import walk
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own, tables
+from pitfall_lab.observe.live.object_kinds import Kinds, held_by, inside, is_own, tables
 
 MADE = 8
 """A parameter that was written into more often than this was not only initialised and loaded: it is trained."""

@@ -13,8 +13,7 @@ from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.found import Found, Path
 from pitfall_lab.observe.live.graphs import is_freed, walk
 from pitfall_lab.observe.live.history import history
-from pitfall_lab.observe.live.inside import held_by
-from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.object_kinds import held_by, is_own
 from pitfall_lab.observe.live.saved import Cells
 from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 

@@ -72,7 +72,7 @@ class Rewrites:
     ) -> list[WrittenAgain]:
         """The data that has been changed once more.
 
-        ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.Write`).
+        ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.RewriteStatement`).
 
         ``assigned`` are the names that the cell has bound to another object.
         """

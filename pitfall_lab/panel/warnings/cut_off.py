@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.cuts import Cut, cut
+from pitfall_lab.panel.cuts import CutStatement, cut
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
@@ -40,7 +40,7 @@ def leaf_loss(found: LeafLoss, ran: Ran, is_module: Callable[[str], bool]) -> di
     return warning("cut-off", "silent" if started else "note", said, cells, "PL505")
 
 
-def refused(name: str, ran: Ran, failed: Cell, is_module: Callable[[str], bool]) -> tuple[Cut, T, T, T] | None:
+def refused(name: str, ran: Ran, failed: Cell, is_module: Callable[[str], bool]) -> tuple[CutStatement, T, T, T] | None:
     """Why a backward has failed for want of a graph: the cut, a sentence, an explanation and a fix;
     ``None`` if no cut is found.
     """
@@ -65,7 +65,7 @@ def _why(name: str) -> T:
     )
 
 
-def _where(where: Cut) -> T:
+def _where(where: CutStatement) -> T:
     cell = called(where.cell)
     en, zh = (f"in {cell}", f"{cell} 中的") if cell else ("in this cell", "此单元格中的")
     words, output = f"`{where.words}`", f"`{where.module}`"

@@ -1,4 +1,4 @@
-"""Warns that the best weights so far, which were loaded, are those of a model that has been made anew since."""
+"""Warns that the best weights so far, which were loaded, are those of a model that has been created again since."""
 
 from __future__ import annotations
 

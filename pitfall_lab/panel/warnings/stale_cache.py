@@ -1,6 +1,8 @@
 """Warns that a cell has used cached results again that were computed before the weights that they come from had
-changed, or before the function that computes them was defined anew.
+changed, or before the function that computes them was defined again.
 """
+
+# ruff: noqa: PLC0415 - a notebook without torch does not import it
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ def _of_weights(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
 
 
 def _of_function(found: StaleCache, what: T, who: T, here: str) -> tuple[T, T]:
-    """The sentence and the explanation where a function was defined anew."""
+    """The sentence and the explanation where a function was defined again."""
     since, moved, name = called(found.since), called(found.moved), found.module
     come = "come" if len(found.entries) > 1 else "comes"
     return T(
@@ -145,7 +147,9 @@ def _returns(name: str, ran: Ran) -> bool:
 
 
 def _asks(run: Cell, found: StaleCache, ran: Ran) -> bool:
-    """Where newer entries stand beside the old ones: whether a cell, or what it calls, names the key of an old one."""
+    """If the cache has newer entries besides the old ones: whether a cell, or what it calls, names the key of an old
+    one.
+    """
     if not found.filled:
         return True
     functions, met, keys = definitions(list(ran.since(0))), set[str](), set[str]()

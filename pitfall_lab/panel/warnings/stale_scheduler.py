@@ -1,4 +1,4 @@
-"""Warns of a scheduler that goes on with an optimizer which the notebook has replaced by a new one."""
+"""Warns of a scheduler of an optimizer that the notebook has replaced by a new one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.syntax import root
 from pitfall_lab.trace import Event
 
 
-class Kept(NamedTuple):
+class AssignedValue(NamedTuple):
     """One assignment ``target = value``, also as part of a multiple one."""
 
     statement: ast.Assign
@@ -44,14 +44,14 @@ class Custom:
         """
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
-    def kept(self) -> dict[str, Kept]:
+    def kept(self) -> dict[str, AssignedValue]:
         """The assignments ``ctx.x = x`` to attributes of ctx, by attribute; the value is a name, or an
         expression on one (``x.data``).
         """
         found = {}
         for statement, target, value in _assigned(self.keeper):
             if isinstance(root(value), ast.Name) and (name := _attribute(target, self.ctx)):
-                found[name] = Kept(statement, target, value)
+                found[name] = AssignedValue(statement, target, value)
         return found
 
     def names(self) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostTerm:
     """``term``, added at step ``at`` to the loss of ``backward``, gets no gradient because of the ``cuts``."""
 
     backward: Event
@@ -154,7 +154,7 @@ class Flow:
                         found.setdefault((kind, through.step), Cut(kind, through, source, user))
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
-    def lost_terms(self) -> Iterator[Lost]:
+    def lost_terms(self) -> Iterator[LostTerm]:
         """Terms of a loss that do not require grad although they were computed from the parameters that the loss
         trains.
 
@@ -172,7 +172,7 @@ class Flow:
                 cuts = self.cuts(term, at)
                 trained = self.leaves(start, backward.step)
                 if cuts and self.leaves(cuts[0].tensor, cuts[0].event.step) & trained:
-                    yield Lost(backward, term, at, cuts)
+                    yield LostTerm(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
         """Parameters of an optimizer that were never updated, since the last backward before its
@@ -375,7 +375,7 @@ class Flow:
         """Return the names that ``node`` reads, and those from which assignments in the function of
         ``statement`` compute these.
 
-        Three assignments deep, wherever in the function they stand.
+        Through at most three assignments, anywhere in the function.
         """
         if (node, statement) not in self._named:
             names = reads(self.story.program, node)
@@ -393,7 +393,7 @@ class Flow:
 
     @cached_property
     def _assignments(self) -> dict[Function | None, list[tuple[set[str], set[str]]]]:
-        """The assignments by the function in which they stand, in order: the names that each assigns,
+        """The assignments of each function, in order: the names that each assigns,
         and those that its value reads.
         """
         program = self.story.program

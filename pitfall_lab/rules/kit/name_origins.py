@@ -14,14 +14,14 @@ VIEWS = {"items", "values", "keys", "copy"}
 """Methods of a dictionary or list whose result has the same elements."""
 
 
-class Given(NamedTuple):
+class NameAssigned(NamedTuple):
     """``statement`` assigns ``value`` to a name."""
 
     statement: ast.Assign
     value: ast.expr
 
 
-def given(program: Program, node: ast.expr | None) -> Given | None:
+def given(program: Program, node: ast.expr | None) -> NameAssigned | None:
     """The last assignment, in a line above ``node``, of the name that ``node`` starts from;
     None if the source shows none.
 
@@ -95,7 +95,7 @@ def _part(target: ast.expr, iterable: ast.expr, name: str) -> ast.expr | None:
     return iterable
 
 
-def _assigned(program: Program, name: ast.expr) -> Given | None:
+def _assigned(program: Program, name: ast.expr) -> NameAssigned | None:
     text, inside = program.segment(name), program.function(name)
     found = [each for each in _assignments(program, text) if each.statement.lineno < name.lineno]
     near = [each for each in found if program.function(each.statement) is inside]
@@ -111,7 +111,7 @@ def _assigned(program: Program, name: ast.expr) -> Given | None:
     return max(near, key=lambda each: each.statement.lineno, default=None)
 
 
-def _assignments(program: Program, text: str) -> Iterator[Given]:
+def _assignments(program: Program, text: str) -> Iterator[NameAssigned]:
     for node in program.nodes:
         if not isinstance(node, ast.Assign):
             continue
@@ -119,6 +119,6 @@ def _assignments(program: Program, text: str) -> Iterator[Given]:
             if isinstance(target, ast.Tuple | ast.List) and isinstance(node.value, ast.Tuple | ast.List):
                 for one, value in zip(target.elts, node.value.elts, strict=False):
                     if is_name(one) and program.segment(one) == text:
-                        yield Given(node, value)
+                        yield NameAssigned(node, value)
             elif is_name(target) and program.segment(target) == text:
-                yield Given(node, node.value)
+                yield NameAssigned(node, node.value)

@@ -42,7 +42,7 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
     """At most one fix: it copies before a view is made, ``weights = weights.clone()`` on a line
     before ``row = weights[0]``.
 
-    Empty if ``birth`` is no expression of views and in-place calls on a name, or stands in the head of a block.
+    Empty if ``birth`` is no expression of views and in-place calls on a name, or is in the head of a block.
     """
     statement = program.statement(birth)
     if not isinstance(birth, ast.expr) or statement is None or hasattr(statement, "body"):

@@ -282,7 +282,7 @@ def _code(text: str) -> T:
 
 
 def first_sentence(message: str) -> str:
-    """The first line of torch's words that is not empty, without what only its makers need,
+    """The first non-empty line of torch's message, without what only torch's developers need,
     shortened to 240 characters.
     """
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]

@@ -10,7 +10,7 @@ from pitfall_lab.rules.refusals.remedies import (
     einsum_letters,
     layer_sizes,
     loaded_batches,
-    recurrent,
+    recurrent_layers,
 )
 from pitfall_lab.trace import T
 
@@ -285,7 +285,7 @@ FAMILIES = (
                 ),
                 other="~clashes",
                 fixes=("{}.unsqueeze(-1)",),
-                remedy=recurrent.padded_again,
+                remedy=recurrent_layers.padded_again,
             ),
             Case(
                 r"output with shape (\[[\d, ]*\]) doesn't match the broadcast shape (\[[\d, ]*\])",
@@ -744,7 +744,7 @@ FAMILIES = (
                     "`batch_first=True`，批仍是它的第 1 维",
                 ),
                 other="#1",
-                remedy=recurrent.state,
+                remedy=recurrent_layers.state,
             ),
             Case(
                 r"was expecting embedding dimension of (\d+), but got (\d+)",

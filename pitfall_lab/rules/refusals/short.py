@@ -1,4 +1,5 @@
-"""One or two short sentences about each family of errors: what torch has just refused. They stand below a traceback.
+"""One or two short sentences about each family of errors: what torch has just refused. They are shown below a
+traceback.
 
 A page's first sentence does not: it introduces a subject. Where a family has errors of several kinds,
 :data:`EXACT` says more of some.

@@ -22,7 +22,7 @@ FURTHEST = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SizeChange:
     """A call that made ``after`` elements of ``before`` along one dimension."""
 
     event: Event
@@ -62,13 +62,13 @@ def origin(refused: Refused) -> T | None:
     return None
 
 
-def _changes(story: Story, label: str, at: int, step: int) -> list[Change]:
+def _changes(story: Story, label: str, at: int, step: int) -> list[SizeChange]:
     """The calls that resized a tensor along a dimension (pooling, convolution, interpolation, padding), oldest first.
 
     They are followed back as far as the calls keep the number and the order of dimensions and
     change the size in no other way.
     """
-    found: list[Change] = []
+    found: list[SizeChange] = []
     record = story.tensor(label, step) or {}
     for _ in range(FURTHEST):
         born, shape = record.get("born"), record.get("shape")
@@ -83,12 +83,12 @@ def _changes(story: Story, label: str, at: int, step: int) -> list[Change]:
         if was != now and not RESIZING.search(event.name):
             break
         if was != now:
-            found.append(Change(event, was, now))
+            found.append(SizeChange(event, was, now))
         record = before
     return found[::-1]
 
 
-def _said(story: Story, changes: list[Change], meant: int) -> T:
+def _said(story: Story, changes: list[SizeChange], meant: int) -> T:
     last = changes[-1]
     places = [at_line(story, story.span(change.event.step)) for change in changes]
     en = [

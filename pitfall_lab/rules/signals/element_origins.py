@@ -118,7 +118,7 @@ class Origins:
             row = self._row(given[1], index[0], event.step, shapes[0][0])
             return (given[0], (row, *index[1:])) if row is not None else None
         if event.name in RESHAPED and len(given) == 1:
-            return given[0], _unflat(_flat(index, self.story.shape(event.results[0], event.step) or ()), shapes[0])
+            return given[0], unflat(_flat(index, self.story.shape(event.results[0], event.step) or ()), shapes[0])
         alone = len(given) == 1 or (event.name in SHIFTED and all(prod(shape) == 1 for shape in shapes[1:]))
         if event.name in COPIES | SHIFTED and alone and len(shapes[0]) == len(index):
             return given[0], index
@@ -146,14 +146,15 @@ def _index(record: Record, at: int) -> Index | None:
     stride = tuple(record.get("stride") or ())
     if record.get("offset") or any(n > 1 and a != b for n, a, b in zip(shape, stride, plain, strict=True)):
         return None
-    return _unflat(at, shape)
+    return unflat(at, shape)
 
 
 def _flat(index: Index, shape: Index) -> int:
     return sum(i * prod(shape[axis + 1 :]) for axis, i in enumerate(index))
 
 
-def _unflat(at: int, shape: Index) -> Index:
+def unflat(at: int, shape: Index) -> Index:
+    """The index of the element at place ``at`` of a contiguous tensor (row-major)."""
     found = list[int]()
     for length in reversed(shape):
         found.insert(0, at % max(length, 1))

@@ -47,7 +47,7 @@ MOST, FURTHER = 600, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinearPart:
     """The number grows by ``factor`` times an element of ``label``, for each element; ``user`` is
     the call that used the tensor.
 
@@ -62,14 +62,14 @@ class Part:
     scaled: float = 1.0
 
 
-def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[Part]:
+def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[LinearPart]:
     """The tensors that a number was computed from by sums, means, differences, selections and constant
     factors alone, nearest first.
 
     Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there
     twice. At most ``MOST`` steps back.
     """
-    pending = deque([(Part(label, 1.0, None), step)] if label is not None else [])
+    pending = deque([(LinearPart(label, 1.0, None), step)] if label is not None else [])
     for _ in range(MOST):
         if not pending:
             return
@@ -97,7 +97,7 @@ def constant(story: Story, label: str | None, text: str, step: int) -> float | N
     return next((value for _, value in Elements(story, label, step).known()), None)
 
 
-def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
+def _through(story: Story, event: Event, part: LinearPart) -> Iterator[LinearPart]:
     """Yield the operands of ``event``, whose result is ``part``, each with its factor in the number under study.
 
     Yields nothing unless the call is a sum, difference, mean, selection, join (``cat``) or multiple by a constant.
@@ -105,9 +105,9 @@ def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
     given = [o for o in event.operands if o.label is not None]
     size = prod(story.shape(part.label, event.step) or ())
 
-    def share(label: str, by: float = 1.0, *, averaged: float = 1.0, scaled: float = 1.0) -> Part:
+    def share(label: str, by: float = 1.0, *, averaged: float = 1.0, scaled: float = 1.0) -> LinearPart:
         repeated = max(size / max(prod(story.shape(label, event.step) or ()), 1), 1.0)
-        return Part(label, part.factor * by * repeated, event, part.averaged * averaged, part.scaled * scaled)
+        return LinearPart(label, part.factor * by * repeated, event, part.averaged * averaged, part.scaled * scaled)
 
     if event.name in ADDING:
         alpha = constant(story, None, argument(event, "alpha") or "1", event.step) or 1.0
@@ -116,15 +116,17 @@ def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
                 sign = ADDING[event.name] if place == 0 else OTHERS.get(event.name, 1.0)
                 yield share(operand.label, sign * (alpha if place else 1.0))
     elif event.name in ("stack", "cat"):
-        yield from (Part(o.label, part.factor, event, part.averaged, part.scaled) for o in given if o.label is not None)
+        yield from (
+            LinearPart(o.label, part.factor, event, part.averaged, part.scaled) for o in given if o.label is not None
+        )
     elif event.name == "neg" or event.name in SAME_SHARE:
         if given and given[0].label is not None:
             sign = -1.0 if event.name == "neg" else 1.0
-            yield Part(given[0].label, part.factor * sign, event, part.averaged, part.scaled)
+            yield LinearPart(given[0].label, part.factor * sign, event, part.averaged, part.scaled)
     elif event.name in ("sum", "mean") and given and given[0].label is not None:
         count = prod(story.shape(given[0].label, event.step) or ()) / max(size, 1)
         by = 1.0 if event.name == "sum" else 1.0 / max(count, 1.0)
-        yield Part(
+        yield LinearPart(
             given[0].label,
             part.factor * by,
             event,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.sequences import makers
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, decimal
 from pitfall_lab.trace import Event
 
 RISING = SAME_NUMBERS | {
@@ -98,13 +98,6 @@ def _through(event: Event) -> Iterator[tuple[str, int]]:
     elif event.name == "neg":
         yield from ((label, -1) for label in own)
     elif event.name in SCALING and len(own) == 1 and given[0] is not None:
-        factor = _number(event.operands[-1].text) if len(given) == 2 else None
+        factor = decimal(event.operands[-1].text) if len(given) == 2 else None
         if factor:
             yield own[0], 1 if factor > 0 else -1
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -34,7 +34,7 @@ UPWARD = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class LayerCall:
     """One call of a layer with a training and an evaluation mode; ``active``: it was in training mode.
 
     ``layer`` identifies the layer by the nearest weights before it.
@@ -60,7 +60,7 @@ class Modes:
         self.story = story
 
     @cached_property
-    def passes(self) -> list[Pass]:
+    def passes(self) -> list[LayerCall]:
         """Return all calls of layers with two modes (dropouts, batch norms, attentions that drop), in order.
 
         Left out are dropouts with p=0 and batch norms without running statistics.
@@ -73,16 +73,16 @@ class Modes:
             if event.name == ATTENTION:
                 if (argument(event, "dropout_p", 4) or "0.0").strip() not in ("0", "0.0"):
                     weight = self._weight(event.operands[0].label, event.step)
-                    found.append(Pass(event, "dropout", True, weight or story.span(event.step), weight))
+                    found.append(LayerCall(event, "dropout", True, weight or story.span(event.step), weight))
                 continue
             if event.name == "batch_norm":
                 if len(event.operands) < 3 or event.operands[1].label is None:
                     continue  # without running statistics there is only one mode
                 own = next((o.label for o in event.operands if o.name == "weight"), None)
-                found.append(Pass(event, "batch_norm", _is_on(event, 5), event.operands[1].label, own))
+                found.append(LayerCall(event, "batch_norm", _is_on(event, 5), event.operands[1].label, own))
             elif (argument(event, "p", 1) or "0.5").strip() not in ("0", "0.0"):
                 weight = self._weight(event.operands[0].label, event.step)
-                found.append(Pass(event, "dropout", _is_on(event, 2), weight or story.span(event.step), weight))
+                found.append(LayerCall(event, "dropout", _is_on(event, 2), weight or story.span(event.step), weight))
         return found
 
     @cached_property
@@ -107,7 +107,7 @@ class Modes:
         Calls of different layers in a row, none twice, count as one forward pass.
         """
         trained = {each.layer for _, each in self.training() if each.kind == "batch_norm" and each.active}
-        found, forward = set[int](), dict[object, Pass]()
+        found, forward = set[int](), dict[object, LayerCall]()
         for each in (*self.passes, None):
             if each is None or (each.kind, each.layer) in forward:
                 if any(not one.active and one.layer in trained for one in forward.values() if one.kind == "batch_norm"):
@@ -117,7 +117,7 @@ class Modes:
                 forward[each.kind, each.layer] = each
         return found
 
-    def training(self) -> Iterator[tuple[Event, Pass]]:
+    def training(self) -> Iterator[tuple[Event, LayerCall]]:
         """Yield (backward, pass) for each call whose grad_fn ran in a backward, with the first such backward.
 
         Nothing in a program without an optimizer's step.
@@ -153,7 +153,7 @@ class Modes:
             pending += given[:2]
         return None
 
-    def input(self, each: Pass) -> tuple[str, ...]:
+    def input(self, each: LayerCall) -> tuple[str, ...]:
         """Return the input of the network: the tensors that the result was computed from, and
         that no parameter was used for.
         """
@@ -196,7 +196,7 @@ class Modes:
     def _learned(self) -> dict[str, bool]:
         return {}
 
-    def measured(self, each: Pass) -> Event | None:
+    def measured(self, each: LayerCall) -> Event | None:
         """The call that computes a metric from the result; ``None`` when there is none, or when the
         result is used for training.
 

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.signals.element_origins import unflat
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.forms import key
 from pitfall_lab.rules.signals.sequences import KEEPING
@@ -203,7 +204,7 @@ class Pixels:
                     yield _with(here, given[0], before, step)
         elif event.name in RESHAPES and len(given) == 1:
             at = _flat(index, self.story.shape(here.label, step) or ())
-            yield _with(here, given[0], _unflat(at, shapes[0]), step)
+            yield _with(here, given[0], unflat(at, shapes[0]), step)
 
     def _pieces(self, here: Pixel, event: Event, given: list[str], shapes: list[Index]) -> Iterator[Pixel]:
         axis = whole(argument(event, "dim", len(given))) or 0
@@ -321,11 +322,3 @@ def _spread(index: Index, shape: Index) -> Index:
 
 def _flat(index: Index, shape: Index) -> int:
     return sum(i * prod(shape[axis + 1 :]) for axis, i in enumerate(index))
-
-
-def _unflat(at: int, shape: Index) -> Index:
-    found = list[int]()
-    for length in reversed(shape):
-        found.insert(0, at % max(length, 1))
-        at //= max(length, 1)
-    return tuple(found)

@@ -70,7 +70,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowOrigins:
     """What the rows of a tensor were computed from: their tokens' look-ups, and attentions by which
     a row depends on other rows.
     """
@@ -88,7 +88,7 @@ def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
         yield from (use for use in story.uses(label) if born.step < use.step <= step and label in use.results)
 
 
-def rows_of(story: Story, label: str | None, step: int) -> Rows:
+def rows_of(story: Story, label: str | None, step: int) -> RowOrigins:
     """Follow the rows of a tensor back to the look-up of their tokens, through calls that do not mix rows.
 
     At an attention, the queries are followed.
@@ -121,7 +121,7 @@ def rows_of(story: Story, label: str | None, step: int) -> Rows:
             fresh = [each for each in follow if each is not None and each not in seen]
             seen.update(fresh)
             pending += [(each, event.step) for each in fresh]
-    return Rows(tuple(lookups), tuple(attentions), tuple(recurrent))
+    return RowOrigins(tuple(lookups), tuple(attentions), tuple(recurrent))
 
 
 def _fused(event: Event) -> Attention:

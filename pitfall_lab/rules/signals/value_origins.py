@@ -51,6 +51,18 @@ def argument(event: Event, name: str, position: int | None = None) -> str | None
     return None
 
 
+def decimal(text: str | None) -> float | None:
+    """Return the number that the text of an argument denotes; None if it denotes none.
+
+    >>> decimal("1e-3"), decimal("rate"), decimal(None)
+    (0.001, None, None)
+    """
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
 def whole(text: str | None) -> int | None:
     """Return the integer that the text of an argument denotes; None if it denotes none.
 

@@ -1,7 +1,5 @@
 """Printing tensors as torch prints them (four digits, the common cases)."""
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import math
@@ -38,7 +36,8 @@ def _body(values: np.ndarray) -> str:
         return "[]"
     words = _formatter(values)
     if values.ndim == 0:
-        return words(values.item())
+        result: str = words(values.item())
+        return result
     width = max(len(words(v)) for v in values.reshape(-1).tolist())
     return _nested(values, lambda v: words(v).rjust(width), 8)
 

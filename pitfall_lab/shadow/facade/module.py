@@ -2,8 +2,6 @@
 parameter, a buffer or a submodule.
 """
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -291,19 +289,19 @@ class Module:
 
     # -- hooks
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(module, args, result)`` after each forward; return a handle that removes the hook.
 
         What the hook returns, unless None, replaces the result.
         """
-        return Handle(self._hooks["after"], hook)
+        return RemovableHandle(self._hooks["after"], hook)
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(module, args)`` before each forward; return a handle that removes the hook.
 
         What the hook returns, unless None, replaces the arguments.
         """
-        return Handle(self._hooks["before"], hook)
+        return RemovableHandle(self._hooks["before"], hook)
 
     # -- as text
 
@@ -318,7 +316,7 @@ class Module:
         return f"{type(self).__name__}(\n  " + "\n  ".join(children) + "\n)"
 
 
-class Handle:
+class RemovableHandle:
     """The result of registering a hook: :meth:`remove` removes the hook again."""
 
     def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
@@ -444,4 +442,4 @@ class ParameterList(Module):
         return len(list(self))
 
 
-__all__ = ["Handle", "Module", "ModuleDict", "ModuleList", "ParameterList", "Sequential"]
+__all__ = ["Module", "ModuleDict", "ModuleList", "ParameterList", "RemovableHandle", "Sequential"]

@@ -3,7 +3,6 @@
 In torch: initial weights come from torch's generator; here from NumPy's, with the same bounds.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: PLR0917 - the signatures are torch's
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return (..., out_features) for an ``input`` of (..., in_features)."""
-        return functional.linear(input, self.weight, self.bias)
+        result: Tensor = functional.linear(input, self.weight, self.bias)
+        return result
 
     def extra_repr(self) -> str:
         """Return the numbers of input and output features, as the module's ``repr`` shows them."""
@@ -74,9 +74,10 @@ class _Conv(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return (N, out_channels, ...) for an ``input`` of (N, in_channels, ...)."""
-        return getattr(functional, self.function)(
+        result: Tensor = getattr(functional, self.function)(
             input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
+        return result
 
     def extra_repr(self) -> str:
         """Return the options that differ from torch's defaults, as the module's ``repr`` shows them."""
@@ -136,9 +137,10 @@ class _BatchNorm(Module):
         if self.training and self.track_running_stats:
             self.num_batches_tracked.add_(1)
         batch = self.training or not self.track_running_stats
-        return functional.batch_norm(
+        result: Tensor = functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, batch, self.momentum, self.eps
         )
+        return result
 
     def extra_repr(self) -> str:
         """Return the options, as the module's ``repr`` shows them."""
@@ -177,7 +179,8 @@ class LayerNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return the normalised ``input``, of the same shape."""
-        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        result: Tensor = functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return result
 
     def extra_repr(self) -> str:
         """Return the options, as the module's ``repr`` shows them."""
@@ -209,7 +212,8 @@ class Embedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return the rows for integers of shape (...,), as a tensor of shape (..., embedding_dim)."""
-        return functional.embedding(input, self.weight, self.padding_idx, self.max_norm)
+        result: Tensor = functional.embedding(input, self.weight, self.padding_idx, self.max_norm)
+        return result
 
     def extra_repr(self) -> str:
         """Return the number of rows and their length, as the module's ``repr`` shows them."""
@@ -256,7 +260,8 @@ class Flatten(Module):
         """Return ``input.flatten(start_dim, end_dim)``: by default (N, product of the other sizes)
         for an ``input`` of (N, ...).
         """
-        return input.flatten(*self.dims)
+        result: Tensor = input.flatten(*self.dims)
+        return result
 
     def extra_repr(self) -> str:
         """Return the first and the last joined dimension, as the module's ``repr`` shows them."""
@@ -336,7 +341,8 @@ class Dropout(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return ``F.dropout`` of the input."""
-        return functional.dropout(input, self.p, self.training, self.inplace)
+        result: Tensor = functional.dropout(input, self.p, self.training, self.inplace)
+        return result
 
     def extra_repr(self) -> str:
         """Return the probability, as the module's ``repr`` shows it."""
@@ -360,7 +366,8 @@ class utils:  # noqa: N801 - torch's name
             scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
             for g in gradients:
                 g.mul_(scale)
-        return total
+        result: Tensor = total
+        return result
 
 
 class parameter:  # noqa: N801 - torch's name

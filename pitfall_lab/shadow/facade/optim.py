@@ -84,7 +84,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in place.
 
-        ``closure``, if given, is called first to compute the loss anew; its result is returned, else None.
+        ``closure``, if given, is called first to compute the loss again; its result is returned, else None.
         """
         loss = None
         if closure is not None:

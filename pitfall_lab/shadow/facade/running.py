@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from pitfall_lab.shadow import facade as torch
+from pitfall_lab.shadow.facade import tensors
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, Release
 
@@ -80,9 +82,6 @@ def run(
     >>> run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)", Policy(augmented_assignment_rebinds=True))[2]
     'tensor([1., 1.])\n'
     """
-    from pitfall_lab.shadow import facade as torch
-    from pitfall_lab.shadow.facade import tensors
-
     torch.reset(policy, release=release)
     tree = ast.parse(source, name)
     if policy.assignment_writes_in_place:

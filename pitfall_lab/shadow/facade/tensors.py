@@ -3,8 +3,6 @@
 There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.shadow.ops` can be called.
 """
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import warnings
@@ -22,6 +20,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import Device
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, OLD_HINT, Absent, ShadowError, Unmodelled
+from pitfall_lab.shadow.facade.display import show
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.building import view
@@ -29,7 +28,7 @@ from pitfall_lab.shadow.ops.creation import parameter
 from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, Release
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, is_contiguous
 
 _ERRORS = {
     "RuntimeError": RuntimeError,
@@ -178,12 +177,12 @@ def wrap(value: Any) -> Any:
 def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
     """Return a named tuple class with these fields, such as ``values`` and ``indices``.
 
-    It stands for the ``torch.return_types`` class of the operation ``name``.
+    It replaces the ``torch.return_types`` class of the operation ``name``.
     """
     return namedtuple(name, fields)  # noqa: PYI024 - the fields are data
 
 
-class Function:
+class GradFn:
     """A node of the graph, as ``grad_fn`` shows it; its class has the node's name."""
 
     def __init__(self, node: Node) -> None:
@@ -194,7 +193,7 @@ class Function:
         return QUALIFIED.get(self.node.name, self.node.name)
 
     @property
-    def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         """Return the node's edges: pairs of the next node (None: no gradient goes there) and its input_nr."""
         return tuple((function(n), i) for n, i in self.node.next)
 
@@ -207,7 +206,8 @@ class Function:
         """Return the leaf whose ``.grad`` an AccumulateGrad node fills; other nodes raise AttributeError."""
         if self.node.leaf is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute 'variable'")
-        return wrap(self.node.leaf)
+        result: Tensor = wrap(self.node.leaf)
+        return result
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
@@ -225,13 +225,13 @@ class Function:
 
 QUALIFIED = {name: f"torch::autograd::{name}" for name in ("AccumulateGrad", "CopySlices", "CopyBackwards")}
 """Nodes that torch names with their C++ namespace."""
-_node_classes: dict[str, type[Function]] = {}
+_node_classes: dict[str, type[GradFn]] = {}
 
 
-def function(node: Node | None) -> Function | None:
+def function(node: Node | None) -> GradFn | None:
     """Return the facade object of a node, always the same one; None for no node."""
     if node is not None and node.facade is None:
-        kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (Function,), {}))
+        kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (GradFn,), {}))
         node.facade = kind(node)
     return None if node is None else node.facade
 
@@ -246,12 +246,14 @@ def saved_tensor(node: Node, saved: Saved) -> Tensor:
     except ShadowError as error:
         raise RuntimeError(error.message) from None
     if saved.tensor is not None:
-        return wrap(saved.tensor)
+        result: Tensor = wrap(saved.tensor)
+        return result
     tensor = ShadowTensor(
         _engine.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter
     )
     tensor.node = node
-    return wrap(tensor)
+    answer: Tensor = wrap(tensor)
+    return answer
 
 
 class Tensor:
@@ -300,7 +302,8 @@ class Tensor:
         """Return a view with the dimensions in reverse order; with torch's warning unless there are two (or none)."""
         if self.shadow.ndim not in (0, 2):
             warnings.warn(REVERSED, UserWarning, stacklevel=2)
-        return call("torch.Tensor.T.__get__", self)
+        result: Tensor = call("torch.Tensor.T.__get__", self)
+        return result
 
     real = property(lambda self: call("torch.Tensor.real.__get__", self))
     mT = property(lambda self: call("torch.Tensor.mT.__get__", self))  # noqa: N815 - torch's name
@@ -321,7 +324,7 @@ class Tensor:
         call("torch.Tensor.requires_grad.__set__", self, value)
 
     @property
-    def grad_fn(self) -> Function | None:
+    def grad_fn(self) -> GradFn | None:
         """Return the node that computes this tensor's gradient; None for a leaf.
 
         A stale one is regenerated, which raises RuntimeError for a view whose base was written
@@ -340,7 +343,8 @@ class Tensor:
         """
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
-        return wrap(self.shadow.gradient)
+        result: Tensor | None = wrap(self.shadow.gradient)
+        return result
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -353,7 +357,8 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """A tensor on the same storage without autograd history (``.data``)."""
-        return call("torch.Tensor.data.__get__", self)
+        result: Tensor = call("torch.Tensor.data.__get__", self)
+        return result
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -412,8 +417,6 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         """Whether the elements are contiguous in row-major order."""
-        from pitfall_lab.shadow.storage import is_contiguous
-
         return is_contiguous(self.shadow.shape, self.shadow.stride)
 
     def is_floating_point(self) -> bool:
@@ -451,7 +454,8 @@ class Tensor:
         The gradient is copied too, except a Parameter's. Raises RuntimeError if this is no leaf.
         """
         if id(self) in memo:
-            return memo[id(self)]
+            answer: Self = memo[id(self)]
+            return answer
         if not self.is_leaf:
             raise RuntimeError(errors.DEEPCOPY)
         old = self.shadow
@@ -475,11 +479,10 @@ class Tensor:
         memo[-id(copy)] = result  # torch keeps the copy alive as long as the memo
         if old.gradient is not None and old.kind != "parameter":
             copy.gradient = wrap(old.gradient).__deepcopy__(memo).shadow
-        return result
+        outcome: Self = result
+        return outcome
 
     def __repr__(self) -> str:
-        from pitfall_lab.shadow.facade.display import show
-
         return show(self.shadow)
 
     def __format__(self, spec: str) -> str:

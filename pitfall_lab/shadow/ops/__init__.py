@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from pitfall_lab.shadow.ops import dtype_refusals, value_refusals
-from pitfall_lab.shadow.ops.registry import ENTRIES, Op, add, op, spell
+from pitfall_lab.shadow import dtype_refusals
+from pitfall_lab.shadow.ops import value_refusals
+from pitfall_lab.shadow.registry import ENTRIES, Op, add, op, spell
 
-TOOLS = {"building", "dtype_refusals", "memory_format", "operands", "out", "registry", "value_refusals"}
+TOOLS = {"building", "operands", "value_refusals"}
 FAMILIES = tuple(
     import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if module.name not in TOOLS
 )

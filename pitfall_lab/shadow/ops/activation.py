@@ -5,7 +5,6 @@ What an in-place form saves follows the derivative that torch registers for it: 
 selu, celu, leaky_relu, rrelu).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.layout import layout
 from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     drawn,
     edges,
     finish_write,
-    layout,
     new,
     own,
     pure,
@@ -36,7 +35,7 @@ from pitfall_lab.shadow.ops.building import (
 )
 from pitfall_lab.shadow.ops.building import in_place as write
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
@@ -48,7 +47,7 @@ def sigmoid(x: Any) -> Any:
 
 
 def activate(
-    e: Engine, rule: Rule, input: Any, in_place_rule: Rule | None = None, *, inplace: bool = False
+    e: Engine, rule: OpRule, input: Any, in_place_rule: OpRule | None = None, *, inplace: bool = False
 ) -> ShadowTensor:
     """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or
     by ``rule`` if there is none.
@@ -66,20 +65,20 @@ def activate(
 # -- with a kernel of their own
 
 
-def _selu_rules() -> tuple[Rule, Rule]:
+def _selu_rules() -> tuple[OpRule, OpRule]:
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
     def forward(x: Any) -> Any:
         return np.where(x > 0, scale * x, scale * alpha * np.expm1(x))
 
     return (
-        Rule(
+        OpRule(
             "EluBackward0",
             forward,
             SELF,
             lambda g, s: (g * np.where(s.self <= 0, scale * alpha * np.exp(s.self), scale),),
         ),
-        Rule(
+        OpRule(
             "EluBackward1",
             forward,
             RESULT,
@@ -119,8 +118,8 @@ def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sh
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x / alpha))
 
-    rule = Rule("CeluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, np.exp(s.self / alpha), 1),))
-    in_place_rule = Rule(
+    rule = OpRule("CeluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, np.exp(s.self / alpha), 1),))
+    in_place_rule = OpRule(
         "CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, (s.result + alpha) / alpha, 1),)
     )
     return activate(e, rule, input, in_place_rule, inplace=inplace)
@@ -133,7 +132,7 @@ def celu_in_place(e: Engine, input: Any, alpha: float = 1.0) -> ShadowTensor:
 
 def _kernel(name: str, title: str, forward: Callable[[Any], Any], backward: Callable[[Any, Any], Any]) -> None:
     """Register an activation that saves its input and has an ``inplace`` argument."""
-    rule = Rule(f"{title}Backward0", forward, SELF, lambda g, s: (backward(g, s.self),))
+    rule = OpRule(f"{title}Backward0", forward, SELF, lambda g, s: (backward(g, s.self),))
 
     def run(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
         return activate(e, rule, input, inplace=inplace)
@@ -185,7 +184,7 @@ def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bo
     if not (isinstance(threshold, bool | int | float) and isinstance(value, bool | int | float)):
         raise Unmodelled("a threshold or value that is a tensor or complex")
     rule, in_place_rule = (
-        Rule(
+        OpRule(
             f"ThresholdBackward{k}",
             lambda x: np.where(x > threshold, x, value),
             SELF,
@@ -203,7 +202,7 @@ def threshold_in_place(e: Engine, input: Any, threshold_: float, value: float) -
 
 @op("F.hardshrink", ".hardshrink", saves="self", samples=("F.hardshrink(a)", "F.hardshrink(a, 1.2)"))
 def hardshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
-    rule = Rule(
+    rule = OpRule(
         "HardshrinkBackward0",
         lambda x: np.where(np.abs(x) <= lambd, 0, x),
         SELF,
@@ -216,7 +215,7 @@ def hardshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
 def softshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
     if lambd < 0:
         raise runtime(f"lambda must be greater or equal to 0, but found to be {lambd:g}.")
-    rule = Rule(
+    rule = OpRule(
         "SoftshrinkBackward0",
         lambda x: np.sign(x) * np.maximum(np.abs(x) - lambd, 0),
         SELF,
@@ -239,7 +238,7 @@ def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
         z = s.buffer / (1 + s.buffer)
         return (laid_like(g * np.where(s.self < 0, 1 - z, z), g),)
 
-    rule = Rule("LogSigmoidBackward0", forward, SELF, vjp)
+    rule = OpRule("LogSigmoidBackward0", forward, SELF, vjp)
     return pure(e, rule, (input,), input.shape, input.dtype, hidden=("buffer",))
 
 
@@ -264,11 +263,11 @@ def glu(e: Engine, input: Any, dim: int = -1) -> ShadowTensor:
 
     half = ShadowTensor(e.graph, input.storage, shape, input.stride, input.offset, input.dtype)
     return pure(
-        e, Rule("GluBackward0", forward, SELF, vjp), (input,), shape, input.dtype, stride=layout(shape, (half,))
+        e, OpRule("GluBackward0", forward, SELF, vjp), (input,), shape, input.dtype, stride=layout(shape, (half,))
     )
 
 
-PRELU = Rule(
+PRELU = OpRule(
     "PreluKernelBackward0", lambda x, w: np.where(x > 0, x, x * w), (Keep("self", 0), Keep("weight", 1)),
     lambda g, s: (np.where(s.self > 0, g, g * s.weight), np.where(s.self > 0, 0, g * s.self)),
 )  # fmt: skip
@@ -346,8 +345,9 @@ def rrelu(
     values = None if seen is None or slope is None else seen * np.where(seen > 0, 1, slope)
     if inplace:
         e.write(input, values)
-        finish_write(e, input, node, Rule("", np.asarray, RESULT))
-        return input
+        finish_write(e, input, node, OpRule("", np.asarray, RESULT))
+        answer: ShadowTensor = input
+        return answer
     result = new(e, input.shape, input.dtype, values)
     if node is not None:
         own(node, result)

@@ -2,7 +2,6 @@
 ``put``, ``scatter_reduce``).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -18,21 +17,22 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     broadcast,
     check_history,
     in_place,
+    index_grid,
     new,
-    preserved,
     pure,
     records,
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 # -- diagonals
@@ -44,7 +44,7 @@ def diag_embed(e: Engine, input: Any, offset: int = 0, dim1: int = -2, dim2: int
     if input.ndim != 1 or (dim1, dim2) != (-2, -1):
         raise Unmodelled("diag_embed of a tensor that is not 1-D, or with dim1 or dim2")
     size = input.shape[0] + abs(offset)
-    rule = Rule("DiagEmbedBackward0", lambda x: np.diag(x, offset), (), lambda g, s: (np.diagonal(g, offset),))
+    rule = OpRule("DiagEmbedBackward0", lambda x: np.diag(x, offset), (), lambda g, s: (np.diagonal(g, offset),))
     return pure(e, rule, (input,), (size, size), input.dtype)
 
 
@@ -63,7 +63,7 @@ def diag(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
         full[rows + max(-diagonal, 0), rows + max(diagonal, 0)] = g
         return (full,)
 
-    rule = Rule("DiagonalBackward0_copy", lambda x: np.diagonal(x, diagonal), (), vjp)
+    rule = OpRule("DiagonalBackward0_copy", lambda x: np.diagonal(x, diagonal), (), vjp)
     return pure(e, rule, (input,), (count,), input.dtype)
 
 
@@ -81,7 +81,7 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
     if input.ndim != 2:
         raise Unmodelled("trace of a tensor that is not 2-D")
     shape = input.shape
-    rule = Rule(
+    rule = OpRule(
         "TraceBackward0",
         np.trace,
         (),
@@ -97,7 +97,7 @@ def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
         if self.is_expanded:
             raise Unmodelled(f"{name}_ on a tensor in which several elements share one memory location")
-        rule = Rule(
+        rule = OpRule(
             f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),)
         )
         return in_place(e, rule, (self,), elementwise=False)
@@ -127,7 +127,8 @@ def _stacked(
 ) -> None:
     def run(e: Engine, tensors: Any) -> ShadowTensor:
         parts = [do(e, f"functional.atleast_{atleast}d", x) for x in tensors]
-        return do(e, "cat", parts, dim(parts))
+        result: ShadowTensor = do(e, "cat", parts, dim(parts))
+        return result
 
     add((f"torch.{name}", *alias), run, "pure", "", samples)
 
@@ -141,7 +142,10 @@ _stacked("dstack", (), 3, lambda parts: 2, ("torch.dstack((a, b))",))
 
 @op("torch.column_stack", samples=("torch.column_stack((c, c * 2))", "torch.column_stack((a, b))"))
 def column_stack(e: Engine, tensors: Any) -> ShadowTensor:
-    return do(e, "cat", [do(e, "Tensor.reshape", x, x.numel, 1) if x.ndim <= 1 else x for x in tensors], 1)
+    result: ShadowTensor = do(
+        e, "cat", [do(e, "Tensor.reshape", x, x.numel, 1) if x.ndim <= 1 else x for x in tensors], 1
+    )
+    return result
 
 
 def _corners(sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
@@ -174,7 +178,7 @@ def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
             return block[:, 0] if x.ndim else block.reshape(())
         return Written(block.reshape(x.shape).copy(), 0, seen_through=True)
 
-    return pure(e, Rule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
+    return pure(e, OpRule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
 
 
 def _flipped(name: str, dim: int) -> None:
@@ -182,7 +186,8 @@ def _flipped(name: str, dim: int) -> None:
         tensor_only(input)
         if input.ndim <= dim:
             raise runtime(f"Input must be >= {dim + 1}-d.", "shape")
-        return do(e, "flip", input, (dim,))
+        result: ShadowTensor = do(e, "flip", input, (dim,))
+        return result
 
     add(name, run, "pure", "", (f"a.{name}()",))
 
@@ -209,7 +214,7 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
             flipped = laid_like(turned.copy(), turned)
         return (flipped,)
 
-    rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
+    rule = OpRule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
     if input.ndim != 2 or k % 4 == 0:
         raise Unmodelled("rot90 of a tensor that is not 2-D, or with k divisible by 4")
     stride = preserved(input)[::-1] if k % 2 else preserved(input)  # the transpose of a copy
@@ -239,11 +244,13 @@ def repeat_interleave(
         ):
             raise Unmodelled("repeat_interleave with a repeats tensor of unknown values, or of another shape or dtype")
         places = np.repeat(np.arange(x.shape[at]), found[0])
-        return do(e, "index_select", x, at, new(e, places.shape, INT64, places))
+        result: ShadowTensor = do(e, "index_select", x, at, new(e, places.shape, INT64, places))
+        return result
     sizes = list(x.shape)
     spread = do(e, "Tensor.expand", do(e, "unsqueeze", x, at + 1), *sizes[: at + 1], repeats, *sizes[at + 1 :])
     copy = do(e, "clone", spread, memory_format="contiguous_format")
-    return do(e, "flatten", copy, at, at + 1)
+    answer: ShadowTensor = do(e, "flatten", copy, at, at + 1)
+    return answer
 
 
 @op("take_along_dim", saves="index, self", samples=("torch.take_along_dim(a, i.reshape(2, 1), 1)",))
@@ -268,7 +275,8 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
     index = do(e, "Tensor.expand", indices, *broadcast(others[0], indices.shape))
     rows = do(e, "Tensor.expand", input, *broadcast(others[1], input.shape))
     # torch computes index % size into a new tensor, which is what is saved, not the program's index.
-    return do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
+    result: ShadowTensor = do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
+    return result
 
 
 @op(
@@ -281,9 +289,11 @@ def cartesian_prod(e: Engine, *tensors: Any) -> ShadowTensor:
     if any(x.ndim != 1 for x in tensors):
         raise Unmodelled("cartesian_prod of tensors that are not 1-D")
     if len(tensors) == 1:
-        return tensors[0]
+        result: ShadowTensor = tensors[0]
+        return result
     grids = do(e, "functional.meshgrid", *tensors, indexing="ij")
-    return do(e, "stack", [do(e, "flatten", grid) for grid in grids], 1)
+    answer: ShadowTensor = do(e, "stack", [do(e, "flatten", grid) for grid in grids], 1)
+    return answer
 
 
 # -- a part of a copy
@@ -312,13 +322,14 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
         if part(np.empty(input.shape, bool), *where, **named).shape != src.shape:
             raise Unmodelled(f"{name} with a src whose shape is not that of the part it replaces")
         check_history(e, input, src)
-        return pure(e, Rule(node, forward, (), vjp), (input, src), input.shape, input.dtype, stride=preserved(input))
+        return pure(e, OpRule(node, forward, (), vjp), (input, src), input.shape, input.dtype, stride=preserved(input))
 
     add(name, run, "pure", "", samples)
 
 
 def _selected(x: np.ndarray, dim: int, index: int) -> np.ndarray:
-    return np.moveaxis(x, dim, 0)[index]
+    result: np.ndarray = np.moveaxis(x, dim, 0)[index]
+    return result
 
 
 def _sliced(x: np.ndarray, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> np.ndarray:
@@ -346,7 +357,7 @@ _scattered(
 _scattered("diagonal_scatter", "DiagonalScatterBackward0", _diagonal, ("w.diagonal_scatter(w[0])",))
 
 
-def _masked_scatter_rule(mask_shape: Any) -> Rule:
+def _masked_scatter_rule(mask_shape: Any) -> OpRule:
     def forward(x: np.ndarray, source: np.ndarray, mask: np.ndarray) -> np.ndarray:
         full, where = x.copy(), np.broadcast_to(mask, x.shape)
         if where.sum() > source.size:
@@ -360,7 +371,7 @@ def _masked_scatter_rule(mask_shape: Any) -> Rule:
         picked[: where.sum()] = g[where]
         return np.where(where, 0, g), picked.reshape(mask_shape)
 
-    return Rule("MaskedScatterBackward0", forward, (Keep("mask", 2),), vjp, edges=2)
+    return OpRule("MaskedScatterBackward0", forward, (Keep("mask", 2),), vjp, edges=2)
 
 
 def _check_masked(self: Any, mask: Any, source: Any) -> None:
@@ -389,7 +400,7 @@ def masked_scatter_(e: Engine, self: Any, mask: Any, source: Any) -> ShadowTenso
     return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False, separate=True)
 
 
-def _put_rule(accumulate: bool) -> Rule:
+def _put_rule(accumulate: bool) -> OpRule:
     def forward(x: np.ndarray, source: np.ndarray, index: np.ndarray) -> np.ndarray:
         flat = x.reshape(-1).copy()
         if accumulate:
@@ -404,7 +415,7 @@ def _put_rule(accumulate: bool) -> Rule:
             kept[s.index.reshape(-1)] = 0
         return kept.reshape(g.shape), g.reshape(-1)[s.index].reshape(s.index.shape)
 
-    return Rule("PutBackward0", forward, (Keep("index", 2), Keep("source", 1, 1)), vjp, edges=2)
+    return OpRule("PutBackward0", forward, (Keep("index", 2), Keep("source", 1, 1)), vjp, edges=2)
 
 
 @op(
@@ -441,14 +452,14 @@ def _combined(x: np.ndarray, places: Any, src: np.ndarray, how: str, include_sel
 def _reduced(
     name: str, node: str, keep: str, places: Callable[[np.ndarray, int], Any], sample: str, names: dict[str, str]
 ) -> None:
-    def make(at: int, how: str, include_self: bool) -> Rule:
+    def make(at: int, how: str, include_self: bool) -> OpRule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             where = places(k, at)
             return _combined(
                 x, where, src[tuple(slice(n) for n in k.shape)] if keep == "src" else src, how, include_self
             )
 
-        return Rule("", forward, (), None)
+        return OpRule("", forward, (), None)
 
     def check(e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str) -> tuple[int, str]:
         tensor_only(self, index, src)
@@ -482,13 +493,7 @@ def _reduced(
     )
 
 
-def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    grid: list[np.ndarray] = list(np.indices(index.shape))
-    grid[at] = index
-    return tuple(grid)
-
-
-_reduced("scatter_reduce", "ScatterReduceBackward0", "src", _grid, "0, torch.tensor([[0, 1, 0]]), p[1:] * 2",
+_reduced("scatter_reduce", "ScatterReduceBackward0", "src", index_grid, "0, torch.tensor([[0, 1, 0]]), p[1:] * 2",
          {"sum": "sum", "prod": "prod", "amax": "amax", "amin": "amin", "mean": "mean"})  # fmt: skip
 _reduced("index_reduce", "IndexReduceBackward0", "source", lambda k, at: (*(slice(None),) * at, k), "0, i, p * 2",
          {"prod": "prod", "amax": "amax", "amin": "amin"})  # fmt: skip

@@ -3,7 +3,6 @@
 Source: ``aten/src/ATen/native/transformers/attention.cpp`` and ``sdp_utils_cpp.cpp`` (the choice between the two).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops import pointwise, views
-from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, new, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.building import LARGE, Keep, OpRule, broadcast, new, pure, tensor_only
 from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.matmul import matmul
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import ATTENTION_CHECKS_ITS_MASK, ATTENTION_OF_THREE_DIMENSIONS
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -152,12 +152,12 @@ def _fused(
         return tuple(np.swapaxes(np.array(np.swapaxes(x, 1, 2), g.dtype, order="C"), 1, 2) for x in flows)
 
     keeps = (Keep("attn_mask", 3), Keep("key", 1), Keep("query", 0), Keep("value", 2), Keep("output", "result"))
-    rule = Rule("ScaledDotProductFlashAttentionForCpuBackward0", forward, keeps, vjp, edges=3)
+    rule = OpRule("ScaledDotProductFlashAttentionForCpuBackward0", forward, keeps, vjp, edges=3)
     shape = (*query.shape[:-1], value.shape[-1])
     return pure(e, rule, (query, key, value, mask), shape, query.dtype, stride=preserved(query), hidden=("logsumexp",))
 
 
-SAFE_SOFTMAX = Rule(
+SAFE_SOFTMAX = OpRule(
     "SafeSoftmaxBackward0",
     _softmax,
     (Keep("result", "result"),),

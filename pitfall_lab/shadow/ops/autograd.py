@@ -1,6 +1,5 @@
 """backward, autograd.grad, hooks and retain_grad."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.applied import Harm
+from pitfall_lab.shadow.applied import WrongGradient
 from pitfall_lab.shadow.backward import Pass, compare, meta_of, reducible, wrongly_read
 from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.engine import Engine
@@ -20,10 +19,11 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, in_memory, outline_of
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
-from pitfall_lab.shadow.ops.building import check_base, new, open_window, preserved, tensor_only
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.ops.building import check_base, new, open_window, tensor_only
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
-from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.origins import hooked
+from pitfall_lab.shadow.registry import ENTRIES, op
 from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -342,7 +342,7 @@ def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted:
         if real is None or meant is None:
             continue
         if real.array is None or meant.array is None or not np.array_equal(real.array, meant.array, equal_nan=True):
-            e.harms.append(Harm(x, real.array, meant.array, tuple(rehearsal[1])))
+            e.harms.append(WrongGradient(x, real.array, meant.array, tuple(rehearsal[1])))
 
 
 # -- hooks

@@ -5,7 +5,6 @@ operations that autograd records.
 the graph; entries only say what is computed, what is saved and how gradients flow.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -23,9 +22,15 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, DType, can_cast, default_float, from_numpy, of_number, result_type
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.gradient import element_strides
 from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp
-from pitfall_lab.shadow.ops.memory_format import channels_last_strides, follows
+from pitfall_lab.shadow.layout import (
+    OVERLAP_LIMIT,
+    layout,
+    overlaps_itself,
+    positions,
+    preserved,
+)
+from pitfall_lab.shadow.registry import do
 from pitfall_lab.shadow.storage import (
     Counter,
     ShadowTensor,
@@ -33,12 +38,9 @@ from pitfall_lab.shadow.storage import (
     Storage,
     ViewOf,
     contiguous_strides,
-    is_contiguous,
     is_dense,
 )
-from pitfall_lab.shadow.view_gradients import positions
 
-OVERLAP_LIMIT = 4096
 Operand = ShadowTensor | bool | int | float | complex
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
@@ -56,7 +58,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OpRule:
     """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in
     the order torch unpacks them.
     """
@@ -71,12 +73,12 @@ class Rule:
     """Torch's error for an unsuitable Python number, raised after the checks of the operands; empty: none."""
 
 
-def refusing(rule: Rule, text: str) -> Rule:
+def refusing(rule: OpRule, text: str) -> OpRule:
     """The rule, with torch's error text ``refused`` if there is one."""
     return replace(rule, refused=text) if text else rule
 
 
-def of_finite(rule: Rule) -> Rule:
+def of_finite(rule: OpRule) -> OpRule:
     """The rule, declining inf and NaN in its inputs: the result then depends on the kernel's order of
     computing (0 * inf, inf - inf).
     """
@@ -128,114 +130,6 @@ def broadcast(*shapes: Shape) -> Shape:
                 )
         result = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
     return result
-
-
-def layout(
-    shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True, cast: DType | None = None
-) -> Shape:
-    """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
-
-    A Python number among the operands (not ``alone``) counts as an operand of another shape; operands of another dtype
-    than the one all are ``cast`` to have the strides of their converted copies.
-
-    Source: ``aten/src/ATen/TensorIterator.cpp``, ``compute_types``, ``reorder_dimensions`` and
-    ``compute_fast_setup_type``.
-    """
-    lying = [
-        (t.shape, t.stride if cast is None or isinstance(t, Lying) or t.dtype == cast else preserved(t))
-        for t in operands
-    ]
-    if alone and all(own == shape for own, _ in lying):
-        if all(is_contiguous(*x) for x in lying):
-            return contiguous_strides(shape)
-        if len(shape) == 4 and all(follows(*x, "channels_last") for x in lying):
-            return channels_last_strides(shape)
-        first = lying[0][1]
-        if all(stride == first and is_dense(own, stride) for own, stride in lying):
-            return first
-    if len(shape) < 2:
-        return contiguous_strides(shape)
-    strides = [_aligned(*x, shape) for x in lying]
-    if 1 not in shape and 0 not in shape and all(is_contiguous(shape, s) for s in strides):
-        return contiguous_strides(shape)
-    return _permuted(shape, _reordered(shape, strides))
-
-
-def _aligned(own: Shape, stride: Shape, shape: Shape) -> Shape:
-    missing = len(shape) - len(own)
-    return (0,) * missing + tuple(
-        0 if n == 1 and m != 1 else s for n, s, m in zip(own, stride, shape[missing:], strict=True)
-    )
-
-
-def _reordered(shape: Shape, strides: Sequence[Shape]) -> list[int]:
-    """Dimensions from the smallest stride to the largest (an insertion sort that keeps
-    the order of ambiguous pairs).
-    """
-
-    def order(dim0: int, dim1: int) -> int:
-        for s in strides:
-            if s[dim0] == 0 or s[dim1] == 0:
-                continue
-            if s[dim0] != s[dim1]:
-                return -1 if s[dim0] < s[dim1] else 1
-            if shape[dim0] > shape[dim1]:
-                return 1
-        return 0
-
-    perm = list(reversed(range(len(shape))))
-    for i in range(1, len(perm)):
-        later = i
-        for earlier in reversed(range(i)):
-            verdict = order(perm[earlier], perm[later])
-            if verdict > 0:
-                perm[earlier], perm[later] = perm[later], perm[earlier]
-                later = earlier
-            elif verdict < 0:
-                break
-    return perm
-
-
-def _permuted(shape: Shape, perm: Sequence[int]) -> Shape:
-    strides, step = [0] * len(shape), 1
-    for dim in perm:
-        strides[dim] = step
-        step *= shape[dim]
-    return tuple(strides) if list(perm) != list(reversed(range(len(shape)))) else contiguous_strides(shape)
-
-
-def preserved(tensor: ShadowTensor | Lying) -> Shape:
-    """The strides of ``empty_like``: the tensor's own when they are dense, else the same order without gaps."""
-    if is_dense(tensor.shape, tensor.stride):
-        return tensor.stride
-    return layout(tensor.shape, (tensor,))
-
-
-class Lying(NamedTuple):
-    """A shape and strides (in elements) without an array: what is needed of an operand to
-    find the strides of a result.
-    """
-
-    shape: Shape
-    stride: Shape
-
-    @property
-    def ndim(self) -> int:
-        """Return the number of dimensions."""
-        return len(self.shape)
-
-
-def made_of(*operands: np.ndarray) -> np.ndarray:
-    """A new array for the result of an operation on these arrays, with TensorIterator's strides (of one
-    array: those of ``empty_like``).
-
-    Its elements are not set; its dtype is that of the last one.
-    """
-    lying = [Lying(x.shape, element_strides(x)) for x in operands]
-    shape = np.broadcast_shapes(*(x.shape for x in operands))
-    stride = preserved(lying[0]) if len(lying) == 1 else layout(shape, lying)
-    item = operands[-1].itemsize
-    return np.ndarray(shape, operands[-1].dtype, strides=tuple([s * item for s in stride]))
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
@@ -503,7 +397,7 @@ def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = Non
 
 
 def keep_inputs(
-    e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False
+    e: Engine, node: Node, rule: OpRule, operands: Sequence[Operand | None], *, copies_self: bool = False
 ) -> None:
     """Save the operands listed in ``rule.keeps`` whose edge is needed. A number is saved as a tensor of the node's own.
 
@@ -528,7 +422,7 @@ def keep_inputs(
 
 def pure(
     e: Engine,
-    rule: Rule,
+    rule: OpRule,
     operands: Sequence[Operand | None],
     shape: Shape,
     dtype: DType,
@@ -565,7 +459,7 @@ def pure(
     return result
 
 
-def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
+def try_with_zeros(rule: OpRule, operands: Sequence[Operand | None]) -> None:
     """If values are unknown only because of bfloat16, run the rule on zeros, to decline
     operands of incompatible shapes.
     """
@@ -625,17 +519,16 @@ def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
     """The operands under the belief ``equal_counts_pair_up``: those with as many elements as the
     first are reshaped to its shape.
     """
-    from pitfall_lab.shadow.ops.views import reshape
-
     first = next(x for x in operands if isinstance(x, ShadowTensor))
     return [
-        reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands
+        do(e, "reshape", x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x
+        for x in operands
     ]
 
 
 def pointwise(
     e: Engine,
-    rule: Rule,
+    rule: OpRule,
     operands: Sequence[Operand],
     dtype: DType,
     compute_in: DType | None = None,
@@ -666,7 +559,7 @@ def pointwise(
 
 def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     e: Engine,
-    rule: Rule,
+    rule: OpRule,
     operands: Sequence[Operand],
     compute_in: DType | None = None,
     *,
@@ -735,16 +628,6 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     return target
 
 
-def overlaps_itself(target: ShadowTensor) -> bool:
-    """Whether several elements of a tensor share an address; False for one of more than ``OVERLAP_LIMIT``
-    elements: it is not examined.
-    """
-    if target.numel > OVERLAP_LIMIT or is_dense(target.shape, target.stride):
-        return False
-    here = positions(target.offset, target.shape, target.stride)
-    return bool(np.unique(here).size < here.size)
-
-
 def may_overlap(shape: Shape, stride: Shape) -> bool:
     """Whether a step along some axis is not longer than all steps along the axes inside it:
     elements may then share an address.
@@ -784,7 +667,7 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
     return bool(np.intersect1d(here, there).size)
 
 
-def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
+def one_by_one(e: Engine, rule: OpRule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
     """Compute and write one element after the other in memory order, each reading the results written before it.
 
     In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the
@@ -803,7 +686,7 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
         spread[0][index] = rule.forward(*(x[index] for x in spread))
 
 
-def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
+def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: OpRule | None = None) -> None:
     """After a write: increase the version, set grad_fn (if there is a ``node``), save the
     result (if ``rule`` keeps it).
 
@@ -974,3 +857,10 @@ def sign_of(x: Any) -> Any:
 def bool_of(dtype: DType) -> bool:
     """Whether this is torch.bool."""
     return dtype == BOOL
+
+
+def index_grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
+    """A NumPy index: at each place of ``index`` the place itself, but along axis ``at`` what ``index`` says."""
+    grid: list[np.ndarray] = list(np.indices(index.shape))
+    grid[at] = index
+    return tuple(grid)

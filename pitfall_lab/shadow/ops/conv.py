@@ -1,6 +1,5 @@
 """Convolutions in one, two and three dimensions, transposed ones, and unfold and fold."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.memory_format import any_channels_last, channels_last_strides, laid_out, lies_channels_last
 from pitfall_lab.shadow.ops import views
-from pitfall_lab.shadow.ops.building import Keep, Rule, of_finite, pure, tensor_only
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, lies_channels_last
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.building import Keep, OpRule, of_finite, pure, tensor_only
 from pitfall_lab.shadow.ops.resample import pad
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
@@ -68,7 +67,8 @@ class Windows:
             ...,
             *(slice(p, x.shape[x.ndim - len(self.padding) + k] - p) for k, p in enumerate(self.padding)),
         )
-        return x[inside]
+        result: np.ndarray = x[inside]
+        return result
 
 
 def at_tap(tap: Shape) -> Any:
@@ -157,7 +157,7 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
             )
         return laid_out(to_input, last), laid_out(to_weight, last), g.sum(axis=axes, dtype=np.float64)
 
-    rule = of_finite(Rule("ConvolutionBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
+    rule = of_finite(OpRule("ConvolutionBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
     shape = (input.shape[0], channels, *inner)
     stride = channels_last_strides(shape) if last else contiguous_strides(shape)
     return pure(e, rule, (input, weight, bias), shape, input.dtype, stride=stride)
@@ -436,7 +436,7 @@ def unfold(
     taps, counts = _columns(input, windows)
     size, channels = input.shape[-2:], input.shape[-3]
     shape = (*input.shape[:-3], channels * taps, math.prod(counts))
-    rule = Rule(
+    rule = OpRule(
         "Im2ColBackward0",
         lambda x: _unfolded(x, windows).reshape(shape),
         (),
@@ -483,7 +483,7 @@ def fold(
         raise Unmodelled("F.fold with an input of this shape or these options")
     channels = input.shape[-2] // taps
     shape = (*input.shape[:-2], channels, *size)
-    rule = Rule(
+    rule = OpRule(
         "Col2ImBackward0",
         lambda x: _folded(x, windows, channels, size).reshape(shape),
         (),

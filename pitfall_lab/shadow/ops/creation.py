@@ -1,6 +1,5 @@
 """Functions that create tensors: filled, random, from Python numbers, and from NumPy arrays."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import INFERENCE_FLAG, ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.ops.building import NUMBERS, as_shape, copied, new, no_room_to_fill, preserved, tensor_only
-from pitfall_lab.shadow.ops.memory_format import strides
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import strides
+from pitfall_lab.shadow.ops.building import NUMBERS, as_shape, copied, new, no_room_to_fill, tensor_only
 from pitfall_lab.shadow.ops.views import alias
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage
 
 COPY_CONSTRUCT = (

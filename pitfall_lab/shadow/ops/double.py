@@ -10,7 +10,6 @@ Source in torch: ``tools/autograd/derivatives.yaml``, ``torch/csrc/autograd/Func
 ``functions/accumulate_grad.h``.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, ARG005 - every formula takes (node, g, s, metas), every vjp (g, s); tables in rows
 
 from __future__ import annotations
@@ -27,9 +26,10 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.gradient import Gradient, sum_to
 from pitfall_lab.shadow.graph import Meta, Node, Saved, Written, unpack
-from pitfall_lab.shadow.ops.building import Keep, Rule, new, pointwise, preserved, pure, put_back, sign_of
-from pitfall_lab.shadow.ops.registry import ENTRIES
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.ops.building import Keep, OpRule, new, pointwise, pure, put_back, sign_of
 from pitfall_lab.shadow.origins import Step, Sum
+from pitfall_lab.shadow.registry import ENTRIES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_dense
 
 UFUNCS: dict[Any, str] = {
@@ -161,22 +161,22 @@ def _expand_dims(g: Term, axis: Any) -> Term:
     return g
 
 
-def _times(factor: Any) -> Rule:
+def _times(factor: Any) -> OpRule:
     """The product with a number as in torch's C++ code, which saves nothing (Python's ``*``
     wraps the number into a tensor).
     """
-    return Rule("MulBackward1", lambda x: x * x.dtype.type(factor), (), lambda g, s: (g * factor,))
+    return OpRule("MulBackward1", lambda x: x * x.dtype.type(factor), (), lambda g, s: (g * factor,))
 
 
-def _over(divisor: Any) -> Rule:
-    return Rule("DivBackward1", lambda x: x / x.dtype.type(divisor), (), lambda g, s: (g / divisor,))
+def _over(divisor: Any) -> OpRule:
+    return OpRule("DivBackward1", lambda x: x / x.dtype.type(divisor), (), lambda g, s: (g / divisor,))
 
 
-def _plus(addend: Any) -> Rule:
-    return Rule("AddBackward1", lambda x: x + x.dtype.type(addend), (), lambda g, s: (g,))
+def _plus(addend: Any) -> OpRule:
+    return OpRule("AddBackward1", lambda x: x + x.dtype.type(addend), (), lambda g, s: (g,))
 
 
-SCALED: dict[Any, Callable[[Any], Rule]] = {np.multiply: _times, np.true_divide: _over, np.add: _plus}
+SCALED: dict[Any, Callable[[Any], OpRule]] = {np.multiply: _times, np.true_divide: _over, np.add: _plus}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.broadcast_to: lambda g, shape: g.method("expand", *shape),
     np.expand_dims: _expand_dims,
@@ -203,7 +203,7 @@ AS_WRITTEN = frozenset({
 compared with torch in the tests).
 """
 
-TANH = Rule(
+TANH = OpRule(
     "TanhBackwardBackward0",
     lambda g, y: g * (1 - y * y),
     (Keep("grad_output", 0, 1), Keep("output", 1)),
@@ -212,7 +212,7 @@ TANH = Rule(
         None if s.grad_output is None else g * (-2 * s.output * s.grad_output),
     ),
 )
-SIGMOID = Rule(
+SIGMOID = OpRule(
     "SigmoidBackwardBackward0",
     lambda g, y: g * ((1 - y) * y),
     (Keep("grad_output", 0, 1), Keep("output", 1)),
@@ -221,18 +221,18 @@ SIGMOID = Rule(
         None if s.grad_output is None else g * s.grad_output * (1 - 2 * s.output),
     ),
 )
-THRESHOLD = Rule(
+THRESHOLD = OpRule(
     "ThresholdBackwardBackward0", lambda g, y: np.where(y <= 0, 0, g), (Keep("self", 1),),
     lambda g, s: (np.where(s.self <= 0, 0, g), np.zeros_like(g)),
 )  # fmt: skip
 
 
-def _atomic(rule: Rule) -> Callable[..., tuple[Any, ...]]:
+def _atomic(rule: OpRule) -> Callable[..., tuple[Any, ...]]:
     """The formula of a node whose backward is a single torch operation on the gradient and the saved result."""
     return lambda node, g, s, metas: (_pointwise(rule, g, s.result),)
 
 
-def _pointwise(rule: Rule, *terms: Term, number: Any = None) -> Term:
+def _pointwise(rule: OpRule, *terms: Term, number: Any = None) -> Term:
     """Run ``rule`` on terms; ``number`` is a Python number built into it, which TensorIterator counts as an operand."""
     e, tensors = terms[0].engine, [t.tensor for t in terms]
     return Term(
@@ -240,7 +240,7 @@ def _pointwise(rule: Rule, *terms: Term, number: Any = None) -> Term:
     )
 
 
-def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
+def _row_by_row(rule: OpRule, g: Term, result: Term) -> Term:
     return Term(g.engine, pure(g.engine, rule, (g.tensor, result.tensor), g.shape, g.tensor.dtype))
 
 
@@ -250,7 +250,7 @@ def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
     The gradient of that is the same view again.
     """
     shape, place = node.vjp.args  # type: ignore[union-attr]
-    again = Rule(
+    again = OpRule(
         f"{node.name.removesuffix('0')}Backward0",
         lambda x: put_back(shape, place, x, None)[0],
         (),
@@ -261,7 +261,7 @@ def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
 
 def _absolute(_node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
     # torch's zeros have no storage here (``_efficientzerotensor``): nothing is added to them in place
-    zeros = Rule(
+    zeros = OpRule(
         "SgnBackward0",
         sign_of,
         (Keep("self", 0), Keep("result", "result")),
@@ -288,7 +288,7 @@ def _softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
         h = s.grad_output
         return straight, d * h - inner(s.output, h) * d - h * inner(s.output, d)
 
-    rule = Rule(
+    rule = OpRule(
         "SoftmaxBackwardDataBackward0",
         lambda g, y: y * (g - inner(g, y)),
         (Keep("grad_output", 0, 1), Keep("output", 1)),
@@ -308,7 +308,7 @@ def _log_softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
         return d - total(d * e), None if s.grad_output is None else -total(s.grad_output) * e * d
 
     keeps = (Keep("grad_output", 0, 1), Keep("output", 1))
-    rule = Rule("LogSoftmaxBackwardDataBackward0", lambda g, y: g - np.exp(y) * total(g), keeps, back)
+    rule = OpRule("LogSoftmaxBackwardDataBackward0", lambda g, y: g - np.exp(y) * total(g), keeps, back)
     return (_row_by_row(rule, g, s.result),)
 
 
@@ -361,7 +361,8 @@ class Recorded(Gradient):
 
 
 def _call(e: Engine, name: str, *args: Any, **kwargs: Any) -> ShadowTensor:
-    return ENTRIES[name].run(e, *args, **kwargs)
+    result: ShadowTensor = ENTRIES[name].run(e, *args, **kwargs)
+    return result
 
 
 class RecordedPass(Pass):

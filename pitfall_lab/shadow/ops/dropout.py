@@ -4,7 +4,6 @@ The dropped elements are drawn by NumPy when stand-alone; in lockstep torch draw
 is read. Source: ``aten/src/ATen/native/Dropout.cpp``.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002 - signatures and names are torch's
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.layout import preserved
 from pitfall_lab.shadow.ops import pointwise
-from pitfall_lab.shadow.ops.building import Keep, Rule, drawn, in_place, new, preserved, tensor_only
+from pitfall_lab.shadow.ops.building import Keep, OpRule, drawn, in_place, new, tensor_only
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
-from pitfall_lab.shadow.ops.registry import add
+from pitfall_lab.shadow.registry import add
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
-NOISE = Rule("MulBackward0", np.multiply, (Keep("other", 1, 0, drawn=True),), pointwise.MUL.vjp)
+NOISE = OpRule("MulBackward0", np.multiply, (Keep("other", 1, 0, drawn=True),), pointwise.MUL.vjp)
 ALPHA = 1.7580993408473766
 
 
@@ -56,7 +56,8 @@ def drop(
     if not 0 <= p <= 1:
         raise ShadowError("ValueError", f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not training or input.numel == 0:
-        return input
+        answer: ShadowTensor = input
+        return answer
     if not input.dtype.is_floating_point or (feature and input.ndim < 2):
         raise Unmodelled("dropout of an input of this shape or dtype")
     if p == 1:

@@ -5,7 +5,6 @@ What is saved follows ``tools/autograd/derivatives.yaml``; the numbers are NumPy
 the function, else a series.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Keep,
     Operand,
-    Rule,
+    OpRule,
     as_float,
     check_history,
     each,
@@ -38,7 +37,7 @@ from pitfall_lab.shadow.ops.building import (
 )
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import NO_NEGATION, SELF, extremum_rule, operand, unary, whole_or_not
-from pitfall_lab.shadow.ops.registry import Trait, add, also, do, op
+from pitfall_lab.shadow.registry import Trait, add, also, do, op
 from pitfall_lab.shadow.releases import FMAX_LOOKS_FOR_NAN, FMAX_SHARES
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -123,13 +122,13 @@ def _digamma(x: Any) -> Any:
     return digamma(x)
 
 
-def _underivable(name: str, forward: Callable[..., Any]) -> Rule:
+def _underivable(name: str, forward: Callable[..., Any]) -> OpRule:
     """``acosh_`` and its like: torch has the derivative only of ``acosh``."""
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
         raise ShadowError("NotImplementedError", f"the derivative for 'inplace version of {name}' is not implemented.")
 
-    return Rule(f"{name.capitalize()}Backward1", forward, (), vjp)
+    return OpRule(f"{name.capitalize()}Backward1", forward, (), vjp)
 
 
 _ROOT_PI = math.sqrt(math.pi)
@@ -212,7 +211,7 @@ def sgn(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or input.dtype.is_complex:
         raise Unmodelled("sgn of a complex tensor, or of one that requires grad (its gradient has no storage in torch)")
-    return pointwise(e, Rule("", sign_of), (input,), input.dtype)
+    return pointwise(e, OpRule("", sign_of), (input,), input.dtype)
 
 
 @op(
@@ -228,7 +227,7 @@ def polygamma(e: Engine, n: Any, input: Any) -> ShadowTensor:
         _only_positive(x)
         return polygamma_values(n, x)
 
-    rule = Rule("PolygammaBackward0", forward, SELF, lambda g, s: (g * polygamma_values(n + 1, s.self),))
+    rule = OpRule("PolygammaBackward0", forward, SELF, lambda g, s: (g * polygamma_values(n + 1, s.self),))
     return pointwise(e, rule, (input,), as_float(input.dtype), as_float(input.dtype))
 
 
@@ -246,11 +245,11 @@ def logit(e: Engine, input: Any, eps: Any = None) -> ShadowTensor:
         return (np.where(outside, np.nan if eps is None else 0, g / (s.self * (1 - s.self))),)
 
     return pointwise(
-        e, Rule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype)
+        e, OpRule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype)
     )
 
 
-def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
+def _cleaned(nan: Any, posinf: Any, neginf: Any) -> OpRule:
     def forward(x: Any) -> Any:
         if x.dtype.kind not in "fc":
             return x
@@ -258,7 +257,7 @@ def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
         high, low = info.max if posinf is None else posinf, info.min if neginf is None else neginf
         return np.where(np.isnan(x), nan or 0, np.where(np.isposinf(x), high, np.where(np.isneginf(x), low, x)))
 
-    return Rule("NanToNumBackward0", forward, SELF, lambda g, s: (g * np.isfinite(s.self),))
+    return OpRule("NanToNumBackward0", forward, SELF, lambda g, s: (g * np.isfinite(s.self),))
 
 
 @op("nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"))
@@ -281,7 +280,7 @@ def nan_to_num_(e: Engine, self: Any, nan: Any = None, posinf: Any = None, negin
 def entr(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
-    rule = Rule(
+    rule = OpRule(
         "SpecialEntrBackward0",
         lambda x: np.where(x > 0, -x * np.log(np.where(x > 0, x, 1)), np.where(x == 0, 0, -np.inf)),
         SELF,
@@ -293,15 +292,15 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 # -- two arguments
 
 
-def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False,
+def binary(name: str, rule: OpRule | Callable[[Engine], OpRule], samples: tuple[str, ...], *, floats: bool = False,
            has_in_place: bool = True, methods: bool = True, dtype: DType | None = None) -> None:  # fmt: skip
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
 
     The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without
     ``methods``, there is only the function. Where the rule has no node, operands that require grad are declined.
     """
-    of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
-    node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
+    of: Callable[[Engine], OpRule] = (lambda _e: rule) if isinstance(rule, OpRule) else rule
+    node, keeps = (rule.node, rule.keeps) if isinstance(rule, OpRule) else (name, BOTH)
 
     def check(e: Engine, *pair: Operand) -> None:
         if not node and records(e, *pair):
@@ -357,7 +356,7 @@ def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
     return g * s.other * reciprocal, g * -s.self * reciprocal
 
 
-binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, _atan2_vjp),
+binary("atan2", OpRule("Atan2Backward0", np.arctan2, BOTH, _atan2_vjp),
        ("torch.atan2(a, b)", "a.atan2(c)"), floats=True)  # fmt: skip
 also("torch.atan2", "torch.arctan2", "torch.Tensor.arctan2")
 also("torch.Tensor.atan2_", "torch.Tensor.arctan2_")
@@ -371,12 +370,12 @@ def _hypot_vjp(g: Any, s: Any) -> tuple[Any, Any]:
 
 binary(
     "hypot",
-    Rule("HypotBackward0", np.hypot, (*OWN, Keep("result", "result")), _hypot_vjp),
+    OpRule("HypotBackward0", np.hypot, (*OWN, Keep("result", "result")), _hypot_vjp),
     ("torch.hypot(a, b)", "a.hypot(c)"),
 )
 binary(
     "logaddexp",
-    Rule(
+    OpRule(
         "LogaddexpBackward0",
         np.logaddexp,
         BOTH,
@@ -387,7 +386,7 @@ binary(
 )
 binary(
     "logaddexp2",
-    Rule(
+    OpRule(
         "Logaddexp2Backward0",
         np.logaddexp2,
         BOTH,
@@ -396,23 +395,23 @@ binary(
     ("torch.logaddexp2(a, b)",),
     has_in_place=False,
 )
-binary("nextafter", Rule("", np.nextafter), ("torch.nextafter(p, p + 1)",))
+binary("nextafter", OpRule("", np.nextafter), ("torch.nextafter(p, p + 1)",))
 binary(
     "heaviside",
-    Rule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))),
+    OpRule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))),
     ("torch.heaviside(p - 1, p)",),
     has_in_place=False,
 )
-binary("gcd", Rule("", np.gcd), ("torch.gcd(n, n + 2)",))
-binary("lcm", Rule("", np.lcm), ("torch.lcm(n, n + 2)",))
-binary("bitwise_left_shift", Rule("", np.left_shift), ("n << 1", "torch.bitwise_left_shift(n, n)"))
-binary("bitwise_right_shift", Rule("", np.right_shift), ("n >> 1",))
+binary("gcd", OpRule("", np.gcd), ("torch.gcd(n, n + 2)",))
+binary("lcm", OpRule("", np.lcm), ("torch.lcm(n, n + 2)",))
+binary("bitwise_left_shift", OpRule("", np.left_shift), ("n << 1", "torch.bitwise_left_shift(n, n)"))
+binary("bitwise_right_shift", OpRule("", np.right_shift), ("n >> 1",))
 for _sign, _name in (("l", "left"), ("r", "right")):
     also(f"torch.bitwise_{_name}_shift", f"torch.Tensor.__{_sign}shift__")
     also(f"torch.Tensor.bitwise_{_name}_shift_", f"torch.Tensor.__i{_sign}shift__")
 
 
-def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
+def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], OpRule]:
     """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the
     result and gets the gradient.
 
@@ -431,9 +430,9 @@ def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Ru
         )
 
     before, between, now = (
-        Rule(node, best, BOTH, alone),
+        OpRule(node, best, BOTH, alone),
         extremum_rule(node, best, wins),
-        Rule(node, best, BOTH, shared),
+        OpRule(node, best, BOTH, shared),
     )
     return lambda e: now if e.does(FMAX_LOOKS_FOR_NAN) else between if e.does(FMAX_SHARES) else before
 
@@ -442,26 +441,28 @@ binary("fmax", _wins(np.fmax, np.greater_equal, np.greater, "FmaxBackward0"), ("
 binary("fmin", _wins(np.fmin, np.less_equal, np.less, "FminBackward0"), ("torch.fmin(a, b)",), has_in_place=False)
 
 
-def _copysign_rule(other: Any) -> Rule:
+def _copysign_rule(other: Any) -> OpRule:
     def ratio(g: Any, s: Any) -> Any:
         return None if s.self is None else np.where(s.self == 0, 0, g * (s.result / np.where(s.self == 0, 1, s.self)))
 
     if isinstance(other, ShadowTensor):
         keeps = (Keep("self", 0, 0), Keep("result", "result"))
-        return Rule(
+        return OpRule(
             "CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros(g.shape, g.dtype)))
         )
     forward = lambda x: np.copysign(x, np.asarray(other).astype(x.dtype))  # noqa: E731 - a rule in one row
-    return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))
+    return OpRule(
+        "CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),)
+    )
 
 
 FMOD, REMAINDER = whole_or_not(np.fmod), whole_or_not(np.remainder)
 
 
-def _fmod_rule(other: Any) -> Rule:
+def _fmod_rule(other: Any) -> OpRule:
     if not isinstance(other, ShadowTensor):
-        return Rule("FmodBackward0", lambda x: FMOD(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule(
+        return OpRule("FmodBackward0", lambda x: FMOD(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
+    return OpRule(
         "FmodBackward1",
         FMOD,
         (Keep("other", 1, 1), Keep("self", 0, 1)),
@@ -469,12 +470,12 @@ def _fmod_rule(other: Any) -> Rule:
     )
 
 
-def _remainder_rule(other: Any) -> Rule:
+def _remainder_rule(other: Any) -> OpRule:
     if not isinstance(other, ShadowTensor):
-        return Rule(
+        return OpRule(
             "RemainderBackward0", lambda x: REMAINDER(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,)
         )
-    return Rule(
+    return OpRule(
         "RemainderBackward1",
         REMAINDER,
         (Keep("other", 1, 1), Keep("self", 0, 1)),
@@ -494,24 +495,24 @@ def _xlogy_to_self(g: Any, x: Any, y: Any) -> Any:
     return np.where((x == 0) & (y <= 0), 0, _xlogy(g, y))
 
 
-def _xlogy_rule(other: Any) -> Rule:
+def _xlogy_rule(other: Any) -> OpRule:
     if not isinstance(other, ShadowTensor):
         y = np.asarray(other)
-        return Rule(
+        return OpRule(
             "XlogyBackward2",
             lambda x: _xlogy(x, y.astype(x.dtype)),
             SELF,
             lambda g, s: (_xlogy_to_self(g, s.self, y.astype(g.dtype)),),
         )
     keeps = (Keep("other", 1), Keep("self", 0))
-    return Rule(
+    return OpRule(
         "XlogyBackward0", _xlogy, keeps, lambda g, s: (_xlogy_to_self(g, s.self, s.other), g * s.self / s.other)
     )
 
 
 def _with_number(
     name: str,
-    make: Callable[[Any], Rule],
+    make: Callable[[Any], OpRule],
     samples: tuple[str, ...],
     *,
     floats: bool = False,
@@ -575,7 +576,7 @@ def special_xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
     def xlog1py(x: Any, y: Any) -> Any:
         return np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log1p(y)))
 
-    rule = Rule(
+    rule = OpRule(
         "SpecialXlog1PyBackward0", xlog1py, BOTH,
         lambda g, s: (np.where((s.self == 0) & (s.other <= -1), 0, xlog1py(g, s.other)), g * s.self / (s.other + 1)),
     )  # fmt: skip
@@ -588,7 +589,7 @@ def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
     if records(e, input, other) or other.dtype.category != 1:
         raise Unmodelled("the derivative of ldexp, or ldexp with exponents that are not integers")
     dtype = as_float(input.dtype)
-    return pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype, like=input)
+    return pointwise(e, OpRule("", lambda x, k: x * np.exp2(k)), (input, other), dtype, like=input)
 
 
 @op(
@@ -603,7 +604,8 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     wide = [
         cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in reversed(pair)
     ]  # arguments are computed from the right
-    return do(e, "pow", *reversed(wide))
+    result: ShadowTensor = do(e, "pow", *reversed(wide))
+    return result
 
 
 # -- predicates
@@ -614,7 +616,7 @@ def _question(
 ) -> None:
     def run(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
-        return pointwise(e, Rule("", forward), (input,), BOOL, like=input if like_self else None)
+        return pointwise(e, OpRule("", forward), (input,), BOOL, like=input if like_self else None)
 
     add(names, run, "pure", "", (sample,))
 
@@ -646,7 +648,7 @@ def isclose(
     if input.dtype != other.dtype:
         raise Unmodelled("isclose with operands of two dtypes")
     check_history(e, input, other)  # it computes a distance, which has a derivative
-    result = pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
+    result = pointwise(e, OpRule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
     # What is equal comes first; what is NaN twice, then what is near, is written into it.
     e.graph.bump(result.counter, int(equal_nan and input.dtype.category > 1) + (rtol != 0 or atol != 0))
     return result
@@ -656,7 +658,7 @@ def isclose(
 
 
 def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[..., Any], sample: str) -> None:
-    rule = Rule(node, forward, (), lambda g, s: (zeros_like(g), zeros_like(g)))
+    rule = OpRule(node, forward, (), lambda g, s: (zeros_like(g), zeros_like(g)))
 
     def run(e: Engine, self: Any, other: Any) -> ShadowTensor:
         tensor_only(self)
@@ -664,8 +666,8 @@ def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[...,
         if isinstance(other, ShadowTensor):
             if records(e, self, other):
                 raise Unmodelled(f"the gradient of {names[0]}")
-            return in_place(e, Rule("", forward), (self, other), elementwise=True)
-        plain = Rule(node, lambda x: forward(x, other), (), rule.vjp)
+            return in_place(e, OpRule("", forward), (self, other), elementwise=True)
+        plain = OpRule(node, lambda x: forward(x, other), (), rule.vjp)
         return in_place(e, plain, (self,))
 
     add(names, run, "inplace", "", (sample,))
@@ -694,11 +696,12 @@ def _logic_in_place(name: str, forward: Callable[..., Any], *samples: str, alias
         before = e.grad_enabled
         e.grad_enabled = before and not unseen
         try:
-            return in_place(e, Rule("", forward), operands, None if unseen else promoted(*operands))
+            return in_place(e, OpRule("", forward), operands, None if unseen else promoted(*operands))
         finally:
             e.grad_enabled = before
 
-    add((f".{name}", *aliases), run, "inplace", "", samples)
+    traits: tuple[Trait, ...] = ("unchecked",) if unseen else ()
+    add((f".{name}", *aliases), run, "inplace", "", samples, traits=traits)
 
 
 _logic_in_place("bitwise_and_", np.bitwise_and, "n.bitwise_and_(3)", aliases=(".__iand__",))

@@ -1,6 +1,5 @@
 """embedding, embedding_bag and one_hot."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from pitfall_lab.shadow.dtypes import INT64, type_name
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import indexing, views
-from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, arrays, in_place, new, pure, records, tensor_only
+from pitfall_lab.shadow.ops.building import LARGE, Keep, OpRule, arrays, in_place, new, pure, records, tensor_only
 from pitfall_lab.shadow.ops.creation import made
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 
@@ -71,7 +70,7 @@ def look_up(
             full[pad] = 0
         return (full,)
 
-    rule = Rule("EmbeddingBackward0", lambda w, k: w[k], (Keep("indices", 1),), vjp, edges=1)
+    rule = OpRule("EmbeddingBackward0", lambda w, k: w[k], (Keep("indices", 1),), vjp, edges=1)
     return pure(e, rule, (weight, indices), (*indices.shape, rows[1]), weight.dtype)
 
 
@@ -118,7 +117,7 @@ def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type:
 
     if e.grad_enabled and input.requires_grad:
         raise Unmodelled("embedding_renorm_ has no derivative")
-    return in_place(e, Rule("", forward), (input, indices), elementwise=False)
+    return in_place(e, OpRule("", forward), (input, indices), elementwise=False)
 
 
 def _row_of(padding_idx: int | None, rows: int) -> int:
@@ -266,7 +265,7 @@ def _bags(
         return full, to_factors
 
     keeps = (Keep("indices", 2), Keep("offsets", 3), Keep("per_sample_weights", 1), Keep("weight", 0, 1))
-    rule = Rule("EmbeddingBagBackward0", forward, keeps, vjp, edges=2)
+    rule = OpRule("EmbeddingBagBackward0", forward, keeps, vjp, edges=2)
     return pure(
         e,
         rule,

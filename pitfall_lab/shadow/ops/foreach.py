@@ -5,8 +5,6 @@ the CPU torch does the same (``aten/src/ATen/native/ForeachOpsKernels.cpp``, the
 tensor's version increases once.
 """
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.building import in_place, promoted, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import MAXIMUM, MINIMUM
-from pitfall_lab.shadow.ops.registry import ENTRIES, add
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add
 from pitfall_lab.shadow.storage import ShadowTensor
 
 UNARY = (
@@ -24,11 +22,11 @@ UNARY = (
     "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
     "tan", "tanh", "trunc",
 )  # fmt: skip
-BINARY = ("add", "sub", "mul", "div", "pow", "clamp_min", "clamp_max")
+BINARY = ("mul", "div", "pow", "clamp_min", "clamp_max")
 EXTREMA = {"maximum": MAXIMUM, "minimum": MINIMUM}
 
 
-def _each(name: str, apply: Callable[..., Any]) -> None:
+def _each(name: str, apply: Callable[..., Any], *traits: Trait) -> None:
     """Register ``torch._foreach_<name>``: ``apply(engine, element, ...)`` on each element of the lists.
 
     It raises for an empty list and lists of unequal lengths, and declines a call that autograd records.
@@ -53,7 +51,7 @@ def _each(name: str, apply: Callable[..., Any]) -> None:
             results.append(apply(e, tensor, *rest, **named))
         return results if name.endswith("_") else tuple(results)
 
-    add(f"torch._foreach_{name}", run, "inplace" if name.endswith("_") else "pure")
+    add(f"torch._foreach_{name}", run, "inplace" if name.endswith("_") else "pure", traits=traits)
 
 
 def _same(full: str) -> Callable[..., Any]:
@@ -66,6 +64,10 @@ def _same(full: str) -> Callable[..., Any]:
 for _name in (*UNARY, *BINARY):
     _each(_name, _same(f"torch.{_name}"))
     _each(f"{_name}_", _same(f"torch.Tensor.{_name}_"))
+_each("add", _same("torch.add"), "takes_alpha")
+_each("add_", _same("torch.Tensor.add_"), "takes_alpha")
+_each("sub", _same("torch.sub"), "takes_alpha", "alpha_is_number")
+_each("sub_", _same("torch.Tensor.sub_"), "takes_alpha")
 for _name, _rule in EXTREMA.items():
     _each(_name, _same(f"torch.{_name}"))
 

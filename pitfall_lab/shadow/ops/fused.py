@@ -17,7 +17,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.building import arrays, records, tensor_only
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 LANES = 16

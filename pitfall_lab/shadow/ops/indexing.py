@@ -6,7 +6,6 @@ applied one after another, each a view with a node of its own; what is left (ten
 IndexBackward0 or IndexPutBackward0.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like, sum_to
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.layout import OVERLAP_LIMIT, layout, made_of, positions, preserved
 from pitfall_lab.shadow.ops import creation, views
-from pitfall_lab.shadow.ops.building import (  # fmt: skip
+from pitfall_lab.shadow.ops.building import (
     NUMBERS,
-    OVERLAP_LIMIT,
-    Rule,
+    Keep,
+    OpRule,
     bool_of,
     broadcast,
     check_history,
@@ -36,19 +36,20 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     check_overlap,
     edges,
     finish_write,
-    layout,
     new,
     open_window,
     overflows,
     own,
-    preserved,
     private,
+    pure,
     records,
     tensor_only,
     view,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.ops.mutate import copy_, fill_
+from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
+from pitfall_lab.shadow.registry import do, op
 from pitfall_lab.shadow.releases import NUMBERS_ARE_FILLED_IN
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
 
@@ -380,8 +381,6 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
     if node is not None:
         own(node, result)
     if e.policy.index_shares_memory and places is not None:
-        from pitfall_lab.shadow.view_gradients import positions
-
         views.link(result, self, positions(self.offset, self.shape, self.stride)[places])
     return result
 
@@ -416,7 +415,7 @@ def _saved_places(template: list[Any], s: Any) -> tuple[Any, ...]:
     "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)", "h.__setitem__(m, 0.0)",
     "h.__setitem__(h > 0, 5.0)", "h.__setitem__([0, 1], 3.0)", "h.__setitem__(i, c)", "h.__setitem__((0, [0, 2]), 1.0)",
     "p.__setitem__(0, 1.0)", "p.__setitem__(0, c)", "n.__setitem__(0, 1.7)",
-    "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"))  # fmt: skip
+    "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"), traits=("unchecked",))  # fmt: skip
 def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     tensor_only(self)
     if not isinstance(value, (ShadowTensor, *NUMBERS)):
@@ -463,16 +462,13 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
     """Assign a Python number by ``masked_fill_`` or ``index_fill_``, for one index tensor of bool
     or int64; else return False.
     """
-    from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
-    from pitfall_lab.shadow.ops.scatter import index_fill_
-
     [(dim, index), *more] = [(d, t) for d, t in enumerate(rest) if t is not None]
     if more or not (bool_of(index.dtype) or index.dtype == INT64):
         return False
     if index.dtype == INT64:
         if _out_of_range(target, rest) is not None:
             raise Unmodelled("an index out of range, where one number is assigned")
-        index_fill_(e, target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
+        do(e, "Tensor.index_fill_", target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
         return True
     places_to_write(target, rest)
     for _ in range(target.ndim - dim - index.ndim):
@@ -485,8 +481,6 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a
     value's leading ones are dropped.
     """
-    from pitfall_lab.shadow.ops.mutate import copy_, fill_
-
     if not isinstance(value, ShadowTensor):
         if e.does(NUMBERS_ARE_FILLED_IN):
             fill_(e, target, value)
@@ -641,7 +635,8 @@ def _write_up_to(
 # -- named functions
 
 
-def _long_index(index: Any) -> None:
+def integer_index(index: Any) -> None:
+    """Decline an index tensor that is neither int64 nor int32."""
     tensor_only(index)
     if index.dtype not in ("int64", "int32"):
         raise Unmodelled("an index that is not int64")
@@ -664,7 +659,7 @@ def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
 @op("index_select", saves="index", samples=("a.index_select(0, i)", "torch.index_select(a, 1, i)"))
 def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None) -> ShadowTensor:
     tensor_only(input)
-    _long_index(index)
+    integer_index(index)
     at = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
         raise _index_error("index_select(): Index is supposed to be a vector")
@@ -676,24 +671,20 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
         np.add.at(full, (*places, s.index.reshape(-1)), g)
         return (Written(full),)
 
-    from pitfall_lab.shadow.ops.building import Keep, pure
-
     if not before:
         if index.numel != 1:
             raise runtime(f"index_select(): Index to scalar can have only 1 value, got {index.numel} value(s)", "shape")
         check_rows((1,), 0, index)
-        rule = Rule(
+        rule = OpRule(
             "IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1
         )
         return pure(e, rule, (input, index), (), input.dtype)
     check_rows(before, at, index)
     shape = (*before[:at], index.numel, *before[at + 1 :])
-    rule = Rule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
+    rule = OpRule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
     result = pure(e, rule, (input, index), shape, input.dtype)
     seen = index.window()
     if e.policy.index_shares_memory and seen is not None:
-        from pitfall_lab.shadow.view_gradients import positions
-
         views.link(result, input, positions(input.offset, input.shape, input.stride)[(*places, seen.reshape(-1))])
     return result
 
@@ -704,10 +695,8 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     samples=("a.gather(1, torch.tensor([[0, 2], [1, 1]]))", "torch.gather(a, 0, torch.tensor([[1, 0, 1]]))"),
 )
 def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import Keep, pure
-
     tensor_only(input)
-    _long_index(index)
+    integer_index(index)
     at = wrap_dim(dim, input.ndim)
     if index.ndim != input.ndim or sparse_grad:
         raise Unmodelled("gather with sparse_grad, or where input and index differ in their number of dimensions")
@@ -727,9 +716,10 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         check_elements(k, at, input.shape, inplace=False)
-        return x[_along(k, at)]
+        result: np.ndarray = x[_along(k, at)]
+        return result
 
-    rule = Rule("GatherBackward0", forward, (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    rule = OpRule("GatherBackward0", forward, (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
 
 
@@ -753,8 +743,6 @@ def _along(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
 
 @op("masked_select", saves="mask, self", samples=("a.masked_select(m)", "torch.masked_select(a, a > 0)"))
 def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import Keep, made_of, pure
-
     tensor_only(input, mask)
     if mask.dtype != BOOL:
         raise runtime("masked_select: expected BoolTensor for mask", "dtype")
@@ -771,11 +759,12 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
         return (Written(laid_like(full, s.self)) if shape == s.self.shape else sum_to(full, s.self.shape),)
 
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
+        result: np.ndarray = np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
+        return result
 
     return pure(
         e,
-        Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1),
+        OpRule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1),
         (input, mask),
         (count,),
         input.dtype,

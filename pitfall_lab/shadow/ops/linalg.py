@@ -4,7 +4,6 @@
 two right answers may differ.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import matmul
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     finite_vjp,
     in_place,
@@ -33,7 +32,7 @@ from pitfall_lab.shadow.ops.building import (
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 # -- products
@@ -44,7 +43,8 @@ def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or input.dtype.is_complex:
         raise Unmodelled("vdot of complex tensors, or of ones that require grad")
-    return do(e, "dot", input, other)
+    result: ShadowTensor = do(e, "dot", input, other)
+    return result
 
 
 @op(
@@ -60,10 +60,11 @@ def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
         raise runtime(f"linalg.vecdot: Expected x and y to have the same dtype, but found {kinds} instead", "dtype")
     if x.dtype.is_complex or x.ndim < 2:
         raise Unmodelled("vecdot of complex tensors, or of tensors with fewer than 2 dimensions")
-    return do(e, "sum", do(e, "mul", x, y), dim)
+    result: ShadowTensor = do(e, "sum", do(e, "mul", x, y), dim)
+    return result
 
 
-def _cross(dim: int) -> Rule:
+def _cross(dim: int) -> OpRule:
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
         return (
             None if s.other is None else np.array(np.cross(s.other, g, axis=dim), order="C"),
@@ -77,7 +78,7 @@ def _cross(dim: int) -> Rule:
             None if overflows else found
         )  # a product that is not rounded before the other is subtracted overflows later
 
-    return Rule("LinalgCrossBackward0", forward, (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
+    return OpRule("LinalgCrossBackward0", forward, (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
 
 
 @op(
@@ -109,19 +110,20 @@ def _matrices(*tensors: Any) -> None:
 
 def _sum_rule(
     node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float
-) -> Rule:
+) -> OpRule:
     """The rule of ``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` returns the
     gradients of ``one`` and ``two``.
     """
 
     def forward(x: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
-        return (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
+        result: np.ndarray = (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
+        return result
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
         first, second = back(g * g.dtype.type(alpha), getattr(s, names[0]), getattr(s, names[1]))
         return g * g.dtype.type(beta) if beta != 1 else g, first, second
 
-    return Rule(node, forward, (Keep(names[0], 1, 2), Keep(names[1], 2, 1)), vjp)
+    return OpRule(node, forward, (Keep(names[0], 1, 2), Keep(names[1], 2, 1)), vjp)
 
 
 def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
@@ -156,9 +158,11 @@ def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
     if input.ndim != 2 or input.shape[0] != input.shape[1] or n not in (1, 2, 3):
         raise Unmodelled("matrix_power of a tensor that is not a square matrix, or with n other than 1, 2 and 3")
     if n == 1:
-        return do(e, "clone", input, memory_format="contiguous_format")
+        result: ShadowTensor = do(e, "clone", input, memory_format="contiguous_format")
+        return result
     square = do(e, "mm", input, input)
-    return square if n == 2 else do(e, "mm", square, input)
+    answer: ShadowTensor = square if n == 2 else do(e, "mm", square, input)
+    return answer
 
 
 # -- one square matrix
@@ -208,7 +212,7 @@ def without_overflow(product: Any) -> Any:
 @op("torch.linalg.inv", "inverse", saves="inverse", samples=("torch.linalg.inv(s)", "s.inverse()"))
 def inv(e: Engine, A: Any) -> ShadowTensor:
     _square(A)
-    rule = Rule(
+    rule = OpRule(
         "LinalgInvExBackward0", _regular(lambda x: np.linalg.inv(x.astype(np.float64))), (Keep("inverse", "result"),),
         finite_vjp(lambda g, s: (without_overflow(-s.inverse.T @ g @ s.inverse.T),)),
     )  # fmt: skip
@@ -242,7 +246,7 @@ def det(e: Engine, A: Any) -> ShadowTensor:
         )  # what Hadamard allows: rounding is relative to it
         return None if abs(found) < most * np.finfo(x.dtype).eps * 64 else found  # rounding alone decides
 
-    rule = Rule(
+    rule = OpRule(
         "LinalgDetBackward0", forward, (Keep("A", 0), Keep("result", "result")),
         _regular(lambda g, s: (g * s.result * np.linalg.inv(s.LU.astype(np.float64)).T,)),
     )  # fmt: skip
@@ -270,7 +274,7 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
             )  # torch solves for a matrix of one column
         return -(flow @ s.result.T), flow
 
-    rule = Rule(
+    rule = OpRule(
         "LinalgSolveExBackward0",
         _regular(lambda a, b: np.linalg.solve(a.astype(np.float64), b)),
         (Keep("A", 0), Keep("result", "result")),
@@ -297,7 +301,7 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
         return (np.asfortranarray((full + full.T) / 2),)
 
     values = _regular(lambda x: np.linalg.cholesky(x.astype(np.float64)))
-    rule = Rule("LinalgCholeskyExBackward0", values, (Keep("L", "result"),), finite_vjp(vjp))
+    rule = OpRule("LinalgCholeskyExBackward0", values, (Keep("L", "result"),), finite_vjp(vjp))
     return pure(e, rule, (input,), input.shape, input.dtype, stride=(1, input.shape[0]))
 
 
@@ -319,7 +323,8 @@ def linalg_norm(
     matrix = (isinstance(dim, tuple | list) and len(dim) == 2) or (dim is None and A.ndim == 2 and ord is not None)
     if matrix and ord not in (None, "fro"):
         raise Unmodelled("a matrix norm other than the Frobenius norm")
-    return do(e, "linalg.vector_norm", A, 2 if ord in (None, "fro") else ord, dim, keepdim, dtype)
+    result: ShadowTensor = do(e, "linalg.vector_norm", A, 2 if ord in (None, "fro") else ord, dim, keepdim, dtype)
+    return result
 
 
 @op("torch.linalg.matrix_norm", saves="result, self", samples=("torch.linalg.matrix_norm(a)",))
@@ -331,7 +336,8 @@ def matrix_norm(
         raise runtime("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.", "shape")
     if ord != "fro":
         raise Unmodelled("a matrix norm other than the Frobenius norm")
-    return do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)
+    result: ShadowTensor = do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)
+    return result
 
 
 def _both(name: str) -> None:
@@ -358,4 +364,4 @@ def dist(e: Engine, input: Any, other: Any, p: float = 2) -> ShadowTensor:
     if records(e, input, other) or p not in (1, 2):
         raise Unmodelled("dist of tensors that require grad, or with p other than 1 and 2")
     forward = lambda x, y: np.sum(np.abs(x.astype(np.float64) - y) ** p) ** (1 / p)  # noqa: E731 - a rule in one row
-    return pure(e, Rule("", forward), (input, other), (), promoted(input, other))
+    return pure(e, OpRule("", forward), (input, other), (), promoted(input, other))

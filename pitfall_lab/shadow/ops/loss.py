@@ -2,7 +2,6 @@
 (``aten/src/ATen/native/Loss.cpp``).
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -17,27 +16,25 @@ from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import average
-from pitfall_lab.shadow.graph import Refusal, Written
+from pitfall_lab.shadow.graph import RaisingVjp, Written
+from pitfall_lab.shadow.layout import layout, made_of, preserved
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     broadcast,
     check_fits,
     check_history,
-    layout,
-    made_of,
     new,
     no_derivative,
-    preserved,
     promoted,
     pure,
     tensor_only,
 )
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import MSE_LOSS_MIXES_TYPES, TARGETS_MAY_BE_BYTES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
@@ -57,7 +54,7 @@ def _check(reduction: str, *legacy: Any) -> None:
 
 
 def _lost(
-    e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None
+    e: Engine, rule: OpRule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None
 ) -> ShadowTensor:
     """Run a loss's rule: a 0-dim result, or with ``reduction="none"`` one of the input's shape.
 
@@ -128,7 +125,7 @@ def _elementwise(
         d = d / d.dtype.type(count) if reduction == "mean" else d
         return d, -d
 
-    rule = Rule(node, lambda a, b: _reduce(forward(a, b), reduction), (Keep("self", 0), Keep("target", 1)), vjp)
+    rule = OpRule(node, lambda a, b: _reduce(forward(a, b), reduction), (Keep("self", 0), Keep("target", 1)), vjp)
     return _lost(e, rule, (x, y), reduction, dtype, like=like)
 
 
@@ -287,7 +284,7 @@ def soft_margin_loss(
         z = np.exp(-s.target * s.self)
         return (-s.target * z / (1 + z) * g / count,)
 
-    rule = Rule(
+    rule = OpRule(
         "SoftMarginLossBackward0",
         lambda x, y: _reduce(np.log1p(np.exp(-y * x)), reduction),
         (Keep("self", 0), Keep("target", 1)),
@@ -372,10 +369,12 @@ def _nll(
     log_probs_ndim = log_probs.ndim
     backward: Any = vjp
     if log_probs.ndim == 1 and target.ndim:
-        backward = Refusal(f"size mismatch (got input: {list(log_probs.shape)}, target: {list(target.shape)})", "shape")
+        backward = RaisingVjp(
+            f"size mismatch (got input: {list(log_probs.shape)}, target: {list(target.shape)})", "shape"
+        )
     if log_probs.ndim == 4 and not is_contiguous(log_probs.shape, preserved(log_probs)):
-        backward = Refusal("grad_input must be contiguous")  # it is made like the input
-    rule = Rule(node, forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), backward, edges=1)
+        backward = RaisingVjp("grad_input must be contiguous")  # it is made like the input
+    rule = OpRule(node, forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), backward, edges=1)
     shape = (() if log_probs.ndim == 1 else target.shape) if reduction == "none" else ()
     return pure(e, rule, (log_probs, target, weight), shape, log_probs.dtype, hidden=("total_weight",))
 
@@ -612,7 +611,7 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
         times = 2 + (s.weight is not None) + (reduction == "mean")
         return flow * (s.self - s.target) / np.maximum((1 - s.self) * s.self, 1e-12), Written(to_target, times)
 
-    rule = Rule("BinaryCrossEntropyBackward0", forward, _bce_keeps("self", "target", "weight"), vjp, edges=2)
+    rule = OpRule("BinaryCrossEntropyBackward0", forward, _bce_keeps("self", "target", "weight"), vjp, edges=2)
     return _lost(e, rule, (input, target, weight), reduction, input.dtype)
 
 
@@ -684,7 +683,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
             found.append(laid)
         return Written(found[0], times), Written(found[1], times - 2)
 
-    rule = Rule(
+    rule = OpRule(
         "BinaryCrossEntropyWithLogitsBackward0",
         forward,
         _bce_keeps("self", "target", "weight", "pos_weight"),
@@ -714,7 +713,7 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
         return to_x, None if s.self is None else g * s.self / s.other
 
     dtype = promoted(x, y)
-    rule = Rule("XlogyBackward0", forward, (Keep("other", 1), Keep("self", 0)), vjp)
+    rule = OpRule("XlogyBackward0", forward, (Keep("other", 1), Keep("self", 0)), vjp)
     return pure(
         e,
         rule,
@@ -1083,7 +1082,7 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
         slope[rows, s.target] = -slope.sum(1)
         return (slope * (g[:, None] if reduction == "none" else g / (count if reduction == "mean" else 1)),)
 
-    rule = Rule(
+    rule = OpRule(
         "MultiMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), vjp, edges=1
     )
     return pure(e, rule, (input, target, weight), _rows(input) if reduction == "none" else (), input.dtype)
@@ -1133,7 +1132,7 @@ def multilabel_margin_loss(
             slope[row, k] += 1 / classes
         return (slope * (g[:, None] if reduction == "none" else g / (count if reduction == "mean" else 1)),)
 
-    rule = Rule("MultilabelMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1)), vjp, edges=1)
+    rule = OpRule("MultilabelMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1)), vjp, edges=1)
     return pure(
         e, rule, (input, target), _rows(input) if reduction == "none" else (), input.dtype, hidden=("is_target",)
     )

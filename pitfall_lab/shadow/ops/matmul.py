@@ -1,6 +1,5 @@
 """Matrix products, decomposed into the operations whose autograd nodes torch records."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.shadow.dtypes import C_TYPES
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped
 from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     broadcast,
     check_history,
     own,
@@ -26,7 +26,7 @@ from pitfall_lab.shadow.ops.building import (
     underflow_on_the_way,
 )
 from pitfall_lab.shadow.ops.pointwise import no_out
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW, PRODUCTS_NAME_THEMSELVES
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, is_contiguous
 
@@ -58,14 +58,14 @@ def _right(g: Any, mat1: Any, column_major: bool) -> Any:
     return (g.T @ mat1).T if column_major else mat1.T @ g
 
 
-def _mm_rule(a: ShadowTensor, b: ShadowTensor) -> Rule:
+def _mm_rule(a: ShadowTensor, b: ShadowTensor) -> OpRule:
     first, second = _column_major(a), _column_major(b)
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         right = None if s.self is None else _right(g, s.self, second)  # first, as in torch: by name
         return None if s.mat2 is None else _left(g, s.mat2, first), right
 
-    return Rule("MmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), vjp)
+    return OpRule("MmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), vjp)
 
 
 def _bmm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
@@ -75,23 +75,15 @@ def _bmm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     )
 
 
-BMM = Rule("BmmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _bmm_vjp)
-MV = Rule(
+BMM = OpRule("BmmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _bmm_vjp)
+MV = OpRule(
     "MvBackward0", product, (Keep("self", 0, 1), Keep("vec", 1, 0)),
     lambda g, s: (None if s.vec is None else np.outer(g, s.vec), None if s.self is None else s.self.T @ g),
 )  # fmt: skip
-DOT = Rule(
+DOT = OpRule(
     "DotBackward0", product, (Keep("self", 0, 1), Keep("tensor", 1, 0)),
     lambda g, s: (None if s.tensor is None else g * s.tensor, None if s.self is None else g * s.self),
 )  # fmt: skip
-
-
-C_TYPES = {
-    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int",
-    "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool",
-    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-}  # fmt: skip
-"""What C++ calls the types: ``mm`` compares them in its message."""
 
 
 def _same_type(a: ShadowTensor, b: ShadowTensor, text: str) -> None:
@@ -315,7 +307,7 @@ def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTenso
     return unsafe_view(e, bmm(e, left, right), shape)
 
 
-def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: float) -> Rule:
+def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: float) -> OpRule:
     first, second = _column_major(mat1), _column_major(mat2)
 
     def scaled(g: Any, factor: float) -> Any:
@@ -330,7 +322,7 @@ def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: floa
         total = product(a, b)
         return (c if beta == 1 else c * c.dtype.type(beta)) + (total if alpha == 1 else total * total.dtype.type(alpha))
 
-    return Rule("AddmmBackward0", forward, (Keep("mat1", 1, 2), Keep("mat2", 2, 1)), vjp)
+    return OpRule("AddmmBackward0", forward, (Keep("mat1", 1, 2), Keep("mat2", 2, 1)), vjp)
 
 
 @op(
@@ -422,7 +414,9 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
 
     shape = tuple(1 if d in axes else n for d, n in enumerate(input.shape) if keepdim or d not in axes)
     name = f"NormBackward{0 if dim is None else 1}"
-    return pure(e, Rule(name, forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), shape, input.dtype)
+    return pure(
+        e, OpRule(name, forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), shape, input.dtype
+    )
 
 
 @op(

@@ -1,6 +1,5 @@
 """Writes: fill_, zero_, copy_, random fills; and setting attributes of a tensor (requires_grad, grad)."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -15,9 +14,11 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import converted, without_imaginary, zeros_like
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import strides, suggests
 from pitfall_lab.shadow.ops.building import (
     NUMBERS,
-    Rule,
+    OpRule,
     as_shape,
     broadcast,
     check_history,
@@ -25,25 +26,23 @@ from pitfall_lab.shadow.ops.building import (
     decline_overlap,
     in_place,
     no_room_to_fill,
-    preserved,
     pure,
     refusing,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.memory_format import strides, suggests
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
 SCALAR_OF_A_GRADIENT = (
     "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
     "Consider using tensor.detach() first."
 )
-ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
-COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
+ZERO = OpRule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
+COPY = OpRule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
 
 
-def _fill_rule(value: Any) -> Rule:
-    return Rule(
+def _fill_rule(value: Any) -> OpRule:
+    return OpRule(
         "FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (zeros_like(g),), edges=1
     )
 
@@ -63,7 +62,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
         check_history(e, self, value)
         check_overlap(self)
-        rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
+        rule = OpRule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
         raise Unmodelled("fill_ with something that is not a number or a 0-dim tensor")
@@ -125,7 +124,7 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
         if kernel and self.dtype.category < 2:
             raise no_kernel(kernel, self.dtype.scalar_name)
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
-        rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (zeros_like(g),))
+        rule = OpRule(node, lambda a: values if values is not None else a, (), lambda g, s: (zeros_like(g),))
         result = in_place(e, rule, (self,), elementwise=False, overwrites=True, separate=True)
         if values is None:
             result.storage.data = None
@@ -170,13 +169,14 @@ def _init(name: str, value: Any = None) -> None:
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
         tensor_only(tensor)
         if name.startswith("kaiming") and 0 in tensor.shape:
-            return tensor  # torch warns, and writes nothing
+            answer: ShadowTensor = tensor  # torch warns, and writes nothing
+            return answer
         before = e.grad_enabled
         e.grad_enabled = False
         try:
             if value is not None or name == "constant_":
                 return fill_(e, tensor, value if value is not None else (*parameters, *named.values())[0])
-            result = in_place(e, Rule("", lambda a: a), (tensor,), elementwise=False, separate=True)
+            result = in_place(e, OpRule("", lambda a: a), (tensor,), elementwise=False, separate=True)
         finally:
             e.grad_enabled = before
         result.storage.data = (
@@ -186,7 +186,7 @@ def _init(name: str, value: Any = None) -> None:
         )
         return result
 
-    add(f"torch.nn.init.{name}", run, "inplace")
+    add(f"torch.nn.init.{name}", run, "inplace", traits=("unchecked",))
 
 
 # Not trunc_normal_: it draws again until all numbers fit, and how often it writes is a matter of luck.
@@ -206,7 +206,8 @@ def requires_grad_(e: Engine, self: Any, requires_grad: bool = True) -> ShadowTe
     if requires_grad and self.dtype.category < 2:
         raise runtime("only Tensors of floating point dtype can require gradients", "dtype", tensor=self)
     _set_flag(e, self, bool(requires_grad))
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
@@ -235,23 +236,26 @@ def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
     _set_flag(e, self, bool(value))
 
 
-@op(".detach_", "torch.detach_", kind="inplace")
+@op(".detach_", "torch.detach_", kind="inplace", traits=("unchecked",))
 def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if e.inference or self.inference:  # autograd, which does it, is left out
-        return self
+        result: ShadowTensor = self
+        return result
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)
     if self.received:
         raise Unmodelled("detach_() on a tensor returned by autograd.grad: whether it is a view is not modelled")
     self.node, self.flag, self.output_nr = None, False, 0
-    return self
+    answer: ShadowTensor = self
+    return answer
 
 
 @op(".grad.__get__", kind="other")
 def get_grad(e: Engine, self: Any) -> ShadowTensor | None:
     tensor_only(self)
-    return self.gradient
+    result: ShadowTensor | None = self.gradient
+    return result
 
 
 @op(".grad.__set__", kind="other")
@@ -288,7 +292,7 @@ def delete_grad(e: Engine, self: Any) -> None:
     self.gradient = None
 
 
-@op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"))
+@op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"), traits=("unchecked",))
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     """``set_``: take over another tensor's storage and strides; the version counter stays, and is increased.
 
@@ -307,10 +311,16 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     if not e.inference:
         self.accumulator = None
     e.graph.bump(self.counter)
-    return self
+    result: ShadowTensor = self
+    return result
 
 
-@op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"), traits=("deterministic",))
+@op(
+    ".resize_",
+    kind="inplace",
+    samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"),
+    traits=("deterministic", "unchecked"),
+)
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     """Another shape on the same memory; the same size changes nothing and is not counted.
 
@@ -323,7 +333,8 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
         raise runtime("cannot resize variables that require grad", tensor=self)
     wanted = as_shape(size)
     if wanted == self.shape:
-        return self
+        result: ShadowTensor = self
+        return result
     need = self.offset + math.prod(wanted)
     if self.inference or (need > self.storage.size and (not self.ndim or self.storage.shared)):
         raise Unmodelled("resize_ of an inference tensor, or beyond a storage that a NumPy array shares")
@@ -331,7 +342,8 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
         self.storage.size, self.storage.data = need, None  # the values of uninitialised memory are unknown
     self.shape, self.stride = wanted, contiguous_strides(wanted)
     e.graph.bump(self.counter)
-    return self
+    answer: ShadowTensor = self
+    return answer
 
 
 @op(".share_memory_", kind="other")
@@ -339,7 +351,8 @@ def share_memory_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.storage.shared:
         raise Unmodelled("resize_ that reallocates memory which a NumPy array shares")
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("torch.autograd.graph.increment_version", kind="other")
@@ -429,7 +442,7 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self
     source = self.dtype
-    rule = Rule(
+    rule = OpRule(
         "ToCopyBackward0",
         lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy),
         (),
@@ -500,7 +513,8 @@ for _name, _dtype in {
 @op(".cpu", kind="other", samples=("a.cpu()",))
 def cpu(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op(".type_as", samples=("a.type_as(b)", "a.type_as(n)"), traits=("fresh",))

@@ -1,6 +1,5 @@
 """Normalisation over layers, batches, groups and instances."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's
 
 from __future__ import annotations
@@ -15,10 +14,12 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import average
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.layout import overlaps_itself
+from pitfall_lab.shadow.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     edges,
     finite_vjp,
@@ -26,15 +27,13 @@ from pitfall_lab.shadow.ops.building import (
     new,
     no_derivative,
     of_finite,
-    overlaps_itself,
     own,
     private,
     pure,
     records,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.releases import GROUP_NORM_TAKES_ANY_STRIDES, INSTANCE_NORM_ONLY_READS
 from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
@@ -70,7 +69,10 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     """The gradient through mean and variance that were computed from the input itself."""
     if any(np.isinf(x).any() for x in (g, rstd, normal)):
         raise Unmodelled("inf in the gradient of a normalisation: whether it cancels depends on the kernel")
-    return rstd * (g - average(g, axes, keepdims=True) - normal * average(g * normal, axes, keepdims=True))
+    result: np.ndarray = rstd * (
+        g - average(g, axes, keepdims=True) - normal * average(g * normal, axes, keepdims=True)
+    )
+    return result
 
 
 @op(
@@ -317,7 +319,7 @@ def group_norm(
         flow = _through_statistics(scaled, normal.reshape(grouped), s.result2[..., None], (2,)).reshape(g.shape)
         return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
 
-    rule = of_finite(Rule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
+    rule = of_finite(OpRule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
     return pure(
         e,
         rule,

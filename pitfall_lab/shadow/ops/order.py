@@ -2,7 +2,6 @@
 unique, searchsorted, bincount.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
     edges,
     finite_vjp,
@@ -33,7 +32,7 @@ from pitfall_lab.shadow.ops.building import (
     wrap_dim,
 )
 from pitfall_lab.shadow.ops.reduce import Pair, along, cumsum_vjp, evenly_rule, reduced_dims, reduced_shape, widen
-from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 
@@ -101,7 +100,7 @@ _running("cummax", np.greater_equal)
 _running("cummin", np.less_equal)
 
 
-def _cumprod_rule(at: int) -> Rule:
+def _cumprod_rule(at: int) -> OpRule:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if s.self.shape[at] == 1:
             return (g,)
@@ -110,7 +109,7 @@ def _cumprod_rule(at: int) -> Rule:
         back = np.flip(np.cumsum(np.flip(g * s.result, at), at), at)
         return (back / s.self,)
 
-    return Rule("CumprodBackward0", lambda x: np.cumprod(x, at), (Keep("self", 0), Keep("result", "result")), vjp)
+    return OpRule("CumprodBackward0", lambda x: np.cumprod(x, at), (Keep("self", 0), Keep("result", "result")), vjp)
 
 
 def _cumprod_with_zeros(g: np.ndarray, x: np.ndarray, result: np.ndarray, at: int) -> np.ndarray:
@@ -166,7 +165,7 @@ def cumsum_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     tensor_only(self)
     at = wrap_dim(dim, self.ndim)
     _check_running(self, "cumsum")
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), partial(cumsum_vjp, at))
+    rule = OpRule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), partial(cumsum_vjp, at))
     return in_place(e, rule, (self,), elementwise=False, separate=True)
 
 
@@ -187,12 +186,13 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
         # what is below are taken apart, and NaN is neither
         def part(g: np.ndarray) -> np.ndarray:
             shares = np.log(np.where(g > 0, g, 0).astype(np.float64)) - s.result
-            return np.exp(np.flip(np.logaddexp.accumulate(np.flip(shares, at), at), at) + s.self)
+            result: np.ndarray = np.exp(np.flip(np.logaddexp.accumulate(np.flip(shares, at), at), at) + s.self)
+            return result
 
         return ((part(g) - part(-g)).astype(g.dtype),)
 
     keeps = Keep("self", 0), Keep("result", "result")
-    rule = Rule("LogcumsumexpBackward0", lambda x: np.logaddexp.accumulate(x, at), keeps, finite_vjp(vjp))
+    rule = OpRule("LogcumsumexpBackward0", lambda x: np.logaddexp.accumulate(x, at), keeps, finite_vjp(vjp))
     return pure(e, rule, (input,), input.shape, input.dtype)
 
 
@@ -274,7 +274,7 @@ def nansum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dty
     if dtype is not None or input.dtype.category != 2:
         raise Unmodelled("nansum with dtype, or of a tensor that is not floating point")
     dims, before = reduced_dims(dim, input.ndim), input.shape
-    rule = Rule(
+    rule = OpRule(
         "NansumBackward0", lambda x: np.nansum(x, axis=dims, keepdims=keepdim, dtype=np.float64), (Keep("self", 0),),
         lambda g, s: (widen(g, before, dims, keepdim) * ~np.isnan(s.self),),
     )  # fmt: skip
@@ -318,7 +318,7 @@ def quantile(
         )
 
     dims = reduced_dims(dim, input.ndim)
-    rule = Rule("", lambda x: np.where(np.isnan(x).any(axis=dims, keepdims=keepdim), np.nan, forward(x)))
+    rule = OpRule("", lambda x: np.where(np.isnan(x).any(axis=dims, keepdims=keepdim), np.nan, forward(x)))
     result = pure(e, rule, (input,), reduced_shape(input.shape, dims, keepdim), input.dtype)
     e.graph.bump(result.counter, 2)  # it is interpolated and squeezed in place
     return result
@@ -339,8 +339,8 @@ def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool
         return np.asarray(np.searchsorted(row, x, way))
 
     if not isinstance(input, ShadowTensor):
-        return pure(e, Rule("", search), (sorted_sequence,), (), kind)
-    return pure(e, Rule("", search), (sorted_sequence, input), input.shape, kind)
+        return pure(e, OpRule("", search), (sorted_sequence,), (), kind)
+    return pure(e, OpRule("", search), (sorted_sequence, input), input.shape, kind)
 
 
 @op(
@@ -359,7 +359,11 @@ def count_nonzero(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input)
     dims = reduced_dims(dim, input.ndim)
     return pure(
-        e, Rule("", lambda x: np.count_nonzero(x, axis=dims)), (input,), reduced_shape(input.shape, dims, False), INT64
+        e,
+        OpRule("", lambda x: np.count_nonzero(x, axis=dims)),
+        (input,),
+        reduced_shape(input.shape, dims, False),
+        INT64,
     )
 
 
@@ -391,7 +395,11 @@ def isin(
 ) -> ShadowTensor:
     tensor_only(elements, test_elements)
     return pure(
-        e, Rule("", lambda x, y: np.isin(x, y, invert=invert)), (elements, test_elements), elements.shape, DType("bool")
+        e,
+        OpRule("", lambda x, y: np.isin(x, y, invert=invert)),
+        (elements, test_elements),
+        elements.shape,
+        DType("bool"),
     )
 
 
@@ -471,4 +479,5 @@ def diff(e: Engine, input: Any, n: int = 1, dim: int = -1, prepend: Any = None, 
         first = do(e, "narrow", result, at, 0, size - 1)
         second = do(e, "narrow", result, at, 1, size - 1)
         result = do(e, "sub", second, first)
-    return result
+    answer: ShadowTensor = result
+    return answer

@@ -6,7 +6,6 @@ saved follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the
 input saves a private clone.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
+from pitfall_lab.shadow.dtypes import BOOL, C_TYPES, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import zeros_like
-from pitfall_lab.shadow.graph import NO_DERIVATIVE, Refusal, Written
-from pitfall_lab.shadow.ops.building import (  # fmt: skip
+from pitfall_lab.shadow.graph import NO_DERIVATIVE, RaisingVjp, Written
+from pitfall_lab.shadow.layout import made_of
+from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Keep,
     Operand,
-    Rule,
+    OpRule,
     as_float,
     broadcast,
     check_history,
@@ -35,7 +35,6 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     check_word,
     each,
     in_place,
-    made_of,
     no_room,
     pointwise,
     promoted,
@@ -45,7 +44,7 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     sign_of,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.releases import CLAMP_STOPS_AT_ITS_BOUNDS
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -71,15 +70,15 @@ def operand(value: Any) -> Any:
 # -- arithmetic
 
 
-def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
+def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> OpRule:
     refused = _refused_factor(alpha, dtype)
     if alpha == 1:
-        return Rule("AddBackward0", np.add, (), lambda g, s: (g, g), refused=refused)
-    return Rule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha), refused=refused)
+        return OpRule("AddBackward0", np.add, (), lambda g, s: (g, g), refused=refused)
+    return OpRule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha), refused=refused)
 
 
-def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
-    return Rule(
+def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> OpRule:
+    return OpRule(
         "SubBackward0",
         lambda a, b: a - (b if alpha == 1 else _like(b, alpha)),
         (),
@@ -100,7 +99,8 @@ def _refused_factor(alpha: complex, dtype: DType) -> str:
 
 
 def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
-    return array * np.asarray(alpha).astype(array.dtype)
+    result: np.ndarray = array * np.asarray(alpha).astype(array.dtype)
+    return result
 
 
 def _mul_vjp(g: Any, s: Any) -> tuple[Any, Any]:
@@ -121,8 +121,8 @@ def _div_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return g / np.conj(s.other), other
 
 
-MUL = Rule("MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)), _mul_vjp)
-DIV = Rule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)), _div_vjp)
+MUL = OpRule("MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)), _mul_vjp)
+DIV = OpRule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)), _div_vjp)
 
 
 def _check_bool_sub(*operands: Operand) -> None:
@@ -144,7 +144,7 @@ NO_NEGATION = f"Negation, the `-` operator, on a bool tensor is not supported. {
 @op(
     "add",
     samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"),
-    traits=("fresh",),
+    traits=("fresh", "takes_alpha", "alpha_is_number"),
 )
 def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -162,6 +162,7 @@ def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
     ".add_",
     kind="inplace",
     samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"),
+    traits=("takes_alpha", "alpha_is_number"),
 )
 def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
@@ -169,7 +170,12 @@ def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _add_rule(alpha, dtype), pair, dtype)
 
 
-@op("sub", "torch.subtract", samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"), traits=("fresh",))
+@op(
+    "sub",
+    "torch.subtract",
+    samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"),
+    traits=("fresh", "takes_alpha", "alpha_is_number"),
+)
 def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -178,7 +184,7 @@ def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None)
     return pointwise(e, _sub_rule(alpha, dtype), pair, dtype, dtype)
 
 
-@op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"))
+@op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"), traits=("takes_alpha", "alpha_is_number"))
 def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
     _check_bool_sub(*pair)
@@ -186,13 +192,13 @@ def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _sub_rule(alpha, dtype), pair, dtype)
 
 
-@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"), traits=("fresh",))
+@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"), traits=("fresh", "takes_alpha"))
 def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
         raise Unmodelled("rsub with a tensor as second operand")
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
-    rule = Rule(
+    rule = OpRule(
         "RsubBackward1",
         lambda a, o: o - _like(a, alpha),
         (),
@@ -210,7 +216,8 @@ def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
     if e.policy.star_multiplies_matrices and all(isinstance(x, ShadowTensor) and x.ndim == 2 for x in pair):
-        return ENTRIES["torch.matmul"].run(e, input, other)
+        result: ShadowTensor = ENTRIES["torch.matmul"].run(e, input, other)
+        return result
     dtype = promoted(*pair)
     return pointwise(e, MUL, pair, dtype, dtype)
 
@@ -247,7 +254,7 @@ def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None 
     return in_place(e, rule, pair, as_float(promoted(*pair)))
 
 
-def _division(rounding_mode: str | None) -> Rule:
+def _division(rounding_mode: str | None) -> OpRule:
     """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given.
 
     Rounding itself is declined.
@@ -283,13 +290,13 @@ def _integer_power(base: Any, exponent: Any) -> Any:
     return np.power(base, exponent)
 
 
-def _pow_rule(exponent: float) -> Rule:
+def _pow_rule(exponent: float) -> OpRule:
     def vjp(g: Any, s: Any) -> tuple[Any]:
         if exponent == 0 and not isinstance(exponent, bool):  # which is not equal to any number in C++
             return (np.zeros_like(g, order="C"),)
         return (g * np.conj(exponent * _numbered(s.self, exponent - 1)),)
 
-    return Rule("PowBackward0", lambda a: _numbered(a, exponent), SELF, vjp)
+    return OpRule("PowBackward0", lambda a: _numbered(a, exponent), SELF, vjp)
 
 
 def _numbered(base: Any, exponent: float) -> Any:
@@ -312,7 +319,7 @@ def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return np.where(s.exponent == 0, 0, to_base), g * log
 
 
-POW_TENSOR = Rule(
+POW_TENSOR = OpRule(
     "PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp
 )
 
@@ -325,7 +332,7 @@ def _refused_power(dtype: DType, exponent: Any) -> str:
 
 @op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
     samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"),
-    traits=("fresh",))  # fmt: skip
+    traits=("fresh", "fills_for_0_and_1"))  # fmt: skip
 def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     base, exponent = operand(input), operand(exponent)
@@ -356,7 +363,7 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     dtype = promoted(self, other)
     log = math.log(other) if other > 0 else (0.0 if other == 0 else math.nan)
     keeps = (Keep("exponent", 0), Keep("result", "result"))
-    rule = Rule(
+    rule = OpRule(
         "PowBackward2",
         lambda x: _power(np.asarray(other).astype(x.dtype), x),
         keeps,
@@ -388,8 +395,10 @@ def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
     if dtype == BOOL:
         broadcast(*(x.shape for x in pair if isinstance(x, ShadowTensor)))
         raise no_kernel("div_floor_cpu", dtype.scalar_name)
-    refusal = Refusal("derivative for aten::floor_divide is not implemented")
-    result = pointwise(e, Rule(NO_DERIVATIVE, whole_or_not(np.floor_divide), (), refusal, edges=0), pair, dtype, dtype)
+    refusal = RaisingVjp("derivative for aten::floor_divide is not implemented")
+    result = pointwise(
+        e, OpRule(NO_DERIVATIVE, whole_or_not(np.floor_divide), (), refusal, edges=0), pair, dtype, dtype
+    )
     if result.node is not None:
         result.node.next = tuple(e.graph.edge(x) for x in pair if isinstance(x, ShadowTensor) and x.requires_grad)
     return result
@@ -402,7 +411,7 @@ def add_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input + number``."""
     return pointwise(
         e,
-        Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)),
+        OpRule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)),
         (input,),
         input.dtype,
         input.dtype,
@@ -412,7 +421,7 @@ def add_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 def add_number_(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input += number``."""
     return in_place(
-        e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype
+        e, OpRule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype
     )
 
 
@@ -420,7 +429,7 @@ def sub_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input - number``."""
     return pointwise(
         e,
-        Rule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)),
+        OpRule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)),
         (input,),
         input.dtype,
         input.dtype,
@@ -429,13 +438,13 @@ def sub_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 def mul_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input * number``."""
-    rule = Rule("MulBackward1", lambda a: a * a.dtype.type(number), (), lambda g, s: (g * g.dtype.type(number),))
+    rule = OpRule("MulBackward1", lambda a: a * a.dtype.type(number), (), lambda g, s: (g * g.dtype.type(number),))
     return pointwise(e, rule, (input,), input.dtype, input.dtype)
 
 
 def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
     """``input / number``."""
-    rule = Rule("DivBackward1", lambda a: a / a.dtype.type(number), (), lambda g, s: (g / g.dtype.type(number),))
+    rule = OpRule("DivBackward1", lambda a: a / a.dtype.type(number), (), lambda g, s: (g / g.dtype.type(number),))
     return pointwise(e, rule, (input,), input.dtype, input.dtype)
 
 
@@ -444,13 +453,13 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any],
           *, floats: bool = True, arg: str = "a", functional: bool = False, source: str = "",
-          in_place_rule: Rule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
+          in_place_rule: OpRule | None = None, like_self: bool = False, fresh: bool = True) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
     ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``;
-    ``fresh``: see :data:`~pitfall_lab.shadow.ops.registry.Trait`.
+    ``fresh``: see :data:`~pitfall_lab.shadow.registry.Trait`.
     """
-    rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
+    rule = OpRule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
     def run(e: Engine, input: Any, *, out: Any = None) -> ShadowTensor:
         no_out(out)
@@ -498,7 +507,8 @@ RUNS: dict[str, tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]]
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    result: np.ndarray = 1 / (1 + np.exp(-x))
+    return result
 
 
 unary("exp", "ExpBackward0", np.exp, RESULT, lambda g, s: g * s.result)
@@ -593,7 +603,7 @@ def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTenso
 
 
 def _activation(
-    e: Engine, rule: Rule, in_place_rule: Rule | None, input: Any, inplace: bool, *, like_self: bool = False
+    e: Engine, rule: OpRule, in_place_rule: OpRule | None, input: Any, inplace: bool, *, like_self: bool = False
 ) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
@@ -612,14 +622,14 @@ def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: boo
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, x * np.asarray(negative_slope, x.dtype))
 
-    rule = Rule("LeakyReluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * negative_slope),))
+    rule = OpRule("LeakyReluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * negative_slope),))
 
     def backward_of_result(g: Any, s: Any) -> tuple[Any]:
         if negative_slope < 0:
             raise runtime(NEGATIVE_SLOPE)
         return (np.where(s.result > 0, g, g * negative_slope),)
 
-    return _activation(e, rule, Rule("LeakyReluBackward1", forward, RESULT, backward_of_result), input, inplace)
+    return _activation(e, rule, OpRule("LeakyReluBackward1", forward, RESULT, backward_of_result), input, inplace)
 
 
 NEGATIVE_SLOPE = (
@@ -644,8 +654,8 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x))
 
-    rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
-    in_place_rule = Rule(
+    rule = OpRule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
+    in_place_rule = OpRule(
         "EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),)
     )
     return _activation(e, rule, in_place_rule, input, inplace)
@@ -662,7 +672,7 @@ def silu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
         gate = _sigmoid(s.self)
         return (g * (gate * (1 + s.self * (1 - gate))),)
 
-    return _activation(e, Rule("SiluBackward0", lambda x: x * _sigmoid(x), SELF, vjp), None, input, inplace)
+    return _activation(e, OpRule("SiluBackward0", lambda x: x * _sigmoid(x), SELF, vjp), None, input, inplace)
 
 
 @op("F.gelu", saves="self", samples=("F.gelu(a)", "F.gelu(a, approximate='tanh')"))
@@ -684,7 +694,7 @@ def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
             return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * (x * x))),)
         return (g * (0.5 * (1 + erf_of(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
 
-    return _activation(e, Rule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
+    return _activation(e, OpRule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
 
 
 @op("F.softplus", saves="self", samples=("F.softplus(a)",))
@@ -692,7 +702,7 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
     def forward(x: Any) -> Any:
         return np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)
 
-    rule = Rule(
+    rule = OpRule(
         "SoftplusBackward0",
         forward,
         SELF,
@@ -703,7 +713,7 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
 
 @op("F.hardtanh", saves="self", samples=("F.hardtanh(a)", "F.hardtanh(a, -0.5, 0.5)"))
 def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> ShadowTensor:
-    rule = Rule(
+    rule = OpRule(
         "HardtanhBackward0",
         lambda x: np.clip(x, min_val, max_val),
         SELF,
@@ -717,7 +727,7 @@ def relu6(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return hardtanh(e, input, 0.0, 6.0, inplace)
 
 
-def _clamp_rule(e: Engine, low: float | None, high: float | None) -> Rule:
+def _clamp_rule(e: Engine, low: float | None, high: float | None) -> OpRule:
     above, below = (np.greater, np.less) if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else (np.greater_equal, np.less_equal)
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
@@ -726,7 +736,7 @@ def _clamp_rule(e: Engine, low: float | None, high: float | None) -> Rule:
         inside = inside if high is None else inside & below(s.self, high)
         return (np.where(inside, g, 0),)
 
-    return Rule("ClampBackward1", lambda x: np.clip(x, low, high), SELF, vjp)
+    return OpRule("ClampBackward1", lambda x: np.clip(x, low, high), SELF, vjp)
 
 
 def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
@@ -771,8 +781,6 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
     """Refuse a bound of a higher category; torch names the target's type as C++ does here."""
     if not can_cast(dtype, self.dtype):
-        from pitfall_lab.shadow.ops.matmul import C_TYPES
-
         text = f"result type {dtype.scalar_name} can't be cast to the desired output type {C_TYPES[self.dtype]}"
         raise runtime(text, "dtype", tensor=self)
 
@@ -782,10 +790,10 @@ def _register_bound(
 ) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
     """Register ``clamp_min`` or ``clamp_max`` (a kernel with one bound); return the function and its in-place form."""
 
-    def rule(e: Engine, bound: float) -> Rule:
+    def rule(e: Engine, bound: float) -> OpRule:
         passes = inside if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else up_to
         title = "".join(word.capitalize() for word in name.split("_"))
-        return Rule(
+        return OpRule(
             f"{title}Backward0",
             lambda x: forward(x, bound),
             SELF,
@@ -818,15 +826,15 @@ clamp_max, _ = _register_bound("clamp_max", np.minimum, np.less, np.less_equal)
 # -- three arguments, as the optimizers use them
 
 
-def _lerp_rule(weight: float) -> Rule:
+def _lerp_rule(weight: float) -> OpRule:
     def forward(a: Any, b: Any) -> Any:
         w = a.dtype.type(weight)
         return a + w * (b - a) if abs(weight) < 0.5 else b - (b - a) * (1 - w)
 
-    return Rule("LerpBackward0", forward, (), lambda g, s: (g * (1 - weight), g * weight))
+    return OpRule("LerpBackward0", forward, (), lambda g, s: (g * (1 - weight), g * weight))
 
 
-LERP = Rule(
+LERP = OpRule(
     "LerpBackward1", lambda a, b, w: np.where(np.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w)),
     (Keep("end", 1, 2), Keep("self", 0, 2), Keep("weight", 2)),
     lambda g, s: (g * (1 - s.weight), g * s.weight, None if s.end is None else g * (s.end - s.self)),
@@ -873,7 +881,7 @@ def lerp_in_place(e: Engine, self: Any, end: Any, weight: Any) -> ShadowTensor:
     return _lerp(e, self, end, weight, inplace=True)
 
 
-def _addcmul_rule(value: float) -> Rule:
+def _addcmul_rule(value: float) -> OpRule:
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
         return (
             g,
@@ -882,10 +890,10 @@ def _addcmul_rule(value: float) -> Rule:
         )
 
     keeps = (Keep("tensor1", 1, 2), Keep("tensor2", 2, 1))
-    return Rule("AddcmulBackward0", lambda a, b, c: a + a.dtype.type(value) * b * c, keeps, vjp)
+    return OpRule("AddcmulBackward0", lambda a, b, c: a + a.dtype.type(value) * b * c, keeps, vjp)
 
 
-def _addcdiv_rule(value: float) -> Rule:
+def _addcdiv_rule(value: float) -> OpRule:
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
         return (
             g,
@@ -893,7 +901,7 @@ def _addcdiv_rule(value: float) -> Rule:
             None if s.tensor1 is None else -g * value * (s.tensor1 / s.tensor2) / s.tensor2,
         )
 
-    return Rule(
+    return OpRule(
         "AddcdivBackward0",
         lambda a, b, c: a + a.dtype.type(value) * b / c,
         (Keep("tensor1", 1, 2), Keep("tensor2", 2)),
@@ -910,7 +918,7 @@ WHOLE_ADDCDIV = (
 )
 
 
-def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
+def _register_addc(name: str, make: Callable[[float], OpRule]) -> None:
     def check(e: Engine, value: Any, *operands: ShadowTensor) -> None:
         if not isinstance(value, NUMBERS):
             raise Unmodelled(f"{name} whose value is not a number")
@@ -918,11 +926,11 @@ def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
             check_history(e, *operands)
             raise runtime(WHOLE_ADDCDIV, "dtype")
 
-    def rule_of(e: Engine, tensor1: ShadowTensor, tensor2: ShadowTensor, value: float) -> Rule:
+    def rule_of(e: Engine, tensor1: ShadowTensor, tensor2: ShadowTensor, value: float) -> OpRule:
         if name == "addcmul" or tensor2.dtype.category > 1 or not records(e, tensor1):
             return make(value)
 
-        refusal = Refusal(f"result type Float can't be cast to the desired output type {tensor2.dtype.scalar_name}")
+        refusal = RaisingVjp(f"result type Float can't be cast to the desired output type {tensor2.dtype.scalar_name}")
         return replace(make(value), vjp=refusal)  # the number is divided by the tensor in the tensor's own memory
 
     def run(e: Engine, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
@@ -984,7 +992,7 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     def forward(p: Any, q: Any, mask: Any) -> Any:
         return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
 
-    rule = Rule(
+    rule = OpRule(
         "WhereBackward0",
         forward,
         (Keep("condition", 2),),
@@ -994,16 +1002,16 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     return pointwise(e, rule, (x, y, condition), dtype, iterated=(condition, x, y))
 
 
-def _masked_fill(value: Any) -> Rule:
+def _masked_fill(value: Any) -> OpRule:
     def forward(x: Any, mask: Any, *fill: Any) -> Any:
         return np.where(mask, fill[0].astype(x.dtype) if fill else np.asarray(value).astype(x.dtype), x)
 
     if isinstance(value, ShadowTensor):
-        return Rule(
+        return OpRule(
             "MaskedFillBackward1", lambda x, v, mask: forward(x, mask, v), (Keep("mask", 2),),
             lambda g, s: (np.where(s.mask, 0, g), np.sum(np.where(s.mask, g, 0))), edges=2,
         )  # fmt: skip
-    return Rule("MaskedFillBackward0", forward, (Keep("mask", 1),), lambda g, s: (np.where(s.mask, 0, g),), edges=1)
+    return OpRule("MaskedFillBackward0", forward, (Keep("mask", 1),), lambda g, s: (np.where(s.mask, 0, g),), edges=1)
 
 
 def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
@@ -1071,7 +1079,7 @@ def _masked_fill_expanded(
     )
 
 
-def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
+def extremum_rule(node: str, forward: Any, wins: Any) -> OpRule:
     """The rule of maximum and minimum: the gradient goes to the selected operand, and half
     to each where both are equal.
     """
@@ -1084,10 +1092,10 @@ def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
         one[...], two[...] = (np.where(wins(y, x), 0, share) for x, y in pairs)
         return Written(one, int(s.self.dtype == g.dtype)), Written(two, int(s.other.dtype == g.dtype))
 
-    return Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
+    return OpRule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
 
 
-def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
+def _extremum(name: str, node: str, forward: Any, wins: Any) -> OpRule:
     rule = extremum_rule(node, forward, wins)
 
     def run(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
@@ -1096,7 +1104,8 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
         dtype = promoted(input, other)
         return pointwise(e, rule, (input, other), dtype, dtype)
 
-    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=("fresh",))
+    traits: tuple[Trait, ...] = ("fresh", "out_may_be_operand")
+    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=traits)
     return rule
 
 
@@ -1114,7 +1123,7 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[...,
         pair = input, operand(other)
         if promoted(*pair).is_complex and names[0] not in ("eq", "ne"):
             raise Unmodelled("comparing complex tensors by order")
-        return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
+        return pointwise(e, OpRule("", forward), pair, BOOL, promoted(*pair))
 
     add(names, run, "pure", "", (sample, sample.replace("b", "0")), traits=("fresh",))
     return run
@@ -1146,7 +1155,7 @@ def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: s
             _refuse_bits(names[0], dtype)
         if names == ("isfinite",):
             check_history(e, input)  # it calls abs, which has a derivative
-        return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
+        return pointwise(e, OpRule("", forward), operands, result or dtype, dtype)
 
     add(names, run, "pure", "", (sample,))
     return run

@@ -3,7 +3,6 @@
 One-dimensional pooling is two-dimensional pooling between an unsqueeze and a squeeze, as in torch.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from pitfall_lab.shadow.dtypes import INT64
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
 from pitfall_lab.shadow.ops import pointwise, reduce, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, arrays, edges, new, own, pure, records, tensor_only
+from pitfall_lab.shadow.ops.building import Keep, OpRule, arrays, edges, new, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.conv import per_dimension
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
-from pitfall_lab.shadow.ops.registry import Trait, add, op
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 Spans = tuple[tuple[tuple[int, int, int], ...], ...]
@@ -216,7 +215,7 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
         if spans is not None and not records(e, input):
             # without a graph torch has a kernel of its own that keeps no indices
             shape = (*input.shape[:-1], len(spans[0]))
-            result = pure(e, Rule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
+            result = pure(e, OpRule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
             if input.ndim == rank + 1:
                 e.graph.bump(result.counter)  # one picture: its leading dimension is squeezed in place
             return result
@@ -344,7 +343,8 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
         total = np.empty(shape)
         for place, where in cells(spans):
             total[place] = x[where].sum(axis=axes, dtype=np.float64)
-        return total / divisors
+        result: np.ndarray = total / divisors
+        return result
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         full = np.zeros((*outer, *size))
@@ -354,7 +354,7 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
         return (laid_out(full.reshape(before), last),)
 
     return pure(
-        e, Rule(name, forward, (Keep("self", 0),), vjp), (input,), shape, input.dtype, stride=suggested(shape, input)
+        e, OpRule(name, forward, (Keep("self", 0),), vjp), (input,), shape, input.dtype, stride=suggested(shape, input)
     )
 
 
@@ -394,7 +394,8 @@ def _register_avg(rank: int, samples: tuple[str, ...]) -> None:
             divisors = _areas(size, kernel, steps, border, spans, count_include_pad, divisor_override)
             return mean_pool(e, f"AvgPool{deep}DBackward0", picture, spans, divisors)
 
-        return _flattened(e, input, rank, pool, function)
+        result: ShadowTensor = _flattened(e, input, rank, pool, function)
+        return result
 
     add((f"F.{function}", f"torch.{function}") if rank == 1 else f"F.{function}", run, "pure", "self", samples)
 
@@ -436,7 +437,8 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
             return mean_pool(e, f"AdaptiveAvgPool{deep}DBackward0", picture, spans, divisors)
 
         _adaptive_input(input, rank, function)
-        return _flattened(e, input, rank, pool, function)
+        result: ShadowTensor = _flattened(e, input, rank, pool, function)
+        return result
 
     names = (f"F.{function}", f"torch.{function}") if rank == 1 else (f"F.{function}", f"torch._C._nn.{function}")
     add(names, run, "pure", "self; nothing when everything is averaged", samples)
@@ -481,8 +483,6 @@ _register_adaptive_avg(3, ("F.adaptive_avg_pool3d(vol, 2)", "F.adaptive_avg_pool
 def _lp(
     e: Engine, rank: int, input: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.registry import ENTRIES
-
     tensor_only(input)
     kernel = per_dimension(kernel_size, rank)
     mean = ENTRIES[f"torch.nn.functional.avg_pool{rank}d"].run(
@@ -557,7 +557,7 @@ def _unpool(e: Engine, input: ShadowTensor, indices: ShadowTensor, wanted: Shape
         return (np.take_along_axis(g.reshape(rows, -1), s.indices.reshape(rows, -1), 1).reshape(before),)
 
     shape = (*outer, *wanted)
-    rule = Rule(f"MaxUnpool{rank}DBackward0", forward, (Keep("indices", 1),), vjp, edges=1)
+    rule = OpRule(f"MaxUnpool{rank}DBackward0", forward, (Keep("indices", 1),), vjp, edges=1)
     return pure(e, rule, (input, indices), shape, input.dtype, stride=suggested(shape, input))
 
 

@@ -2,7 +2,6 @@
 maps, distances, and weight norm.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     LARGE,
     Keep,
-    Rule,
+    OpRule,
     broadcast,
     of_finite,
     pure,
@@ -27,7 +26,7 @@ from pitfall_lab.shadow.ops.building import (
     underflow_on_the_way,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
 # -- an addend and a product
@@ -71,7 +70,7 @@ def _register_sum(
             left, right = slopes(_scaled(g, alpha), *(getattr(s, n) for n in names))
             return _scaled(g, beta), left, right
 
-        rule = Rule(f"{title}Backward0", lambda c, a, b: _scaled(c, beta) + _scaled(product(a, b), alpha), keeps, vjp)
+        rule = OpRule(f"{title}Backward0", lambda c, a, b: _scaled(c, beta) + _scaled(product(a, b), alpha), keeps, vjp)
         return pure(e, rule, (input, x, y), result, input.dtype)
 
     add(
@@ -153,7 +152,7 @@ def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
     return pointwise.mul(e, views.reshape(e, input, input.numel, 1), vec2)
 
 
-@op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"))
+@op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"), traits=("out_uncounted",))
 def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if 0 in (*input.shape, *other.shape):
@@ -372,7 +371,7 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
         )
 
     keeps = (Keep("i1", 0, (1, 2)), Keep("i2", 1, (0, 2)), Keep("i3", 2, (0, 1)))
-    rule = Rule("TrilinearBackward0", lambda x, w, y: np.einsum("ni,oij,nj->no", x, w, y), keeps, vjp)
+    rule = OpRule("TrilinearBackward0", lambda x, w, y: np.einsum("ni,oij,nj->no", x, w, y), keeps, vjp)
     product = pure(e, rule, (first, weight, second), (first.shape[0], weight.shape[0]), weight.dtype)
     result = views.reshape(e, product, *outer_shape, weight.shape[0])
     return result if bias is None else pointwise.add_(e, result, bias)
@@ -445,7 +444,7 @@ def cdist(
         flow = g[..., None] * np.sign(gap) if p == 1 else np.where(length == 0, 0, g[..., None] * gap / length)
         return flow.sum(-2), -flow.sum(-3)
 
-    rule = of_finite(Rule("CdistBackward0", forward, (Keep("x1", 0), Keep("x2", 1), Keep("result", "result")), vjp))
+    rule = of_finite(OpRule("CdistBackward0", forward, (Keep("x1", 0), Keep("x2", 1), Keep("result", "result")), vjp))
     return pure(e, rule, (x1, x2), (*x1.shape[:-1], x2.shape[-2]), x1.dtype)
 
 
@@ -510,7 +509,7 @@ def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
         along = (flow * s.v).sum(axis=axes, keepdims=True)
         return s.g / size * (flow - s.v * along / (size * size)), along / size
 
-    rule = Rule(
+    rule = OpRule(
         "WeightNormInterfaceBackward0",
         lambda x, y: (x * (y / norms(x)), norms(x).reshape(y.shape)),
         (Keep("g", 1), Keep("v", 0)),

@@ -5,7 +5,6 @@ LSTM in float32 is one ``MkldnnRnnLayerBackward0`` for each layer and direction,
 Source: ``aten/src/ATen/native/RNN.cpp`` and ``mkldnn/RNN.cpp``.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pitfall_lab.shadow.ops.building import arrays, edges, new, own, private, re
 from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.indexing import getitem
 from pitfall_lab.shadow.ops.matmul import linear, matmul
-from pitfall_lab.shadow.ops.registry import add
+from pitfall_lab.shadow.registry import add
 from pitfall_lab.shadow.storage import ShadowTensor
 
 State = tuple[ShadowTensor, ...]
@@ -35,7 +34,7 @@ State = tuple[ShadowTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class LayerWeights:
     """The parameters of one layer in one direction."""
 
     ih: ShadowTensor
@@ -54,7 +53,7 @@ class Weights:
         return linear(e, h, self.hh, self.bias_hh)
 
 
-Cell = Callable[[Engine, Callable[[], ShadowTensor], State, Weights], State]
+Cell = Callable[[Engine, Callable[[], ShadowTensor], State, LayerWeights], State]
 """One time step: computes the next state from the input's part of the gates (called when torch computes
 it), the state and the weights.
 """
@@ -65,7 +64,7 @@ def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], Shadow
 
 
 def _simple(nonlinearity: str) -> Cell:
-    def cell(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
+    def cell(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: LayerWeights) -> State:
         return (
             _act(nonlinearity, inplace=False)(e, pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())),
         )
@@ -73,7 +72,7 @@ def _simple(nonlinearity: str) -> Cell:
     return cell
 
 
-def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
+def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: LayerWeights) -> State:
     together = pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())
     pieces = views.unsafe_chunk(e, together, 4, 1)
     kinds = ("sigmoid", "sigmoid", "tanh", "sigmoid")
@@ -85,7 +84,7 @@ def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: W
     return (h if weights.hr is None else matmul(e, h, views.t(e, weights.hr)), c)
 
 
-def _gru(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
+def _gru(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: LayerWeights) -> State:
     of_input = views.unsafe_chunk(e, gates(), 3, 1)
     of_hidden = views.unsafe_chunk(e, weights.of_hidden(e, state[0]), 3, 1)
     reset, update = (
@@ -116,7 +115,7 @@ def _register_cell(name: str) -> None:
             raise Unmodelled(f"{name}_cell with operands of incompatible shapes")
         if any(x.shape != (input.shape[0], state[0].shape[-1]) for x in state):
             raise Unmodelled(f"{name}_cell with a state of another shape")
-        weights = Weights(w_ih, w_hh, b_ih, b_hh)
+        weights = LayerWeights(w_ih, w_hh, b_ih, b_hh)
         following = CELLS[name](e, lambda: weights.of_input(e, input), state, weights)
         return following if name == "lstm" else following[0]
 
@@ -138,7 +137,7 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
 
 
 def _steps(
-    e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False
+    e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: LayerWeights, *, backwards: bool = False
 ) -> tuple[ShadowTensor, State]:
     """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state; ``backwards``:
     from the last step to the first.
@@ -152,10 +151,10 @@ def _steps(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecurrentOptions:
     """The options of a recurrent layer, and its parameters: one entry a layer, of one or two directions."""
 
-    layers: tuple[tuple[Weights, ...], ...]
+    layers: tuple[tuple[LayerWeights, ...], ...]
     dropout: float
     batch_first: bool
 
@@ -188,15 +187,17 @@ def _plan(
     bidirectional: bool,
     batch_first: bool,
     per: int,
-) -> Plan:
+) -> RecurrentOptions:
     directions = 2 if bidirectional else 1
     given = list(parameters)
     tensor_only(*given)
     if len(given) != per * num_layers * directions:
         raise Unmodelled("a recurrent layer with another number of parameters than its options require")
     each = [given[k : k + per] for k in range(0, len(given), per)]
-    weights = [Weights(*(g[:4] if has_biases else (*g[:2], None, None)), *(g[4 if has_biases else 2 :])) for g in each]
-    return Plan(
+    weights = [
+        LayerWeights(*(g[:4] if has_biases else (*g[:2], None, None)), *(g[4 if has_biases else 2 :])) for g in each
+    ]
+    return RecurrentOptions(
         tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)),
         dropout if train else 0.0,
         batch_first,
@@ -258,7 +259,7 @@ def _register(name: str) -> None:
 # -- LSTM in float32
 
 
-def _mkldnn_lstm(e: Engine, plan: Plan, input: ShadowTensor, states: State) -> tuple[ShadowTensor, ...]:
+def _mkldnn_lstm(e: Engine, plan: RecurrentOptions, input: ShadowTensor, states: State) -> tuple[ShadowTensor, ...]:
     source = views.contiguous(e, views.transpose(e, input, 0, 1) if plan.batch_first else input)
     h, c = (views.contiguous(e, s) for s in states)
     each = [(getitem(e, h, k), getitem(e, c, k)) for k in range(h.shape[0])]
@@ -287,7 +288,7 @@ def _lstm_forward(
 
 
 def _mkldnn_layer(
-    e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool
+    e: Engine, input: ShadowTensor, state: State, weights: LayerWeights, *, backwards: bool
 ) -> tuple[ShadowTensor, State]:
     """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H), and the last state.
 

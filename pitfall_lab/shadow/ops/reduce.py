@@ -1,6 +1,5 @@
 """Sums, means, extrema and other reductions, softmax, and joining tensors."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -17,16 +16,18 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import average, dense_array, in_memory_order, laid_like, unsqueezed
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import channels_last_strides, is_channels_last
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
+    as_shape,
     check_history,
     edges,
     keep_inputs,
     new,
     own,
-    preserved,
     pure,
     records,
     sign_of,
@@ -34,9 +35,8 @@ from pitfall_lab.shadow.ops.building import (
     underflow_on_the_way,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.memory_format import channels_last_strides, is_channels_last
 from pitfall_lab.shadow.ops.pointwise import no_out
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.registry import ENTRIES, Trait, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -111,7 +111,7 @@ def sum(
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
 
-    rule = Rule(
+    rule = OpRule(
         _names("Sum", given=dim is not EVERY),
         forward,
         (),
@@ -143,7 +143,7 @@ def mean(
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         return (widen(g, before, dims, keepdim or _whole(dim)) / g.dtype.type(count or 1),)
 
-    rule = Rule(_names("Mean", given=dim is not EVERY), forward, (), vjp)
+    rule = OpRule(_names("Mean", given=dim is not EVERY), forward, (), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
@@ -171,7 +171,7 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
             Written(np.ascontiguousarray(flat), 0, seen_through=True),
         )  # torch flattens the input, and shapes what comes out
 
-    rule = Rule(
+    rule = OpRule(
         _names("Prod", given=dim is not None),
         lambda x: np.prod(x, axis=dims, keepdims=keepdim),
         (Keep("self", 0), Keep("result", "result")),
@@ -215,7 +215,7 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
         return self[1]
 
 
-def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
+def evenly_rule(node: str, forward: Callable[..., Any]) -> OpRule:
     """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly
     among all elements equal to it.
     """
@@ -224,7 +224,7 @@ def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
         return (Written(np.asarray(np.where(hit, g / hit.sum(), 0), g.dtype, order="C")),)
 
-    return Rule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
+    return OpRule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
 
 
 def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) -> None:
@@ -235,8 +235,6 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
     def run(
         e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None
     ) -> Any:
-        from pitfall_lab.shadow.ops.registry import ENTRIES
-
         no_out(out)
         tensor_only(input)
         if isinstance(dim, ShadowTensor) or other is not None:
@@ -273,7 +271,7 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
             hit = s.self == widen(s.result, before, dims, keepdim)
             return (widen(g, before, dims, keepdim) * hit / hit.sum(axis=dims, keepdims=True),)
 
-        rule = Rule(
+        rule = OpRule(
             f"A{name}Backward0",
             lambda x: best(x, axis=dims, keepdims=keepdim),
             (Keep("self", 0), Keep("result", "result")),
@@ -293,13 +291,13 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
                     "shape",
                 )
             return pure(
-                e, Rule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64
+                e, OpRule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64
             )
         at = wrap_dim(dim, input.ndim)
         _has_room(input, f"arg{name}", (at,))
         return pure(
             e,
-            Rule("", lambda x: where(x, axis=at, keepdims=keepdim)),
+            OpRule("", lambda x: where(x, axis=at, keepdims=keepdim)),
             (input,),
             reduced_shape(input.shape, (at,), keepdim),
             INT64,
@@ -399,7 +397,8 @@ def _spread(
         wide = x.astype(np.float64)
         centred = wide - average(wide, dims, keepdims=True)
         result = np.sum(centred * centred, axis=dims, keepdims=keepdim) / count
-        return np.sqrt(result) if root else result
+        answer: np.ndarray = np.sqrt(result) if root else result
+        return answer
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         centred = s.self - average(s.self, dims, keepdims=True)
@@ -414,7 +413,7 @@ def _spread(
 
     keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
     return pure(
-        e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype
+        e, OpRule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype
     )
 
 
@@ -424,13 +423,16 @@ def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) 
     For ``order`` 0 it is the number of elements that are not 0, for infinity the largest, for
     minus infinity the smallest one.
     """
+    length: np.ndarray
     if order == 0:
-        return np.sum(x != 0, axis=dims, keepdims=keepdim)
-    if math.isinf(order):
-        return (np.max if order > 0 else np.min)(x, axis=dims, keepdims=keepdim)
-    if order == 2:
-        return np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim))
-    return np.sum(x**order, axis=dims, keepdims=keepdim) ** (1 / order)
+        length = np.sum(x != 0, axis=dims, keepdims=keepdim)
+    elif math.isinf(order):
+        length = (np.max if order > 0 else np.min)(x, axis=dims, keepdims=keepdim)
+    elif order == 2:
+        length = np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim))
+    else:
+        length = np.sum(x**order, axis=dims, keepdims=keepdim) ** (1 / order)
+    return length
 
 
 @op(
@@ -480,7 +482,7 @@ def norm(
             norm_gradient(order, s.self, widen(s.result, before, dims, keepdim), widen(g, before, dims, keepdim), dims),
         )
 
-    rule = Rule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
+    rule = OpRule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
@@ -492,18 +494,21 @@ def norm_gradient(
     """
     if order == 0:
         return None
-    if order == 1:
-        return sign_of(x) * g
-    if math.isinf(order):
-        hit = (np.abs(x) == length) | np.isnan(x)
-        return sign_of(x) * (g / hit.sum(axis=dims, keepdims=True) * hit)
-    if order == 2:
-        return g * np.where(length == 0, 0, x / length)
+    found: np.ndarray
     size = np.abs(x)
-    scaled = x * size ** (order - 2) if order >= 2 else sign_of(x) * size ** (order - 1)
-    if order < 1:
-        return np.where(x == 0, 0, scaled) * g * length ** (1 - order)
-    return scaled * np.where(length == 0, 0, g / length ** (order - 1))
+    if order == 1:
+        found = sign_of(x) * g
+    elif math.isinf(order):
+        hit = (size == length) | np.isnan(x)
+        found = sign_of(x) * (g / hit.sum(axis=dims, keepdims=True) * hit)
+    elif order == 2:
+        found = g * np.where(length == 0, 0, x / length)
+    elif order < 1:
+        found = np.where(x == 0, 0, sign_of(x) * size ** (order - 1)) * g * length ** (1 - order)
+    else:
+        scaled = x * size ** (order - 2) if order >= 2 else sign_of(x) * size ** (order - 1)
+        found = scaled * np.where(length == 0, 0, g / length ** (order - 1))
+    return found
 
 
 def _truth(name: str, forward: Callable[..., Any]) -> None:
@@ -512,7 +517,7 @@ def _truth(name: str, forward: Callable[..., Any]) -> None:
         dims = () if dim in ((), []) else reduced_dims(dim, input.ndim)  # here no dimensions are none, elsewhere all
         shape = reduced_shape(input.shape, dims, keepdim)
         answer = input.dtype if input.dtype == "uint8" else DType("bool")  # as it was when torch had no bool
-        return pure(e, Rule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, answer)
+        return pure(e, OpRule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, answer)
 
     add(
         name,
@@ -561,13 +566,13 @@ def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 
 
-@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"), traits=("fresh",))
+@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"), traits=("fresh", "copies_0d"))
 def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
 
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), partial(cumsum_vjp, at))
+    rule = OpRule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), partial(cumsum_vjp, at))
     return pure(e, rule, (input,), input.shape, kind)
 
 
@@ -586,9 +591,11 @@ def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
     """
     shifted = np.exp(x - (np.max(x, axis=at, keepdims=True) if x.ndim else x))
     if not x.ndim:
-        return shifted
+        result: np.ndarray = shifted
+        return result
     total = shifted.sum(axis=at, keepdims=True)
-    return (_in_half(shifted) if half and at < x.ndim - 1 else shifted) / total
+    answer: np.ndarray = (_in_half(shifted) if half and at < x.ndim - 1 else shifted) / total
+    return answer
 
 
 def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
@@ -598,10 +605,12 @@ def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
     logarithm to float16; so does this.
     """
     if not x.ndim:
-        return x - x  # 0, or NaN
+        result: np.ndarray = x - x  # 0, or NaN
+        return result
     shifted = x - np.max(x, axis=at, keepdims=True)
     total = np.exp(shifted).sum(axis=at, keepdims=True)
-    return shifted - (_in_half(np.log(_in_half(total))) if half and at == x.ndim - 1 else np.log(total))
+    answer: np.ndarray = shifted - (_in_half(np.log(_in_half(total))) if half and at == x.ndim - 1 else np.log(total))
+    return answer
 
 
 def _softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
@@ -618,7 +627,7 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
         if dim is None or dtype is not None or input.dtype.category < 2:
             raise Unmodelled(f"{name} without dim, or with dtype")
         at = wrap_dim(dim, input.ndim)
-        rule = Rule(
+        rule = OpRule(
             f"{title}Backward0",
             lambda x: values(x, at, half=input.dtype == "float16"),
             (Keep("result", "result"),),
@@ -629,8 +638,9 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
     def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:
         return run(e, input, dim, 3, dtype)
 
-    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",), traits=("fresh",))
-    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"), traits=("fresh",))
+    traits: tuple[Trait, ...] = ("fresh", "out_without_derivative")
+    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",), traits=traits)
+    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"), traits=traits)
     return run
 
 
@@ -647,14 +657,15 @@ def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowT
         top = np.max(x, axis=dims, keepdims=True)
         top = np.where(np.isinf(top), 0, top).astype(x.dtype)
         result = np.log(np.exp(x - top).sum(axis=dims, keepdims=True)) + top
-        return result if keepdim else np.squeeze(result, dims)
+        answer: np.ndarray = result if keepdim else np.squeeze(result, dims)
+        return answer
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         return (widen(g, before, dims, keepdim) * np.exp(s.self - widen(s.result, before, dims, keepdim)),)
 
     return pure(
         e,
-        Rule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp),
+        OpRule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp),
         (input,),
         reduced_shape(before, dims, keepdim),
         input.dtype,
@@ -701,7 +712,7 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
     sizes = [p.shape[at] for p in parts]
     shape = (*parts[0].shape[:at], math.fsum(sizes).__int__(), *parts[0].shape[at + 1 :])
     cuts = np.cumsum(sizes)[:-1]
-    rule = Rule("CatBackward0", lambda *xs: np.concatenate(xs, at), (), lambda g, s: tuple(np.split(g, cuts, at)))
+    rule = OpRule("CatBackward0", lambda *xs: np.concatenate(xs, at), (), lambda g, s: tuple(np.split(g, cuts, at)))
     dtype = _common(parts)
     stride = channels_last_strides(shape) if all(map(is_channels_last, parts)) else None
     return pure(e, rule, parts, shape, dtype, dtype, stride)
@@ -738,7 +749,7 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
             raise runtime(text, "shape")
     shape = (*parts[0].shape[:at], len(parts), *parts[0].shape[at:])
     count = len(parts)
-    rule = Rule(
+    rule = OpRule(
         "StackBackward0",
         lambda *xs: np.stack(xs, at),
         (),
@@ -750,8 +761,6 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
 
 @op(".repeat", samples=("c.repeat(2)", "a.repeat(2, 1)", "a.repeat(1, 1)"))
 def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import as_shape
-
     tensor_only(self)
     times = as_shape(sizes)
     if len(times) < self.ndim:
@@ -767,17 +776,17 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
         split = g.reshape(tuple(x for pair in zip(times, padded, strict=True) for x in pair))
         return (split.sum(axis=tuple(range(0, 2 * len(times), 2))).reshape(before).copy(),)
 
-    rule = Rule("RepeatBackward0", lambda x: np.tile(x, times), (), vjp)
+    rule = OpRule("RepeatBackward0", lambda x: np.tile(x, times), (), vjp)
     return pure(e, rule, (self,), tuple(a * b for a, b in zip(times, padded, strict=True)), self.dtype)
 
 
 @op("flip", samples=("a.flip(0)", "torch.flip(a, (0, 1))"))
 def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import as_shape
-
     tensor_only(input)
     axes = tuple(wrap_dim(d, input.ndim) for d in as_shape(dims))
-    rule = Rule("FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (laid_like(np.flip(g, axes).copy(), g),))
+    rule = OpRule(
+        "FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (laid_like(np.flip(g, axes).copy(), g),)
+    )
     return pure(e, rule, (input,), input.shape, input.dtype, stride=preserved(input))
 
 
@@ -787,7 +796,7 @@ def _triangle(name: str, forward: Callable[..., Any]) -> None:
         check_history(e, input)
         if input.ndim < 2:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
-        rule = Rule(
+        rule = OpRule(
             f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),)
         )
         return pure(e, rule, (input,), input.shape, input.dtype)

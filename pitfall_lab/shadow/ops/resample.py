@@ -1,6 +1,5 @@
 """Padding, interpolation, pixel_shuffle and the like."""
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
-from pitfall_lab.shadow.ops import mutate, views
-from pitfall_lab.shadow.ops.building import Keep, Rule, new, preserved, pure, tensor_only
-from pitfall_lab.shadow.ops.memory_format import (
+from pitfall_lab.shadow.layout import preserved
+from pitfall_lab.shadow.memory_format import (
     any_channels_last,
     channels_last_strides,
     is_channels_last,
     laid_out,
     suggested,
 )
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops import mutate, views
+from pitfall_lab.shadow.ops.building import Keep, OpRule, new, pure, tensor_only
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -40,7 +40,7 @@ def _separable(
 ) -> ShadowTensor:
     shape = (*input.shape[: input.ndim - len(matrices)], *(len(m) for m in matrices))
     last = any_channels_last(input)
-    rule = Rule(
+    rule = OpRule(
         node,
         lambda x: _along(_finite(x), matrices),
         keeps,
@@ -152,7 +152,7 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
             laid_like(laid_out(g.copy(), last), g)
         )  # a clone: where the window is dense it has its strides
 
-    rule = Rule(
+    rule = OpRule(
         "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (cut(g[inner]),)
     )  # fmt: skip
     stride = preserved(input) if shape == input.shape else suggested(shape, input)  # nothing to add: a clone
@@ -196,7 +196,8 @@ def _step(size: int, out: int, factor: float | None) -> float:
 def _nearest(size: int, out: int, factor: float | None, *, exact: bool = False) -> np.ndarray:
     step = np.float32(_step(size, out, factor))
     where = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step).astype(int)
-    return np.eye(size)[np.minimum(where, size - 1)]
+    result: np.ndarray = np.eye(size)[np.minimum(where, size - 1)]
+    return result
 
 
 def _sources(size: int, out: int, factor: float | None, align_corners: bool) -> np.ndarray:
@@ -210,7 +211,8 @@ def _linear(size: int, out: int, factor: float | None, align_corners: bool) -> n
     where = np.maximum(_sources(size, out, factor, align_corners), 0)
     low = np.minimum(where.astype(int), size - 1)
     share = np.clip(where - low, 0, 1)[:, None]
-    return np.eye(size)[low] * (1 - share) + np.eye(size)[np.minimum(low + 1, size - 1)] * share
+    result: np.ndarray = np.eye(size)[low] * (1 - share) + np.eye(size)[np.minimum(low + 1, size - 1)] * share
+    return result
 
 
 def _cubic(size: int, out: int, factor: float | None, align_corners: bool) -> np.ndarray:
@@ -342,7 +344,7 @@ def _moved(
     back: Callable[[np.ndarray], np.ndarray],
 ) -> ShadowTensor:
     last = is_channels_last(input)
-    rule = Rule(node, there, (), lambda g, s: (laid_out(back(g), last),))
+    rule = OpRule(node, there, (), lambda g, s: (laid_out(back(g), last),))
     return pure(e, rule, (input,), shape, input.dtype, stride=channels_last_strides(shape) if last else None)
 
 

@@ -2,7 +2,6 @@
 index_add, scatter, take, sort, topk.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -17,21 +16,22 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.layout import made_of, preserved
 from pitfall_lab.shadow.ops import indexing
 from pitfall_lab.shadow.ops.building import (
     Keep,
-    Rule,
+    OpRule,
     arrays,
+    as_shape,
     check_history,
     check_no_overlap,
     check_overlap,
     edges,
     in_place,
-    made_of,
+    index_grid,
     new,
     no_room,
     own,
-    preserved,
     pure,
     reads_what_it_writes,
     records,
@@ -39,16 +39,9 @@ from pitfall_lab.shadow.ops.building import (
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule, repeat
+from pitfall_lab.shadow.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, is_dense
-
-
-def _index_of(index: Any) -> None:
-    tensor_only(index)
-    if index.dtype not in ("int64", "int32"):
-        raise Unmodelled("an index that is not int64")
-
 
 # -- index_put, index_add, index_copy, index_fill
 
@@ -79,7 +72,8 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
         raise Unmodelled("index_put_ with accumulate=True")
     _check_count(self, indices)
     indexing.put(e, self, list(indices), values, assigned=False)
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("index_put", saves="indices", samples=("a.index_put((i,), c)", "p.index_put((i,), c)"))
@@ -113,7 +107,7 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
     keeps = tuple(Keep(f"indices{k}", 2 + k) for k in range(len(indices)))
     return pure(
         e,
-        Rule("IndexPutBackward0", forward, keeps, vjp, edges=2),
+        OpRule("IndexPutBackward0", forward, keeps, vjp, edges=2),
         (input, values, *indices),
         input.shape,
         input.dtype,
@@ -136,18 +130,18 @@ def _check_places(name: str, index: np.ndarray, dim: int, size: int, *, inplace:
 def _along(
     name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str
 ) -> None:
-    def make(dim: int, *, inplace: bool) -> Rule:
+    def make(dim: int, *, inplace: bool) -> OpRule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             full = x.copy()
             _check_places(name, k, dim, x.shape[dim], inplace=inplace)
             place(full, (*(slice(None),) * dim, k), src)
             return full
 
-        return Rule(node, forward, keeps, lambda g, s: vjp(g, s, (*(slice(None),) * dim, s.index)), edges=2)
+        return OpRule(node, forward, keeps, lambda g, s: vjp(g, s, (*(slice(None),) * dim, s.index)), edges=2)
 
     def check(self: Any, dim: int, index: Any, source: Any) -> int:
         tensor_only(self, source)
-        _index_of(index)
+        indexing.integer_index(index)
         at = wrap_dim(dim, self.ndim)
         if (
             index.ndim != 1
@@ -199,7 +193,8 @@ def _put(full: np.ndarray, k: Any, src: np.ndarray) -> None:
 def _zeroed(g: np.ndarray, k: Any) -> np.ndarray:
     kept = laid_like(g.copy(), g)
     kept[k] = 0
-    return kept
+    result: np.ndarray = kept
+    return result
 
 
 _along(
@@ -208,8 +203,8 @@ _along(
 )  # fmt: skip
 
 
-def _long_index(index: Any, dim: int, ndim: int) -> None:
-    _index_of(index)
+def _fill_index(index: Any, dim: int, ndim: int) -> None:
+    indexing.integer_index(index)
     if index.dtype != INT64:
         raise ShadowError("IndexError", "index_fill_(): Expected dtype int64 for index.", "dtype")
     wrap_dim(dim, ndim)
@@ -217,14 +212,14 @@ def _long_index(index: Any, dim: int, ndim: int) -> None:
         raise runtime("Index has to be a vector/scalar", "shape")
 
 
-def _index_fill_rule(at: int, value: float) -> Rule:
+def _index_fill_rule(at: int, value: float) -> OpRule:
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         full = x.copy()
         places: tuple[Any, ...] = (*(slice(None),) * at, k)
         full[places] = value
         return full
 
-    return Rule(
+    return OpRule(
         "IndexFillBackward0",
         forward,
         (Keep("index", 1),),
@@ -237,7 +232,7 @@ def _index_fill_rule(at: int, value: float) -> Rule:
 def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(input)
     check_history(e, input)
-    _long_index(index, dim, input.ndim)
+    _fill_index(index, dim, input.ndim)
     if not isinstance(value, bool | int | float):
         raise Unmodelled("index_fill with a tensor or a complex number as value")
     rule = refusing(_index_fill_rule(wrap_dim(dim, input.ndim), value), no_room(input.dtype, value))
@@ -247,7 +242,7 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
 @op(".index_fill_", kind="inplace", saves="index", samples=("h.index_fill_(0, i[:1], 1.0)",))
 def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(self)
-    _long_index(index, dim, self.ndim)
+    _fill_index(index, dim, self.ndim)
     if not isinstance(value, bool | int | float):
         raise Unmodelled("index_fill_ with a tensor or a complex number as value")
     at = wrap_dim(dim, self.ndim)
@@ -264,17 +259,11 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
 # -- scatter
 
 
-def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    grid: list[np.ndarray] = list(np.indices(index.shape))
-    grid[at] = index
-    return tuple(grid)
-
-
-def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
+def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> OpRule:
     def forward(x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         k = rest[-1]
         indexing.check_elements(k, at, x.shape, inplace=inplace)
-        full, places = x.copy(), _grid(k, at)
+        full, places = x.copy(), index_grid(k, at)
         src = rest[0][tuple(slice(0, n) for n in k.shape)] if len(rest) == 2 else value
         if accumulate:
             np.add.at(full, places, src)
@@ -284,13 +273,13 @@ def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         if accumulate:
-            return g, None if s.index is None else g[_grid(s.index, at)]
-        return _zeroed(g, _grid(s.index, at)), g[_grid(s.index, at)]
+            return g, None if s.index is None else g[index_grid(s.index, at)]
+        return _zeroed(g, index_grid(s.index, at)), g[index_grid(s.index, at)]
 
     if isinstance(value, ShadowTensor):
         name = "ScatterAddBackward0" if accumulate else "ScatterBackward0"
-        return Rule(name, forward, (Keep("index", 2, 1 if accumulate else None),), vjp, edges=2)
-    return Rule("ScatterBackward1", forward, (Keep("index", 1),), vjp, edges=1)
+        return OpRule(name, forward, (Keep("index", 2, 1 if accumulate else None),), vjp, edges=2)
+    return OpRule("ScatterBackward1", forward, (Keep("index", 1),), vjp, edges=1)
 
 
 def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any) -> None:
@@ -303,7 +292,7 @@ def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any
 
 def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: bool, inplace: bool) -> ShadowTensor:
     tensor_only(self)
-    _index_of(index)
+    indexing.integer_index(index)
     is_tensor = isinstance(src, ShadowTensor)
     if not is_tensor and not isinstance(src, bool | int | float | complex):
         raise Unmodelled("scatter with a value that is neither a tensor nor a number")
@@ -368,7 +357,7 @@ def scatter_add_(e: Engine, self: Any, dim: int, index: Any, src: Any) -> Shadow
 @op("take", saves="index, self", samples=("a.take(i)", "torch.take(a, torch.tensor([[0, 5]]))"))
 def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
     tensor_only(input)
-    _index_of(index)
+    indexing.integer_index(index)
     check_history(e, input)
     if index.dtype != INT64:
         raise runtime(f"take(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")
@@ -379,7 +368,7 @@ def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
         np.add.at(full, np.unravel_index(s.index % max(full.size, 1), full.shape), g)
         return (Written(full),)
 
-    rule = Rule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    rule = OpRule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
 
 
@@ -390,7 +379,8 @@ def _order(x: np.ndarray, at: int, descending: bool) -> np.ndarray:
     if not x.ndim:
         return np.zeros((), np.int64)
     if descending:
-        return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), axis=at, kind="stable"), at)
+        result: np.ndarray = x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), axis=at, kind="stable"), at)
+        return result
     return np.argsort(x, axis=at, kind="stable")
 
 
@@ -457,7 +447,12 @@ def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stab
     at = wrap_dim(dim, input.ndim)
     check_history(e, input)  # it sorts, and that has a derivative
     return pure(
-        e, Rule("", lambda x: _sorted(x, at, descending, stable)), (input,), input.shape, INT64, stride=preserved(input)
+        e,
+        OpRule("", lambda x: _sorted(x, at, descending, stable)),
+        (input,),
+        input.shape,
+        INT64,
+        stride=preserved(input),
     )
 
 
@@ -526,16 +521,15 @@ def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any
 def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
     tensor_only(input)
     back = tuple(-s for s in shifts) if isinstance(shifts, tuple | list) else -shifts
-    rule = Rule("RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims).copy(),))
+    rule = OpRule(
+        "RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims).copy(),)
+    )
     stride = None if input.numel or dims is None else preserved(input)  # of nothing, a clone
     return pure(e, rule, (input,), input.shape, input.dtype, stride=stride)
 
 
 @op("tile", samples=("a.tile(2)", "c.tile(2, 1)"))
 def tile(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.building import as_shape
-    from pitfall_lab.shadow.ops.reduce import repeat
-
     tensor_only(input)
     times = as_shape(dims)
     return repeat(e, input, *(1,) * (input.ndim - len(times)), *times)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pitfall_lab.shadow.ops.registry import ENTRIES, spell
+from pitfall_lab.shadow.registry import ENTRIES, spell
 
 REFUSALS = {
     "out of (DATA )?bounds|out of range": """

@@ -2,7 +2,6 @@
 reshape, which sometimes copies.
 """
 
-# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -15,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.dtypes import DType
+from pitfall_lab.shadow.dtypes import DType, type_name
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped, sum_to, unsqueezed
 from pitfall_lab.shadow.graph import Vjp, as_strided_vjp
-from pitfall_lab.shadow.ops.building import (  # fmt: skip
-    Rule,
+from pitfall_lab.shadow.layout import positions, preserved
+from pitfall_lab.shadow.memory_format import follows
+from pitfall_lab.shadow.memory_format import strides as memory_format_strides
+from pitfall_lab.shadow.ops.building import (
+    OpRule,
     as_shape,
     broadcast,
     check_history,
@@ -30,20 +32,16 @@ from pitfall_lab.shadow.ops.building import (  # fmt: skip
     new,
     open_window,
     own,
-    preserved,
     pure,
     records,
     tensor_only,
     view,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.memory_format import follows
-from pitfall_lab.shadow.ops.memory_format import strides as memory_format_strides
-from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.registry import op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
-from pitfall_lab.shadow.view_gradients import positions
 
-CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
+CLONE = OpRule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
 
 # -- shape arithmetic
@@ -217,7 +215,8 @@ def flatten(e: Engine, input: Any, start_dim: int = 0, end_dim: int = -1) -> Sha
     if input.ndim == 0:
         return reshape(e, input, 1)
     if start == end:
-        return input
+        result: ShadowTensor = input
+        return result
     merged = math.prod(input.shape[start : end + 1])
     return reshape(e, input, *input.shape[:start], merged, *input.shape[end + 1 :])
 
@@ -365,7 +364,8 @@ def meshgrid(e: Engine, *tensors: Any, indexing: str | None = None) -> tuple[Sha
 @op("positive", kind="view", samples=("a.positive()",))
 def positive(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
-    return input
+    result: ShadowTensor = input
+    return result
 
 
 @op(".real.__get__", "torch.real", kind="view", samples=("torch.real(a)",))
@@ -373,7 +373,8 @@ def real(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.dtype.is_complex:
         raise Unmodelled("the real part of a complex tensor")
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("conj", "resolve_conj", kind="view", samples=("a.conj()",))
@@ -381,7 +382,8 @@ def conj(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.dtype.is_complex:
         raise Unmodelled("conjugate views")
-    return input
+    result: ShadowTensor = input
+    return result
 
 
 @op(".sum_to_size", kind="pure", samples=("a.sum_to_size(2, 3)",))
@@ -389,7 +391,8 @@ def sum_to_size(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
     if as_shape(size) != self.shape:
         raise Unmodelled("sum_to_size to a smaller size")
-    return self
+    result: ShadowTensor = self
+    return result
 
 
 @op("movedim", kind="view", samples=("a.movedim(0, 1)",))
@@ -496,8 +499,6 @@ def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) ->
 
 def type_word(tensor: ShadowTensor) -> str:
     """``torch.FloatTensor``, as torch writes a type inside messages."""
-    from pitfall_lab.shadow.dtypes import type_name
-
     return type_name(tensor.dtype)
 
 
@@ -596,7 +597,8 @@ def diagonal(e: Engine, input: Any, offset: int = 0, dim1: int = 0, dim2: int = 
     before = input.shape
 
     def place(full: np.ndarray) -> np.ndarray:
-        return np.einsum("...ii->...i", _square(full, i, j, offset, length))
+        result: np.ndarray = np.einsum("...ii->...i", _square(full, i, j, offset, length))
+        return result
 
     return view(e, "DiagonalBackward0", input, shape, stride, start, into_window(before, place))
 
@@ -647,6 +649,19 @@ def unfold(e: Engine, self: Any, dimension: int, size: int, step: int) -> Shadow
 # -- several views at once
 
 
+def _joined(before: Shape, dtype: DType, places: Sequence[Any]) -> Vjp:
+    """The vjp of a split: a gradient of shape ``before``, with each piece's gradient at its place and 0 elsewhere."""
+
+    def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
+        full = np.zeros(before, dtype.numpy)
+        for g, place in zip(gs, places, strict=True):
+            if g is not None:
+                full[place] = g
+        return (full,)
+
+    return vjp
+
+
 def several(
     e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
 ) -> tuple[ShadowTensor, ...]:
@@ -654,15 +669,7 @@ def several(
     node = None
     before, dtype = self.shape, self.dtype
     if records(e, self):
-
-        def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
-            full = np.zeros(before, dtype.numpy)
-            for g, place in zip(gs, places, strict=True):
-                if g is not None:
-                    full[place] = g
-            return (full,)
-
-        node = e.graph.new_node(name, (e.graph.edge(self),), vjp)
+        node = e.graph.new_node(name, (e.graph.edge(self),), _joined(before, dtype, places))
         node.multiple = True
     results = tuple(open_window(e, self, *w, "multi") for w in windows)
     if node is not None:
@@ -807,15 +814,7 @@ def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTe
         )
         results[-1].inference = self.inference
     if records(e, self):
-
-        def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
-            full = np.zeros(before, dtype.numpy)
-            for g, place in zip(gs, places, strict=True):
-                if g is not None:
-                    full[place] = g
-            return (full,)
-
-        node = e.graph.new_node("UnsafeSplitBackward0", (e.graph.edge(self),), vjp)
+        node = e.graph.new_node("UnsafeSplitBackward0", (e.graph.edge(self),), _joined(before, dtype, places))
         node.multiple = True
         own(node, *results)
     return tuple(results)
@@ -993,5 +992,6 @@ def contiguous(e: Engine, self: Any, memory_format: Any = None) -> ShadowTensor:
     wanted = memory_format or "contiguous_format"
     memory_format_strides(self.shape, wanted)  # which refuses another number of dimensions
     if follows(self.shape, self.stride, wanted) and not e.policy.contiguous_always_copies:
-        return self
+        result: ShadowTensor = self
+        return result
     return pure(e, CLONE, (self,), self.shape, self.dtype, stride=memory_format_strides(self.shape, wanted))

@@ -18,7 +18,7 @@ import torch
 from pitfall_lab.observe.torch_names import is_quiet, name_of
 from pitfall_lab.shadow.ops import ENTRIES, Op
 from pitfall_lab.shadow.ops.operands import named
-from pitfall_lab.verify.experiments.saved_tensors import Failed, Run, Study, study
+from pitfall_lab.verify.experiments.saved_tensors import CannotRun, ExperimentRun, Study, study
 
 VERSION = str(torch.__version__)
 PREFIXES = (
@@ -100,9 +100,9 @@ def direct(code: str) -> bool:
 def made(code: str) -> tuple[str, ...] | None:
     """The names of the nodes that an expression creates; None if it raises or returns no tensor."""
     try:
-        run = Run(torch, code)
+        run = ExperimentRun(torch, code)
         return tuple(node.name for node in run.nodes()) if run.results else None
-    except (Failed, RuntimeError):
+    except (CannotRun, RuntimeError):
         return None
 
 

@@ -19,7 +19,7 @@ import torch
 
 from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import facade as shadow_torch
-from pitfall_lab.shadow.facade.tensors import Function
+from pitfall_lab.shadow.facade.tensors import GradFn
 from pitfall_lab.shadow.facade.tensors import Tensor as ShadowFacade
 from pitfall_lab.shadow.ops.operands import definitions, named
 
@@ -27,12 +27,12 @@ MODIFIED = "has been modified by an inplace operation"
 Tensors = dict[str, Any]
 
 
-class Failed(Exception):
+class CannotRun(Exception):
     """The expression cannot be run; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class CreatedNode:
     """One node that the operation created: its name, and for each saved tensor its slot and whose memory it is.
 
     That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression), ``"own"``, or
@@ -44,7 +44,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Experiment:
     """The experiments in which the operands in ``wanting`` require gradients.
 
     ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``,
@@ -57,7 +57,7 @@ class Trial:
     wanting: frozenset[str]
     results: dict[str, str]
     bumps: dict[str, int]
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[CreatedNode, ...] = ()
     writes: dict[str, str | None] = field(default_factory=dict)
     alone: str | None = None
 
@@ -84,12 +84,12 @@ class Study:
     """
 
     code: str
-    trials: tuple[Trial, ...]
+    trials: tuple[Experiment, ...]
     missing: str | None = None
     differences: tuple[str, ...] = ()
 
     @property
-    def main(self) -> Trial:
+    def main(self) -> Experiment:
         """The trial in which every operand that can require gradients does."""
         return self.trials[0]
 
@@ -137,7 +137,7 @@ class Study:
                 rows.append((name, condition))
         return rows
 
-    def _when(self, holds: list[bool], trials: Sequence[Trial]) -> Condition | None:
+    def _when(self, holds: list[bool], trials: Sequence[Experiment]) -> Condition | None:
         """The simplest condition on the operands under which ``holds`` (one value for each trial)
         is true; None if it never is.
         """
@@ -159,24 +159,24 @@ class Study:
 
 
 def study(code: str, *, conditions: bool = True) -> Study:
-    """Run the experiments for an expression over the operands of the samples; raises :class:`Failed` if torch raises.
+    """Run the experiments for an expression over the operands of the samples; raises :class:`CannotRun` if torch does.
 
     Without ``conditions``, only the trial is made in which every operand that can require gradients does.
     """
     trials = tuple(_trials(torch, code, conditions))
     try:
         models = tuple(_trials(shadow_torch, code, conditions))
-    except Failed as reason:
+    except CannotRun as reason:
         return Study(code, trials, missing=str(reason.__cause__ or reason))
     return Study(code, trials, differences=tuple(_differences(trials, models)))
 
 
-def _differences(real: tuple[Trial, ...], model: tuple[Trial, ...]) -> Iterator[str]:
+def _differences(real: tuple[Experiment, ...], model: tuple[Experiment, ...]) -> Iterator[str]:
     if len(real) != len(model):
         yield f"torch makes {'a' if real[0].nodes else 'no'} node, the shadow {'one' if model[0].nodes else 'none'}"
         return
     for one, two in zip(real, model, strict=True):
-        for part in Trial.__slots__:
+        for part in Experiment.__slots__:
             x, y = getattr(one, part), getattr(two, part)
             if x != y:
                 yield (
@@ -191,7 +191,7 @@ def demonstration(of: Study) -> tuple[str, str] | None:
     if name is None:
         return None
     trial = next(t for t in of.trials if MODIFIED in (t.writes.get(name) or ""))
-    run = Run(torch, of.code, of.main.wanting - trial.wanting)
+    run = ExperimentRun(torch, of.code, of.main.wanting - trial.wanting)
     losses = [f"{label}.real.sum()" if t.is_complex() else f"{label}.sum()" for label, t in run.flowing().items()]
     lines = [
         "import torch",
@@ -217,10 +217,10 @@ def demonstration(of: Study) -> tuple[str, str] | None:
 # -- one engine
 
 
-def _trials(module: ModuleType, code: str, conditions: bool) -> Iterator[Trial]:
-    run = Run(module, code)
+def _trials(module: ModuleType, code: str, conditions: bool) -> Iterator[Experiment]:
+    run = ExperimentRun(module, code)
     if not run.results:
-        raise Failed("it returns no tensor")
+        raise CannotRun("it returns no tensor")
     wanting = frozenset(name for name, (_, requires_grad, _) in run.before.items() if requires_grad)
     first = _trial(module, code, wanting, wanting)
     yield first
@@ -238,7 +238,7 @@ def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
         yield from map(frozenset, itertools.combinations(names, size))
 
 
-class Run:
+class ExperimentRun:
     """One run of the expression on new operands, in torch or the shadow; operands in
     ``plain`` do not require gradients.
     """
@@ -257,7 +257,7 @@ class Run:
                 self.value = eval(code, names)  # noqa: S307 - a sample, or the expression that the user typed
             except Exception as problem:
                 first = (str(problem).strip() or "no message").splitlines()[0]
-                raise Failed(f"{type(problem).__name__}: {first}") from problem
+                raise CannotRun(f"{type(problem).__name__}: {first}") from problem
         self.made = dict(_labelled(self.value))
         self.bumps = {
             k: t._version - self.before[k][0] for k, t in self.operands.items() if t._version != self.before[k][0]
@@ -278,7 +278,7 @@ class Run:
             k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())
         }
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[CreatedNode]:
         """The nodes that the operation created, nearest to the result first; AccumulateGrad nodes are left out."""
         # the dictionary holds the nodes, so that no id is used again
         seen = {id(fn): fn for _, _, fn in self.before.values() if fn is not None}
@@ -289,12 +289,12 @@ class Run:
                 continue
             seen[id(fn)] = fn
             kept = sorted({(slot, _whose(slot, t, self)) for slot, t in _slots(fn)})
-            yield Node(fn.name().rsplit("::", maxsplit=1)[-1], tuple(kept))
+            yield CreatedNode(fn.name().rsplit("::", maxsplit=1)[-1], tuple(kept))
             todo += [child for child, _ in fn.next_functions]
 
 
-def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozenset[str]) -> Trial:
-    run = Run(module, code, able - wanting)
+def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozenset[str]) -> Experiment:
+    run = ExperimentRun(module, code, able - wanting)
     nodes = tuple(run.nodes())
     plain = able - wanting
     alone = _backward(module, code, plain) if nodes else None
@@ -303,16 +303,16 @@ def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozens
     )
     # last, because _relation increments versions
     kinds = {label: _relation(t, run.operands, module) for label, t in run.made.items()}
-    return Trial(wanting, kinds, run.bumps, nodes, writes, alone)
+    return Experiment(wanting, kinds, run.bumps, nodes, writes, alone)
 
 
 def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
     """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first
     sentence of the error, or None.
 
-    Raises :class:`Failed` if the shadow has no model for the backward.
+    Raises :class:`CannotRun` if the shadow has no model for the backward.
     """
-    run = Run(module, code, plain)
+    run = ExperimentRun(module, code, plain)
     flowing = list(run.flowing().values())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -323,7 +323,7 @@ def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str 
             module.autograd.backward(flowing, [module.ones_like(t) for t in flowing])
         except RuntimeError as error:
             if isinstance(error, NotImplementedError) and module is shadow_torch and not hasattr(error, "shadow"):
-                raise Failed(str(error)) from error
+                raise CannotRun(str(error)) from error
             return str(error).split("Hint:")[0].split("\n")[0].strip()
     return None
 
@@ -343,7 +343,7 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
     """Yield (slot, tensor) for each saved tensor of a node, by torch's names; None for a
     tensor that was overwritten.
     """
-    if isinstance(fn, Function):
+    if isinstance(fn, GradFn):
         # torch does not show what the operation inside CopySlices has saved
         names = [saved.name for saved in fn.node.saved] if fn.node.name != "CopySlices" else []
     else:
@@ -360,8 +360,8 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
                 yield slot, part
 
 
-def _whose(slot: str, saved: Any, run: Run) -> str:
-    """Return whose memory a saved tensor is, in the words of :class:`Node`: an operand's, a result's,
+def _whose(slot: str, saved: Any, run: ExperimentRun) -> str:
+    """Return whose memory a saved tensor is, in the words of :class:`CreatedNode`: an operand's, a result's,
     an inner leaf's, or its own.
     """
     if saved is None:

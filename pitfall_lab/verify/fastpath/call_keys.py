@@ -69,7 +69,7 @@ _PLAIN = frozenset(
 )
 
 
-class Kinds:
+class CallKeys:
     """Computes keys, and finds the records of the operands on the way."""
 
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:

@@ -34,7 +34,7 @@ APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage
 """A record without a shadow has its own storage."""
 
 
-class Again:
+class CallCompiler:
     """Compiles one function for the calls of a plan: it checks that the arguments are the expected
     ones, and follows the recipe.
 

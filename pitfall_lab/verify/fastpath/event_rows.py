@@ -34,22 +34,49 @@ class Births(NamedTuple):
     n: int
 
 
-Row = Sequence[Any]
-"""One call that followed a plan, as a flat sequence of numbers and texts. Its fields, in this order:
+class CallRow(NamedTuple):
+    """One call that followed a plan, by the names of its parts. Stored, it is :data:`Packed`."""
 
-0-2: the indices of its saying, span and scope in :class:`Rows`; 3-6 (BIRTHS): how many tensors, storages, counters and
-nodes had labels before the call; 7 (NAMES): None, or the names of the result, and (mark, remaining names) of the tensor
-that lost its name to it; 8 (DEATHS): None, or the tensors and storages that died since the last call (:data:`Deaths`);
-9 (MET): None, or the effects that describe operands seen for the first time; 10 (NUMBERS): None, or the contents of
-each storage for which the saying has a placeholder (of one that was written: before, after); 11 (PLAIN): None, or the
-number arguments; or the index of ``x[...]``, and the offset of the view; 12 on (MARKS): the marks of the operands, one
-for each of the saying's roles.
-"""
-BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
-"""The indices of these fields in a row."""
+    saying: int
+    """The index of its :class:`Saying` in :class:`Rows`; ``span`` and ``scope`` are indices as well."""
+    span: int
+    scope: int
+    births: Births
+    names: tuple[tuple[str, ...] | None, tuple[int, tuple[str, ...]] | None] | None
+    """The names of the result, and (mark, remaining names) of the tensor that lost its name to it."""
+    deaths: Deaths | None
+    """What died since the last call."""
+    met: tuple[Effect, ...] | None
+    """The effects that describe operands seen for the first time."""
+    numbers: Sequence[Any] | None
+    """The contents of each storage for which the saying has a placeholder (of one that was written: before, after)."""
+    plain: tuple[Any, ...] | None
+    """The number arguments; or the index of ``x[...]``, and the offset of the view."""
+    marks: Sequence[int]
+    """The marks of the operands, one for each of the saying's roles."""
 
 
-class Ran(NamedTuple):
+Packed = Sequence[Any]
+"""A row as it is stored: its fields in their order, with the four of ``births`` and the ``marks`` in place."""
+BIRTHS = CallRow._fields.index("births")
+MARKS = len(CallRow._fields) - 1 + len(Births._fields) - 1
+"""The indices of the first of the births and of the first of the marks in a packed row; ``DEATHS``: of the deaths."""
+DEATHS = CallRow._fields.index("deaths") + len(Births._fields) - 1
+
+
+def unpacked(cells: Packed) -> CallRow:
+    """The row of these cells.
+
+    >>> row = unpacked([7, 1, 0, 5, 4, 3, 2, None, None, None, None, (0.5,), 8, 9])
+    >>> row.births.S, row.plain, row.marks
+    (4, (0.5,), [8, 9])
+    """
+    saying, span, scope, t, storages, counters, nodes, names, deaths, met, numbers, plain, *marks = cells
+    births = Births(t, storages, counters, nodes)
+    return CallRow(saying, span, scope, births, names, deaths, met, numbers, plain, marks)
+
+
+class NodesRan(NamedTuple):
     """The nodes that one backward ran, as one object in the place of the events of all of them.
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The
@@ -94,21 +121,21 @@ class Rows:
         """The field with index ``which`` in the row of a step."""
         return self.cells[self._events[step] + which]
 
-    def row(self, step: int) -> Row:
+    def row(self, step: int) -> CallRow:
         """The row of a step."""
         start: int = self._events[step]
-        return self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)]
+        return unpacked(self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)])
 
     def event(self, step: int) -> Event:
         """The event of a step, expanded from its row, or from its place in what a backward ran."""
         ran = self._events[step]
-        if type(ran) is Ran:
+        if type(ran) is NodesRan:
             return self._node_event(ran, step)
         row = self.row(step)
-        saying, names, deaths = self.sayings[row[0]], row[NAMES], row[DEATHS]
+        saying, names, deaths = self.sayings[row.saying], row.names, row.deaths
         effects, results, operands, writes = saying.parts(row, step)
-        if row[MET] is not None:
-            effects = [*row[MET], *effects]
+        if row.met is not None:
+            effects = [*row.met, *effects]
         if names is not None:
             mine, lost = names
             if lost is not None:
@@ -119,9 +146,9 @@ class Rows:
             tensors, storages = self.dead(deaths)
             effects += [Effect(f"tensors.t{mark}.alive", False) for mark in tensors]
             effects += [Effect(f"storages.S{mark}.alive", False) for mark in storages]
-        if row[PLAIN]:
-            operands = _with_numbers(operands, saying.plain, row[PLAIN])
-        span, scope = self.spans[row[1]], self.scopes[row[2]]
+        if row.plain:
+            operands = _with_numbers(operands, saying.plain, row.plain)
+        span, scope = self.spans[row.span], self.scopes[row.scope]
         by: By = "observed" if saying.reason else "agreed"
         return Event(
             step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason
@@ -129,7 +156,7 @@ class Rows:
 
     def births(self, step: int) -> Births:
         """How many labels of each kind existed before the row's call."""
-        return Births(*self.row(step)[BIRTHS:NAMES])
+        return self.row(step).births
 
     def dead(self, deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The marks of the tensors and of the storages that died."""
@@ -138,7 +165,7 @@ class Rows:
             return (tensor + 1,), (storage + 1,)
         return deaths
 
-    def _node_event(self, ran: Ran, step: int) -> Event:
+    def _node_event(self, ran: NodesRan, step: int) -> Event:
         k = step - ran.first
         path = f"nodes.n{ran.marks[k]}"
         received = json_values.as_json(ran.gradients[k] if ran.gradients else None)
@@ -228,7 +255,7 @@ class Saying:
         """
         self.op, self.reason = op, reason
         self._count = 0
-        self._build: Callable[[Row, int], EventParts] | None = None
+        self._build: Callable[[CallRow, int], EventParts] | None = None
         self.writes: list[Slot] = []
         if written is not None:
             effects = [
@@ -244,7 +271,7 @@ class Saying:
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
         self.plain = _places_of(numbers, operands)
         whole = [(slot, value) for table, slot, _, value in self.effects if table == "storages" and type(value) is dict]
-        self.looks = tuple(slot[1] for slot, value in whole if type(value["cells"]) is _Look)
+        self.looks = tuple(slot[1] for slot, value in whole if type(value["cells"]) is _ContentsSlot)
         self.roles = tuple(labels.roles)
         self.made = labels.made
 
@@ -268,9 +295,9 @@ class Saying:
             value["cells"] = self._look()
         return table, slot, "".join(f".{part}" for part in rest), value
 
-    def _look(self) -> _Look:
+    def _look(self) -> _ContentsSlot:
         self._count += 1
-        return _Look(self._count - 1)
+        return _ContentsSlot(self._count - 1)
 
     def _add_write(self, storage: str, counter: str, labels: Labels) -> None:
         place, counts = labels.slot(storage), labels.slot(counter)
@@ -279,7 +306,7 @@ class Saying:
         self.effects.append(("storages", place, ".cells", _Changed(before.place, after.place)))
         self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
 
-    def parts(self, row: Row, step: int) -> EventParts:
+    def parts(self, row: CallRow, step: int) -> EventParts:
         """The effects, results, operands and writes of the event of a row.
 
         At the first call, the saying is compiled to a function, because a trace has many events of one kind.
@@ -288,13 +315,13 @@ class Saying:
             self._build = self._function()
         return self._build(row, step)
 
-    def _function(self) -> Callable[[Row, int], EventParts]:
+    def _function(self) -> Callable[[CallRow, int], EventParts]:
         others: list[Any] = []
         effects = []
         for table, slot, rest, value in self.effects:
             path = f'f"{table}.{_label(slot)}{rest}"'
             if type(value) is _Changed:
-                effects.append(f"*changed({path}, row[{NUMBERS}][{value.before}], row[{NUMBERS}][{value.after}])")
+                effects.append(f"*changed({path}, row.numbers[{value.before}], row.numbers[{value.after}])")
             else:
                 effects.append(f'Effect({path}, {_text(value, others)}, "agreed")')
         results, writes = ("".join(f'f"{_label(slot)}", ' for slot in slots) for slots in (self.results, self.writes))
@@ -310,7 +337,7 @@ class Saying:
             "changed": _changed,
             "others": others,
         }
-        function: Callable[[Row, int], EventParts] = eval(source, names)  # noqa: S307 - our own text
+        function: Callable[[CallRow, int], EventParts] = eval(source, names)  # noqa: S307 - our own text
         return function
 
 
@@ -322,25 +349,21 @@ def _label(slot: Slot) -> str:
     placeholder; the f-string reads ``row``.
     """
     letter, number, is_new = slot
-    return (
-        f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}"
-        if is_new
-        else f"{letter}{{row[{MARKS + number}]}}"
-    )
+    return f"{letter}{{row.births.{letter} + {number}}}" if is_new else f"{letter}{{row.marks[{number}]}}"
 
 
 def _text(value: Any, others: list[Any]) -> str:
     """The source of an expression that computes ``value``; constants that have no short
     literal are appended to ``others``.
     """
-    if type(value) is _Look:
-        return f"as_json(row[{NUMBERS}][{value.place}])"
+    if type(value) is _ContentsSlot:
+        return f"as_json(row.numbers[{value.place}])"
     if type(value) is _Open:
         if value.what is None:
             return "step"
-        return f"row[{MARKS + value.what}]" if isinstance(value.what, int) else f'f"{_label(value.what)}"'
+        return f"row.marks[{value.what}]" if isinstance(value.what, int) else f'f"{_label(value.what)}"'
     if type(value) is _Beginning:
-        return f"row[{PLAIN}][1]" if value.role is None else f"row[{MARKS + value.role}] + {value.further}"
+        return "row.plain[1]" if value.role is None else f"row.marks[{value.role}] + {value.further}"
     if type(value) is dict:
         return f"{{{', '.join(f'{key!r}: {_text(item, others)}' for key, item in value.items())}}}"
     if type(value) is list:
@@ -376,7 +399,7 @@ class _Beginning(NamedTuple):
     further: int
 
 
-class _Look(NamedTuple):
+class _ContentsSlot(NamedTuple):
     """A placeholder for the contents of a storage; ``place`` is their index in the row's list of contents."""
 
     place: int

@@ -24,14 +24,14 @@ from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import PLAIN, Window
 from pitfall_lab.shadow.storage import Counter
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.compare_memory import MemoryComparison
 from pitfall_lab.verify.compare_versions import Versions
-from pitfall_lab.verify.fastpath.call_keys import MODE, Kinds
+from pitfall_lab.verify.fastpath.call_keys import MODE, CallKeys
 from pitfall_lab.verify.fastpath.call_sites import OFTEN, TENSORS
 from pitfall_lab.verify.fastpath.event_rows import Saying
 from pitfall_lab.verify.fastpath.planning import Planning
-from pitfall_lab.verify.fastpath.plans import SET_GRAD, Expected, Plan, Shared
-from pitfall_lab.verify.fastpath.value_checks import Numbers
+from pitfall_lab.verify.fastpath.plans import SET_GRAD, Expected, Plan, SharedPlans
+from pitfall_lab.verify.fastpath.value_checks import ValueChecks
 from pitfall_lab.verify.json_values import Look, equal, look
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.result_names import Naming
@@ -71,18 +71,20 @@ Discarded after the call.
 class FastLane:
     """Decides which calls take the fast path, and runs them there."""
 
-    def __init__(self, world: World, naming: Naming, adoption: Adoption, memory: Memory, long_way: Any) -> None:
+    def __init__(
+        self, world: World, naming: Naming, adoption: Adoption, memory: MemoryComparison, long_way: Any
+    ) -> None:
         self._is_free, self._long_way = long_way.is_free, long_way
         self._world, self._records, self._writer, self._naming = world, world.records, world.writer, naming
         self._graph, self._by_id = world.engine.graph, world.records.by_id
         self._follows_values = world.limit >= 0
-        self._shared = shared = Shared.among(world.limit)
+        self._shared = shared = SharedPlans.among(world.limit)
         shared.tidy()
         self._forms, self.functions = shared.forms, shared.functions
-        self.kinds = Kinds(world, adoption, shared.forms, long_way.may_meet)
+        self.kinds = CallKeys(world, adoption, shared.forms, long_way.may_meet)
         self.planning = Planning(world, self.kinds, shared)
         self._plans = self.planning.plans
-        self._numbers, self._versions = Numbers(world.records, memory), Versions(world)
+        self._numbers, self._versions = ValueChecks(world.records, memory), Versions(world)
         self._gone = world.records.gone
         self._events, self._row_steps, self._cells = (
             world.writer.events,

@@ -18,9 +18,9 @@ from pitfall_lab.shadow.graph import NO_DERIVATIVE
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import PLAIN, Recipe, Underivable
 from pitfall_lab.trace import Effect, Operand
-from pitfall_lab.verify.fastpath.call_keys import GETITEM, Kinds
+from pitfall_lab.verify.fastpath.call_keys import GETITEM, CallKeys
 from pitfall_lab.verify.fastpath.event_rows import Births, Labels, Saying, Unsayable
-from pitfall_lab.verify.fastpath.plans import MOST_SHARED, Expected, Plan, Shared, keeper
+from pitfall_lab.verify.fastpath.plans import MOST_SHARED, Expected, Plan, SharedPlans, keeper
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
 
@@ -37,7 +37,7 @@ ATTEMPTS = 3
 class Planning:
     """Observes the calls of the full path and makes plans from them."""
 
-    def __init__(self, world: World, kinds: Kinds, shared: Shared) -> None:
+    def __init__(self, world: World, kinds: CallKeys, shared: SharedPlans) -> None:
         self._records, self._writer, self._kinds = world.records, world.writer, kinds
         self._follows_values = world.limit >= 0
         self._shared, self._forms = shared, shared.forms

@@ -11,8 +11,8 @@ import torch
 from pitfall_lab.shadow import Node, ShadowTensor
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
 from pitfall_lab.verify.beside_calls import LOOKED_AT
-from pitfall_lab.verify.fastpath.call_sites import Again
-from pitfall_lab.verify.fastpath.event_rows import MARKS, Row, Rows, Saying
+from pitfall_lab.verify.fastpath.call_sites import CallCompiler
+from pitfall_lab.verify.fastpath.event_rows import MARKS, Packed, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
 """The limits of what is kept for later recordings: a plan takes some kilobytes, a form some hundred bytes."""
@@ -125,7 +125,7 @@ class Plan:
         self.insides: list[int] = []
         """The label numbers of the counters of tensors that only the graph holds, or 0."""
         self.simple: tuple[Any, ...] | None = (*first.look, nodes[0] if nodes else 0, made[3]) if alone else None  # type: ignore[union-attr]
-        self.again = Again(recipe) if alone else None
+        self.again = CallCompiler(recipe) if alone else None
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
@@ -170,7 +170,7 @@ def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tupl
     return (), (), ()
 
 
-class Shared:
+class SharedPlans:
     """What the recordings of one process share because it depends only on the keys of calls: the
     forms of tensors, and plans.
 
@@ -184,7 +184,7 @@ class Shared:
         """The functions that may have a plan; all others take the full path at once."""
 
     @classmethod
-    def among(cls, limit: int) -> Shared:
+    def among(cls, limit: int) -> SharedPlans:
         """The object shared by the recordings with this value limit."""
         if limit < 0:
             return SHARED
@@ -203,9 +203,9 @@ class Shared:
             self.forms = Forms()
 
 
-SHARED = Shared()
+SHARED = SharedPlans()
 """What recordings without values share."""
-_SHARED: dict[int, Shared] = {}
+_SHARED: dict[int, SharedPlans] = {}
 MOST_LIMITS = 4
 
 
@@ -224,13 +224,13 @@ _ROLES = {
 }  # fmt: skip
 
 
-def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
-    """Compile a function that makes a row from the operands and the row's other fields; ``roles``
-    says which marks it contains.
+def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Packed]:
+    """Compile a function that makes a packed row (:data:`~pitfall_lab.verify.fastpath.event_rows.Packed`) from the
+    operands and the other fields, in their order; ``roles`` says which marks it contains.
     """
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
-    made: Callable[..., Row] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
+    made: Callable[..., Packed] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
     return made
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.shadow import ShadowTensor, Storage
-from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.compare_memory import MemoryComparison
 from pitfall_lab.verify.fastpath.plans import Plan
 from pitfall_lab.verify.json_values import Look, look
 from pitfall_lab.verify.records import Records, StorageRecord, TensorRecord
@@ -24,10 +24,10 @@ def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
     )
 
 
-class Numbers:
+class ValueChecks:
     """Compares the contents that a call with a plan produced in torch with those of the shadow."""
 
-    def __init__(self, records: Records, memory: Memory) -> None:
+    def __init__(self, records: Records, memory: MemoryComparison) -> None:
         self._records, self._memory = records, memory
 
     def _are_same(self, memory: Any, storage: Storage, operands: list[TensorRecord], op: str) -> bool:

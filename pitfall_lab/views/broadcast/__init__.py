@@ -6,9 +6,12 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, NotRequired, TypedDict
 
-from pitfall_lab.trace import Event, Trace
+from pitfall_lab.trace import Event, T, Trace
 from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(3, T(en="Broadcast", zh="广播"))
 
 
 class Dim(TypedDict):
@@ -48,7 +51,7 @@ class BroadcastResult(TypedDict):
 
 
 class BroadcastCase(TypedDict):
-    """One expression whose operands have different shapes; ``sign`` stands between them, ``clash`` are
+    """One expression whose operands have different shapes; ``sign`` is the operator between them, ``clash`` are
     the dimensions that do not fit.
     """
 

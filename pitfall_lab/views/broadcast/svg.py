@@ -15,6 +15,12 @@ BOX, DRAWN, LEFT = 44, 4, 190
 SMALL = 6
 
 
+def has(scene: BroadcastScene, facts: Facts) -> bool:
+    """Whether an operation had operands of different shapes."""
+    del facts
+    return bool(scene["cases"])
+
+
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> str:
     """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,)
     with (N, 1) before the others.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from pitfall_lab.trace import Trace
+from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.state_types import Cells
 from pitfall_lab.trace.text import cell_text, cells_text, shape_text
 from pitfall_lab.views.encoding import cut, width_of
@@ -16,6 +16,9 @@ from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.nested import Nested, Pairs
 from pitfall_lab.views.graph.ways import bezier, label_places, spread
 from pitfall_lab.views.label_history import Facts, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(1, T(en="Graph", zh="计算图"))
 
 FULL = 14
 """The largest number of nodes with which cards also show values."""

@@ -11,7 +11,7 @@ from pitfall_lab.views.label_history import Facts
 LANES = 24
 
 
-class Turns(TypedDict):
+class LoopTurns(TypedDict):
     """The number of turns of a loop, and the number of events of one."""
 
     times: int
@@ -118,14 +118,14 @@ def _lanes(uses: list[tuple[list[str], list[str]]]) -> tuple[dict[str, int], int
     return lane, count, crowded
 
 
-def _folded(facts: Facts) -> tuple[set[int], dict[int, Turns]]:
+def _folded(facts: Facts) -> tuple[set[int], dict[int, LoopTurns]]:
     """The steps that folded loops hide, and for the first step of each fold how many steps a round has
     and how many rounds there are.
 
     Steps with errors and forecasts are never hidden.
     """
     hidden: set[int] = set()
-    heads: dict[int, Turns] = {}
+    heads: dict[int, LoopTurns] = {}
     for fold in folds(facts.trace):
         first, length, times = fold["first"], fold["length"], fold["times"]
         heads[first] = {"times": times, "length": length}

@@ -166,7 +166,7 @@ def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Even
 
 
 def _goes_on(first: Span | None, second: Span | None) -> bool:
-    """Whether ``second`` is evaluated after ``first`` in one run through a function: it is behind it or contains it."""
+    """Whether ``second`` is evaluated after ``first`` in one run through a function: it follows it or contains it."""
     if first is None or second is None or first.source != second.source:
         return False
     start, end = (second.line, second.column), (second.end_line, second.end_column)

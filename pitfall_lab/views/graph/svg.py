@@ -11,6 +11,12 @@ from pitfall_lab.views.label_history import Facts, at
 ROWS = 40
 
 
+def has(scene: GraphScene, facts: Facts) -> bool:
+    """Whether the program created a node."""
+    del scene
+    return bool(facts.nodes)
+
+
 def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
     """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder,
     and say how many are left out.

@@ -14,6 +14,9 @@ from pitfall_lab.trace.text import shape_text
 from pitfall_lab.views.display_names import PLAIN
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(5, T(en="Memory", zh="内存"))
 
 BANDS = 60
 """The number of storages (the largest and longest-lived) with a band of their own; the
@@ -285,3 +288,11 @@ def names(facts: Facts, storage: str) -> str:
         return called
     line, shape = facts.line(facts.tensors[labels[0]][0][0]), shape_text(facts.tensor(labels[0]).get("shape"))
     return f"{cut(called, 18)} {shape}" + (f", L{line}" if line else "")
+
+
+def spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
+    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on,
+    and the step at which it ends.
+    """
+    following = [s for s, _ in points[1:]] + [end]
+    return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.memory import Band, MemoryScene, Peak, bytes_text, keepers, names
+from pitfall_lab.views.memory import Band, MemoryScene, Peak, bytes_text, keepers, names, spans
 
 LISTED, ROW, PLOT = 8, 0.62, 6.0
 TICKS = 10
@@ -57,19 +57,19 @@ def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool)
     steps = max(scene["steps"], 1)
     for band in scene["bands"]:
         end = steps if band["died"] is None else band["died"]
-        spans = _spans(band["base"], end)
-        x = [side for s, _, e in spans for side in (s, e)]
+        drawn = spans(band["base"], end)
+        x = [side for s, _, e in drawn for side in (s, e)]
         low = [
-            float(base) for _, base, _ in spans for _ in range(2)
+            float(base) for _, base, _ in drawn for _ in range(2)
         ]  # more bytes than fit a machine's integer: a file may say anything
         look = print_style.looks(band["id"], facts.palette)
         axes.fill_between(x, low, [b + band["nbytes"] for b in low], gid=f"band-{band['id']}", **look)
-        s, base, e = max(spans, key=lambda span: span[2] - span[0])
+        s, base, e = max(drawn, key=lambda span: span[2] - span[0])
         tall = band["nbytes"] / peak["bytes"] * PLOT / 1.1
         if tall >= 0.34 and (e - s) / steps * (print_style.WIDTH - 2.2) >= 0.42:
             print_style.badge(axes, (s + e) / 2, base + band["nbytes"] / 2, band["id"], facts.palette)
-    spans = _spans(scene["total"], steps)
-    x, y = [side for s, _, e in spans for side in (s, e)], [float(b) for _, b, _ in spans for _ in range(2)]
+    drawn = spans(scene["total"], steps)
+    x, y = [side for s, _, e in drawn for side in (s, e)], [float(b) for _, b, _ in drawn for _ in range(2)]
     axes.plot(x, y, color=print_style.INK, lw=1.4, gid="total")
     axes.axvline(peak["step"], color=print_style.INK, lw=0.9, ls=(0, (2, 2)), gid="peak")
     line = facts.line(peak["step"])
@@ -100,14 +100,6 @@ def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool)
     axes.set_yticks(counts, [bytes_text(count) for count in counts])
     axes.tick_params(labelsize=print_style.SMALL)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on,
-    and the step at which it ends.
-    """
-    following = [s for s, _ in points[1:]] + [end]
-    return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
 
 def _table(sheet: Axes, alive: list[Band], facts: Facts, y: float, step: int, *, zh: bool) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pitfall_lab.views.encoding import GREY, Canvas, cut, hue, ink_on, letter, width_of
 from pitfall_lab.views.label_history import Facts, at
-from pitfall_lab.views.memory import Band, MemoryScene, bytes_text, keepers, names
+from pitfall_lab.views.memory import Band, MemoryScene, bytes_text, keepers, names, spans
 
 LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0
 LISTED = 8
 LISTED_TOGETHER = 3
 TICKS = 8
+
+
+def has(scene: MemoryScene, facts: Facts) -> bool:
+    """Whether a storage had any bytes."""
+    del facts
+    return bool(scene["peak"] and scene["peak"]["bytes"])
 
 
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
@@ -70,7 +76,7 @@ def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, 
     listing = {band["id"] for band in _alive(scene, peak["step"])[:listed]}
     for band in scene["bands"]:
         _band(canvas, band, facts, (across, up, foot), steps, lettered=band["id"] in listing)
-    corners = [(x, b) for s, b, e in _spans(scene["total"], steps) for x in (s, e)]
+    corners = [(x, b) for s, b, e in spans(scene["total"], steps) for x in (s, e)]
     canvas.path("M" + " ".join(f"{_x(s, across):.1f},{foot - b * up:.1f}" for s, b in corners), "line")
     x, top = _x(peak["step"], across), foot - peak["bytes"] * up
     canvas.line(x, top - 6, x, foot, "line", style="stroke-dasharray:2 3")
@@ -92,14 +98,6 @@ def _x(step: float, across: float) -> float:
     return LEFT + step * across
 
 
-def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on,
-    and the step at which it ends.
-    """
-    following = [s for s, _ in points[1:]] + [end]
-    return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
-
-
 def _band(
     canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, float], steps: int, *, lettered: bool
 ) -> None:
@@ -108,7 +106,7 @@ def _band(
     tall = band["nbytes"] * up
     end = steps if band["died"] is None else band["died"]
     colour = hue(band["id"], facts.palette)
-    parts = _spans(band["base"], end)
+    parts = spans(band["base"], end)
     d = "".join(
         f"M{_x(s, across):.1f},{foot - base * up:.1f}h{(e - s) * across:.1f}v{-tall:.1f}h{(s - e) * across:.1f}z"
         for s, base, e in parts

@@ -7,9 +7,12 @@ from itertools import product
 from math import prod
 from typing import Any, NotRequired, TypedDict
 
-from pitfall_lab.trace import Trace
+from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(2, T(en="Storage", zh="存储"))
 
 MAIN = 12
 """The number of storages that are drawn at first; "show all" draws the rest."""

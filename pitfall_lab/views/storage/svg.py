@@ -15,6 +15,12 @@ WIDE = 520
 """Beside cells wider than this there is no room for a brush's label: it goes above its brush."""
 
 
+def has(scene: StorageScene, facts: Facts) -> bool:
+    """Always: the picture also says that there is no storage."""
+    del scene, facts
+    return True
+
+
 def draw(
     scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None
 ) -> str:

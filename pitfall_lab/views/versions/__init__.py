@@ -6,9 +6,12 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Any, TypedDict
 
-from pitfall_lab.trace import Trace
+from pitfall_lab.trace import T, Trace
 from pitfall_lab.views.encoding import cut, width_of
 from pitfall_lab.views.label_history import Facts, at, gather
+from pitfall_lab.views.tabs import Tab
+
+TAB = Tab(4, T(en="Versions", zh="版本"))
 
 MAIN = 12
 SENT = 500
@@ -225,3 +228,9 @@ def _steps_of(track: Track) -> set[int]:
         if track["bumps"] or track["silent"]:
             steps |= {s for s in (pin["step"], pin["broken"], pin["wrong"]) if s is not None}
     return steps
+
+
+def marks(track: Track) -> set[int]:
+    """The steps at which a track has something to draw."""
+    steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
+    return steps | {step for p in track["pins"] for step in (p["broken"], p["wrong"]) if step is not None}

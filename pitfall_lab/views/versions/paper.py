@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.versions import Pin, Track, VersionsScene, pin_text
+from pitfall_lab.views.versions import Pin, Track, VersionsScene, marks, pin_text
 
 DRAWN, COLUMNS, PINS = 6, 11, 8
 LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
@@ -20,7 +20,7 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
     """
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
-    steps, shown = set(scene["columns"]), sorted({s for t in tracks for s in _marks(t)})
+    steps, shown = set(scene["columns"]), sorted({s for t in tracks for s in marks(t)})
     columns = sorted(steps) if len(steps) <= COLUMNS else [s for s in shown if s in steps]
     left_steps = max(0, len(columns) - COLUMNS)
     columns = columns[:COLUMNS]
@@ -52,11 +52,6 @@ def _left_out(tracks: int, steps: int, *, zh: bool) -> list[str]:
     if steps:
         notes.append(f"另有 {steps} 个步骤未画出" if zh else f"{steps} later steps are not drawn")
     return notes
-
-
-def _marks(track: Track) -> set[int]:
-    steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
-    return steps | {step for p in track["pins"] for step in (p["broken"], p["wrong"]) if step is not None}
 
 
 def _track(sheet: Axes, track: Track, facts: Facts, place: dict[int, float], axis: float) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from pitfall_lab.views.encoding import Canvas, cut, hue
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.versions import COLUMN, Pin, Track, VersionsScene, pin_text
+from pitfall_lab.views.versions import COLUMN, Pin, Track, VersionsScene, marks, pin_text
 
 LEFT, ROW, LABEL = 150, 52, 14
 DRAWN, WIDE, PINS = 6, 24, 8
 
 
+def has(scene: VersionsScene, facts: Facts) -> bool:
+    """Whether a counter moved, or something was saved."""
+    del facts
+    return bool(chosen(scene))
+
+
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
     """Draw the version tracks of :func:`chosen`, and say how many are left out."""
     tracks = chosen(scene)
-    shown = sorted({s for t in tracks for s in _marks(t)})
+    shown = sorted({s for t in tracks for s in marks(t)})
     columns = (
         scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in shown if s in set(scene["columns"])][:WIDE]
     )
@@ -40,11 +46,6 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
 def chosen(scene: VersionsScene) -> list[Track]:
     """The first ``DRAWN`` main version tracks with a bump, a saved tensor or an uncounted write."""
     return [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
-
-
-def _marks(track: Track) -> set[int]:
-    steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
-    return steps | {step for p in track["pins"] for step in (p["broken"], p["wrong"]) if step is not None}
 
 
 def _track(canvas: Canvas, track: Track, facts: Facts, place: dict[int, float], y: float) -> None:

@@ -1,6 +1,6 @@
 /** What went wrong, as Python tells it: beats to walk through, one picture, edits that help, and the part of the program that it is about. */
 
-import type { Scene, Story as SentStory, Slice } from "./wire";
+import type { Scene, StoryScene as SentStory, Slice } from "./wire";
 
 export type {
   AxesPicture,
@@ -9,15 +9,15 @@ export type {
   Chip,
   CurvePicture,
   CurvePlace as Place,
-  Edit,
+  EditScene as Edit,
   FindingPicture as Picture,
-  Fix,
+  FixScene as Fix,
   Keeper,
   LooksPicture,
-  Moment,
   PairsPicture,
   PathPicture,
-  Printed,
+  PicturedBeat as Moment,
+  PrintedScene as Printed,
   Round,
   Slice,
   StorageThen as Memory,

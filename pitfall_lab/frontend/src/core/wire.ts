@@ -52,7 +52,7 @@ export interface State {
 }
 
 /** One finding, or the error of the trace itself. */
-export interface Story {
+export interface StoryScene {
   beats: Beat[];
   picture: FindingPicture | null;
   slice: Slice;
@@ -65,14 +65,14 @@ export interface Story {
   advice: string | Text;
   predicted: boolean;
   step: number | null;
-  fixes: Fix[];
+  fixes: FixScene[];
 }
 
 /** What is drawn beside the views: sentences, display names, findings, the headline, and why observation stopped. */
 export interface CommonScene {
   events?: SceneEvent[];
   names?: Record<string, string>;
-  stories?: Story[];
+  stories?: StoryScene[];
   head?: Text | null;
   why?: Text | null;
   worth?: Notable[];
@@ -88,7 +88,7 @@ export interface CommonScene {
 }
 
 /** A view that raised: the type of its error. */
-export interface Failed {
+export interface FailedScene {
   failed: string;
 }
 
@@ -320,7 +320,7 @@ export interface Beat {
 /** The picture of a finding as moments in time, one after another, and what kept a storage between two of them. */
 export interface TimePicture {
   kind: "time";
-  moments: Moment[];
+  moments: PicturedBeat[];
   keeper: Keeper | null;
   about: string[];
 }
@@ -334,7 +334,7 @@ export interface SumPicture {
   first: number;
   cleared: boolean;
   left: number;
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
 }
 
@@ -351,11 +351,11 @@ export interface TablePicture {
   cells: number[][] | null;
   came: number | null;
   meant: number | null;
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
 }
 
-/** The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient. */
+/** The path from the loss to the call that cut the graph, and the leaves beyond it that get no gradient. */
 export interface PathPicture {
   kind: "path";
   root: string;
@@ -368,7 +368,7 @@ export interface PathPicture {
   behind: string;
   lost: string[];
   more: number;
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
   nodes: string[];
 }
@@ -384,7 +384,7 @@ export interface AxesPicture {
   made: CutPlace;
   then: CutPlace;
   cells: number[][] | null;
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
 }
 
@@ -394,7 +394,7 @@ export interface CurvePicture {
   points: number[][];
   updates: number;
   places: CurvePlace[];
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
 }
 
@@ -407,7 +407,7 @@ export interface LooksPicture {
   cells: string[];
   examples: boolean;
   places: CurvePlace[];
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
 }
 
@@ -418,7 +418,7 @@ export interface PairsPicture {
   rows: string[][];
   more: number;
   places: CurvePlace[];
-  moments: Moment[];
+  moments: PicturedBeat[];
   about: string[];
 }
 
@@ -448,12 +448,12 @@ export interface Text {
 }
 
 /** A way to repair the program; of its `rows`, " " stay, "−" go and "+" come. */
-export interface Fix {
+export interface FixScene {
   title: string | Text;
   verified: boolean;
-  printed: Printed | null;
+  printed: PrintedScene | null;
   rows: ([" " | "−" | "+", string])[];
-  edits: Edit[];
+  edits: EditScene[];
 }
 
 /** A step in a sentence; `matters` if a failure or a finding depends on it. A look at live tensors has no lines. */
@@ -517,7 +517,7 @@ export interface ComparedSide {
   stopped: Text | null;
 }
 
-/** One expression whose operands have different shapes; `sign` stands between them, `clash` are the dimensions that do not fit. */
+/** One expression whose operands have different shapes; `sign` is the operator between them, `clash` are the dimensions that do not fit. */
 export interface BroadcastCase {
   step: number;
   steps: number[];
@@ -881,7 +881,7 @@ export interface SentGradient {
 }
 
 /** A beat with the storages that it is about. */
-export interface Moment {
+export interface PicturedBeat {
   role: BeatRole;
   title: Text;
   step: number | null;
@@ -949,7 +949,7 @@ export interface CurvePlace {
 }
 
 /** What a fix changes: a line that the program prints, or the number that the variable `name` has at the end. */
-export interface Printed {
+export interface PrintedScene {
   name: string;
   before: string;
   after: string;
@@ -957,7 +957,7 @@ export interface Printed {
 }
 
 /** An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell. */
-export interface Edit {
+export interface EditScene {
   line: number;
   end_line: number;
   text: string;
@@ -1153,4 +1153,4 @@ export interface Views {
   versions: VersionsScene;
 }
 
-export type Scene = CommonScene & { [View in keyof Views]?: Views[View] | Failed };
+export type Scene = CommonScene & { [View in keyof Views]?: Views[View] | FailedScene };

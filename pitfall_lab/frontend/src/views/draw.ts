@@ -3,13 +3,13 @@
 import type { Model } from "../core/contract";
 import { h } from "../core/dom";
 import { GREY } from "../core/palette";
-import type { Failed, Scene, Views } from "../core/wire";
+import type { FailedScene, Scene, Views } from "../core/wire";
 
 export { shape, value } from "../core/numbers";
 
 /** The view's part of the scene; null when Python left it out. When Python failed on it, the view fails too, and its panel says so. */
 export function part<Name extends keyof Views>(model: Model, name: Name): Views[Name] | null {
-  const found = model.scene[name] as Views[Name] | Failed | undefined | null;
+  const found = model.scene[name] as Views[Name] | FailedScene | undefined | null;
   if (typeof found !== "object" || found === null) return null;
   if ("failed" in found) throw found.failed;
   return found;

@@ -1,4 +1,4 @@
-/** The pictures of the Explorer, in their order. A new view is one file and one entry here. */
+/** The Explorer's tabs: written by `python -m pitfall_lab.reference.browser_types`, not by hand. */
 
 import type { View } from "../core/contract";
 import { broadcast } from "./broadcast";

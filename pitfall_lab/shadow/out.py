@@ -7,13 +7,15 @@ Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal),
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops.building import overlaps_itself
-from pitfall_lab.shadow.ops.registry import ENTRIES, Op
+from pitfall_lab.shadow.layout import overlaps_itself
+from pitfall_lab.shadow.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.engine import Engine
 
 WHY = "but one of the arguments requires grad."
 REFUSED_AS = {
@@ -21,12 +23,6 @@ REFUSED_AS = {
     "MinimumBackward0": "minimum",
 }  # fmt: skip
 """For functions composed of several operations: the name in torch's error, by the node of the operation that raises."""
-UNREFUSED = frozenset({"softmax", "log_softmax"})
-"""Torch does not raise for these; their results get a node without a derivative."""
-UNCOUNTED = frozenset({"kron"})
-"""Written through ``_unsafe_view``, which does not increase the version."""
-EXTREMA = frozenset({"maximum", "minimum"})
-"""Element-wise functions without an in-place variant, whose ``out=`` may be an operand."""
 
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -48,7 +44,7 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
     made = _made(e, entry, args, kwargs, targets)
     results = list(made) if isinstance(made, tuple | list) else [made]
     short = entry.names[0].rpartition(".")[2]
-    if kwargs.get("requires_grad") or short in UNREFUSED:
+    if kwargs.get("requires_grad") or "out_without_derivative" in entry.traits:
         raise Unmodelled(
             "out= together with requires_grad=True, or for a function where torch does not check gradients"
         )
@@ -67,13 +63,18 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
         x for x in (*args, *kwargs.values()) if isinstance(x, ShadowTensor) and not any(x is t for t in targets)
     ]
     for target, result in zip(targets, results, strict=True):
-        _fits(target, result, [*args, *operands], short in EXTREMA or f"torch.Tensor.{short}_" in ENTRIES)
+        _fits(
+            target,
+            result,
+            [*args, *operands],
+            "out_may_be_operand" in entry.traits or f"torch.Tensor.{short}_" in ENTRIES,
+        )
     for target, result in zip(targets, results, strict=True):
         if target.shape != result.shape:
             target.storage.size, target.shape, target.stride = result.numel, result.shape, result.stride
             target.storage.data = None
         e.write(target, result.window())
-        if short not in UNCOUNTED:
+        if "out_uncounted" not in entry.traits:
             e.graph.bump(target.counter)
     return out
 

@@ -9,18 +9,39 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["pure", "view", "inplace", "other"]
-Trait = Literal["fresh", "products", "deterministic"]
+Trait = Literal[
+    "fresh",
+    "products",
+    "deterministic",
+    "unchecked",
+    "takes_alpha",
+    "alpha_is_number",
+    "fills_for_0_and_1",
+    "copies_0d",
+    "out_without_derivative",
+    "out_uncounted",
+    "out_may_be_operand",
+]
 """What holds for some operations:
 
-- ``fresh``: computed from inference tensors, outside inference_mode, the result has version 0 (1 for a clone
-  and a dtype conversion). Other
-  operations call in-place operations internally, which increase the version.
-- ``products``: each element of the result is a sum of products of the operands' elements. Terms may cancel
-  until only an operand's rounding
-  error is left.
-- ``deterministic``: ``torch.use_deterministic_algorithms(True)`` changes what torch does on the CPU. New
-  memory is filled, which may count
-  as a write; gradients of functions that return indices use another kernel; some calls raise.
+- ``fresh``: computed from inference tensors, outside inference_mode, the result has version 0 (1 for a clone and a
+  dtype conversion). Other operations call in-place operations internally, which increase the version.
+- ``products``: each element of the result is a sum of products of the operands' elements. Terms may cancel until only
+  an operand's rounding error is left.
+- ``deterministic``: ``torch.use_deterministic_algorithms(True)`` changes what torch does on the CPU. New memory is
+  filled, which may count as a write; gradients of functions that return indices use another kernel; some calls raise.
+- ``unchecked``: in place, and torch does not run check_inplace before anything else: composites, no_grad helpers
+  (``init.*``) and operations with their own message. (For ``logical_*_`` autograd checks nothing.)
+- ``takes_alpha``: checks the type and the size of ``alpha`` itself.
+- ``alpha_is_number``: there is one overload, under the entry's first name, for any ``alpha``: another type than a
+  number gives a plain TypeError.
+- ``fills_for_0_and_1``: computed by a fill or a copy where a number among the operands is 0 or 1, or the first operand
+  is a number (``pow``).
+- ``copies_0d``: computed by a copy where the operand has no dimensions (``cumsum``).
+- ``out_without_derivative``: with ``out=`` torch does not raise for operands that require grad; the result gets a node
+  without a derivative.
+- ``out_uncounted``: ``out=`` is written through ``_unsafe_view``, which does not increase the version.
+- ``out_may_be_operand``: computed element by element although there is no in-place variant: ``out=`` may be an operand.
 """
 
 ENTRIES: dict[str, Op] = {}
@@ -43,7 +64,7 @@ class Op:
     source: str = ""
     refuses: Mapping[int, str] = field(default_factory=dict)
     """Categories of operand types that torch's kernel of this name lacks (see
-    :mod:`pitfall_lab.shadow.ops.dtype_refusals`).
+    :mod:`pitfall_lab.shadow.dtype_refusals`).
     """
     numbers: str = ""
     """A regular expression for torch's errors that depend on values (see

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, no_kernel
-from pitfall_lab.shadow.ops.registry import ENTRIES, Op
+from pitfall_lab.shadow.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.engine import Engine
 
 WHOLE = {
     "GeluKernelImpl": "F.gelu",
@@ -92,36 +94,9 @@ COMPLEX_DECLINED = """
 """Operations that are not modelled for complex dtypes."""
 
 
-_INITIALISERS = (
-    "uniform",
-    "normal",
-    "kaiming_uniform",
-    "kaiming_normal",
-    "xavier_uniform",
-    "xavier_normal",
-    "zeros",
-    "ones",
-    "constant",
-)
-LATE = frozenset(
-    {
-        "torch.Tensor.__setitem__",
-        "torch.Tensor.resize_",
-        "torch.Tensor.detach_",
-        "torch.detach_",
-        "torch.Tensor.set_",
-        *(f"torch.nn.init.{name}_" for name in _INITIALISERS),
-        *(f"torch.Tensor.logical_{name}_" for name in ("not", "and", "or", "xor")),
-    }
-)
-"""In-place functions that do not run check_inplace first: composites, no_grad helpers (``init.*``) and ops with their
-own message. (For ``logical_*_`` autograd checks nothing.)
-"""
-
-
-def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None:
+def check_operands(e: Engine, entry: Op, args: Sequence[Any]) -> None:
     """Raise the errors that torch raises before an operation checks its arguments."""
-    if entry.kind == "inplace" and args and name not in LATE:
+    if entry.kind == "inplace" and args and "unchecked" not in entry.traits:
         target = args[0]
         if isinstance(target, ShadowTensor) and target.requires_grad and not e.inference:
             if len(args) > 1 and (isinstance(args[1], str) or (isinstance(args[1], int) and abs(args[1]) >= 1 << 63)):
