@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pitfall_lab.observe import restored_options
 from pitfall_lab.observe.optimizer_watch import Pace
 from pitfall_lab.observe.swapping import Watching
-from pitfall_lab.trace import OptimizerMade, OptimizerStep, Span
+from pitfall_lab.trace import OptimizerMade, OptimizerStep, Restored, Span
 
 Label = Callable[[Any], str | None]
+MOST = 60
+"""The number of replaced options that are recorded."""
 
 
 class Held:
@@ -53,6 +56,8 @@ class _Made:
     span: Span | None
     held: Held = field(default_factory=Held)
     pace: Pace | None = None
+    options: dict[str, float] = field(default_factory=dict)
+    """The numbers among the options that it was made with."""
 
 
 class Optimizers:
@@ -62,6 +67,7 @@ class Optimizers:
         self._label = label
         self._made: list[_Made] = []
         self.steps: list[OptimizerStep] = []
+        self.restored: list[Restored] = []
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None) -> None:
         """Called when an optimizer receives a parameter, in its constructor or later: add it to
@@ -69,7 +75,13 @@ class Optimizers:
         """
         number = self.number(optimizer)
         if number is None:
-            self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
+            made = _Made(weakref.ref(optimizer), type(optimizer).__name__, step, span)
+            made.options = {
+                name: value
+                for name, given in optimizer.defaults.items()
+                if (value := restored_options.number(given)) is not None
+            }
+            self._made.append(made)
         self._made[-1 if number is None else number].held.add(parameter)
 
     def stepping(self, optimizer: Any, pace: Pace, step: int, span: Span | None) -> None:
@@ -84,6 +96,21 @@ class Optimizers:
         if number is not None:
             self._made[number].pace = pace
         self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, number))
+
+    def restoring(self, optimizer: Any, groups: list[dict[str, Any]], step: int, span: Span | None) -> None:
+        """Called before a loaded state replaces an optimizer's parameter groups by ``groups``: record the options that
+        it changes, if the optimizer has not stepped yet.
+        """
+        number = self.number(optimizer)
+        if number is None or self.steps_of(number) or len(self.restored) >= MOST:
+            return
+        before = self._made[:number]
+        for name, given, loaded, began in restored_options.replaced(optimizer.param_groups, groups):
+            earlier = tuple(
+                made.options[name] for made in before if made.kind == type(optimizer).__name__ and name in made.options
+            )
+            usual = restored_options.usual(optimizer, name)
+            self.restored.append(Restored(step, number, name, given, loaded, span, usual, began, earlier))
 
     def made(self) -> tuple[OptimizerMade, ...]:
         """All optimizers, each with the labels of those of its tensors that an observed call used."""

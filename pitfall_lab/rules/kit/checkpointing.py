@@ -60,7 +60,9 @@ def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
 def first_runs(story: Story, backward: int, after: int) -> list[Event]:
     """The calls between the steps ``after`` and ``backward`` that this backward ran again, in order."""
     found = [
-        event for key in {_key(again) for again in _inside(story, backward)} for event in _before(_runs(story)[key], backward)
+        event
+        for key in {_key(again) for again in _inside(story, backward)}
+        for event in _before(_runs(story)[key], backward)
     ]
     return sorted((event for event in found if event.step > after), key=lambda event: event.step)
 
