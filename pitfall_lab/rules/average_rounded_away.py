@@ -199,9 +199,9 @@ def _fixes(story: Story, born: int | None, update: Event, taken: str) -> tuple[F
         return ()
     wider: tuple[ast.AST, str] = (node, f"{program.segment(node)}.float()")
     candidates = [Fix(title, program.replace(wider), meaning="later")]
-    new = written_as(story, update, taken)  # `lerp_` wants both of one type
-    if new is not None:
-        also = (new, f"{operand(program, new)}.float()")
+    given = written_as(story, update, taken)  # `lerp_` wants both of one type
+    if given is not None:
+        also: tuple[ast.AST, str] = (given, f"{operand(program, given)}.float()")
         candidates.append(Fix(title, program.replace(wider, also), meaning="later"))
     return unique(program.text, candidates)
 

@@ -117,7 +117,7 @@ def _inside(story: Story, call: ast.Call, backward: Event) -> list[Event]:
     here = [event for event in story.within(call) if earlier < event.step < backward.step]
     again, statement = first_runs(story, backward.step, earlier), story.program.statement(call)
     if len(checkpoints(story)) > 1:
-        again = [event for event in again if statement in call_chain(story, event)]
+        again = [event for event in again if statement in list(call_chain(story, event))]
     return sorted({event.step: event for event in (*here, *again)}.values(), key=lambda event: event.step)
 
 

@@ -97,7 +97,7 @@ def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
 
 def _instead(story: Story, reads: list[ast.Attribute], library: str) -> list[tuple[ast.AST, str]] | None:
     """Each draw from the generator as a draw from the library; None if one is of another kind."""
-    program, changes = story.program, []
+    program, changes = story.program, list[tuple[ast.AST, str]]()
     for each in reads:
         method = program.parents.get(each)
         call = program.parents.get(method) if isinstance(method, ast.Attribute) else None
@@ -111,7 +111,7 @@ def _instead(story: Story, reads: list[ast.Attribute], library: str) -> list[tup
 
 def _without(story: Story, reads: list[ast.Attribute]) -> list[tuple[ast.AST, str]] | None:
     """Each call that is given the generator by name, without it; None if it is given in another way."""
-    program, changes = story.program, []
+    program, changes = story.program, list[tuple[ast.AST, str]]()
     for each in reads:
         word = program.parents.get(each)
         call = program.parents.get(word) if isinstance(word, ast.keyword) and word.arg == "generator" else None
