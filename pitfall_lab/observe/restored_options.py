@@ -39,7 +39,7 @@ def replaced(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[t
     """
     told = set()
     for one, other in zip(old, new, strict=False):
-        for name in one.keys() & other.keys():
+        for name in (each for each in one if each in other):
             is_rate = name == "lr"
             before = number(one.get("initial_lr", one[name]) if is_rate else one[name])
             after = number(other[name])

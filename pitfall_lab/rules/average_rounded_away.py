@@ -153,7 +153,8 @@ def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
 def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Finding:
     first = steps[0]
     kind = str((story.tensor(first.event.results[0], first.event.step) or {}).get("dtype"))
-    born = (story.tensor(first.old) or {}).get("born")
+    memory = (story.tensor(first.old) or {}).get("storage")
+    born = min((each["born"] for _, each in story.tensors_on(memory) if each.get("born") is not None), default=None)
     here, there = at_line(story, story.span(born)), at_line(story, story.span(first.event.step))
     name = called(story, first.old, None, first.event.step)
     digits, old, new = BITS[kind], number(was), number(wanted)
@@ -200,7 +201,7 @@ def _fixes(story: Story, born: int | None, update: Event, taken: str) -> tuple[F
     wider: tuple[ast.AST, str] = (node, f"{program.segment(node)}.float()")
     candidates = [Fix(title, program.replace(wider), meaning="later")]
     given = written_as(story, update, taken)  # `lerp_` wants both of one type
-    if given is not None:
+    if given is not None and update.name in LERPS:
         also: tuple[ast.AST, str] = (given, f"{operand(program, given)}.float()")
         candidates.append(Fix(title, program.replace(wider, also), meaning="later"))
     return unique(program.text, candidates)

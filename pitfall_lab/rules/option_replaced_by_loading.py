@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.schedules import call_of, rate_facts
-from pitfall_lab.trace import OptimizerMade, Restored, T
+from pitfall_lab.trace import OptimizerMade, Restored, Span, T
 
 RATE = "lr"
 NOTHING, LONG = 1e-2, 20
@@ -26,12 +26,14 @@ def find(story: Story) -> Iterator[Finding]:
     Resuming a training makes the optimizer with the option that the first one was made with, which the loaded one goes
     back to: that is meant, unless the loaded rate is next to nothing and no scheduler changes it.
     """
-    reported = set()
+    lost: dict[Span | None, list[Restored]] = {}
     for restored in story.trace.beside.restored:
         optimizer = story.trace.optimizers[restored.optimizer]
-        if restored.span not in reported and _is_lost(story, restored, optimizer) and _is_given(story, restored):
-            reported.add(restored.span)
-            yield _finding(story, restored, optimizer)
+        if _is_lost(story, restored, optimizer) and _is_given(story, restored):
+            lost.setdefault(restored.span, []).append(restored)
+    for several in lost.values():
+        same = [each for each in several if each.optimizer == several[0].optimizer]
+        yield _finding(story, sorted(same, key=lambda each: each.name != RATE))
 
 
 def _is_lost(story: Story, restored: Restored, optimizer: OptimizerMade) -> bool:
@@ -62,7 +64,9 @@ def _written(story: Story, restored: Restored) -> ast.expr | None:
     return None if isinstance(place, ast.Starred) else place
 
 
-def _finding(story: Story, restored: Restored, optimizer: OptimizerMade) -> Finding:
+def _finding(story: Story, lost: list[Restored]) -> Finding:
+    restored = lost[0]
+    optimizer = story.trace.optimizers[restored.optimizer]
     here, there = at_line(story, restored.span), at_line(story, optimizer.span)
     name, given, loaded = restored.name, number(restored.given), number(restored.loaded)
     what = T(en="the learning rate", zh="学习率") if name == RATE else T(en=f"`{name}`", zh=f"`{name}`")
@@ -73,6 +77,11 @@ def _finding(story: Story, restored: Restored, optimizer: OptimizerMade) -> Find
         )
         if restored.began not in (None, restored.loaded)
         else T(en="", zh="")
+    )
+    more = [(each.name, number(each.given), number(each.loaded)) for each in lost[1:]]
+    also = T(
+        en="".join(f" So it is with `{each}`: {one} was given, {other} is used." for each, one, other in more),
+        zh="".join(f"`{each}` 也是这样：给的是 {one}，用的是 {other}。" for each, one, other in more),
     )
     return RULE.finding(
         restored.span,
@@ -86,11 +95,11 @@ def _finding(story: Story, restored: Restored, optimizer: OptimizerMade) -> Find
         T(
             en=f"The state of an optimizer has all options of its groups (`lr`, `weight_decay`, …), besides the "
             f"averages that it keeps for each parameter, and `load_state_dict` takes both over. The {given} that "
-            f"{there.en} gave is used in no step.{began.en} Where a training goes on as it was, that is meant; here "
-            "the optimizer was made with a value of its own. Set it again after the loading.",
+            f"{there.en} gave is used in no step.{began.en}{also.en} Where a training goes on as it was, that is meant"
+            "; here the optimizer was made with a value of its own. Set it again after the loading.",
             zh=f"优化器的状态除了为每个参数保存的平均值，还包含各参数组的全部选项（`lr`、`weight_decay` 等），"
-            f"`load_state_dict` 把两者都取过来。{there.zh}给出的 {given} 没有用在任何一步。{began.zh}如果是接着原来的"
-            "训练，这正是想要的；但这里新建优化器时另外给了一个值。请在加载之后重新设置。",
+            f"`load_state_dict` 把两者都取过来。{there.zh}给出的 {given} 没有用在任何一步。{began.zh}{also.zh}如果是接"
+            "着原来的训练，这正是想要的；但这里新建优化器时另外给了一个值。请在加载之后重新设置。",
         ),
         related=[
             Related(
@@ -98,27 +107,32 @@ def _finding(story: Story, restored: Restored, optimizer: OptimizerMade) -> Find
                 T(en=f"made with `{name}` {given} here", zh=f"在这里以 `{name}` {given} 创建"),
             )
         ],
-        fixes=_fixes(story, restored, given),
+        fixes=_fixes(story, lost),
         facts=[Fact("given", restored.given), Fact("loaded", restored.loaded), *rate_facts(optimizer)],
     )  # fmt: skip
 
 
-def _fixes(story: Story, restored: Restored, given: str) -> tuple[Fix, ...]:
-    """At most one fix: it sets the option of all groups after the loading; empty if that is not a statement."""
-    program, call = story.program, call_of(story, restored.span)
+def _fixes(story: Story, lost: list[Restored]) -> tuple[Fix, ...]:
+    """At most one fix: it sets the options of all groups after the loading; empty if that is not a statement."""
+    program, call = story.program, call_of(story, lost[0].span)
     statement = program.statement(call)
     if call is None or not isinstance(statement, ast.Expr) or not isinstance(call.func, ast.Attribute):
         return ()
-    owner, written = operand(program, call.func.value), _written(story, restored)
-    text = program.segment(written) if isinstance(written, ast.Constant | ast.Name) else repr(restored.given)
-    made = call_of(story, story.trace.optimizers[restored.optimizer].span)
-    if isinstance(written, ast.Name) and (made is None or program.function(made) is not program.function(statement)):
-        text = repr(restored.given)
-    lines = f'for group in {owner}.param_groups:\n    group["{restored.name}"] = {text}'
-    title = T(
-        en=f"Set `{restored.name}` to {given} after the loading", zh=f"在加载之后把 `{restored.name}` 设为 {given}"
-    )
-    return unique(program.text, [Fix(title, program.insert_after(statement, lines), meaning="later")])
+    owner = operand(program, call.func.value)
+    names = ", ".join(f"`{each.name}`" for each in lost)
+    sets = "".join(f'\n    group["{each.name}"] = {_text(story, each, statement)}' for each in lost)
+    edits = program.insert_after(statement, f"for group in {owner}.param_groups:{sets}")
+    title = T(en=f"Set {names} again after the loading", zh=f"在加载之后重新设置 {names}")
+    return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
+def _text(story: Story, restored: Restored, statement: ast.stmt) -> str:
+    """An option as the program writes it, where a name means the same at ``statement``; else the number."""
+    written, made = _written(story, restored), call_of(story, story.trace.optimizers[restored.optimizer].span)
+    here = made is not None and story.program.function(made) is story.program.function(statement)
+    if isinstance(written, ast.Constant) or (isinstance(written, ast.Name) and here):
+        return story.program.segment(written)
+    return repr(restored.given)
 
 
 RULE = Rule(

@@ -95,6 +95,13 @@ class Optimizers:
         number = self.number(optimizer)
         if number is not None:
             self._made[number].pace = pace
+            if not pace.steps:  # what the program has set since the loading is its own
+                self.restored = [
+                    each
+                    for each in self.restored
+                    if each.optimizer != number
+                    or any(group.get(each.name) == each.loaded for group in optimizer.param_groups)
+                ]
         self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, number))
 
     def restoring(self, optimizer: Any, groups: list[dict[str, Any]], step: int, span: Span | None) -> None:
