@@ -18,7 +18,7 @@ from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.reordering import moves
 from pitfall_lab.rules.kit.repairs import repairs, unique
 from pitfall_lab.rules.kit.story import Clash, Story
-from pitfall_lab.rules.kit.syntax import assigned, reads
+from pitfall_lab.rules.kit.syntax import assigned, called, reads
 from pitfall_lab.rules.kit.wording import at_line, capital, line_of, numbers, statement_text
 from pitfall_lab.rules.signals.seeds import RANDOM
 from pitfall_lab.trace import Event, T
@@ -115,15 +115,32 @@ def _inside(story: Story, call: ast.Call, backward: Event) -> list[Event]:
     """
     earlier = max((each.step for each in story.backwards() if each.step < backward.step), default=-1)
     here = [event for event in story.within(call) if earlier < event.step < backward.step]
-    again, statement = first_runs(story, backward.step, earlier), story.program.statement(call)
-    if len(checkpoints(story)) > 1:
-        again = [event for event in again if statement in list(call_chain(story, event))]
+    again = first_runs(story, backward.step, earlier)
+    if not all(_unrestored(each) for each in checkpoints(story)):
+        again = [event for event in again if _is_within(story, call, event)]
     return sorted({event.step: event for event in (*here, *again)}.values(), key=lambda event: event.step)
 
 
+def _is_within(story: Story, call: ast.Call, event: Event) -> bool:
+    """Whether an event is seen to have happened in a call of ``checkpoint``: its callers lead there, or it is in the
+    function, or in a method of the class, that the call was given.
+    """
+    program, given = story.program, story.program.segment(call.args[0]) if call.args else ""
+    if program.statement(call) in list(call_chain(story, event)):
+        return True
+    owners = {
+        called(node.value)
+        for node in program.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        and any(program.segment(target) == given for target in node.targets)
+    }  # fmt: skip
+    parts = [name.split(".") for name in event.scope]
+    return any(part[-1] == given.rpartition(".")[2] or part[0] in owners for part in parts)
+
+
 def _draws(event: Event) -> bool:
-    off = any((o.name == "p" and o.text in ("0", "0.0")) or (o.name == "training" and o.text == "False")
-              for o in event.operands)  # fmt: skip
+    off = any(o.name == "p" and o.text in ("0", "0.0") for o in event.operands)
+    off = off or (not event.writes and any(o.label in event.results for o in event.operands))  # evaluation mode
     return event.error is None and bool(event.results) and not off and event.name in (*DRAWS, *RANDOM)
 
 

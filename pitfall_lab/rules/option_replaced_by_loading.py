@@ -120,8 +120,8 @@ def _fixes(story: Story, lost: list[Restored]) -> tuple[Fix, ...]:
         return ()
     owner = operand(program, call.func.value)
     names = ", ".join(f"`{each.name}`" for each in lost)
-    sets = "".join(f'\n    group["{each.name}"] = {_text(story, each, statement)}' for each in lost)
-    edits = program.insert_after(statement, f"for group in {owner}.param_groups:{sets}")
+    sets = [f'    group["{each.name}"] = {_text(story, each, statement)}' for each in lost]
+    edits = program.insert_after(statement, f"for group in {owner}.param_groups:", *sets)
     title = T(en=f"Set {names} again after the loading", zh=f"在加载之后重新设置 {names}")
     return unique(program.text, [Fix(title, edits, meaning="later")])
 

@@ -51,6 +51,8 @@ from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
+SOON = 400
+"""The calls after a loading in which a tensor of the module gets its label as soon as it is used."""
 COPIES = "torch.Tensor.copy_"
 SHOWN = 3
 FIRST = 3
@@ -135,6 +137,8 @@ class BesideCalls:
         self._schedules: list[_Schedule] = []
         self._loaded: list[tuple[Loading, Held, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
+        self._fresh = 0
+        """The number of calls after which the tensors of a loaded module are no longer looked up one by one."""
         self._strays: dict[tuple[int, str], tuple[Stray, Held]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
         """Those with a generator of their own, and its state at the last pass."""
@@ -167,12 +171,15 @@ class BesideCalls:
             self._loaded.append(
                 (Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner))
             )
+            self._fresh = SOON
         elif (
             kind == "saving"
             and len(self._saved) < MOST
             and not str(frame.f_globals.get("__name__")).startswith("torch.")
         ):
-            self._saved.append((Saving(step, type(owner).__name__, span), _Plain(owner)))
+            plain = _Plain(owner)
+            plain.name(self._label)  # now, as the module may be gone at the end
+            self._saved.append((Saving(step, type(owner).__name__, span), plain))
         elif kind == "restoring" and (groups := restored_options.groups(owner, frame)) is not None:
             self._optimizers.restoring(owner, groups, step, span)
         elif kind == "pass" and len(self._passes) < MOST:
@@ -264,6 +271,9 @@ class BesideCalls:
 
         At the first copy of a loading, record its names.
         """
+        if self._fresh:  # the module may be gone with the function that made it, before anything else looks
+            self._fresh -= 1
+            self._loaded[-1][2].name(self._label)
         if call.name == COPIES and self._loaded:
             with unseen():
                 self._compare_names()

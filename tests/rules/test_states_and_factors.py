@@ -225,15 +225,16 @@ print(steps @ steps.T, snaps.real.T @ snaps.real / 300)
 FIXED = {
     "an average of a copy in 16 bits": """
 import copy
-draw = torch.Generator().manual_seed(0)
 net = nn.Linear(6, 3).to(torch.bfloat16)
+for p in net.parameters():
+    nn.init.constant_(p, 2.0)
 average = copy.deepcopy(net)
 for p in average.parameters():
     p.requires_grad_(False)
 with torch.no_grad():
     for step in range(8):
         for a, p in zip(average.parameters(), net.parameters()):
-            p.add_(0.25)
+            p.add_(0.125)
             a.mul_(0.999).add_(p.to(a.dtype), alpha=0.001)  # PL834
 print(average.weight.float().mean())
 """,
