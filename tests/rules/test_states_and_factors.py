@@ -222,6 +222,19 @@ print(steps @ steps.T, snaps.real.T @ snaps.real / 300)
 """,
 }  # fmt: skip
 
+PADDED_RIGHT = {
+    "a number of padding that is also a word": """
+from torch.nn.utils.rnn import pad_sequence
+rule = torch.randint(0, 4, (5,), generator=torch.Generator().manual_seed(0))
+table, out = nn.Embedding(5, 8), nn.Linear(8, 4)
+rows = [torch.tensor([1, 2, 3, 4, 0]), torch.tensor([2, 3, 0]), torch.tensor([1, 0])]
+words = pad_sequence(rows, batch_first=True)
+tags = pad_sequence([rule[row] for row in rows], batch_first=True, padding_value=-100)
+F.cross_entropy(out(table(words)).transpose(1, 2), tags).backward()
+print(out.weight.grad.norm())
+""",
+}  # fmt: skip
+
 FIXED = {
     "an average of a copy in 16 bits": """
 import copy
@@ -319,3 +332,7 @@ def test_complex_products_that_are_meant_draw_nothing(shop: Workshop) -> None:
 
 def test_fixes_of_older_rules_hold_in_these_forms(shop: Workshop) -> None:
     assert_found(shop, together(FIXED), only=("PL834", "PL606", "PL905", "PL909"), repaired=True)
+
+
+def test_a_word_with_the_number_of_padding_is_no_padding(shop: Workshop) -> None:
+    assert_quiet(shop, together(PADDED_RIGHT))

@@ -388,7 +388,8 @@ def padding_number(story: Story, lookup: Event) -> int | None:
     for label, step in written_forms(story, tokens, lookup.step):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is not None and made.name == "pad_sequence":
-            return _number(argument(made, "padding_value") or "0")
+            rows = sum(o.label is not None for o in made.operands)
+            return _number(argument(made, "padding_value", rows + 1) or "0")
     record = story.tensor(tokens, lookup.step) or {}
     for label, other in story.tensors_on(record.get("storage")):
         if all(other.get(key) == record.get(key) for key in ("offset", "shape", "stride")):
@@ -423,8 +424,26 @@ def padded(story: Story, label: str | None, step: int, number: int, along: int |
     places = [index for index, value in known.items() if value == number]
     if not places or len(places) == len(known):
         return []
+    if _within_rows(story, label, step, places):
+        return []  # the number of padding is also that of a real token
     filled = [axis for axis in (1, 0) if _fills_up(known, places, axis, shape[axis])]
     return places if filled and along in (None, filled[0]) else []
+
+
+def _within_rows(story: Story, label: str | None, step: int, places: list[Index]) -> bool:
+    """Whether one of the places is none that ``pad_sequence`` filled up: it is within the length of its own row."""
+    for form, at in written_forms(story, label, step):
+        made = story.event((story.tensor(form, at) or {}).get("born"))
+        if made is None or made.name != "pad_sequence":
+            continue
+        rows = [story.shape(o.label, made.step) or () for o in made.operands if o.label is not None]
+        if (argument(made, "padding_side", len(rows) + 2) or "right").strip("'\"") != "right":
+            continue
+        first = argument(made, "batch_first", len(rows)) == "True"
+        shape = story.shape(form, at) or ()
+        if len(shape) == 2 and len(rows) == shape[0 if first else 1] and all(len(row) == 1 for row in rows):
+            return any(place[1 if first else 0] < rows[place[0 if first else 1]][0] for place in places)
+    return False
 
 
 def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length: int) -> bool:
