@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Tra
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.left_out import Lost, left_out
+from pitfall_lab.rules.signals.unsaved_tensors import Lost, unsaved
 from pitfall_lab.trace import T
 
 
@@ -20,7 +20,7 @@ def find(story: Story) -> Iterator[Finding]:
 
     Only those that the saved module worked with often, and that work on after the loading with other numbers.
     """
-    for lost in left_out(story, buffers=False):
+    for lost in unsaved(story, buffers=False):
         yield _finding(story, lost)
 
 

@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.left_out import Lost, left_out
+from pitfall_lab.rules.signals.unsaved_tensors import Lost, unsaved
 from pitfall_lab.trace import T
 
 PERSISTENT = 2
@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
 
     Only those that the saved module worked with often, and that work on after the loading as a new module has them.
     """
-    for lost in left_out(story, buffers=True):
+    for lost in unsaved(story, buffers=True):
         yield _finding(story, lost)
 
 

@@ -26,7 +26,7 @@ class Lost:
     used: Event
 
 
-def left_out(story: Story, *, buffers: bool) -> Iterator[list[Lost]]:
+def unsaved(story: Story, *, buffers: bool) -> Iterator[list[Lost]]:
     """For each line that loads a state: the tensors that it leaves out, in plain attributes or as unsaved buffers.
 
     Only those that the saved module worked with often, and that work on after the loading with other numbers.
