@@ -17,7 +17,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-Kind = Literal["scheduler", "loading", "saving", "pass"]
+Kind = Literal["scheduler", "loading", "saving", "restoring", "pass"]
 Tell = Callable[[Kind, Any, FrameType], None]
 
 
@@ -74,6 +74,7 @@ def _methods() -> Iterator[tuple[Kind, type, str]]:
             yield "scheduler", cls, "step"
     yield "loading", torch.nn.Module, "load_state_dict"
     yield "saving", torch.nn.Module, "state_dict"
+    yield "restoring", torch.optim.Optimizer, "__setstate__"
     yield "pass", DataLoader, "__iter__"
 
 

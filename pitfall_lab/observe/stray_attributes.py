@@ -63,6 +63,17 @@ def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
                 yield f"{path}{name}", value
 
 
+def unsaved_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The buffers of a module and its parts that ``persistent=False`` leaves out of every state, each after its
+    dotted name.
+    """
+    for path, each in _named(module, "", set()):
+        for name in each.__dict__.get("_non_persistent_buffers_set", ()):
+            value = each.__dict__["_buffers"].get(name)
+            if type(value) is torch.Tensor:
+                yield f"{path}{name}", value
+
+
 def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
     known.add(id(module))
     yield path, module

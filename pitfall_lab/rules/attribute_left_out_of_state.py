@@ -6,30 +6,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.value_origins import values
-from pitfall_lab.trace import Event, Loading, Saving, T
-
-OFTEN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeLeftOutOfState:
-    """The attribute ``path`` of the saved module was ``old``; the one that was loaded has ``new``, and
-    ``used`` computes with that.
-    """
-
-    path: str
-    saving: Saving
-    loading: Loading
-    old: str
-    new: str
-    used: Event
+from pitfall_lab.rules.signals.unsaved_tensors import Lost, unsaved
+from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -37,37 +20,12 @@ def find(story: Story) -> Iterator[Finding]:
 
     Only those that the saved module worked with often, and that work on after the loading with other numbers.
     """
-    told = set()
-    for loading in story.trace.beside.loadings:
-        for saving in story.trace.beside.savings:
-            if saving.module == loading.module and saving.step <= loading.step and loading.span not in told:
-                lost = [found for found in _lost(story, saving, loading) if found is not None]
-                if lost:
-                    told.add(loading.span)
-                    yield _finding(story, lost)
+    for lost in unsaved(story, buffers=False):
+        yield _finding(story, lost)
 
 
-def _lost(story: Story, saving: Saving, loading: Loading) -> Iterator[AttributeLeftOutOfState | None]:
-    old, new = dict(saving.plain), dict(loading.plain)
-    for path in old.keys() & new.keys():
-        one, other = old[path], new[path]
-        used = next(
-            (use for use in story.uses(other) if use.step >= loading.step and use.results and use.error is None), None
-        )
-        worked = [use for use in story.uses(one) if use.step < saving.step and use.results and use.name != "copy_"]
-        if one == other or used is None or used.name == "copy_" or len(worked) < OFTEN or _learns(story, one):
-            continue
-        before, after = values(story, one, saving.step), values(story, other, used.step)
-        if before and after and before != after:
-            yield AttributeLeftOutOfState(path, saving, loading, one, other, used)
-
-
-def _learns(story: Story, label: str) -> bool:
-    return bool((story.tensor(label) or {}).get("requires_grad"))
-
-
-def _finding(story: Story, lost: list[AttributeLeftOutOfState]) -> Finding:
-    found = min(lost, key=lambda each: each.path)
+def _finding(story: Story, lost: list[Lost]) -> Finding:
+    found = lost[0]
     loading, used = found.loading, found.used
     made = _made(story, found.path)
     span = story.program.place(made) if made is not None else loading.span
@@ -115,7 +73,7 @@ def _made(story: Story, path: str) -> ast.Assign | None:
     return None
 
 
-def _fixes(story: Story, lost: list[AttributeLeftOutOfState]) -> tuple[Fix, ...]:
+def _fixes(story: Story, lost: list[Lost]) -> tuple[Fix, ...]:
     program = story.program
     changes: list[tuple[ast.AST, str]] = []
     for name in dict.fromkeys(each.path.rpartition(".")[2] for each in lost):

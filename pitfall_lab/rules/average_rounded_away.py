@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, called, capital, number
 from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import argument, decimal
 from pitfall_lab.trace import Event, T
 
@@ -24,6 +27,8 @@ LERPS, SUMS, PRODUCTS = (
     ("mul", "mul_", "__mul__", "__rmul__"),
 )
 HALF = 0.5
+COPIES = {"deepcopy", "clone", "zeros_like", "ones_like", "empty_like", "detach"}
+"""Calls that make an average of the type of what is averaged."""
 ROUNDS, FEWEST = 3, 6
 FAR = 0.1
 """What is averaged must differ from the average by more than this part of it; closer, an average may rest."""
@@ -145,7 +150,8 @@ def _stays(story: Story, steps: list[AverageRoundedAway]) -> tuple[float, float]
 def _finding(story: Story, steps: list[AverageRoundedAway], was: float, wanted: float) -> Finding:
     first = steps[0]
     kind = str((story.tensor(first.event.results[0], first.event.step) or {}).get("dtype"))
-    born = (story.tensor(first.old) or {}).get("born")
+    memory = (story.tensor(first.old) or {}).get("storage")
+    born = min((each["born"] for _, each in story.tensors_on(memory) if each.get("born") is not None), default=None)
     here, there = at_line(story, story.span(born)), at_line(story, story.span(first.event.step))
     name = called(story, first.old, None, first.event.step)
     digits, old, new = BITS[kind], number(was), number(wanted)
@@ -166,23 +172,36 @@ def _finding(story: Story, steps: list[AverageRoundedAway], was: float, wanted: 
             f"{here.zh}创建的平均值在接近被平均的值之前早就停住了。请用 float32 保存平均值，使用时再转换。",
         ),
         related=[story.related("made", born, T(en=f"the type {kind} is chosen here", zh=f"类型 {kind} 在这里定下"))],
-        fixes=_fixes(story, born),
+        fixes=_fixes(story, born, first.event, first.new),
         facts=[Fact("share", first.share), Fact("stays", was), Fact("wanted", wanted)],
     )
 
 
-def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """At most one fix: it makes the average in float32. Empty if the line at the step ``born`` names no 16-bit type."""
+def _fixes(story: Story, born: int | None, update: Event, taken: str) -> tuple[Fix, ...]:
+    """Fixes that make the average in float32, where the line at the step ``born`` names a 16-bit type or copies what
+    is averaged; the second one converts what ``update`` takes in (the tensor ``taken``) too.
+    """
     program = story.program
-    statement = program.statement(program.at(story.span(born)))
-    changes: list[tuple[ast.AST, str]] = []
-    for node in ast.walk(statement) if statement is not None and not hasattr(statement, "body") else ():
-        if isinstance(node, ast.Attribute) and node.attr in ("half", *BITS):
-            parent = program.parents.get(node)
-            new = "float" if isinstance(parent, ast.Call) and parent.func is node else "float32"
-            changes.append((node, f"{program.segment(node.value)}.{new}"))
+    node = program.at(story.span(born))
+    statement = program.statement(node)
     title = T(en="Keep the average in float32", zh="用 float32 保存平均值")
-    return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]) if changes else ()
+    changes: list[tuple[ast.AST, str]] = []
+    for each in ast.walk(statement) if statement is not None and not hasattr(statement, "body") else ():
+        if isinstance(each, ast.Attribute) and each.attr in ("half", *BITS):
+            parent = program.parents.get(each)
+            new = "float" if isinstance(parent, ast.Call) and parent.func is each else "float32"
+            changes.append((each, f"{program.segment(each.value)}.{new}"))
+    if changes:
+        return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")])
+    if not isinstance(node, ast.Call) or call_name(node) not in COPIES:
+        return ()
+    wider: tuple[ast.AST, str] = (node, f"{program.segment(node)}.float()")
+    candidates = [Fix(title, program.replace(wider), meaning="later")]
+    given = written_as(story, update, taken)  # `lerp_` wants both of one type
+    if given is not None and update.name in LERPS:
+        also: tuple[ast.AST, str] = (given, f"{operand(program, given)}.float()")
+        candidates.append(Fix(title, program.replace(wider, also), meaning="later"))
+    return unique(program.text, candidates)
 
 
 RULE = Rule(

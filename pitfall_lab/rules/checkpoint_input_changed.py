@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
-from pitfall_lab.rules.kit.checkpointing import checkpoints, differences, is_recomputed, numbers_of
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.checkpointing import checkpoints, differences, first_runs, is_recomputed, numbers_of
 from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.reordering import moves
 from pitfall_lab.rules.kit.repairs import repairs, unique
 from pitfall_lab.rules.kit.story import Clash, Story
-from pitfall_lab.rules.kit.syntax import assigned, reads
+from pitfall_lab.rules.kit.syntax import assigned, called, reads
 from pitfall_lab.rules.kit.wording import at_line, capital, line_of, numbers, statement_text
+from pitfall_lab.rules.signals.seeds import RANDOM
 from pitfall_lab.trace import Event, T
 
 DRAWS = {
@@ -93,22 +96,82 @@ def _unrestored(call: ast.AST | None) -> ast.keyword | None:
 
 
 def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
-    """Return a ``checkpoint`` call with ``preserve_rng_state=False``, and a dropout inside it that ran
-    again in ``backward``; else None.
+    """A ``checkpoint`` call with ``preserve_rng_state=False``, and a call inside it that draws numbers which the
+    gradients of ``backward`` depend on; else None.
     """
     for call in checkpoints(story):
-        for event in story.within(call) if _unrestored(call) is not None else ():
-            node = (
-                (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
-                if event.results and event.name in DRAWS
-                else None
-            )
-            record = story.record("nodes", node) or {}
-            ran = story.outer_call(record.get("ran"))
-            off = any(o.name == "p" and o.text in ("0", "0.0") for o in event.operands)
-            if record.get("born") == event.step and ran is not None and ran.step == backward.step and not off:
+        if _unrestored(call) is None:
+            continue
+        inside = _inside(story, call, backward)
+        for place, event in enumerate(inside):
+            if _draws(event) and _matters(story, inside[place:], backward):
                 return call, event
     return None
+
+
+def _inside(story: Story, call: ast.Call, backward: Event) -> list[Event]:
+    """The calls that the checkpointed function made the first time, before ``backward`` and after the one before it:
+    on the line of ``call``, where the function is a module of torch's, and those that ``backward`` made again.
+    """
+    earlier = max((each.step for each in story.backwards() if each.step < backward.step), default=-1)
+    here = [event for event in story.within(call) if earlier < event.step < backward.step]
+    again = first_runs(story, backward.step, earlier)
+    if not all(_unrestored(each) for each in checkpoints(story)):
+        again = [event for event in again if _is_within(story, call, event)]
+    return sorted({event.step: event for event in (*here, *again)}.values(), key=lambda event: event.step)
+
+
+def _is_within(story: Story, call: ast.Call, event: Event) -> bool:
+    """Whether an event is seen to have happened in a call of ``checkpoint``: its callers lead there, or it is in the
+    function, or in a method of the class, that the call was given.
+    """
+    program, given = story.program, story.program.segment(call.args[0]) if call.args else ""
+    if program.statement(call) in list(call_chain(story, event)):
+        return True
+    owners = {
+        called(node.value)
+        for node in program.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        and any(program.segment(target) == given for target in node.targets)
+    }  # fmt: skip
+    parts = [name.split(".") for name in event.scope]
+    return any(part[-1] == given.rpartition(".")[2] or part[0] in owners for part in parts)
+
+
+def _draws(event: Event) -> bool:
+    off = any(o.name == "p" and o.text in ("0", "0.0") for o in event.operands)
+    off = off or (not event.writes and any(o.label in event.results for o in event.operands))  # evaluation mode
+    return event.error is None and bool(event.results) and not off and event.name in (*DRAWS, *RANDOM)
+
+
+def _matters(story: Story, following: list[Event], backward: Event) -> bool:
+    """Whether a node of the first call or of those after it ran in ``backward`` with something that was computed from
+    the first call's result: its own mask, or a result that was saved.
+    """
+    first, reached = following[0], set(following[0].results)
+    for event in following:
+        if event is not first:
+            if not any(o.label in reached for o in event.operands):
+                continue
+            reached.update(event.results)
+        for node in _nodes(story, event):
+            ran = story.outer_call(node.get("ran"))
+            uses = (event is first and event.name in DRAWS) or any(
+                saved.get("tensor") in reached for saved in node.get("saved") or ()
+            )
+            if uses and ran is not None and ran.step == backward.step:
+                return True
+    return False
+
+
+def _nodes(story: Story, event: Event) -> Iterator[dict[str, Any]]:
+    """The nodes that a call made, from that of its first result on."""
+    node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results else None
+    for each in story.behind(node):
+        record = story.record("nodes", each) or {}
+        if record.get("born") != event.step:
+            return
+        yield record
 
 
 def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> Finding:

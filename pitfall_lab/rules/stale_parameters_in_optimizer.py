@@ -41,9 +41,20 @@ def find(story: Story) -> Iterator[Finding]:
         place = (statement, found.made.span)
         if statement is not None and place not in reported and story.program.place(statement) not in reported:
             reported |= {place, story.program.place(statement)}
-            yield _finding(
-                story, found, statement, optimizer if again is not None and isinstance(optimizer, ast.Assign) else None
-            )
+            behind = again or _behind(story.program, statements, optimizer)
+            known = optimizer if behind is not None and isinstance(optimizer, ast.Assign) else None
+            yield _finding(story, found, statement, known)
+
+
+def _behind(program: Program, statements: list[ast.stmt], optimizer: ast.stmt | None) -> ast.stmt | None:
+    """The statement below ``optimizer`` in its block that makes the new parameters, or calls what makes them; None if
+    there is none.
+    """
+    if optimizer is None:
+        return None
+    block = program.block(optimizer)
+    around = (each for s in statements for each in (s, *program.ancestors(s)) if isinstance(each, ast.stmt))
+    return next((s for s in around if s in block and block.index(s) > block.index(optimizer)), None)
 
 
 def made_by(story: Story, label: str) -> list[ast.stmt]:

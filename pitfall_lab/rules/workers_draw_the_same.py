@@ -12,6 +12,16 @@ from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import DataPass, T
 
+MAKERS = {"default_rng", "RandomState", "Random", "Generator"}
+DRAWS = {"integers": "randint"} | {
+    each: each
+    for each in (
+        "normal", "uniform", "random", "choice", "permutation", "shuffle", "standard_normal", "exponential", "poisson",
+        "binomial", "beta", "gamma", "lognormal", "randint", "rand", "randn", "gauss", "sample", "randrange",
+    )
+}  # fmt: skip
+"""The methods of a generator, with the functions of its library that draw the same kind of numbers."""
+
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each dataset with a generator of its own that several workers, or the workers
@@ -55,32 +65,61 @@ def _finding(story: Story, each: DataPass) -> Finding:
 
 
 def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
-    """Fixes that draw with NumPy's global generator, which torch seeds in each worker, and not with the dataset's own.
+    """Fixes that draw from a global generator, which torch seeds in each worker, and not from the dataset's own.
 
-    Empty unless the program makes exactly one generator and draws with it.
+    Empty unless the program shows which library made that, and each use of it is a draw that both have.
     """
-    program = story.program
-    draws = [
-        n
-        for n in program.nodes
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("normal", "uniform")
+    program, own = story.program, f"self.{name}"
+    made = [
+        each.value
+        for each in program.nodes
+        if isinstance(each, ast.Assign) and any(program.segment(target) == own for target in each.targets)
     ]
-    own = [n for n in draws if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == f"self.{name}"]
-    makes = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("default_rng", "RandomState")]
-    if (
-        not own
-        or len(makes) != 1
-        or not isinstance(makes[0].func, ast.Attribute)
-        or not isinstance(makes[0].func.value, ast.Attribute)
-    ):
+    reads = [
+        n for n in program.nodes
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and program.segment(n) == own
+    ]  # fmt: skip
+    maker = next((n for n in ast.walk(made[0]) if isinstance(n, ast.Call) and called(n) in MAKERS), None) if (
+        len(made) == 1
+    ) else None  # fmt: skip
+    if maker is None or not isinstance(maker.func, ast.Attribute) or not reads:
         return ()
-    numpy_random = program.segment(makes[0].func.value)
-    changes = [(n.func.value, numpy_random) for n in own if isinstance(n.func, ast.Attribute)]
+    library = program.segment(maker.func.value)
+    changes = _without(story, reads) if called(maker) == "Generator" else _instead(story, reads, library)
+    if changes is None:
+        return ()
     title = T(
-        en=f"Draw from `{numpy_random}`, which torch seeds in each worker",
-        zh=f"从 `{numpy_random}` 抽取，torch 会在每个工作进程里为它设置种子",
+        en=f"Draw from `{library}`, which torch seeds in each worker",
+        zh=f"从 `{library}` 抽取，torch 会在每个工作进程里为它设置种子",
     )
     return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")])
+
+
+def _instead(story: Story, reads: list[ast.Attribute], library: str) -> list[tuple[ast.AST, str]] | None:
+    """Each draw from the generator as a draw from the library; None if one is of another kind."""
+    program, changes = story.program, list[tuple[ast.AST, str]]()
+    for each in reads:
+        method = program.parents.get(each)
+        call = program.parents.get(method) if isinstance(method, ast.Attribute) else None
+        if not isinstance(method, ast.Attribute) or not isinstance(call, ast.Call) or method.attr not in DRAWS:
+            return None
+        if any(k.arg in ("endpoint", "dtype", "out", "axis") for k in call.keywords):
+            return None
+        changes.append((method, f"{library}.{DRAWS[method.attr]}"))
+    return changes
+
+
+def _without(story: Story, reads: list[ast.Attribute]) -> list[tuple[ast.AST, str]] | None:
+    """Each call that is given the generator by name, without it; None if it is given in another way."""
+    program, changes = story.program, list[tuple[ast.AST, str]]()
+    for each in reads:
+        word = program.parents.get(each)
+        call = program.parents.get(word) if isinstance(word, ast.keyword) and word.arg == "generator" else None
+        if not isinstance(call, ast.Call):
+            return None
+        given = ", ".join(program.segment(a) for a in (*call.args, *call.keywords) if a is not word)
+        changes.append((call, f"{program.segment(call.func)}({given})"))
+    return changes
 
 
 RULE = Rule(

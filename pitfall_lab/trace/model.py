@@ -357,12 +357,34 @@ class Scheduler:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """``load_state_dict`` of the optimizer with index ``optimizer``, which had made no step yet, replaced its option
+    ``name`` (``lr``) after ``step`` events.
+
+    ``given`` is what it was made with, ``loaded`` what it has now, ``usual`` what its class takes where nothing is
+    given. ``began`` is the rate from which a scheduler had started in the loaded state, ``earlier`` what the
+    optimizers of this class had that were made before; None for what is no number.
+    """
+
+    step: int
+    optimizer: int
+    name: str
+    given: float
+    loaded: float
+    span: Span | None = None
+    usual: float | None = None
+    began: float | None = None
+    earlier: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """``load_state_dict`` of a ``module`` (its class name) was called after ``step`` events.
 
     ``holds`` are the parameters of the module that have a label, ``parameters`` is the number of all. What was loaded
     are the ``copy_`` calls on the same line. ``plain`` are its tensors that no state has, by the names of the
-    attributes they were simply assigned to. Where something was loaded, ``apart`` are pairs of names: of a tensor of
+    attributes they were simply assigned to, ``unsaved`` those that were registered as buffers with
+    ``persistent=False``. Where something was loaded, ``apart`` are pairs of names: of a tensor of
     the module that the state does not have, and of one of the state, of the same shape, that the module does not have;
     ``fit`` is the number of names that both have.
     """
@@ -375,18 +397,20 @@ class Loading:
     plain: tuple[tuple[str, str], ...] = ()
     fit: int = 0
     apart: tuple[tuple[str, str], ...] = ()
+    unsaved: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
     """``state_dict`` of a ``module`` (its class name) was called after ``step`` events;
-    ``plain`` as for :class:`Loading`.
+    ``plain`` and ``unsaved`` as for :class:`Loading`.
     """
 
     step: int
     module: str
     span: Span | None = None
     plain: tuple[tuple[str, str], ...] = ()
+    unsaved: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,6 +609,7 @@ class Beside:
     paired: tuple[Paired, ...] = ()
     counted: tuple[Counted, ...] = ()
     picked: tuple[Picked, ...] = ()
+    restored: tuple[Restored, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from pitfall_lab.observe import (
     lost_numbers,
     paired_numbers,
     picked_rows,
+    restored_options,
     scheduler_functions,
     stored_examples,
     stray_attributes,
@@ -50,6 +51,8 @@ from pitfall_lab.verify.optimizer_records import Label, Optimizers, WeaklyHeld
 
 MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
+SOON = 400
+"""The calls after a loading in which a tensor of the module gets its label as soon as it is used."""
 COPIES = "torch.Tensor.copy_"
 SHOWN = 3
 FIRST = 3
@@ -105,21 +108,25 @@ class _Stored:
 
 
 class _Plain:
-    """The tensors that a module has in plain attributes, with the attributes' names: neither parameters nor buffers."""
+    """The tensors of a module that no state has, with their names: those in plain attributes, and buffers with
+    ``persistent=False``.
+    """
 
     def __init__(self, module: Any) -> None:
-        found = list(stray_attributes.plain_tensors(module))[:MOST]
-        self._held = [(name, WeaklyHeld([tensor])) for name, tensor in found]
+        found = [(name, tensor, False) for name, tensor in stray_attributes.plain_tensors(module)][:MOST]
+        found += [(name, tensor, True) for name, tensor in stray_attributes.unsaved_buffers(module)][:MOST]
+        self._held = [(name, WeaklyHeld([tensor]), is_buffer) for name, tensor, is_buffer in found]
 
     def name(self, label: Label) -> None:
         """Look up the labels of the tensors that have none yet."""
-        for _, held in self._held:
+        for _, held, _ in self._held:
             held.name(label)
 
-    @property
-    def named(self) -> tuple[tuple[str, str], ...]:
-        """The name and the label of each tensor that has a label."""
-        return tuple((name, held.labels[0]) for name, held in self._held if held.labels)
+    def named(self, *, buffers: bool = False) -> tuple[tuple[str, str], ...]:
+        """The name and the label of each tensor in a plain attribute, or of each buffer, that has a label."""
+        return tuple(
+            (name, held.labels[0]) for name, held, is_buffer in self._held if held.labels and is_buffer is buffers
+        )
 
 
 class BesideCalls:
@@ -130,6 +137,8 @@ class BesideCalls:
         self._schedules: list[_Schedule] = []
         self._loaded: list[tuple[Loading, WeaklyHeld, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
+        self._fresh = 0
+        """The number of calls after which the tensors of a loaded module are no longer looked up one by one."""
         self._strays: dict[tuple[int, str], tuple[Stray, WeaklyHeld]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
         """Those with a generator of their own, and its state at the last pass."""
@@ -162,12 +171,17 @@ class BesideCalls:
             self._loaded.append(
                 (Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner))
             )
+            self._fresh = SOON
         elif (
             kind == "saving"
             and len(self._saved) < MOST
             and not str(frame.f_globals.get("__name__")).startswith("torch.")
         ):
-            self._saved.append((Saving(step, type(owner).__name__, span), _Plain(owner)))
+            plain = _Plain(owner)
+            plain.name(self._label)  # now, as the module may be gone at the end
+            self._saved.append((Saving(step, type(owner).__name__, span), plain))
+        elif kind == "restoring" and (groups := restored_options.groups(owner, frame)) is not None:
+            self._optimizers.restoring(owner, groups, step, span)
         elif kind == "pass" and len(self._passes) < MOST:
             self._passes.append(self._pass(owner, step, span))
             with unseen():
@@ -257,6 +271,9 @@ class BesideCalls:
 
         At the first copy of a loading, record its names.
         """
+        if self._fresh:  # the module may be gone with the function that made it, before anything else looks
+            self._fresh -= 1
+            self._loaded[-1][2].name(self._label)
         if call.name == COPIES and self._loaded:
             with unseen():
                 self._compare_names()
@@ -366,9 +383,12 @@ class BesideCalls:
         self._name()
         schedulers = tuple(each.finished() for each in self._schedules)
         loaded = tuple(
-            replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain, _ in self._loaded
+            replace(loading, holds=held.labels, plain=plain.named(), unsaved=plain.named(buffers=True))
+            for loading, held, plain, _ in self._loaded
         )
-        saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
+        saved = tuple(
+            replace(saving, plain=plain.named(), unsaved=plain.named(buffers=True)) for saving, plain in self._saved
+        )
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
         return Beside(
             schedulers,
@@ -383,6 +403,7 @@ class BesideCalls:
             tuple(Paired(*each) for each in paired),
             tuple(Counted(at, *each) for at, each in self._counts.finished()),
             tuple(Picked(*each) for each in self._picks.finished()),
+            tuple(self._optimizers.restored),
         )
 
 

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pitfall_lab.observe import restored_options
 from pitfall_lab.observe.optimizer_watch import Pace
 from pitfall_lab.observe.swapping import Watching
-from pitfall_lab.trace import OptimizerMade, OptimizerStep, Span
+from pitfall_lab.trace import OptimizerMade, OptimizerStep, Restored, Span
 
 Label = Callable[[Any], str | None]
+MOST = 60
+"""The number of replaced options that are recorded."""
 
 
 class WeaklyHeld:
@@ -54,6 +57,8 @@ class _Made:
     held: WeaklyHeld = field(default_factory=WeaklyHeld)
     pace: Pace | None = None
     given: list[float] = field(default_factory=list)
+    options: dict[str, float] = field(default_factory=dict)
+    """The numbers among the options that it was made with."""
 
 
 class Optimizers:
@@ -63,6 +68,7 @@ class Optimizers:
         self._label = label
         self._made: list[_Made] = []
         self.steps: list[OptimizerStep] = []
+        self.restored: list[Restored] = []
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None, rate: float | None) -> None:
         """Called when an optimizer receives a parameter, in its constructor or later: add it to
@@ -70,7 +76,13 @@ class Optimizers:
         """
         number = self.number(optimizer)
         if number is None:
-            self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
+            made = _Made(weakref.ref(optimizer), type(optimizer).__name__, step, span)
+            made.options = {
+                name: value
+                for name, given in optimizer.defaults.items()
+                if (value := restored_options.number(given)) is not None
+            }
+            self._made.append(made)
         made = self._made[-1 if number is None else number]
         made.held.add(parameter)
         if rate is not None and rate not in made.given:
@@ -87,7 +99,29 @@ class Optimizers:
         number = self.number(optimizer)
         if number is not None:
             self._made[number].pace = pace
+            if not pace.steps:  # what the program has set since the loading is its own
+                self.restored = [
+                    each
+                    for each in self.restored
+                    if each.optimizer != number
+                    or any(group.get(each.name) == each.loaded for group in optimizer.param_groups)
+                ]
         self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, number))
+
+    def restoring(self, optimizer: Any, groups: list[dict[str, Any]], step: int, span: Span | None) -> None:
+        """Called before a loaded state replaces an optimizer's parameter groups by ``groups``: record the options that
+        it changes, if the optimizer has not stepped yet.
+        """
+        number = self.number(optimizer)
+        if number is None or self.steps_of(number) or len(self.restored) >= MOST:
+            return
+        before = self._made[:number]
+        for name, given, loaded, began in restored_options.replaced(optimizer.param_groups, groups):
+            earlier = tuple(
+                made.options[name] for made in before if made.kind == type(optimizer).__name__ and name in made.options
+            )
+            usual = restored_options.usual(optimizer, name)
+            self.restored.append(Restored(step, number, name, given, loaded, span, usual, began, earlier))
 
     def made(self) -> tuple[OptimizerMade, ...]:
         """All optimizers, each with the labels of those of its tensors that an observed call used."""

@@ -57,6 +57,16 @@ def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
             yield event, earlier[-1]
 
 
+def first_runs(story: Story, backward: int, after: int) -> list[Event]:
+    """The calls between the steps ``after`` and ``backward`` that this backward ran again, in order."""
+    found = [
+        event
+        for key in {_key(again) for again in _inside(story, backward)}
+        for event in _before(_runs(story)[key], backward)
+    ]
+    return sorted((event for event in found if event.step > after), key=lambda event: event.step)
+
+
 def _before(runs: list[Event], step: int) -> list[Event]:
     end = bisect_left(runs, step, key=lambda event: event.step)
     return runs[max(0, end - MOST_RUNS) : end]

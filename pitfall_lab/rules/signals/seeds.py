@@ -9,7 +9,7 @@ import ast
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.repairs import moved_out, outside, unique
-from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.source import Function, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
 from pitfall_lab.rules.kit.text_origins import parameters
@@ -77,6 +77,10 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
     statement = program.statement(seeding)
     if statement is None or not isinstance(maker, ast.Call) or called(maker) != "Generator":
         return ()
+    given = seeding.args[0] if len(seeding.args) == 1 else None
+    function = program.function(seeding)
+    usual = _default(story, function, given.id) if function is not None and isinstance(given, ast.Name) else None
+    once = program.rewritten(statement, (given, usual)) if usual is not None and given is not None else None
     title, place = (
         T(en="Make the generator once, before that", zh="只在此之前创建一次发生器"),
         outside(program, statement),
@@ -84,6 +88,8 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
     edits = None
     if isinstance(statement, ast.Assign) and statement.value is seeding:
         edits = moved_out(program, statement)
+        if edits is not None and once is not None and place is not None:
+            edits = merge(program.delete(statement), program.insert_before(place, once))
     elif place is not None:
         name = next(
             n
@@ -94,6 +100,19 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
             program.replace((seeding, name)), program.insert_before(place, f"{name} = {program.segment(seeding)}")
         )
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
+
+
+def _default(story: Story, function: Function, name: str) -> str | None:
+    """The constant that a parameter of a function has where no call gives it; None if a call may give it."""
+    program, own = story.program, function.args
+    places = {each.arg: number for number, each in enumerate(own.args)}
+    pairs = [*zip(reversed(own.args), reversed(own.defaults), strict=False),
+             *zip(own.kwonlyargs, own.kw_defaults, strict=True)]  # fmt: skip
+    value = next((value for each, value in pairs if each.arg == name), None)
+    for call in program.calls.get(function.name, ()):
+        if len(call.args) > places.get(name, len(call.args)) or any(k.arg in (name, None) for k in call.keywords):
+            return None
+    return program.segment(value) if isinstance(value, ast.Constant) else None
 
 
 def counted_on(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:

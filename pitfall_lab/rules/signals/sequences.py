@@ -396,7 +396,7 @@ def padding_number(story: Story, lookup: Event) -> int | None:
             sizes = _sizes_joined(story, made)
             if len(sizes) > 1 and len(set(sizes)) == 1:
                 return None  # sequences of one length: nothing was filled up, and this number is a token
-            return _number(argument(made, "padding_value") or "0")
+            return _number(argument(made, "padding_value", len(sizes) + 1) or "0")
     record = story.tensor(tokens, lookup.step) or {}
     for label, other in story.tensors_on(record.get("storage")):
         if all(other.get(key) == record.get(key) for key in ("offset", "shape", "stride")):
@@ -434,26 +434,27 @@ def padded(story: Story, label: str | None, step: int, number: int, along: int |
     if len(shape) != 2 or min(shape) < 2:
         return []
     places = [index for index, value in known.items() if value == number]
-    if any(_is_of_a_sequence(story, (label, step), index) for index in places):
-        return []  # a token that has the number of padding
     if not places or len(places) == len(known):
         return []
+    if _within_rows(story, label, step, places):
+        return []  # the number of padding is also that of a real token
     filled = [axis for axis in (1, 0) if _fills_up(known, places, axis, shape[axis])]
     return places if filled and along in (None, filled[0]) else []
 
 
-def _is_of_a_sequence(story: Story, tokens: tuple[str | None, int], index: Index) -> bool:
-    """Whether a place in a table of tokens that ``pad_sequence`` has made was given, and not filled up."""
-    for label, step in written_forms(story, *tokens):
-        made = story.event((story.tensor(label, step) or {}).get("born"))
-        if made is not None and made.name == "pad_sequence" and label in made.results:
-            sizes, shape = _sizes_joined(story, made), story.shape(label, step) or ()
-            longest = max((size for size in sizes if size is not None), default=0)
-            first = shape == (len(sizes), longest)
-            row, place = index if first else index[::-1]
-            size = sizes[row] if row < len(sizes) else None
-            left = (argument(made, "padding_side") or "").strip("'") == "left"
-            return size is not None and (place >= longest - size if left else place < size)
+def _within_rows(story: Story, label: str | None, step: int, places: list[Index]) -> bool:
+    """Whether one of the places is none that ``pad_sequence`` filled up: it is within the length of its own row."""
+    for form, at in written_forms(story, label, step):
+        made = story.event((story.tensor(form, at) or {}).get("born"))
+        if made is None or made.name != "pad_sequence":
+            continue
+        rows = [story.shape(o.label, made.step) or () for o in made.operands if o.label is not None]
+        if (argument(made, "padding_side", len(rows) + 2) or "right").strip("'\"") != "right":
+            continue
+        first = argument(made, "batch_first", len(rows)) == "True"
+        shape = story.shape(form, at) or ()
+        if len(shape) == 2 and len(rows) == shape[0 if first else 1] and all(len(row) == 1 for row in rows):
+            return any(place[1 if first else 0] < rows[place[0 if first else 1]][0] for place in places)
     return False
 
 

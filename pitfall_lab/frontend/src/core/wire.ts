@@ -252,6 +252,7 @@ export interface Beside {
   paired: Paired[];
   counted: Counted[];
   picked: Picked[];
+  restored: Restored[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -743,6 +744,7 @@ export interface Loading {
   plain: [string, string][];
   fit: number;
   apart: [string, string][];
+  unsaved: [string, string][];
 }
 
 /** An attribute that the program set on an object of torch's, and that torch never reads; noticed after `step` events. */
@@ -771,12 +773,13 @@ export interface DataPass {
   undivided: boolean;
 }
 
-/** `state_dict` of a `module` (its class name) was called after `step` events; `plain` as for `Loading`. */
+/** `state_dict` of a `module` (its class name) was called after `step` events; `plain` and `unsaved` as for `Loading`. */
 export interface Saving {
   step: number;
   module: string;
   span: Span | null;
   plain: [string, string][];
+  unsaved: [string, string][];
 }
 
 /** The call at `step` made NaN or infinity (`kind`) of finite numbers; read from torch by a recording that looks for it. */
@@ -854,6 +857,19 @@ export interface Picked {
   steps: number[];
   every: number;
   rows: number[];
+}
+
+/** `load_state_dict` of the optimizer with index `optimizer`, which had made no step yet, replaced its option `name` (`lr`) after `step` events. */
+export interface Restored {
+  step: number;
+  optimizer: number;
+  name: string;
+  given: number;
+  loaded: number;
+  span: Span | null;
+  usual: number | null;
+  began: number | null;
+  earlier: number[];
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element); where they are known, the mean, the lowest and the highest of all. */
