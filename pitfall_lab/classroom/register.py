@@ -10,11 +10,12 @@ import itertools
 import json
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome, Status
@@ -155,7 +156,8 @@ class State:
 
     A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name
     (``aside``; ``why`` says why where that was not asked for); a line that was torn by a crash is left out and its
-    submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
+    submission graded again. ``known`` is what an earlier run left, when it is to be resumed. ``draw`` is a number of
+    this grading's own, which no student knows and a resumed run keeps (:class:`pitfall_lab.classroom.judge.Limits`).
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
@@ -163,6 +165,7 @@ class State:
         self.known: dict[tuple[str, str], Row] = {}
         self.aside: Path | None = None
         self.why = ""
+        self.draw = 0
         head = _head(assignment)
         try:
             if self.path.exists():
@@ -171,6 +174,7 @@ class State:
                     self.aside = _free(self.path, word)
                     self.path.rename(self.aside)
                     self.known.clear()
+                    self.draw = 0
             fresh = not self.path.exists()
             self._file = self.path.open("ab")
             torn = not fresh and self.path.read_bytes()[-1:] != b"\n"
@@ -181,6 +185,9 @@ class State:
                 self._write(json.dumps(head))
             elif torn:
                 self._write("")
+            if not self.draw:
+                self.draw = _LEAST + secrets.randbelow(MOST_DRAWS)
+                self._write(json.dumps({"draw": self.draw}))
         except Refusal:
             self.close()
             raise
@@ -197,6 +204,7 @@ class State:
         if found != head:
             return "earlier", "The exercises are others since, so everything is graded anew."
         self.known.update({(row.student, row.digest): row for row in rows})
+        self.draw = _draw(self.path)
         return "earlier", ""
 
     def keep(self, row: Row) -> None:
@@ -236,6 +244,21 @@ def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
         with contextlib.suppress(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             rows.append(Row.from_values(json.loads(line)))
     return head if isinstance(head, dict) else {}, rows
+
+
+_LEAST, MOST_DRAWS = 1000, 1 << 31
+"""A draw is a number from the first on, so many at most: NumPy's seeds have 32 bits."""
+
+
+def _draw(path: Path) -> int:
+    """The draw that a state file has; 0 if it has none that could be one."""
+    found = 0
+    for line in path.read_bytes().split(b"\n"):
+        if line.startswith(b'{"draw"'):
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                number = json.loads(line)["draw"]
+                found = number if type(number) is int and _LEAST <= number < _LEAST + MOST_DRAWS else found
+    return found
 
 
 def _place(grades: Path) -> Path:
@@ -313,15 +336,32 @@ where a comma is part of numbers. There, quotation marks behind it are those of 
 """
 
 
+LONGEST_CELL = 32_000
+"""Characters of a cell of a table: Excel takes 32,767, and Python's own reader of CSV 131,072, without which no later
+run could go on.
+"""
+
+
 def plain(text: str) -> str:
-    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the
-    direction of the text around it.
+    """A text on one line that no spreadsheet reads as a formula, of at most :data:`LONGEST_CELL` characters, without
+    signs that reverse the direction of the text around it.
     """
+    text = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
     text = "".join(
         " " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text
     )
     text = " ".join(text.split()) if text.strip() else text
     return _FORMULA.sub(r"\1'", text)
+
+
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print a line for the teacher. It goes through here whatever is in it: a name of a file, say, may have signs that
+    a terminal obeys, or be without end.
+    """
+    line = line if len(line) <= LONGEST_CELL else f"{line[:LONGEST_CELL]} …"
+    print(
+        "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in line), file=file
+    )
 
 
 def ending(status: Status, *, to_student: bool = False) -> T:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pitfall_lab.classroom import archives
+from pitfall_lab.classroom import archives, budget
 from pitfall_lab.classroom.archives import Unreadable
 from pitfall_lab.classroom.roster import nearest
 from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
@@ -64,6 +64,10 @@ MOST_NOTES, LONGEST_NOTE, LONGEST_NAME = 50, 1000, 120
 thousand: no spreadsheet, and no reader of CSV, takes a cell of any length.
 """
 _LINK = T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")
+_LONG = T(
+    en=f"reading it takes more than {budget.SECONDS:g} s of processor time",
+    zh=f"读取它需要超过 {budget.SECONDS:g} 秒的处理器时间",
+)
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED, MOST_SIGNS_WRAPPED = 500, 300_000
@@ -363,7 +367,11 @@ class _Almost:
 
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
-    sheet = _read(submission, list(keys))
+    try:
+        with budget.within():
+            sheet = _read(submission, list(keys))
+    except budget.Spent:
+        sheet = Sheet(submission.student, problem=_LONG, received=submission.received, asides=submission.asides)
     return replace(sheet, notes=_few(sheet.notes), asides=_few(sheet.asides), beside=sheet.beside[:MOST_BESIDE])
 
 

@@ -27,7 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
-from pitfall_lab.classroom import kernel
+from pitfall_lab.classroom import kernel, vocabulary
 
 MOST = 5
 """The largest number of words that are listed."""
@@ -79,8 +79,13 @@ _LIBRARIES = {"torch": "torch", "np": "numpy", "numpy": "numpy", "nn": "torch.nn
 _NEVER_THEIRS = sys.stdlib_module_names | {"torch", "np", "ctypeslib", "stride_tricks", "datapipes", "_stream"}
 """Words that are named although a program has a function or an attribute of that name."""
 _ASSIGNING = frozenset({"=", "+=", "-=", "*=", "@=", "/=", "//=", "%=", "**=", "&=", "|=", "^=", "<<=", ">>="})
+_SETTING = _ASSIGNING | {":"}
+_PARTS = frozenset(part for name in (*_MODULES, *_INNER) for part in name.split("."))
 _HANDED_ON = frozenset({"torch", "np", "numpy"})
 """Modules that are named where a program passes them on: under another name what is used of them would not be seen."""
+_OF_SHELL = ("run_line_magic", "run_cell_magic", "system", "getoutput")
+_SHELL = "|".join(("get_ipython", *_OF_SHELL))
+"""What IPython writes in the place of its own syntax; in a cell itself these are words like others."""
 UNREAD = "…"
 """Named where not all of a cell could be read."""
 
@@ -99,7 +104,7 @@ def unneeded(source: str, known: Iterable[str] = ()) -> tuple[str, ...]:
     text = source[:LONGEST]
     if len(source) <= LONGEST and kernel.needed(source):
         text = kernel.as_python(source)
-        needed |= {"get_ipython"} - {*re.findall("get_ipython", source)}
+        needed |= {"get_ipython", *_OF_SHELL} - {*re.findall(_SHELL, source)}
     found = dict.fromkeys(word for word in _words(list(_tokens(text))) if word not in needed)
     if len(source) > LONGEST:
         found[UNREAD] = None
@@ -127,7 +132,7 @@ def _in_plain_letters(found: re.Match[str]) -> str:
 
 def _words(tokens: list[Token]) -> Iterator[str]:
     before, end = (tokenize.NEWLINE, ""), 0
-    theirs = _theirs(tokens)
+    theirs, made = _theirs(tokens), _made(tokens)
     targets, aliases = _targets(tokens), _aliases(tokens)
     libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
     for n, (kind, text) in enumerate(tokens):
@@ -138,9 +143,7 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                 end = n + sum(1 for _ in _until(tokens[n : n + LONGEST_IMPORT], ";"))
                 yield from _imported(tokens[n:end], libraries)
             elif before[1] in (".", "def"):
-                if (_is_inside(text) and text not in theirs) or (
-                    before[1] == "." and _is_reaching(text, tokens[n - 2], behind)
-                ):
+                if _is_named(tokens, n, theirs, made, libraries):
                     yield text
             elif text in libraries:
                 yield from _used(text, libraries[text], before, behind, is_target=n in targets, is_alias=n in aliases)
@@ -149,7 +152,7 @@ def _words(tokens: list[Token]) -> Iterator[str]:
             else:
                 yield from _named(text, behind, is_target=n in targets)
         elif kind == tokenize.STRING:
-            yield from _in_text(text, theirs)
+            yield from _in_text(text, theirs | made)
             yield from _joined(before, text, behind)
         elif kind == tokenize.ERRORTOKEN and text == UNREAD:
             yield text
@@ -161,6 +164,51 @@ def _theirs(tokens: list[Token]) -> set[str]:
     found = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class")}
     found |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self"}
     return {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
+
+
+def _made(tokens: list[Token]) -> set[str]:
+    """The names that a cell has of its own: of variables, parameters and fields, also those in a text (``namedtuple``),
+    and the attributes that it sets.
+    """
+    found: set[str] = set()
+    for before, (kind, text) in itertools.pairwise([(0, ""), *tokens]):
+        if kind == tokenize.NAME and before[1] != ".":
+            found.add(text)
+        elif kind == tokenize.STRING:
+            found.update(_NAME.findall(text[:LONGEST_TEXT]))
+    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    return found | {name for (_, dot), (_, name), (_, sign) in triples if dot == "." and sign in _SETTING}
+
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def _is_known(name: str, made: set[str]) -> bool:
+    """Whether an attribute is one that an answer may need, or the cell's own."""
+    return name in _OWN or name in vocabulary.words() or name in made or name in _MODULES or name in _PARTS
+
+
+def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], libraries: dict[str, str]) -> bool:
+    """Whether the attribute at ``n``, or the function that is defined there, is one that no exercise needs.
+
+    What a cell calls so itself is its own, but for parts of a library.
+    """
+    text, reads = tokens[n][1], tokens[n - 1][1] == "."
+    if _is_inside(text) and text not in theirs:
+        return True
+    return reads and (
+        _is_reaching(text, tokens[n - 2], tokens[n + 1 : n + 100])
+        or not _is_known(text, set() if _root(tokens, n) in libraries else made)
+    )
+
+
+def _root(tokens: list[Token], n: int) -> str:
+    """The name that a chain begins with in which the token at ``n`` is: ``torch`` for ``data`` in ``torch.nn.data``."""
+    for _ in range(20):
+        if n < 2 or tokens[n - 1][1] != "." or tokens[n - 2][0] != tokenize.NAME:
+            break
+        n -= 2
+    return tokens[n][1]
 
 
 def _call(name: str, whole: str, libraries: dict[str, str]) -> None:
@@ -505,6 +553,10 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
         ):
             yield whole
         inside = any(_is_inside(part) or part in _CALLS for part in parts[1:])
+        inside = inside or not all(
+            part == "*" or _is_known(part, set()) or _is_allowed(".".join(parts[: n + 1]))
+            for n, part in enumerate(parts[1:], 1)
+        )
         modules = itertools.accumulate(parts, "{}.{}".format)
         if parts[0] not in _MODULES or inside or any(map(_is_unneeded_module, modules)):
             yield whole

@@ -470,7 +470,7 @@ finally:
         setup="import copy, io\n",
         inputs="""\
 made = []
-rate, size, factor = torch.rand(()).item() / 10 + 0.02, int(torch.randint(2, 5, ())), torch.rand(()).item() / 2 + 0.1
+rate, size, factor = torch.rand(()).item() / 10 + 0.02, (3, 5)[int(torch.randint(2, ()))], torch.rand(()).item() / 2 + 0.1
 
 
 def make():
@@ -494,7 +494,7 @@ def average(model, optimizer):
 
 points = torch.randn(6, 3)
 model, optimizer, scheduler = make()
-steps(model, optimizer, scheduler, int(torch.randint(2, 7, ())))
+steps(model, optimizer, scheduler, size * int(torch.randint(1, 3, ())) - 1)
 weight, mean = model.weight.detach().clone(), average(model, optimizer)
 """,
         drive="""\
