@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome, Status
+from pitfall_lab.classroom.roster import quoted
 from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
@@ -105,12 +106,12 @@ class Row:
         said += [note.say(language) for note in (*(() if to_student else self.asides), *self.notes)]
         for outcome in self.outcomes:
             if outcome.status not in {"solved", "partly", "failed"}:
-                detail = f" ({outcome.detail})" if outcome.says_detail(to_student=to_student) else ""
+                detail = f" ({quoted(outcome.detail)})" if outcome.says_detail(to_student=to_student) else ""
                 said.append(f"{outcome.key}: {ending(outcome.status, to_student=to_student).say(language)}{detail}")
             for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, () if to_student else outcome.unneeded)):
                 if words:
                     verbs = {"has": "has" if len(words) == 1 else "have", "was": "was" if len(words) == 1 else "were"}
-                    what = ", ".join(f"`{each}`" for each in words)
+                    what = ", ".join(f"`{each.replace('`', chr(39))}`" for each in words)
                     said.append(f"{outcome.key}: {sentence.say(language).format(what=what, **verbs)}")
         return said
 

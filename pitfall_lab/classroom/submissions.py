@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from pitfall_lab.classroom import archives, budget
 from pitfall_lab.classroom.archives import Unreadable
-from pitfall_lab.classroom.roster import nearest
+from pitfall_lab.classroom.roster import nearest, quoted
 from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
@@ -35,7 +35,8 @@ from pitfall_lab.trace import T
 LARGEST = 32 << 20
 """Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
 MOST_PARTS = 3_000_000
-"""Lists and objects of a notebook: each takes some sixty bytes of memory once it is read."""
+"""Lists and objects of a notebook, and pairs of values: each takes some sixty bytes of memory or more once it is read.
+"""
 LONGEST = 1 << 22
 """Characters of a cell that can be an answer."""
 MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS, MOST_DATED = 50, 6, 200, 5, 1000
@@ -206,7 +207,7 @@ def _contents(folder: Path) -> str:
     except OSError:
         return ""
     names = [name for name in names if not _LEFT_BEHIND.fullmatch(name)] or names
-    return ", ".join(f"“{_printable(name[:40])}”" for name in names[:3]) + " …" * (len(names) > 3)
+    return ", ".join(quoted(_printable(name[:40])) for name in names[:3]) + " …" * (len(names) > 3)
 
 
 def _of_several(paths: Iterable[str]) -> T | None:
@@ -238,7 +239,7 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     of = [of[n] for n in in_order([(each.student, 0.0) for each in of])]
     names = tuple(each.student for each in of)
     usable = [each for each in of if each.problem is None]
-    said = ", ".join(names)
+    said = ", ".join(map(quoted, names))
     asides = (T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}"),)
     beside = tuple(each.student for each in of if each.problem and each.is_folder and not each.files)
     notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem and each.student in beside)
@@ -470,7 +471,8 @@ def _broken(name: str, problem: Exception, place: float) -> _Broken:
 
 def _in_part(name: str, why: T) -> T:
     """Why a submission has no mark of which other files can be read: what counts may be in the one that cannot."""
-    return T(en=f"{name}, which may hold what counts: {why.en}", zh=f"{name}（其中可能有应计分的答案）：{why.zh}")
+    said = quoted(name)
+    return T(en=f"{said}, which may hold what counts: {why.en}", zh=f"{said}（其中可能有应计分的答案）：{why.zh}")
 
 
 def _beside(names: Iterable[str]) -> tuple[str, ...]:
@@ -485,11 +487,11 @@ def _inside(name: str) -> str:
 
 
 def _not_read(name: str) -> T:
-    return T(en=f"{name} is no notebook and was not read", zh=f"{name} 不是笔记本，未读取")
+    return T(en=f"{quoted(name)} is no notebook and was not read", zh=f"{quoted(name)} 不是笔记本，未读取")
 
 
 def _left_out(name: str, why: T) -> T:
-    return T(en=f"{name} was left out: {why.en}", zh=f"{name} 未计入：{why.zh}")
+    return T(en=f"{quoted(name)} was left out: {why.en}", zh=f"{quoted(name)} 未计入：{why.zh}")
 
 
 def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
@@ -550,8 +552,8 @@ def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
         if one
         else ("exercises", "are", "those", "count", "others were")
     )
-    en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in “{file}” {said[3]}"
-    zh = f"练习 {'、'.join(keys)} 出现在 {files} 个文件中；以“{file}”中的为准"
+    en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in {quoted(file)} {said[3]}"
+    zh = f"练习 {'、'.join(keys)} 出现在 {files} 个文件中；以{quoted(file)}中的为准"
     return (
         T(en=f"{en}, and {said[4]} written at the same time", zh=f"{zh}，另有文件的写入时间相同")
         if same_time
@@ -642,8 +644,8 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
                 zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取",
             )
         )
-    if text.count("{") + text.count("[") > MOST_PARTS:
-        raise Unreadable(f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个")
+    if text.count("{") + text.count("[") + text.count(",") // 2 > MOST_PARTS:
+        raise Unreadable(f"it has more than {MOST_PARTS} lists and values", f"其中的列表和值超过 {MOST_PARTS} 个")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError, MemoryError):
@@ -722,9 +724,10 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
     if key is None:
         return None
     what = T(en="cell", zh="单元格") if almost.is_code else T(en="cell that is no code", zh="非代码单元格")
-    en = f"{key}: the {what.en} with “{almost.text}” in line {almost.line} was not read: an answer is a code cell"
+    said = quoted(almost.text)
+    en = f"{key}: the {what.en} with {said} in line {almost.line} was not read: an answer is a code cell"
     en = f"{en} that begins with “%%exercise {key}”"
-    zh = f"{key}：第 {almost.line} 行为“{almost.text}”的{what.zh}未被读取：答案须是以“%%exercise {key}”开头的代码单元格"
+    zh = f"{key}：第 {almost.line} 行为{said}的{what.zh}未被读取：答案须是以“%%exercise {key}”开头的代码单元格"
     return T(en=en, zh=zh)
 
 

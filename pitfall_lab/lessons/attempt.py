@@ -388,7 +388,9 @@ class _Stage:
             with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
                 # A cell that calls something of its own `torch` is tried with torch all the same.
-                self.made = {**self.names, **self.ours}
+                # One that calls something `len` or `getattr`, too: what uses the cell means Python's own.
+                own = {name: value for name, value in self.names.items() if name not in _BUILTINS}
+                self.made = {**own, **self.ours, "__builtins__": __builtins__}
                 self.driven = {**self.made}
                 yield from _looked(look, True, exec, self._part("inputs"), self.driven)
                 with self.aside():

@@ -470,7 +470,8 @@ finally:
         setup="import copy, io\n",
         inputs="""\
 made = []
-rate, size, factor = torch.rand(()).item() / 10 + 0.02, (3, 5)[int(torch.randint(2, ()))], torch.rand(()).item() / 2 + 0.1
+rate, size = torch.rand(()).item() / 10 + 0.02, 3 + 2 * int(torch.randint(2, ()))
+factor = torch.rand(()).item() / 2 + 0.1
 
 
 def make():
