@@ -498,6 +498,8 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     limit(memory=job["memory"], seconds=job["timeout"])
     if fence is not None:
         fence.close()
+    # Without it, a sparse tensor may have places that are far outside of it, and what adds to them writes there.
+    sys.modules["torch"].sparse.check_sparse_tensor_invariants.enable()
     reached: list[str] = []
     originals.keep_frames(originals.frames, reached)
     replaced, still, waiting = originals.replaced, gc.disable, _thread.allocate_lock()

@@ -22,6 +22,7 @@ import re
 import sys
 import tokenize
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -238,6 +239,8 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         yield "class … (type)"
     elif text == "class" and "**" in {word for _, word in _until(behind[:40], ":")}:
         yield "class … (**)"
+    elif text == "class" and _arguments(behind[1:]) > 1 and _DICTS & {word for _, word in _until(behind[:40], ":")}:
+        yield "class … (dict)"
 
 
 def _chain(tokens: list[Token]) -> list[str]:
@@ -472,6 +475,8 @@ def _is_of_class(tokens: list[Token]) -> bool:
     return is_class or last in _CLASSES or words[:2] == ["type", "("]
 
 
+_DICTS = frozenset({"dict", "OrderedDict", "defaultdict", "Counter"})
+"""What makes an object of another class a dict, too, which is what NumPy takes for the place of an array."""
 _CLASSES = frozenset(
     {"bool", "bytes", "complex", "dict", "float", "int", "list", "object", "set", "str", "tuple", "type"}
 )
@@ -509,8 +514,22 @@ def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
                 ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)
             ]
             yield from (word for code in codes for word in _words(list(_tokens(code))) if word not in theirs)
-    if hidden := [word for word in _IN_TEXT.findall(text) if word not in _OWN]:
+    if hidden := [word for word in _IN_TEXT.findall(f"{text} {_meant(text)}") if word not in _OWN]:
         yield f"'{hidden[0]}'"
+
+
+def _meant(text: str) -> str:
+    """The text that a literal means, without quotation marks, whatever signs it is written with.
+
+    Empty for bytes, for what has fields, and for what is no literal.
+    """
+    if "\\" not in text or len(text) > LONGEST_TEXT:
+        return ""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ast.literal_eval(text)
+        return found if isinstance(found, str) else ""
+    return ""
 
 
 def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
@@ -525,7 +544,7 @@ def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
             parts.append(word)
         elif word != "+":
             break
-    whole = "".join(part.lstrip("rbfuRBFU").strip("'\"") for part in parts)
+    whole = "".join(_meant(part) or part.lstrip("rbfuRBFU").strip("'\"") for part in parts)
     if len(parts) > 1 and (found := [word for word in _IN_TEXT.findall(whole) if word not in _OWN]):
         yield f"'{found[0]}'"
 

@@ -161,7 +161,7 @@ def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
         "F = m * a\nprint(F, type(F), type(F).__name__)\nkind = type(F)\nprint(kind, kind is type(a), {F: 1})",
         "self.W = X\nprint(type(X), type(W1), type(self.W))",
         "getattr(x[0], 'grad')\nprint(type(x).__name__ == 'Tensor', *[type(k) for k in x])\nf(**{'a': 1})",
-        "class A:\n    def __init__(self):\n        self.kept = 1\nprint(A().kept, f'{A().kept}', A().other)\nother = 2",
+        "class A:\n    def __init__(self):\n        self.kept = 1\nprint(A().kept, f'{A().kept}', A().x)\nx = 2",
         "P = collections.namedtuple('P', 'first second')\nfirst = P(1, 2).first",
         "values, places = torch.max(x, 0)\nprint(torch.linalg.eigh(x).eigenvalues, torch.max(x, 0).indices)",
     ],
