@@ -93,6 +93,9 @@ _WATCHED = (
     "json.encoder",
     "io",
     "os",
+    "re",
+    "torch.optim.optimizer",
+    "torch.optim.lr_scheduler",
 )
 _USED = (
     "ast",
@@ -609,8 +612,7 @@ class Originals:
                     self._note(f"{name}.{inner}", vars(value))
         self._note("warnings.catch_warnings", vars(warnings.catch_warnings))
         self._spaces.append(("warnings", vars(warnings), ["catch_warnings"], [warnings.catch_warnings], None))
-        draws = ["get_state", "set_state", "seed"]
-        self._spaces.append(("numpy.random", vars(np.random), draws, [vars(np.random)[name] for name in draws], None))
+        self._note("numpy.random", vars(np.random))
         self.replaced = self._watch()
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:

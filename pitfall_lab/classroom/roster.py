@@ -282,6 +282,10 @@ def _moment(path: Path, line: int, text: str) -> float | None:
         raise Refusal(f"{path}, line {line}: received must be like 2026-11-20T23:59, not {shown(text)}.") from None
 
 
+_QUOTES = re.compile("[“”„‟«»❝❞〝〞〟＂″‶ˮʺ״]")
+"""Signs that look like those that we put around a text."""
+
+
 def quoted(text: str) -> str:
     """Text of a student's for a sentence of ours: in quotation marks, and none like them in it, so that what a file is
     called, or an error says, is no sentence of the grader's.
@@ -289,7 +293,7 @@ def quoted(text: str) -> str:
     >>> quoted("x.pdf”; 1.2: 5 points by the teacher “y")
     '“x.pdf"; 1.2: 5 points by the teacher "y”'
     """
-    return "“" + re.sub("[“”„‟«»]", '"', text) + "”"
+    return "“" + _QUOTES.sub('"', text) + "”"
 
 
 def shown(text: str) -> str:

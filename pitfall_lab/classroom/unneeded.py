@@ -131,9 +131,10 @@ def _in_plain_letters(found: re.Match[str]) -> str:
     return plain if f"_{plain}".isidentifier() else found[0]
 
 
-def _words(tokens: list[Token]) -> Iterator[str]:
+def _words(tokens: list[Token], around: Iterable[str] = ()) -> Iterator[str]:
+    """The words, in their order; ``around``: names that the program has of its own around these tokens."""
     before, end = (tokenize.NEWLINE, ""), 0
-    theirs, made = _theirs(tokens), _made(tokens)
+    theirs, made = _theirs(tokens), _made(tokens) | {*around}
     targets, aliases = _targets(tokens), _aliases(tokens)
     libraries = {**{name: whole for name, whole in aliases.values() if whole == "type"}, **_LIBRARIES}
     for n, (kind, text) in enumerate(tokens):
@@ -152,8 +153,9 @@ def _words(tokens: list[Token]) -> Iterator[str]:
                     _call(aliases[n][0], libraries[text] + aliases[n][1].removeprefix(text), libraries)
             else:
                 yield from _named(text, behind, is_target=n in targets)
+                yield from _read_by_text(text, behind, tokens, libraries)
         elif kind == tokenize.STRING:
-            yield from _in_text(text, theirs | made)
+            yield from _in_text(text, theirs, made)
             yield from _joined(before, text, behind)
         elif kind == tokenize.ERRORTOKEN and text == UNREAD:
             yield text
@@ -167,7 +169,7 @@ def _theirs(tokens: list[Token]) -> set[str]:
     return {name for name in found if not name.startswith("__")} - _NEVER_THEIRS
 
 
-def _made(tokens: list[Token]) -> set[str]:
+def _made(tokens: list[Token], *, in_texts: bool = True) -> set[str]:
     """The names that a cell has of its own: of variables, parameters and fields, also those in a text (``namedtuple``),
     and the attributes that it sets.
     """
@@ -175,7 +177,7 @@ def _made(tokens: list[Token]) -> set[str]:
     for before, (kind, text) in itertools.pairwise([(0, ""), *tokens]):
         if kind == tokenize.NAME and before[1] != ".":
             found.add(text)
-        elif kind == tokenize.STRING:
+        elif kind == tokenize.STRING and in_texts:
             found.update(_NAME.findall(text[:LONGEST_TEXT]))
     triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
     return found | {name for (_, dot), (_, name), (_, sign) in triples if dot == "." and sign in _SETTING}
@@ -186,7 +188,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 def _is_known(name: str, made: set[str]) -> bool:
     """Whether an attribute is one that an answer may need, or the cell's own."""
-    return name in _OWN or name in vocabulary.words() or name in made or name in _MODULES or name in _PARTS
+    known = name in _OWN or name in vocabulary.words() or name in _MODULES or name in _PARTS
+    return known or (name in made and name not in vocabulary.LEFT_OUT)
 
 
 def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], libraries: dict[str, str]) -> bool:
@@ -201,6 +204,16 @@ def _is_named(tokens: list[Token], n: int, theirs: set[str], made: set[str], lib
         _is_reaching(text, tokens[n - 2], tokens[n + 1 : n + 100])
         or not _is_known(text, set() if _root(tokens, n) in libraries else made)
     )
+
+
+def _read_by_text(text: str, behind: list[Token], tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
+    """Yield ``getattr`` if it reads an attribute by a plain text that no answer needs, and the cell does not set."""
+    name = next((word[1:-1] for kind, word in behind[:40] if kind == tokenize.STRING), "") if text == "getattr" else ""
+    if not name:
+        return
+    own = set() if [word for _, word in behind[1:2] if word in libraries] else _made(tokens, in_texts=False)
+    if not _is_known(name, own):
+        yield text
 
 
 def _root(tokens: list[Token], n: int) -> str:
@@ -233,6 +246,8 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         or _is_worked_out(text, behind)
     ):
         yield text
+    elif text == "case":
+        yield from _matched(behind)
     elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
         yield "class … (Tensor)"
     elif text == "class" and "type" in {word for _, word in _until(behind[:40], ":")}:
@@ -241,6 +256,13 @@ def _named(text: str, behind: list[Token], *, is_target: bool = False) -> Iterat
         yield "class … (**)"
     elif text == "class" and _arguments(behind[1:]) > 1 and _DICTS & {word for _, word in _until(behind[:40], ":")}:
         yield "class … (dict)"
+
+
+def _matched(behind: list[Token]) -> Iterator[str]:
+    """The attributes that a pattern reads, ``hub`` in ``case object(hub=x)``, which no exercise needs."""
+    for (kind, word), (_, sign) in itertools.pairwise(_until(behind, ":")):
+        if kind == tokenize.NAME and sign == "=" and (_is_inside(word) or not _is_known(word, set())):
+            yield word
 
 
 def _chain(tokens: list[Token]) -> list[str]:
@@ -504,7 +526,7 @@ def _arguments(tokens: list[Token]) -> int:
     return found
 
 
-def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
+def _in_text(text: str, theirs: set[str], made: set[str]) -> Iterator[str]:
     """Yield the reported words of the expressions inside an f-string, and the first internal name of
     Python that a text contains.
     """
@@ -513,7 +535,8 @@ def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
             codes = [
                 ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)
             ]
-            yield from (word for code in codes for word in _words(list(_tokens(code))) if word not in theirs)
+            for code in codes:
+                yield from (word for word in _words(list(_tokens(code)), made) if word not in theirs)
     if hidden := [word for word in _IN_TEXT.findall(f"{text} {_meant(text)}") if word not in _OWN]:
         yield f"'{hidden[0]}'"
 
@@ -567,7 +590,7 @@ def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
         parts = whole.split(".")
         if (
             parts[-1] == "*"
-            and whole.count(".") > 1
+            and (whole.count(".") > 1 or parts[0] in _HANDED_ON)
             and ".".join(parts[:-1]) not in ("torch.nn", "torch.nn.functional")
         ):
             yield whole

@@ -66,13 +66,16 @@ _SPOKEN = _split(
     "graph swap_tensors set_postfix write pprint pformat nested gradcheck gradgradcheck hessian jacobian hvp vhp"
 )
 """Attributes of objects that no class lists, and what is used of matplotlib and tqdm."""
-_NOT = _split(
-    "load loads load_state_dict_from_url from_file from_dlpack to_dlpack from_buffer frombuffer fromfile fromregex "
-    "loadtxt genfromtxt savetxt savez savez_compressed memmap dump dumps set_ untyped_storage storage _typed_storage "
-    "share_memory_ set_extra_state get_extra_state setfield getfield import_ir_module fork wait showwarning "
-    "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor ctc_loss segment_reduce "
-    "sparse_compressed_tensor nested_tensor_from_jagged add_module register_module "
-    "formatwarning register get_file_path parse_schema tb_frame __wrapped__ set_module"
+LEFT_OUT = frozenset(
+    _split(
+        "load loads load_state_dict_from_url from_file from_dlpack to_dlpack from_buffer frombuffer fromfile fromregex "
+        "loadtxt genfromtxt savetxt savez savez_compressed memmap dump dumps set_ untyped_storage storage "
+        "_typed_storage share_memory_ set_extra_state get_extra_state setfield getfield import_ir_module fork wait "
+        "showwarning "
+        "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor ctc_loss "
+        "segment_reduce sparse_compressed_tensor nested_tensor_from_jagged add_module register_module "
+        "formatwarning register get_file_path parse_schema tb_frame __wrapped__ set_module"
+    )
 )
 """Public names among them that no answer needs: what reads and writes files, shares memory, takes any state, or uses
 places in memory without a look whether they are a tensor's (of a sparse one, whose places nobody has checked).
@@ -82,7 +85,7 @@ places in memory without a look whether they are a tensor's (of a sparse one, wh
 @cache
 def words() -> frozenset[str]:
     """All of them: some three thousand."""
-    return frozenset(_all()) - frozenset(_NOT)
+    return frozenset(_all()) - LEFT_OUT
 
 
 def _all() -> Iterator[str]:

@@ -86,6 +86,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
         fourth_class,
         ninth_class,
         second_class,
+        seventeenth_class,
         sixteenth_class,
         sixth_class,
         tenth_class,
@@ -176,6 +177,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("frames", sixteenth_class.peeking()),
             *_of("disturb", sixteenth_class.disturbing()),
             *_of("notebook", sixteenth_class.files()),
+        ],
+        17: lambda: [
+            *_of("forge", seventeenth_class.forging()),
+            *_of("disturb", seventeenth_class.disturbing()),
+            *_of("notebook", seventeenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

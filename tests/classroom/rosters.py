@@ -157,6 +157,30 @@ def rosters() -> list[Chosen]:
         Chosen("has a name of words that stand beside names", ("1002", "Week Final", "eve", "e@x"), wrong="week final"),
         *(replace(each, round=15) for each in _fifteenth()),
         *(replace(each, round=16) for each in _sixteenth()),
+        *(replace(each, round=17) for each in _seventeenth()),
+    ]
+
+
+def _seventeenth() -> list[Chosen]:
+    """Signs that look like others, in every column."""
+    return [
+        Chosen(
+            "has another one's id in wide digits",
+            ("１００１", "Eve", "eve", "e@x"),
+            right="1001.ipynb",
+            wrong="１００１.ipynb",
+        ),
+        Chosen(
+            "has another one's login with a space that does not break", ("1002", "Eve", "a\xa0dal", "e@x"), wrong="eve"
+        ),
+        Chosen("has another one's login in letters of another script", ("1002", "Eve", "аdаl", "e@x"), wrong="аdаl"),
+        Chosen("has another one's name with a soft hyphen", ("1002", "Ada Love\xadlace", "eve", "e@x"), wrong="eve"),
+        Chosen("has a name of other quotation marks", ("1002", "Eve❞ (1001); ″x", "eve", "e@x"), wrong="eve"),
+        Chosen(
+            "has a name that is another one's with what marks a copy",
+            ("1002", "Ada Lovelace-Copy1", "eve", "e@x"),
+            wrong=MOODLE.format("Ada Lovelace-Copy1", 55),
+        ),
     ]
 
 
