@@ -486,7 +486,7 @@ def test_a_notebook_that_cannot_be_read_leaves_no_mark_beside_one_that_can(
     assert not sheet.cells
     assert sheet.problem is not None
     assert re.match(r"“(?:ada\.zip/|1001_)?04\.ipynb”, which may hold what counts: \w", sheet.problem.en)
-    assert "04.ipynb（其中可能有应计分的答案）" in sheet.problem.zh
+    assert "04.ipynb”（其中可能有应计分的答案）" in sheet.problem.zh
 
 
 def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exercise(tmp_path: Path) -> None:
