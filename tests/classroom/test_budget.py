@@ -14,6 +14,7 @@ from pitfall_lab.classroom import budget
 from pitfall_lab.classroom.judge import Limits, Room, judged
 from pitfall_lab.classroom.submissions import Submission, read
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.lessons.turns import Turns
 
 
 def test_what_takes_longer_is_ended_in_any_thread_and_what_waits_is_not() -> None:
@@ -46,6 +47,17 @@ def test_nothing_is_raised_once_it_is_over() -> None:
         except budget.Spent:
             pass
         assert sum(range(10_000))
+
+
+def test_lines_can_be_counted_afterwards() -> None:
+    """Python 3.11 goes round for ever at a traced function's first step while it is told that something waits."""
+    with budget.within(30):
+        pass
+    names: dict[str, Any] = {}
+    exec(compile("def f():\n    return 1\n", "<cell>", "exec"), names)
+    with Turns("<cell>") as turns:
+        names["f"]()
+    assert turns.count == 2
 
 
 class _Told(Room):
